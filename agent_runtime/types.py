@@ -1,0 +1,217 @@
+"""The records of a rollout: what was asked, what the model saw and sampled, what came of it.
+
+Written by `run`, read by the store, the trainer and the replay tools. Values only; nothing here acts.
+Token arrays are NumPy and read-only by convention, so that slices stay views.
+
+Four invariants (tested as properties): along any branch, contexts and completions concatenate to exactly the ids the
+engine saw; sampled tokens are never re-tokenised; `len(logprobs) == len(completion_ids)`; each sampled
+token belongs to exactly one turn of exactly one trajectory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "AgentConfig",
+    "Branch",
+    "FloatArray",
+    "IntArray",
+    "PrefixTurn",
+    "RolloutFailure",
+    "RolloutRequest",
+    "SamplingParams",
+    "Start",
+    "StopReason",
+    "Trajectory",
+    "Turn",
+]
+
+SCHEMA_VERSION = 1
+
+IntArray = NDArray[np.int32]
+FloatArray = NDArray[np.float32]
+
+
+class StopReason(StrEnum):
+    """Why a rollout ended."""
+
+    TERMINATED = "terminated"
+    """The environment ended the task."""
+    TRUNCATED = "truncated"
+    """The environment cut the task off."""
+    MAX_TURNS = "max_turns"
+    CONTEXT_FULL = "context_full"
+    """The next prompt would not fit the model's context."""
+    FAILED = "failed"
+    """See `Trajectory.failure`; such a trajectory is masked, never a reward of 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How to sample. The stored log-probabilities are those of the distribution really sampled."""
+
+    temperature: float = 1.0
+    """0 takes the most likely token (its log-probability is then that of the untempered distribution)."""
+    top_p: float = 1.0
+    max_tokens: int = 16
+    """Bound on the tokens of one completion."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """The chat-loop agent's settings."""
+
+    window_turns: int = 0
+    """How many past turns the prompt keeps; 0 keeps all (one growing context), 1 shows only the newest observation."""
+    max_turns: int = 100
+    system: bool = True
+    """Send the task's instruction as a system message."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixTurn:
+    """One recorded turn of somebody else (an expert): the action and the observation that followed."""
+
+    action: str
+    observation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a rollout begins: the task's own start, or after a replayed prefix (the anchor)."""
+
+    env_seed: int
+    """Seed of the environment's reset."""
+    first_observation: str = ""
+    """The observation after reset, needed when `prefix` is not empty."""
+    prefix: tuple[PrefixTurn, ...] = ()
+    resume_seed: int | None = None
+    """Reseeds the environment after the prefix, so that rollouts from one anchor differ."""
+    source_id: str = ""
+    """The trajectory the prefix was taken from."""
+
+    @property
+    def anchor(self) -> int:
+        """Return the index of the first turn the policy plays itself; 0 is the true start."""
+        return len(self.prefix)
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutRequest:
+    """Everything that determines a rollout. A reset to a turn is a request, not a second code path."""
+
+    id: str
+    env: str
+    params_json: str
+    task_id: str
+    group_id: str
+    index: int
+    """Position in its group."""
+    seed: int
+    """Seed of all sampling in this rollout."""
+    agent: AgentConfig
+    sampling: SamplingParams
+    start: Start
+    time_limit_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutFailure:
+    """A failed rollout is data: who failed, with what."""
+
+    code: str
+    """A name of `rock_env.errors.CODES`, or `policy` for an engine's failure."""
+    message: str
+    turn: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Turn:
+    """One model call. `context_ids` are the tokens since `parent` that this policy did not sample."""
+
+    index: int
+    parent: int | None
+    """Index of the turn this one continues, or None where a fresh context begins."""
+    context_ids: IntArray
+    completion_ids: IntArray
+    logprobs: FloatArray
+    """Log-probability of each completion token under the distribution sampled from; NaN where nobody sampled (expert)."""
+    finish_reason: str
+    """`stop`, `length`, or `expert`."""
+    policy_version: int
+    """Version of the weights that sampled; -1 for an expert."""
+    started_s: float = 0.0
+    """Seconds since the rollout began."""
+    sampled_s: float = 0.0
+    """Duration of the model call."""
+    stepped_s: float = 0.0
+    """Duration of the environment's step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A root-to-leaf path of turns: one sequence the engine saw."""
+
+    turns: tuple[Turn, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trajectory:
+    """The record of one rollout. `actions[i]`, `observations[i]` and `turn_rewards[i]` belong to `turns[i]`.
+
+    `observations[i]` is what action i led to; the first observation is `first_observation` (after the prefix, if any).
+    """
+
+    id: str
+    env: str
+    """`name@version`."""
+    params_json: str
+    task_id: str
+    group_id: str
+    index: int
+    seed: int
+    start: Start
+    first_observation: str
+    turns: tuple[Turn, ...]
+    actions: tuple[str, ...]
+    observations: tuple[str, ...]
+    observation_hashes: tuple[bytes, ...]
+    turn_rewards: tuple[float, ...]
+    illegal_actions: int
+    reward: float
+    """The verdict's reward; meaningless (NaN) when `failure` is set."""
+    passed: bool
+    stop_reason: StopReason
+    failure: RolloutFailure | None = None
+    duration_s: float = 0.0
+    policy_step: int = 0
+    """The training step that asked for it."""
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def is_expert(self) -> bool:
+        """Return whether an oracle or teacher, not the policy, acted."""
+        return bool(self.turns) and self.turns[0].policy_version < 0
+
+    @property
+    def sampled_tokens(self) -> int:
+        """Return the number of completion tokens over all turns."""
+        return sum(len(turn.completion_ids) for turn in self.turns)
+
+    def branches(self) -> Iterator[Branch]:
+        """Yield the root-to-leaf paths in order of their leaves. A turn shared by two branches trains in the first only."""
+        parents = {turn.parent for turn in self.turns}
+        for leaf in self.turns:
+            if leaf.index in parents:
+                continue
+            path = [leaf]
+            while path[-1].parent is not None:
+                path.append(self.turns[path[-1].parent])
+            yield Branch(tuple(reversed(path)))

@@ -1,0 +1,102 @@
+"""What an environment is: GEM's `reset / step / close`, text in and text out, plus a grade and a state clone.
+
+Implemented by plugins (`sandboxes/*` and third parties), called only by the env host and the service core.
+Never imported for its side effects: it has none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from rock_env.sandbox import Sandbox
+from rock_env.spec import TaskSpec
+
+__all__ = ["Env", "Info", "Oracle", "SandboxEnv", "Scalar", "StepResult", "Verdict", "observation_hash"]
+
+Scalar = str | int | float | bool
+Info = Mapping[str, Scalar]
+
+
+def observation_hash(observation: str) -> bytes:
+    """Return the 8-byte BLAKE2b digest of an observation; replay compares it turn by turn."""
+    return hashlib.blake2b(observation.encode(), digest_size=8).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What one action led to. `reward` belongs to this turn alone; the outcome comes from `evaluate`."""
+
+    observation: str
+    reward: float = 0.0
+    terminated: bool = False
+    """The task ended by its own rules."""
+    truncated: bool = False
+    """The task was cut off by a limit (turns, time)."""
+    info: Info = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The grade, a function of the environment's state and never of the transcript."""
+
+    reward: float
+    passed: bool
+    details: str = ""
+
+
+class Env(Protocol):
+    """A simulator without a sandbox. Synchronous and single-threaded; the host calls one method at a time."""
+
+    def reset(self, task: TaskSpec, seed: int) -> tuple[str, Info]:
+        """Start `task`; all randomness follows from `seed`. Return the first observation."""
+        ...
+
+    def step(self, action: str) -> StepResult:
+        """Apply one action. An illegal action is a turn with `info["illegal"] = True`, never an exception."""
+        ...
+
+    def evaluate(self) -> Verdict:
+        """Grade the current state."""
+        ...
+
+    def snapshot(self) -> bytes:
+        """Return the whole state, random state included."""
+        ...
+
+    def restore(self, state: bytes) -> str:
+        """Continue from `snapshot()`'s bytes and return the observation of that state."""
+        ...
+
+    def reseed(self, seed: int) -> None:
+        """Make the randomness from here on follow from `seed`: the same state, another future."""
+        ...
+
+    def close(self) -> None:
+        """Free what the environment holds."""
+        ...
+
+
+class SandboxEnv(Protocol):
+    """Rules over a sandbox: the host owns the box and hands it in; the environment keeps no other state outside."""
+
+    async def reset(self, sandbox: Sandbox, task: TaskSpec, seed: int) -> tuple[str, Info]:
+        """Prepare the fresh sandbox for `task` and return the first observation."""
+        ...
+
+    async def step(self, sandbox: Sandbox, action: str) -> StepResult:
+        """Apply one action."""
+        ...
+
+    async def evaluate(self, sandbox: Sandbox) -> Verdict:
+        """Grade from the sandbox's state; verifier files enter only now. Raise `InfraError` if grading failed."""
+        ...
+
+
+@runtime_checkable
+class Oracle(Protocol):
+    """A reference policy for one task: called with each observation in turn, returns the action text."""
+
+    def __call__(self, observation: str) -> str: ...

@@ -1,0 +1,155 @@
+"""The one error tree of ROCK and the one table that carries it across process borders.
+
+    RockError
+    ├── InvalidArgument (ValueError)          the request itself is wrong; never retried
+    │   └── UnknownName (LookupError)         an unknown env, parameter or backend; lists the known names
+    ├── NotFound (LookupError)                an id the server does not know (any more)
+    ├── FailedPrecondition (RuntimeError)     right request, wrong state (sequence gap, step before reset)
+    │   └── ResetDivergence                   a replayed prefix did not reproduce its recorded observations
+    ├── ResourceExhausted (RuntimeError)      no capacity; carries `retry_after_s`
+    ├── DeadlineExceeded (TimeoutError)       the caller's deadline passed
+    ├── Unauthenticated (PermissionError)
+    ├── Unimplemented (NotImplementedError)   a capability this backend or environment lacks
+    ├── Unavailable (ConnectionError)         server or network gone; safe to retry with the same idempotency key
+    └── InfraError (RuntimeError)             the service failed the request; never a reward of 0
+        └── EnvLost                           the process that hosted the environment died
+
+Every class is picklable (Ray) and crosses the wire as its `code`, never as a class path.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import ClassVar
+
+__all__ = [
+    "CODES",
+    "DeadlineExceeded",
+    "EnvLost",
+    "FailedPrecondition",
+    "InfraError",
+    "InvalidArgument",
+    "NotFound",
+    "ResetDivergence",
+    "ResourceExhausted",
+    "RockError",
+    "Unauthenticated",
+    "Unavailable",
+    "Unimplemented",
+    "UnknownName",
+    "from_code",
+    "nearest",
+]
+
+
+class RockError(Exception):
+    """Base of every error ROCK raises on purpose.
+
+    `code` names the class on the wire; `grpc` is the gRPC status name, `http` the REST status and
+    `exit_code` what the command line returns.
+    """
+
+    code: ClassVar[str] = "internal"
+    grpc: ClassVar[str] = "INTERNAL"
+    http: ClassVar[int] = 500
+    exit_code: ClassVar[int] = 70
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_after_s = retry_after_s
+
+    def __str__(self) -> str:  # LookupError kin would print repr(message)
+        return self.message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.message, self.retry_after_s))
+
+
+def _rebuild(kind: type[RockError], message: str, retry_after_s: float | None) -> RockError:
+    return kind(message, retry_after_s=retry_after_s)
+
+
+class InvalidArgument(RockError, ValueError):
+    code, grpc, http, exit_code = "invalid_argument", "INVALID_ARGUMENT", 400, 2
+
+
+class UnknownName(InvalidArgument, LookupError):
+    code, grpc, http, exit_code = "unknown_name", "INVALID_ARGUMENT", 400, 2
+
+
+class NotFound(RockError, LookupError):
+    code, grpc, http, exit_code = "not_found", "NOT_FOUND", 404, 66
+
+
+class FailedPrecondition(RockError, RuntimeError):
+    code, grpc, http, exit_code = "failed_precondition", "FAILED_PRECONDITION", 409, 65
+
+
+class ResetDivergence(FailedPrecondition):
+    code, grpc, http, exit_code = "reset_divergence", "FAILED_PRECONDITION", 409, 65
+
+
+class ResourceExhausted(RockError, RuntimeError):
+    code, grpc, http, exit_code = "resource_exhausted", "RESOURCE_EXHAUSTED", 429, 75
+
+
+class DeadlineExceeded(RockError, TimeoutError):
+    code, grpc, http, exit_code = "deadline_exceeded", "DEADLINE_EXCEEDED", 504, 75
+
+
+class Unauthenticated(RockError, PermissionError):
+    code, grpc, http, exit_code = "unauthenticated", "UNAUTHENTICATED", 401, 77
+
+
+class Unimplemented(RockError, NotImplementedError):
+    code, grpc, http, exit_code = "unimplemented", "UNIMPLEMENTED", 501, 69
+
+
+class Unavailable(RockError, ConnectionError):
+    code, grpc, http, exit_code = "unavailable", "UNAVAILABLE", 503, 69
+
+
+class InfraError(RockError, RuntimeError):
+    code, grpc, http, exit_code = "infra", "INTERNAL", 500, 70
+
+
+class EnvLost(InfraError):
+    code, grpc, http, exit_code = "env_lost", "DATA_LOSS", 500, 70
+
+
+CODES: dict[str, type[RockError]] = {
+    kind.code: kind
+    for kind in (
+        RockError,
+        InvalidArgument,
+        UnknownName,
+        NotFound,
+        FailedPrecondition,
+        ResetDivergence,
+        ResourceExhausted,
+        DeadlineExceeded,
+        Unauthenticated,
+        Unimplemented,
+        Unavailable,
+        InfraError,
+        EnvLost,
+    )
+}
+
+
+def from_code(code: str, message: str, *, retry_after_s: float | None = None) -> RockError:
+    """Rebuild the error that `code` names; an unknown code is an `InfraError` that quotes it."""
+    kind = CODES.get(code)
+    if kind is None:
+        return InfraError(f"{message} (unknown error code {code!r} from a newer server?)")
+    return kind(message, retry_after_s=retry_after_s)
+
+
+def nearest(what: str, got: str, known: Iterable[str]) -> UnknownName:
+    """Build the error for an unknown name: what happened, what was got, the nearest and all valid ones."""
+    names = sorted(known)
+    close = difflib.get_close_matches(got, names, n=1, cutoff=0.5)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return UnknownName(f"unknown {what} {got!r}.{hint} Known: {', '.join(names) or '(none)'}")

@@ -1,0 +1,130 @@
+"""What is asked for: sandboxes, environments and tasks, as frozen values.
+
+Called by every layer; holds no behaviour beyond digests. Nothing here runs, connects or imports a plugin.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+if TYPE_CHECKING:
+    from rock_env.env import Env, Oracle, SandboxEnv
+
+__all__ = ["EnvParams", "EnvSpec", "NetworkPolicy", "Resources", "SandboxSpec", "TaskSource", "TaskSpec"]
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What one sandbox may use. Zero means the backend's default."""
+
+    cpus: float = 1.0
+    memory_bytes: int = 1 << 30
+    disk_bytes: int = 1 << 30
+    pids: int = 256
+    gpus: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkPolicy:
+    """Network off unless asked for; `allow` lists host names or CIDR blocks."""
+
+    enabled: bool = False
+    allow: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxSpec:
+    """One kind of sandbox. Equal specs have equal digests, so a pool can hand out either."""
+
+    image: str = ""
+    """Image name for image backends; empty means the host's own file system, read-only (process backend)."""
+    resources: Resources = field(default_factory=Resources)
+    network: NetworkPolicy = field(default_factory=NetworkPolicy)
+    env: tuple[tuple[str, str], ...] = ()
+    """Environment variables, as sorted pairs."""
+    workdir: str = "/workspace"
+    ports: tuple[int, ...] = ()
+    lifetime_s: float = 3600.0
+    """Absolute age after which the sandbox is destroyed."""
+
+    @property
+    def digest(self) -> str:
+        """Return the content digest (sha256, 16 hex digits) of the canonical JSON form."""
+        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class EnvParams(BaseModel):
+    """Base of an environment's own arguments: validated at the edge, frozen, unknown names refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def canonical(self) -> str:
+        """Return canonical JSON: equal parameters give equal text."""
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    """One task of an environment. `id` is `split/index` and resolves to the same task everywhere."""
+
+    id: str
+    split: str
+    index: int
+    instruction: str
+    """Told to the agent once, as the system message."""
+    payload: str = ""
+    """The environment's own description of the task (a map, a level): never shown to the agent as such."""
+    files: tuple[tuple[str, bytes], ...] = ()
+    """Files placed in the sandbox before the agent starts, as (relative path, content)."""
+    time_limit_s: float = 600.0
+
+
+class TaskSource(Protocol):
+    """The tasks of an environment, addressable without enumeration."""
+
+    splits: tuple[str, ...]
+
+    def count(self, split: str) -> int:
+        """Return how many tasks `split` has. Raise `UnknownName` for an unknown split."""
+        ...
+
+    def get(self, split: str, index: int) -> TaskSpec:
+        """Return task `index` of `split`. Raise `InvalidArgument` when out of range. Pure: same input, same task."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EnvSpec:
+    """An environment plugin: the value of an `ale.envs` entry point.
+
+    `factory(params)` builds one environment. Where `sandbox` is None it returns an `Env`, hosted in an
+    env-host worker process; otherwise a `SandboxEnv`, which acts through the sandbox it is handed.
+    """
+
+    name: str
+    version: str
+    summary: str
+    params: type[EnvParams]
+    factory: Callable[[EnvParams], Env | SandboxEnv]
+    tasks: Callable[[EnvParams], TaskSource]
+    oracle: Callable[[EnvParams, TaskSpec], Oracle]
+    """A reference policy for one task, which must succeed where success is certain."""
+    optimum: Callable[[EnvParams, TaskSpec], float]
+    """Success probability of an optimal policy on one task (1.0 where the task is deterministic and solvable)."""
+    sandbox: SandboxSpec | None = None
+    replayable: bool = True
+    """The same seed and actions give the same observations, so a prefix of turns can be replayed."""
+    snapshots: bool = False
+    """`Env.snapshot` and `Env.restore` work: checkpoint, restore and fork are offered."""
+
+    @property
+    def key(self) -> str:
+        """Return `name@version`, the form written into records."""
+        return f"{self.name}@{self.version}"

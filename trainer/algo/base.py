@@ -1,0 +1,87 @@
+"""What an algorithm is: credit per turn (NumPy), loss per batch (torch), both pure.
+
+Implemented by one file per algorithm, found by entry point `ale.algorithms`, called by `trainer.loop` (credit) and the
+train engine (loss). An algorithm never samples, never steps an optimizer, never sees an environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from agent_runtime.types import Trajectory
+from trainer.data.batch import TrainBatch
+
+__all__ = ["AlgoOptions", "Algorithm", "AlgorithmSpec", "Credit", "LossOutput", "Metric"]
+
+
+class AlgoOptions(BaseModel):
+    """Base of an algorithm's options: frozen, unknown names refused, a docstring under each field."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Credit:
+    """One trajectory's numbers per turn."""
+
+    advantage_K: NDArray[np.float64]
+    """RL weight of each turn's tokens; 0 length turns included. NaN is refused by the batch builder."""
+    positive: bool
+    """The raw outcome was a success."""
+    imitation_K: NDArray[np.float64]
+    """Imitation weight of each turn's tokens; non-zero only on expert trajectories."""
+    dropped: str = ""
+    """Why this trajectory does not train ("" if it does): a reason for the token ledger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A mean in the making: `total / weight`, so that microbatches add up exactly."""
+
+    total: float
+    weight: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LossOutput:
+    """A scalar to differentiate, already divided by the batch's constants, and what to report."""
+
+    loss: torch.Tensor
+    metrics: dict[str, Metric] = field(default_factory=dict)
+
+
+class Algorithm(Protocol):
+    """Credit and loss. Both pure: the same input gives the same output, bit for bit."""
+
+    needs_prox: bool
+    """Whether several updates per batch need `prox_logprobs_BT`."""
+
+    def credit(self, group: Sequence[Trajectory]) -> list[Credit]:
+        """Return one `Credit` per trajectory of a group (one task, one anchor), failures included as dropped."""
+        ...
+
+    def loss(self, batch: TrainBatch, logprobs_BT: torch.Tensor) -> LossOutput:
+        """Return the loss. `logprobs_BT[b, t]` is log pi_theta(token t | tokens before t); masked entries may be anything,
+        NaN included, and must not change the loss or any gradient by a bit.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AlgorithmSpec:
+    """An algorithm plugin: the value of an `ale.algorithms` entry point."""
+
+    name: str
+    summary: str
+    options: type[AlgoOptions]
+    build: Callable[[Any], Algorithm]
+    """Takes an instance of `options`."""
+    learns_from_rollouts: bool = True
+    """False for pure imitation: the loop then samples no training rollouts."""

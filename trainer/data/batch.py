@@ -1,0 +1,45 @@
+"""From turns to tensors: the last place where turns exist, the first where tensors do.
+
+Shapes: B rows (one branch each), T tokens, K turns of one trajectory, C chunks of the batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+__all__ = ["TrainBatch"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainBatch:
+    """What a train engine and a loss see. Every `_BT` tensor is aligned with `tokens_BT`: index t is about token t."""
+
+    tokens_BT: torch.Tensor
+    """int64; padding is 0 and lies to the right."""
+    segment_ids_BT: torch.Tensor
+    """int64; 0 is padding, tokens attend only within their own segment (>= 1)."""
+    loss_mask_BT: torch.Tensor
+    """bool; sampled tokens that the RL term trains."""
+    rollout_logprobs_BT: torch.Tensor
+    """float32; log mu of the inference engine, 0 where `loss_mask_BT` is False."""
+    prox_logprobs_BT: torch.Tensor | None
+    """float32; log pi_prox of the train engine at the start of this batch's updates; None: the current ones, detached."""
+    advantages_BT: torch.Tensor
+    """float32; the algorithm's credit, broadcast to tokens."""
+    positive_BT: torch.Tensor
+    """bool; the trajectory's raw outcome was a success (the sign of its reward, never of an advantage)."""
+    chunk_index_BT: torch.Tensor
+    """int64; index in [0, chunks) of the chunk a trained token belongs to, -1 elsewhere."""
+    chunks: int
+    trajectory_index_B: torch.Tensor
+    """int64; which trajectory of the batch a row belongs to."""
+    imitation_BT: torch.Tensor
+    """float32; weight of the imitation term on expert tokens, 0 elsewhere. Never overlaps `loss_mask_BT`."""
+    policy_version_BT: torch.Tensor
+    """int64; version that sampled the token, -1 elsewhere."""
+    normalizer: float
+    """Constant divisor of the RL term, known before any masking."""
+    imitation_normalizer: float
+    """Constant divisor of the imitation term."""

@@ -1,0 +1,113 @@
+"""What an engine is: one side samples (inference), one side learns (train), tied by versioned weights.
+
+Found by entry point `ale.engines`. Engines are synchronous and own their device; Ray actors wrap them (`trainer.placement`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, PositiveFloat
+
+from agent_runtime.policy import ChatTemplate, Completion, SampleRequest
+from trainer.algo.base import LossOutput
+from trainer.data.batch import TrainBatch
+
+__all__ = [
+    "EngineOptions",
+    "EngineSpec",
+    "InferenceEngine",
+    "LossFn",
+    "OptimOptions",
+    "TrainEngine",
+    "Weights",
+]
+
+Weights = dict[str, NDArray[Any]]
+"""Named parameters as host arrays: zero-copy through Ray's object store."""
+
+LossFn = Callable[[TrainBatch, torch.Tensor], LossOutput]
+
+
+class EngineOptions(BaseModel):
+    """Base of an engine's options: frozen, unknown names refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class OptimOptions(BaseModel):
+    """AdamW and its schedule, common to all train engines."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    lr: PositiveFloat = 1e-6
+    """Peak learning rate of the RL phase."""
+    beta1: float = 0.9
+    beta2: float = 0.95
+    weight_decay: float = 0.0
+    grad_clip: PositiveFloat = 1.0
+    """Largest global gradient norm."""
+    microbatch_tokens: int = 16384
+    """Most tokens (padding included) of one forward and backward pass."""
+
+
+class InferenceEngine(Protocol):
+    """Samples completions in batches. Single-threaded; the actor serialises calls."""
+
+    def sample(self, requests: Sequence[SampleRequest]) -> list[Completion]:
+        """Return one completion per request, in order. The result depends on the requests and weights only."""
+        ...
+
+    def load(self, weights: Weights, version: int) -> None:
+        """Take new weights; later completions carry `version`."""
+        ...
+
+
+class TrainEngine(Protocol):
+    """Holds parameters and optimizer; turns a batch and a loss into an update."""
+
+    def logprobs(self, batch: TrainBatch) -> torch.Tensor:
+        """Return log pi_theta of every token (float32, `_BT`, position 0 of each segment is 0) without gradients."""
+        ...
+
+    def step(self, batch: TrainBatch, loss: LossFn, *, lr: float) -> dict[str, float]:
+        """One optimizer update over the batch (microbatched). Return metrics, `grad_norm` and `loss` among them.
+
+        Raise `FloatingPointError` and leave parameters untouched when loss or gradient is not finite.
+        """
+        ...
+
+    def weights(self) -> Weights:
+        """Return the current parameters as host arrays (copies, or views that stay valid until the next `step`)."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write parameters and optimizer state into an existing folder."""
+        ...
+
+    def load(self, folder: Path) -> None:
+        """Read what `save` wrote; the continuation is bitwise equal on CPU."""
+        ...
+
+    def export(self, folder: Path) -> None:
+        """Write the model in the form that `--model FOLDER` reads again."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """An engine plugin: the value of an `ale.engines` entry point. Each builder takes (model, options[, seed])."""
+
+    name: str
+    summary: str
+    options: type[EngineOptions]
+    template: Callable[[str, Any], ChatTemplate]
+    inference: Callable[[str, Any, int], InferenceEngine]
+    """(model, options, seed) -> engine; weights arrive by `load` before the first `sample`."""
+    train: Callable[[str, Any, int, OptimOptions], TrainEngine]
