@@ -1,1 +1,1 @@
-
+"""Any agent becomes token-exact turns and trajectories."""

@@ -1,1 +1,1 @@
-
+"""ROCK: sandboxes and environments as a service. Knows nothing about learning."""

@@ -1,1 +1,1 @@
-
+"""Built-in environments; plugins that nobody imports."""

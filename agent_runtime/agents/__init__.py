@@ -1,0 +1,1 @@
+"""Agents: who decides what to send to the policy."""

@@ -1,0 +1,1 @@
+"""Sandbox lifecycle, one module per backend."""

@@ -1,0 +1,1 @@
+"""The service: core, and the adapters that put it on a wire."""

@@ -1,0 +1,1 @@
+"""Which rollouts to run, where they start, and the actors that run them."""

@@ -1,0 +1,1 @@
+"""Package rock.v1."""
