@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, PositiveFloat
+from pydantic import BaseModel, ConfigDict
 
 from agent_runtime.policy import ChatTemplate, Completion, SampleRequest
 from trainer.algo.base import LossOutput
+from trainer.config import OptimOptions
 from trainer.data.batch import TrainBatch
 
 __all__ = [
@@ -39,22 +39,6 @@ class EngineOptions(BaseModel):
     """Base of an engine's options: frozen, unknown names refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-class OptimOptions(BaseModel):
-    """AdamW and its schedule, common to all train engines."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-    lr: PositiveFloat = 1e-6
-    """Peak learning rate of the RL phase."""
-    beta1: float = 0.9
-    beta2: float = 0.95
-    weight_decay: float = 0.0
-    grad_clip: PositiveFloat = 1.0
-    """Largest global gradient norm."""
-    microbatch_tokens: int = 16384
-    """Most tokens (padding included) of one forward and backward pass."""
 
 
 class InferenceEngine(Protocol):

@@ -1,0 +1,190 @@
+"""Everything a training run is determined by. Read by every layer above and by the actors; imports no torch, no ray.
+
+Frozen, unknown names refused, units in the names, a docstring under each field. Validators reject, never rewrite. Defaults
+here suit a Hugging Face model; recipes (`ale/recipes/ENV.toml`) hold what suits an environment and the tiny engine.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+__all__ = [
+    "AgentOptions",
+    "AnchorOptions",
+    "CheckpointOptions",
+    "EvalOptions",
+    "OptimOptions",
+    "RolloutOptions",
+    "SamplingOptions",
+    "Scalar",
+    "TrainConfig",
+    "WarmupOptions",
+]
+
+Scalar = bool | int | float | str
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class AgentOptions(_Section):
+    """How the chat-loop agent talks to the policy."""
+
+    window_turns: NonNegativeInt = 0
+    """Newest observations a prompt keeps: 0 keeps all, 1 only the current one (a Markov policy)."""
+    max_turns: PositiveInt = 100
+    """Most model calls of one rollout."""
+    system: bool = True
+    """Send the task's instruction as a system message."""
+
+
+class SamplingOptions(_Section):
+    """How training rollouts sample."""
+
+    temperature: PositiveFloat = 1.0
+    top_p: float = Field(1.0, gt=0, le=1)
+    max_tokens: PositiveInt = 256
+    """Most tokens of one completion."""
+
+
+class RolloutOptions(_Section):
+    """How many rollouts a step asks for, and who runs them."""
+
+    groups_per_step: PositiveInt = 16
+    """Groups (one task and one anchor each) a step draws."""
+    group_size: PositiveInt = 8
+    """Rollouts of one group."""
+    workers: PositiveInt = 2
+    """Rollout worker actors."""
+    engines: PositiveInt = 2
+    """Inference engine actors; worker i uses engine i modulo this number."""
+    concurrency: PositiveInt = 512
+    """Most rollouts one worker runs at once."""
+    batching: Literal["lockstep", "eager"] = "lockstep"
+    """`lockstep` samples when every live rollout waits, so that runs reproduce bit for bit; `eager` as soon as the
+    engine is idle, for environments of uneven speed."""
+    time_limit_s: PositiveFloat = 600.0
+    """Longest a rollout may take; beyond, it is a failure."""
+    max_failure_rate: float = Field(0.5, ge=0, le=1)
+    """Share of failed rollouts in one step above which the run halts."""
+    rock_address: str = ""
+    """A running ROCK server (`unix:PATH` or `HOST:PORT`); empty starts an embedded one."""
+
+
+class OptimOptions(_Section):
+    """AdamW and its schedule, common to all train engines."""
+
+    lr: PositiveFloat = 1e-6
+    """Peak learning rate of the RL phase."""
+    lr_end: NonNegativeFloat = 0.1
+    """Learning rate at the last step, as a share of `lr` (linear decay; 1 is constant)."""
+    beta1: float = Field(0.9, ge=0, lt=1)
+    beta2: float = Field(0.95, ge=0, lt=1)
+    weight_decay: NonNegativeFloat = 0.0
+    grad_clip: PositiveFloat = 1.0
+    """Largest global gradient norm."""
+    minibatches: PositiveInt = 1
+    """Optimizer updates per batch; each trajectory takes part in one of them."""
+    microbatch_tokens: PositiveInt = 16384
+    """Most tokens (padding included) of one forward and backward pass."""
+    threads: PositiveInt = 1
+    """CPU threads of the train engine."""
+
+
+class WarmupOptions(_Section):
+    """Imitation of a few expert trajectories before reinforcement learning."""
+
+    trajectories: NonNegativeInt = 32
+    """Successful oracle trajectories to record; 0 starts RL from the model as it is."""
+    epochs: NonNegativeInt = 4
+    """Passes over them; 0 records experts (for anchors and injection) without a warm-up."""
+    batch_trajectories: PositiveInt = 8
+    """Trajectories of one imitation update."""
+    lr: PositiveFloat = 1e-5
+
+
+class AnchorOptions(_Section):
+    """Environment resets: where rollouts start (IPA.md section 2) and what is imitated beside RL (section 3)."""
+
+    scheduler: Literal["none", "sequential", "parallel"] = "none"
+    """`sequential` rolls one anchor per expert back from its last turn; `parallel` spreads up to `per_expert` anchors."""
+    start_share: float = Field(0.25, ge=0, le=1)
+    """Least share of groups that start at the task's own beginning."""
+    per_expert: PositiveInt = 4
+    """Anchors one expert trajectory keeps (parallel)."""
+    pool: PositiveInt = 256
+    """Most expert trajectories kept; the oldest self-sampled ones leave first."""
+    self_sampled: bool = True
+    """Successful rollouts from the true start join the pool, so that experts follow the policy."""
+    advance: float = Field(0.5, ge=0, le=1)
+    """Sequential: success (moving average over at least 8 rollouts) at which the anchor moves one turn earlier."""
+    retreat: float = Field(0.1, ge=0, le=1)
+    """Sequential: success below which, three visits in a row, the anchor moves one turn later."""
+    inject: NonNegativeInt = 0
+    """Expert trajectories per step whose turns up to the anchor are imitated (weight `lambda_il`), among anchors whose
+    rollouts had no success lately."""
+    inject_until: float = Field(0.5, ge=0, le=1)
+    """Share of the run's steps over which the imitation weight falls linearly to 0."""
+
+
+class EvalOptions(_Section):
+    """Success on held-out tasks, always from the true start."""
+
+    split: str = "held_out"
+    tasks: PositiveInt = 200
+    """Tasks of the evaluations after the warm-up and at the end."""
+    every: NonNegativeInt = 10
+    """Steps between evaluations in between; 0 evaluates only after warm-up and at the end."""
+    progress_tasks: PositiveInt = 64
+    """Tasks of those in between."""
+    temperature: NonNegativeFloat = 0.0
+    """0 is greedy."""
+
+
+class CheckpointOptions(_Section):
+    """When the state is saved. Ctrl-C saves as well."""
+
+    every: PositiveInt = 10
+    """Steps between checkpoints."""
+    keep: PositiveInt = 2
+    """Newest checkpoints kept."""
+
+
+class TrainConfig(_Section):
+    """One training run."""
+
+    env: str = "frozen_lake"
+    """An installed environment (`ale env list`)."""
+    env_args: dict[str, Scalar] = Field(default_factory=dict)
+    """The environment's own arguments (`ale env show NAME`)."""
+    algo: str = "ipa"
+    """An installed algorithm."""
+    algo_options: dict[str, Scalar] = Field(default_factory=dict)
+    """The algorithm's own options."""
+    model: str = "tiny"
+    """`tiny` (built in, from scratch), a folder that a run exported, or a Hugging Face model's folder or id."""
+    engine_options: dict[str, Scalar] = Field(default_factory=dict)
+    """The engine's own options."""
+    seed: int = Field(0, ge=0)
+    """Determines tasks, experts, initial weights and all sampling."""
+    steps: NonNegativeInt = 100
+    """RL steps after the warm-up."""
+    train_split: str = "train"
+    agent: AgentOptions = AgentOptions()
+    sampling: SamplingOptions = SamplingOptions()
+    rollout: RolloutOptions = RolloutOptions()
+    optim: OptimOptions = OptimOptions()
+    warmup: WarmupOptions = WarmupOptions()
+    anchors: AnchorOptions = AnchorOptions()
+    eval: EvalOptions = EvalOptions()
+    checkpoint: CheckpointOptions = CheckpointOptions()
+
+    @property
+    def engine(self) -> str:
+        """Return the engine plugin that runs `model`."""
+        tiny = self.model == "tiny" or (Path(self.model) / "tiny.json").is_file()
+        return "tiny" if tiny else "hf"
