@@ -1,0 +1,234 @@
+"""From files and options to one validated `TrainConfig`, and back to a `config.toml` that reruns the run.
+
+Called by `ale.cli` and `ale.api`. Layers, weakest first: built-in defaults, the environment's recipe
+(`ale/recipes/ENV.toml`), `--config FILE`, named options (`--seed 3`), overrides (`-s optim.lr=1e-3`).
+An unknown name is an error that says which layer holds it and names the nearest valid one.
+"""
+
+from __future__ import annotations
+
+import copy
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from pydantic import BaseModel, ValidationError
+
+from ale import toml_text
+from ale.option_names import OPTION_TABLES, check_names, comments, flat, option_names
+from rock_env import plugins
+from rock_env.errors import nearest
+from trainer.config import TrainConfig
+from trainer.errors import ConfigError
+
+__all__ = ["Resolved", "expand", "parse_overrides", "parse_scalar", "read_toml", "render", "resolve"]
+
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One source of settings. `source` is how messages call it."""
+
+    source: str
+    values: Values
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What a run is determined by, and what the user should know about how it came about."""
+
+    config: TrainConfig
+    notices: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class _WithOptions(Protocol):
+    options: type[BaseModel]
+
+
+def resolve(
+    *, file: Path | None = None, options: Mapping[str, Any] | None = None, overrides: Sequence[str] = ()
+) -> Resolved:
+    """Merge all layers, validate them, and fill in every plugin's own defaults.
+
+    `options` are top-level fields chosen by name (None means not chosen). Raise `ConfigError`, or `RockError`
+    for an unknown plugin.
+    """
+    named = {key: value for key, value in (options or {}).items() if value is not None}
+    given = [Layer("the command line", named), Layer("the command line", parse_overrides(overrides))]
+    if file is not None:
+        given.insert(0, Layer(str(file), read_toml(file)))
+    for layer in given:
+        check_names(layer.values, layer.source)
+    given, notices = _drop_foreign_tables(given)
+    return Resolved(expand(_validate([*_recipe_layers(given), *given])), tuple(notices))
+
+
+def expand(config: TrainConfig) -> TrainConfig:
+    """Validate the options of environment, algorithm and engine, and return them with all defaults filled in.
+
+    Imports the three plugins. Raise `ConfigError` or `UnknownName`.
+    """
+    _check_splits(config)
+    algo, engine = plugins.load("ale.algorithms", config.algo), plugins.load("ale.engines", config.engine)
+    tables = {
+        "env_args": _env_args(config),
+        "algo_options": _plugin_options(algo, config.algo_options, f"algorithm {config.algo!r}"),
+        "engine_options": _plugin_options(engine, config.engine_options, f"engine {config.engine!r}"),
+    }
+    return TrainConfig.model_validate({**config.model_dump(), **tables})
+
+
+def render(config: TrainConfig) -> str:
+    """Return the config as commented TOML; `resolve(file=...)` of it gives an equal config."""
+    return toml_text.render(config.model_dump(), comments=comments())
+
+
+def read_toml(path: Path) -> Values:
+    """Read a TOML file. Raise `ConfigError` saying where (line and column) it is malformed."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not a text file: byte {error.start} is not UTF-8") from error
+    except OSError as error:
+        raise ConfigError(f"cannot read the config file {path}: {error.strerror}") from error
+
+
+def parse_overrides(overrides: Sequence[str]) -> Values:
+    """Turn `["optim.lr=1e-3", ...]` into nested values; later ones win. Raise `ConfigError`."""
+    values: Values = {}
+    for text in overrides:
+        name, equals, value = text.partition("=")
+        parts = name.strip().split(".")
+        if not equals or not all(parts):
+            raise ConfigError(f"override {text!r} is not of the form NAME=VALUE, such as optim.lr=1e-3")
+        table = values
+        for part in parts[:-1]:
+            table = table.setdefault(part, {})
+            if not isinstance(table, dict):
+                raise ConfigError(f"override {text!r} contradicts an earlier one, which set {part!r}")
+        table[parts[-1]] = parse_scalar(value)
+    return values
+
+
+def parse_scalar(text: str) -> Any:
+    """Read a value as TOML would; what is not TOML (`4x4`, `tiny`) is a string."""
+    stripped = text.strip()
+    try:
+        parsed = tomllib.loads(f"value = {stripped}")
+    except tomllib.TOMLDecodeError:
+        return stripped
+    return parsed["value"] if len(parsed) == 1 else stripped
+
+
+def _drop_foreign_tables(layers: Sequence[Layer]) -> tuple[list[Layer], list[str]]:
+    """Leave out option tables that belong to another env, algo or model than the one finally chosen."""
+    kept, notices = [Layer(layer.source, copy.deepcopy(layer.values)) for layer in layers], []
+    for selector, table in OPTION_TABLES.items():
+        chosen = [layer.values[selector] for layer in kept if selector in layer.values]
+        for layer in kept:
+            own = layer.values.get(selector)
+            if own is not None and own != chosen[-1] and layer.values.pop(table, None):
+                notices.append(f"{table} in {layer.source} belong to {own!r}: not applied to {chosen[-1]!r}")
+    return kept, notices
+
+
+def _recipe_layers(given: Sequence[Layer]) -> list[Layer]:
+    """Return the recipe of the chosen environment and those of its variants that match what was chosen."""
+    env = _merge(given).get("env", TrainConfig.model_fields["env"].default)
+    plugins.load_env(env)  # an unknown environment is refused before its (missing) recipe is looked for
+    recipe = resources.files("ale") / "recipes" / f"{env}.toml"
+    if not recipe.is_file():
+        return []
+    source = f"the recipe for {env}"
+    values = tomllib.loads(recipe.read_text(encoding="utf-8"))
+    variants = values.pop("variant", [])
+    check_names(values, source)
+    layers = [Layer(source, values)]
+    for variant in variants:
+        match = variant.pop("match")
+        layer = Layer(f"{source} where {match}", variant)
+        check_names(layer.values, layer.source)
+        # Matched against what earlier variants made of it too, so that a later one may refine them.
+        seen = _validate([*layers, *given])
+        values = flat({**seen.model_dump(), "env_args": _env_args(seen), "engine": seen.engine})
+        if unknown := [name for name in match if name not in values]:
+            raise ConfigError(f"a variant in {source} matches on {unknown[0]!r}, which is not an option")
+        if all(values[name] == value for name, value in match.items()):
+            layers.append(layer)
+    return layers
+
+
+def _merge(layers: Sequence[Layer]) -> Values:
+    merged: Values = {}
+
+    def into(target: Values, values: Mapping[str, Any]) -> None:
+        for key, value in values.items():
+            if isinstance(value, Mapping):
+                into(target.setdefault(key, {}), value)
+            else:
+                target[key] = value
+
+    for layer in layers:
+        into(merged, layer.values)
+    return merged
+
+
+def _validate(layers: Sequence[Layer]) -> TrainConfig:
+    try:
+        return TrainConfig.model_validate(_merge(layers))
+    except ValidationError as error:
+        first = error.errors()[0]
+        # A union adds the type it tried to the location, so the option is the longest known beginning of it.
+        known = {*option_names(), *flat(_merge(layers))}
+        path = [str(part) for part in first["loc"]]
+        while len(path) > 1 and ".".join(path) not in known:
+            path.pop()
+        where = f"{'.'.join(path)!r} in {_source_of(path, layers)}"
+        raise ConfigError(f"bad value for {where}: {first['msg']}, got {first['input']!r}") from error
+
+
+def _source_of(path: Sequence[str], layers: Sequence[Layer]) -> str:
+    for layer in reversed(layers):
+        if ".".join(path) in flat(layer.values):
+            return layer.source
+    return "the defaults"
+
+
+def _env_args(config: TrainConfig) -> Values:
+    params = plugins.load_env(config.env).params
+    return _validated(params, config.env_args, f"argument of env {config.env!r}")
+
+
+def _plugin_options(plugin: object, values: Mapping[str, Any], owner: str) -> Values:
+    if not isinstance(plugin, _WithOptions):
+        raise ConfigError(f"the plugin for {owner} declares no options: got {type(plugin).__name__}")
+    return _validated(plugin.options, values, f"option of {owner}")
+
+
+def _validated(model: type[BaseModel], values: Mapping[str, Any], what: str) -> Values:
+    """Return all of a plugin's options, defaults included. None has no TOML form and is left out."""
+    try:
+        options = model.model_validate(dict(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0]) if first["loc"] else ""
+        if first["type"] == "extra_forbidden":
+            raise nearest(what, name, model.model_fields) from error
+        subject = f"{what}, {name!r}" if name else what
+        raise ConfigError(f"bad {subject}: {first['msg']}, got {first['input']!r}") from error
+    return {key: value for key, value in options.model_dump().items() if value is not None}
+
+
+def _check_splits(config: TrainConfig) -> None:
+    env, env_args = plugins.load_env(config.env), _env_args(config)
+    splits = env.tasks(env.params.model_validate(env_args)).splits
+    for option, split in (("train_split", config.train_split), ("eval.split", config.eval.split)):
+        if split not in splits:
+            raise nearest(f"{option} of env {config.env!r}", split, splits)

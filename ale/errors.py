@@ -1,0 +1,26 @@
+"""Errors of the command line itself, beside `trainer.errors` (runs) and `rock_env.errors` (the service).
+
+AleError                        exit code 1
+├── RecordError (ValueError)    65  a record on disk is missing or unreadable
+└── Diverged (RuntimeError)     1   a re-executed trajectory did not reproduce its record
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = ["AleError", "Diverged", "RecordError"]
+
+
+class AleError(Exception):
+    """Base of every error the command line raises on purpose; `exit_code` is what the process returns."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class RecordError(AleError, ValueError):
+    exit_code = 65
+
+
+class Diverged(AleError, RuntimeError):
+    exit_code = 1

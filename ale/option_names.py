@@ -1,0 +1,88 @@
+"""The names of all run options: what they are, what they mean, which one an unknown name was meant to be.
+
+Called by `ale.config`. Reads `TrainConfig`'s fields only; holds no values.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from trainer.config import TrainConfig
+from trainer.errors import ConfigError
+
+__all__ = ["OPTION_TABLES", "check_names", "comments", "flat", "option_names"]
+
+OPTION_TABLES = {"env": "env_args", "algo": "algo_options", "model": "engine_options"}
+"""Options that a plugin declares, by the option that chooses the plugin."""
+
+
+def option_names(model: type[BaseModel] = TrainConfig, prefix: str = "") -> Iterator[str]:
+    """Yield the dotted name of every option, in declaration order."""
+    for name in model.model_fields:
+        section = _section(model, name)
+        if section is None:
+            yield prefix + name
+        else:
+            yield from option_names(section, f"{prefix}{name}.")
+
+
+def comments(model: type[BaseModel] = TrainConfig, prefix: str = "") -> dict[str, str]:
+    """Return the documentation of each option and section, by dotted name."""
+    found: dict[str, str] = {}
+    for name, field in model.model_fields.items():
+        section = _section(model, name)
+        if section is not None:
+            found[prefix + name] = (section.__doc__ or "").partition("\n")[0]
+            found |= comments(section, f"{prefix}{name}.")
+        elif field.description:
+            found[prefix + name] = " ".join(field.description.split())
+    return found
+
+
+def check_names(values: Mapping[str, Any], source: str) -> None:
+    """Refuse unknown names, and a value where a section belongs or the reverse. Raise `ConfigError`."""
+
+    def walk(values: Mapping[str, Any], model: type[BaseModel], prefix: str) -> None:
+        for key, value in values.items():
+            name = prefix + key
+            if key not in model.model_fields:
+                raise _unknown(next(iter(flat({name: value})), name), prefix, model, source)
+            section = _section(model, key)
+            if section is not None and not isinstance(value, Mapping):
+                inside = ", ".join(option_names(section, f"{name}."))
+                raise ConfigError(f"{name!r} in {source} is a section, got {value!r}; set one of {inside}")
+            if section is not None:
+                walk(value, section, f"{name}.")
+            elif isinstance(value, Mapping) and name not in OPTION_TABLES.values():
+                raise ConfigError(f"{name!r} in {source} is one option, not a section; got {value!r}")
+
+    walk(values, TrainConfig, "")
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested values by dotted name."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return found
+
+
+def _section(model: type[BaseModel], name: str) -> type[BaseModel] | None:
+    annotation = model.model_fields[name].annotation
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+
+
+def _unknown(name: str, prefix: str, model: type[BaseModel], source: str) -> ConfigError:
+    known = list(option_names())
+    leaf = name.rpartition(".")[2]
+    close = [
+        *(option for option in known if option.rpartition(".")[2] == leaf),
+        *difflib.get_close_matches(name, known, n=1, cutoff=0.0),
+    ]
+    best = difflib.get_close_matches(name, close, n=1, cutoff=0.0)[0]
+    here = ", ".join(prefix + field for field in model.model_fields)
+    return ConfigError(f"unknown option {name!r} in {source}. Did you mean {best!r}? Known here: {here}")

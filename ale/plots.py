@@ -1,0 +1,75 @@
+"""The picture of a run: held-out success over training steps, raw and as a share of the optimum.
+
+Called by `ale train` after the loop. Reads `metrics.jsonl` only; matplotlib is optional and needs no display.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ale.errors import RecordError
+
+__all__ = ["read_metrics", "success_curve"]
+
+
+def read_metrics(run_folder: Path) -> list[dict[str, Any]]:
+    """Return the records of `metrics.jsonl`; the torn last line of a killed run is left out.
+
+    Raise `RecordError` when the file is missing or malformed before its last line.
+    """
+    path = run_folder / "metrics.jsonl"
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecordError(f"cannot read {path}: {error}") from error
+    records = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError as error:
+            if number < len(lines):
+                raise RecordError(f"{path} line {number} is not JSON: {error}") from error
+    return records
+
+
+def success_curve(run_folder: Path) -> Path | None:
+    """Write `success.png` into the run folder and return its path, or None if nothing was evaluated yet.
+
+    Raise `ImportError` without matplotlib.
+    """
+    records = read_metrics(run_folder)
+    evaluations = [record for record in records if record["kind"] == "eval"]
+    if not evaluations:
+        return None
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.add_subplot()
+    steps = [record["step"] for record in evaluations]
+    axes.plot(steps, [record["success"] for record in evaluations], marker="o", label="success (held out)")
+    axes.plot(
+        steps, [record["share"] for record in evaluations], "--", marker=".", label="share of the optimum"
+    )
+    rollouts = [record for record in records if record["kind"] == "train" and "success" in record]
+    if rollouts:
+        axes.plot(
+            [record["step"] for record in rollouts],
+            [record["success"] for record in rollouts],
+            color="0.7",
+            linewidth=1,
+            zorder=0,
+            label="success (training rollouts)",
+        )
+    if any(record["kind"] == "warmup" for record in records):
+        axes.axvline(steps[0], color="0.5", linestyle=":", label="end of the warm-up")
+    axes.set(xlabel="training step", ylabel="success", ylim=(0, 1.05), title=run_folder.name)
+    axes.grid(alpha=0.3)
+    axes.legend(loc="lower right")
+    path = run_folder / "success.png"
+    figure.savefig(path, dpi=120)
+    return path

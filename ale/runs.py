@@ -1,0 +1,76 @@
+"""Run folders: how they are named, found, opened for a new run or continued.
+
+Called by `ale.api`. A run folder holds `config.toml, summary.json, metrics.jsonl, success.png, events/,
+trajectories/, checkpoints/`; this module writes `config.toml` only, the loop and the plots write the rest.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ale import config as configuration
+from ale.option_names import flat
+from trainer.config import TrainConfig
+from trainer.errors import ConfigError, RunFolderError
+
+__all__ = ["CONFIG", "continue_run", "default_name", "locate", "open_new", "recorded_config"]
+
+CONFIG = "config.toml"
+HOME = Path("runs")
+
+
+def default_name(config: TrainConfig) -> str:
+    """Return `ENV-ALGO-seedN`."""
+    return f"{config.env}-{config.algo}-seed{config.seed}"
+
+
+def locate(run: str) -> Path:
+    """Return the folder of a run given by name (inside `runs/`) or by path (anything with a separator)."""
+    return Path(run) if os.sep in run or run in {".", ".."} else HOME / run
+
+
+def open_new(folder: Path, config: TrainConfig) -> None:
+    """Create the folder and write `config.toml`. Raise `RunFolderError` if it is in use or cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        taken = any(folder.iterdir())
+        if not taken:
+            _write(folder / CONFIG, configuration.render(config))
+    except OSError as error:
+        raise RunFolderError(
+            f"cannot write the run folder {folder}: {error.strerror}. Name another place with --run."
+        ) from error
+    if taken:
+        raise RunFolderError(
+            f"the run folder {folder} is not empty. Continue that run with --resume, "
+            "or start another one with --run NAME."
+        )
+
+
+def recorded_config(folder: Path) -> TrainConfig:
+    """Return the config a run was started with. Raise `RunFolderError` where there is no run."""
+    if not (folder / CONFIG).is_file():
+        known = sorted(path.parent.name for path in HOME.glob(f"*/{CONFIG}"))
+        raise RunFolderError(
+            f"no run in {folder}: it holds no {CONFIG}. Runs here: {', '.join(known) or '(none)'}"
+        )
+    return configuration.resolve(file=folder / CONFIG).config
+
+
+def continue_run(folder: Path, config: TrainConfig) -> None:
+    """Refuse to continue a run with other settings than it was started with. Raise `ConfigError`."""
+    recorded, wanted = flat(recorded_config(folder).model_dump()), flat(config.model_dump())
+    for name in sorted(recorded.keys() | wanted.keys()):
+        if recorded.get(name) != wanted.get(name):
+            raise ConfigError(
+                f"the run in {folder} has {name} = {recorded.get(name)!r}, got {wanted.get(name)!r}. A resumed run "
+                "keeps its settings: leave the option out, or start another run with --run NAME."
+            )
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
