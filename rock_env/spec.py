@@ -63,7 +63,7 @@ class SandboxSpec:
 class EnvParams(BaseModel):
     """Base of an environment's own arguments: validated at the edge, frozen, unknown names refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     def canonical(self) -> str:
         """Return canonical JSON: equal parameters give equal text."""
