@@ -1,7 +1,7 @@
 """What an algorithm is: credit per turn (NumPy), loss per batch (torch), both pure.
 
-Implemented by one file per algorithm, found by entry point `ale.algorithms`, called by `trainer.loop` (credit) and the
-train engine (loss). An algorithm never samples, never steps an optimizer, never sees an environment.
+Implemented by one file per algorithm, found by entry point `ale.algorithms`, called by `trainer.loop`
+(credit) and the train engine (loss). An algorithm never samples, steps an optimizer or sees an environment.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class Credit:
     """Imitation weight of each turn's tokens; non-zero only on expert trajectories."""
     dropped: str = ""
     """Why this trajectory does not train ("" if it does): a reason for the token ledger."""
+    chunk_K: NDArray[np.int64] | None = None
+    """Chunk of each turn, counted from 0 and never falling; None: one chunk per turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +66,13 @@ class Algorithm(Protocol):
     """Whether several updates per batch need `prox_logprobs_BT`."""
 
     def credit(self, group: Sequence[Trajectory]) -> list[Credit]:
-        """Return one `Credit` per trajectory of a group (one task, one anchor), failures included as dropped."""
+        """Return a `Credit` per trajectory of a group (one task, one anchor); failures come as dropped."""
         ...
 
     def loss(self, batch: TrainBatch, logprobs_BT: torch.Tensor) -> LossOutput:
-        """Return the loss. `logprobs_BT[b, t]` is log pi_theta(token t | tokens before t); masked entries may be anything,
-        NaN included, and must not change the loss or any gradient by a bit.
+        """Return the loss. `logprobs_BT[b, t]` is log pi_theta(token t | tokens before t).
+
+        Masked entries may be anything, NaN included, and must not change the loss or any gradient by a bit.
         """
         ...
 

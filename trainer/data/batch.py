@@ -5,16 +5,24 @@ Shapes: B rows (one branch each), T tokens, K turns of one trajectory, C chunks 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
-__all__ = ["TrainBatch"]
+__all__ = ["Counts", "TrainBatch"]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How much trains in the whole batch, before any chunk is masked; divisors of the means over it."""
+
+    trajectories: int = 0
+    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainBatch:
-    """What a train engine and a loss see. Every `_BT` tensor is aligned with `tokens_BT`: index t is about token t."""
+    """What a train engine and a loss see. Index t of every `_BT` tensor is about token t of `tokens_BT`."""
 
     tokens_BT: torch.Tensor
     """int64; padding is 0 and lies to the right."""
@@ -25,7 +33,7 @@ class TrainBatch:
     rollout_logprobs_BT: torch.Tensor
     """float32; log mu of the inference engine, 0 where `loss_mask_BT` is False."""
     prox_logprobs_BT: torch.Tensor | None
-    """float32; log pi_prox of the train engine at the start of this batch's updates; None: the current ones, detached."""
+    """float32; log pi_prox of the train engine as this batch's updates began; None: the current, detached."""
     advantages_BT: torch.Tensor
     """float32; the algorithm's credit, broadcast to tokens."""
     positive_BT: torch.Tensor
@@ -43,3 +51,9 @@ class TrainBatch:
     """Constant divisor of the RL term, known before any masking."""
     imitation_normalizer: float
     """Constant divisor of the imitation term."""
+    counts: Counts = Counts()
+    """Of the trajectories of the RL term. A part of a batch carries the whole batch's counts."""
+    imitation_counts: Counts = Counts()
+    """Of the expert trajectories."""
+    trajectory_tokens_B: torch.Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    """int64; trained (or imitated) tokens of the row's whole trajectory, for `seq_mean_token_mean`."""

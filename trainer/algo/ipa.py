@@ -1,0 +1,150 @@
+"""IPA, Interactive Perceptive Agentic policy optimisation: the chunk is the unit of credit, ratio and masking.
+
+Source: arXiv 2512.24873, section 3.2.4. What the paper says is marked [P]; what it leaves open and we chose, [ours].
+
+Credit [P, Eq. 7]: `G_k = gamma^(K-k) R`, shared by all tokens of chunk k; a chunk is one turn [ours].
+
+Gradient [P, Eq. 9], T+ and T- by the trajectory's raw outcome, `rho` and `m` detached:
+
+    sum over T+ of  G_c m_c grad log pi  +  sum over T- of  clip(rho_c, 0, 1) G_c m_c grad log pi
+
+    rho_c = (prod over c of pi_theta / pi_old)^(1/|c|)                    [P, Eq. 8]
+    m_c   = 1[ (prod over c of pi_old / mu)^(1/|c|) <= H ]                [P]
+
+An asynchronous trainer no longer has pi_old, only the log-probabilities `mu` stored at sampling. So [ours]
+
+    w_c = exp mean over c of (log pi_prox - log mu)         staleness and engine mismatch
+    u_c = exp mean over c of (log pi_theta - log pi_prox)   drift within the updates of one batch
+
+with `rho_c = w_c u_c` and the mask on `w_c` in [mask_low, mask_high]; `mask_low = 0` is the paper's. `pi_prox` is the
+train engine as the batch's updates began; `mu` is never recomputed, or every ratio would be 1.
+
+Normalisation [ours]: a constant known before masking, so that masking never re-inflates the survivors. With a baseline
+[ours] a positive trajectory with negative advantage is clipped like a negative one: no unbounded push-down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
+
+from agent_runtime.types import Trajectory
+from trainer.algo.base import AlgoOptions, AlgorithmSpec, Credit, LossOutput, Metric
+from trainer.algo.chunks import Chunks, chunks_of
+from trainer.algo.loss import aggregate, imitation_term, keep, mean_metric
+from trainer.algo.returns import Baseline, Floats, baselines, chunk_of_turn, chunk_returns, credit_group
+from trainer.data.batch import TrainBatch
+
+__all__ = ["IPA", "IPAOptions", "Ipa"]
+
+
+class IPAOptions(AlgoOptions):
+    """Options of IPA. The paper publishes no values: all defaults are ours."""
+
+    gamma: float = Field(0.95, gt=0, le=1)
+    """Discount per chunk, counted back from the end of the trajectory."""
+    mask_high: PositiveFloat = 5.0
+    """H: chunks whose w_c exceeds it are dropped; `inf` drops none."""
+    mask_low: NonNegativeFloat = 0.0
+    """Chunks whose w_c falls below it are dropped; 0 is the paper's rule."""
+    reward_fail: float = Field(0.0, le=0)
+    """R of a trajectory whose raw outcome is not positive; without baseline, minus the weight of the negative branch.
+
+    0 makes that branch vanish. With a baseline, failures are below it anyway and this only stretches the scale.
+    """
+    baseline: Baseline = "none"
+    """What is subtracted from R, over the group's trajectories that did not fail."""
+    turn_rewards: bool = False
+    """Add the environment's per-turn rewards to the return. Leave off where the outcome already contains them."""
+    chunk_turns: NonNegativeInt = 1
+    """Turns that make one chunk; 0 makes the whole trajectory one chunk."""
+    lambda_rl: NonNegativeFloat = 1.0
+    """Weight of the chunk loss (Eq. 10)."""
+    lambda_il: NonNegativeFloat = 0.1
+    """Weight of the imitation loss (Eq. 10)."""
+
+
+class Ipa:
+    """The algorithm `ipa`."""
+
+    needs_prox = True
+
+    def __init__(self, options: IPAOptions) -> None:
+        self.options = options
+
+    def credit(self, group: Sequence[Trajectory]) -> list[Credit]:
+        """Return the chunk returns of a group; experts get imitation weights `gamma^(K-k) R`."""
+        options = self.options
+        return credit_group(
+            group, self._advantages, imitation_gamma=options.gamma, chunk_turns=options.chunk_turns
+        )
+
+    def _advantages(self, learners: Sequence[Trajectory]) -> list[Floats]:
+        options = self.options
+        chunks = [chunk_of_turn(len(t.turns), options.chunk_turns) for t in learners]
+        finals_G = np.array([t.reward if t.reward > 0 else options.reward_fail for t in learners])
+        rewards = [self._chunk_rewards(t, chunk_K) for t, chunk_K in zip(learners, chunks, strict=True)]
+        # The baseline is of whole outcomes, taken off the end: at gamma = 1 this is G_1 minus the group's mean G_1.
+        finals_G -= baselines(finals_G + np.array([r.sum() for r in rewards]), options.baseline)
+        return [
+            chunk_returns(final, len(rewards_C), options.gamma, rewards_C)[chunk_K]
+            for final, rewards_C, chunk_K in zip(finals_G, rewards, chunks, strict=True)
+        ]
+
+    def _chunk_rewards(self, trajectory: Trajectory, chunk_K: NDArray[np.int64]) -> Floats:
+        if not self.options.turn_rewards:
+            return np.zeros(chunk_K.max(initial=-1) + 1)
+        return np.bincount(chunk_K, np.asarray(trajectory.turn_rewards, np.float64)).astype(np.float64)
+
+    def loss(self, batch: TrainBatch, logprobs_BT: torch.Tensor) -> LossOutput:
+        """Return `lambda_rl` times the surrogate of Eq. 9 plus `lambda_il` times the imitation term (Eq. 10)."""
+        options = self.options
+        mask_BT = batch.loss_mask_BT
+        current_BT = keep(logprobs_BT, mask_BT)
+        chunks = chunks_of(batch)
+        w_C, rho_C = self._ratios(batch, logprobs_BT, chunks)
+        kept_C = (w_C >= options.mask_low) & (w_C <= options.mask_high)
+        advantages_BT = keep(batch.advantages_BT, mask_BT)
+        clipped_BT = ~batch.positive_BT | (advantages_BT < 0)
+        weight_BT = torch.where(clipped_BT, chunks.spread(rho_C.clamp(0, 1)), 1)
+        weight_BT = keep(weight_BT, mask_BT & chunks.spread(kept_C))
+        rl = aggregate(-weight_BT * advantages_BT * current_BT, batch, "constant")
+        il, metrics = imitation_term(batch, logprobs_BT, "constant")
+        metrics |= _metrics(chunks.count_C > 0, w_C, rho_C, kept_C)
+        metrics["ipa/positive_tokens"] = mean_metric(batch.positive_BT.to(w_C.dtype), mask_BT)
+        metrics["ipa/mu_minus_pi"] = mean_metric(batch.rollout_logprobs_BT - logprobs_BT, mask_BT)
+        return LossOutput(options.lambda_rl * rl + options.lambda_il * il, metrics)
+
+    def _ratios(
+        self, batch: TrainBatch, logprobs_BT: torch.Tensor, chunks: Chunks
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return w and rho = w u per chunk, detached."""
+        current_BT = logprobs_BT.detach()
+        prox_BT = current_BT if batch.prox_logprobs_BT is None else batch.prox_logprobs_BT
+        log_w_C = chunks.mean(prox_BT - batch.rollout_logprobs_BT)
+        log_u_C = chunks.mean(current_BT - prox_BT)
+        return log_w_C.exp(), (log_w_C + log_u_C).exp()
+
+
+def _metrics(
+    present_C: torch.Tensor, w_C: torch.Tensor, rho_C: torch.Tensor, kept_C: torch.Tensor
+) -> dict[str, Metric]:
+    """Return means over chunks. The effective sample share is `ratio_w`^2 / `ratio_w_squared` of the sums."""
+    return {
+        "ipa/ratio_w": mean_metric(w_C, present_C),
+        "ipa/ratio_w_squared": mean_metric(w_C.square(), present_C),
+        "ipa/ratio_rho": mean_metric(rho_C, present_C),
+        "ipa/masked_chunks": mean_metric((~kept_C).to(w_C.dtype), present_C),
+    }
+
+
+IPA = AlgorithmSpec(
+    name="ipa",
+    summary="chunk-level returns, ratios and masks, with expert injection (arXiv 2512.24873)",
+    options=IPAOptions,
+    build=Ipa,
+)

@@ -1,0 +1,330 @@
+"""Pack trajectories and their credits into a `TrainBatch`, and cut a batch into parts.
+
+Called by the loop (`build_batch`, `split_rows`) and by train engines (`microbatches`). It never decides who
+learns what: that is the algorithm's credit. The `Ledger` accounts for every sampled token exactly once.
+
+One row per branch, its segment numbered 1. Work per token is flat NumPy; Python loops run over turns at most.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from agent_runtime.types import Trajectory
+from trainer.algo.base import Credit
+from trainer.data.batch import Counts, TrainBatch
+
+__all__ = ["Ledger", "build_batch", "microbatches", "split_rows"]
+
+Ints = NDArray[np.int64]
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Where every completion token of a step went. Raise `ValueError` if the parts do not add up."""
+
+    total: int
+    trained: int
+    imitated: int
+    masked: Mapping[str, int]
+    """Tokens of trajectories that take part with no credit, by reason."""
+    dropped: Mapping[str, int]
+    """Tokens of trajectories that take no part, by reason."""
+
+    def __post_init__(self) -> None:
+        parts = self.trained + self.imitated + sum(self.masked.values()) + sum(self.dropped.values())
+        if parts != self.total:
+            raise ValueError(
+                f"the token ledger does not add up: {parts} tokens accounted for, {self.total} sampled "
+                f"({self}). A token was trained twice or lost: a bug in the batch builder or in "
+                "`Trajectory.branches`."
+            )
+
+
+@dataclass(slots=True)
+class _Kept:
+    """The trajectories that get rows, and the counts over those that train."""
+
+    trajectories: list[Trajectory] = field(default_factory=list)
+    credits: list[Credit] = field(default_factory=list)
+    index: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    masked: Counter[str] = field(default_factory=Counter)
+    dropped: Counter[str] = field(default_factory=Counter)
+    rl: Counts = field(default_factory=Counts)
+    imitation: Counts = field(default_factory=Counts)
+
+
+def build_batch(
+    trajectories: Sequence[Trajectory],
+    credits: Sequence[Credit],
+    *,
+    token_budget: int,
+    pad_to: int = 8,
+    skip_zero_credit: bool = True,
+) -> tuple[TrainBatch, Ledger]:
+    """Return the batch of everything that trains, and the account of every sampled token.
+
+    `token_budget` is the most tokens one trajectory may sample (turns x tokens per turn): the constant
+    normalizers are it times the number of trajectories given, dropped ones included. `skip_zero_credit`
+    leaves out rows whose RL gradient is exactly zero; they still count in all divisors. T is a multiple of
+    `pad_to`; no row at all gives B = 0. Raise `ValueError` for credit that does not fit its trajectory or is
+    not finite.
+    """
+    if len(trajectories) != len(credits):
+        raise ValueError(
+            f"need one credit per trajectory: got {len(credits)} for {len(trajectories)} trajectories."
+        )
+    kept = _choose(trajectories, credits, skip_zero_credit)
+    experts = sum(t.is_expert for t in trajectories)
+    batch = _pack(kept, pad_to)
+    batch = replace(
+        batch,
+        normalizer=float(max(len(trajectories) - experts, 1) * token_budget),
+        imitation_normalizer=float(max(experts, 1) * token_budget),
+    )
+    ledger = Ledger(
+        total=sum(t.sampled_tokens for t in trajectories),
+        trained=int(batch.loss_mask_BT.sum()),
+        imitated=int((batch.imitation_BT != 0).sum()),
+        masked=dict(kept.masked),
+        dropped=dict(kept.dropped),
+    )
+    return batch, ledger
+
+
+def _choose(trajectories: Sequence[Trajectory], credits: Sequence[Credit], skip_zero_credit: bool) -> _Kept:
+    kept = _Kept()
+    totals = {True: [0, 0], False: [0, 0]}
+    for index, (trajectory, credit) in enumerate(zip(trajectories, credits, strict=True)):
+        tokens = trajectory.sampled_tokens
+        if credit.dropped:
+            kept.dropped[credit.dropped] += tokens
+            continue
+        expert = trajectory.is_expert
+        _check_credit(trajectory, credit, expert)
+        totals[expert][0] += 1
+        totals[expert][1] += tokens
+        if not expert and skip_zero_credit and not credit.advantage_K.any():
+            kept.masked["zero credit"] += tokens
+            continue
+        kept.trajectories.append(trajectory)
+        kept.credits.append(credit)
+        kept.index.append(index)
+        kept.tokens.append(tokens)
+    kept.rl, kept.imitation = Counts(*totals[False]), Counts(*totals[True])
+    return kept
+
+
+def _check_credit(trajectory: Trajectory, credit: Credit, expert: bool) -> None:
+    turns = len(trajectory.turns)
+    used, unused = credit.advantage_K, credit.imitation_K
+    if expert:
+        used, unused = unused, used
+    if len(used) != turns or len(unused) != turns:
+        problem = f"has {len(used)} and {len(unused)} entries for {turns} turns"
+    elif not np.isfinite(used).all():
+        problem = f"is not finite: {used!r}"
+    elif unused.any():
+        kind = "an RL advantage on an expert" if expert else "an imitation weight on a sampled"
+        problem = f"puts {kind} trajectory"
+    elif credit.chunk_K is not None and (len(credit.chunk_K) != turns or (np.diff(credit.chunk_K) < 0).any()):
+        problem = f"has chunks that are not one rising index per turn: {credit.chunk_K!r}"
+    else:
+        return
+    raise ValueError(f"the credit of trajectory {trajectory.id!r} {problem}. Fix the algorithm's `credit`.")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rows:
+    """Branches flattened: S steps (a turn on a branch), N tokens, B rows."""
+
+    turn_S: Ints
+    """Which turn of the batch each step is."""
+    row_S: Ints
+    tokens_N: Ints
+    piece_N: Ints
+    """2s for the context of step s, 2s + 1 for its completion."""
+    mu_N: NDArray[np.float32]
+    trajectory_B: Ints
+    """Position among the kept trajectories."""
+
+
+def _flatten(trajectories: Sequence[Trajectory]) -> _Rows:
+    pieces: list[Array] = []
+    logprobs: list[Array] = []
+    turn_S: list[int] = []
+    steps_B: list[int] = []
+    trajectory_B: list[int] = []
+    first = 0
+    for position, trajectory in enumerate(trajectories):
+        for branch in trajectory.branches():
+            for turn in branch.turns:
+                pieces += (turn.context_ids, turn.completion_ids)
+                logprobs.append(turn.logprobs)
+                turn_S.append(first + turn.index)
+            steps_B.append(len(branch.turns))
+            trajectory_B.append(position)
+        first += len(trajectory.turns)
+    lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
+    if not np.array_equal(np.fromiter(map(len, logprobs), np.int64, len(logprobs)), lengths[1::2]):
+        raise ValueError("a turn has not one log-probability per completion token; its recording is broken.")
+    piece_N = np.repeat(np.arange(len(pieces)), lengths)
+    mu_N = np.zeros(len(piece_N), np.float32)
+    if pieces:
+        mu_N[piece_N % 2 == 1] = np.concatenate(logprobs)
+    return _Rows(
+        turn_S=np.array(turn_S, np.int64),
+        row_S=np.repeat(np.arange(len(steps_B)), steps_B),
+        tokens_N=np.concatenate(pieces).astype(np.int64) if pieces else np.zeros(0, np.int64),
+        piece_N=piece_N,
+        mu_N=mu_N,
+        trajectory_B=np.array(trajectory_B, np.int64),
+    )
+
+
+def _pack(kept: _Kept, pad_to: int) -> TrainBatch:
+    rows = _flatten(kept.trajectories)
+    turns_K = np.array([len(t.turns) for t in kept.trajectories], np.int64)
+    owner_K = np.repeat(np.arange(len(turns_K)), turns_K)
+    expert_K = np.array([t.is_expert for t in kept.trajectories], bool)[owner_K]
+    positive_K = np.array([c.positive for c in kept.credits], bool)[owner_K]
+    advantage_K = _concat([c.advantage_K for c in kept.credits], np.float32)
+    imitation_K = _concat([c.imitation_K for c in kept.credits], np.float32)
+    version_K = np.fromiter(
+        (turn.policy_version for t in kept.trajectories for turn in t.turns), np.int64, len(owner_K)
+    )
+    chunk_K, chunks = _number_chunks(kept.credits, expert_K, turns_K)
+
+    # A turn on several branches trains on the first of them only; it is mere context on the others.
+    first_S = np.zeros(len(rows.turn_S), bool)
+    first_S[np.unique(rows.turn_S, return_index=True)[1]] = True
+    step_N = rows.piece_N // 2
+    turn_N = rows.turn_S[step_N]
+    acts_N = (rows.piece_N % 2 == 1) & first_S[step_N]
+    trains_N = acts_N & ~expert_K[turn_N]
+    if np.isnan(rows.mu_N[trains_N]).any():
+        raise ValueError("a sampled token has NaN as its log-probability; its recording is broken.")
+
+    row_N = rows.row_S[step_N]
+    length_B = np.bincount(row_N, minlength=len(rows.trajectory_B))
+    width = -(-int(length_B.max(initial=0)) // pad_to) * pad_to
+    starts_B = np.cumsum(length_B) - length_B
+    place_N = row_N * width + np.arange(len(row_N)) - starts_B[row_N]
+    if acts_N[starts_B[length_B > 0]].any():
+        raise ValueError("a completion has no prompt before it; its first token has no probability to train.")
+
+    def lay(values_N: Array, dtype: type[np.generic], empty: int = 0) -> torch.Tensor:
+        out = np.full(len(length_B) * width, empty, dtype)
+        out[place_N] = values_N
+        return torch.from_numpy(out.reshape(len(length_B), width))
+
+    return TrainBatch(
+        tokens_BT=lay(rows.tokens_N, np.int64),
+        segment_ids_BT=lay(np.ones(len(row_N)), np.int64),
+        loss_mask_BT=lay(trains_N, np.bool_),
+        rollout_logprobs_BT=lay(np.where(trains_N, rows.mu_N, 0), np.float32),
+        prox_logprobs_BT=None,
+        advantages_BT=lay(np.where(trains_N, advantage_K[turn_N], 0), np.float32),
+        positive_BT=lay(positive_K[turn_N], np.bool_),
+        chunk_index_BT=lay(np.where(trains_N, chunk_K[turn_N], -1), np.int64, -1),
+        chunks=chunks,
+        trajectory_index_B=torch.from_numpy(np.array(kept.index, np.int64)[rows.trajectory_B]),
+        imitation_BT=lay(np.where(acts_N, imitation_K[turn_N], 0), np.float32),
+        policy_version_BT=lay(np.where(acts_N, version_K[turn_N], -1), np.int64, -1),
+        normalizer=1.0,
+        imitation_normalizer=1.0,
+        counts=kept.rl,
+        imitation_counts=kept.imitation,
+        trajectory_tokens_B=torch.from_numpy(np.array(kept.tokens, np.int64)[rows.trajectory_B]),
+    )
+
+
+def _concat(arrays: Sequence[Array], dtype: type[np.generic]) -> Array:
+    return np.concatenate(arrays).astype(dtype) if arrays else np.zeros(0, dtype)
+
+
+def _number_chunks(credits: Sequence[Credit], expert_K: NDArray[np.bool_], turns_K: Ints) -> tuple[Ints, int]:
+    """Return every turn's chunk, numbered through the batch (-1 for experts'), and how many there are."""
+    own = [np.arange(len(c.advantage_K)) if c.chunk_K is None else c.chunk_K for c in credits]
+    counts = [int(chunk_K[-1]) + 1 if len(chunk_K) else 0 for chunk_K in own]
+    offset_K = np.repeat(np.cumsum(counts) - counts, turns_K)
+    chunk_K = _concat(own, np.int64) + offset_K.astype(np.int64)
+    return np.where(expert_K, -1, chunk_K), sum(counts)
+
+
+def split_rows(batch: TrainBatch, parts: int) -> list[TrainBatch]:
+    """Return at most `parts` minibatches of whole trajectories, in order, none empty.
+
+    They keep the batch's normalizers: their losses add up to the batch's.
+    """
+    owners = np.unique(batch.trajectory_index_B.numpy())
+    groups = [group for group in np.array_split(owners, parts) if len(group)]
+    index_B = batch.trajectory_index_B.numpy()
+    return [_take(batch, np.flatnonzero(np.isin(index_B, group))) for group in groups]
+
+
+def microbatches(batch: TrainBatch, max_tokens: int, *, pad_to: int = 8) -> list[TrainBatch]:
+    """Return parts of at most `max_tokens` tokens, padding included, shortest rows first, padding trimmed.
+
+    Rows that share a chunk stay together, so a part may exceed `max_tokens` if one such set alone does. Their
+    losses and gradients add up to the batch's.
+    """
+    length_B = batch.segment_ids_BT.ne(0).sum(1).cpu().numpy()
+    width_B = -(-np.maximum(length_B, 1) // pad_to) * pad_to
+    return [_take(batch, rows) for rows in _bins(_bundles(batch), width_B, max_tokens)]
+
+
+def _bins(bundles: list[Ints], width_B: Ints, max_tokens: int) -> Iterator[Ints]:
+    widths = np.array([width_B[bundle].max() for bundle in bundles], np.int64)
+    current: list[Ints] = []
+    rows = 0
+    for at in np.argsort(widths, kind="stable").tolist():
+        bundle = bundles[at]
+        # Widths rise, so this bundle's is the width of everything taken so far.
+        if current and (rows + len(bundle)) * int(widths[at]) > max_tokens:
+            yield np.concatenate(current)
+            current, rows = [], 0
+        current.append(bundle)
+        rows += len(bundle)
+    if current:
+        yield np.concatenate(current)
+
+
+def _bundles(batch: TrainBatch) -> list[Ints]:
+    """Return runs of rows that may be separated: no chunk lies on both sides of a cut."""
+    rows = len(batch.tokens_BT)
+    if rows == 0:
+        return []
+    mask_BT, index_BT = batch.loss_mask_BT, batch.chunk_index_BT
+    if batch.tokens_BT.shape[1] == 0:
+        return [np.arange(rows)]
+    last_B = torch.where(mask_BT, index_BT, -1).amax(1).cpu().numpy()
+    first_B = torch.where(mask_BT, index_BT, batch.chunks).amin(1).cpu().numpy()
+    before_B = np.maximum.accumulate(last_B)
+    after_B = np.minimum.accumulate(first_B[::-1])[::-1]
+    cuts = np.flatnonzero(before_B[:-1] < after_B[1:]) + 1
+    return np.split(np.arange(rows), cuts)
+
+
+def _take(batch: TrainBatch, rows: Ints) -> TrainBatch:
+    """Return the rows as a batch of their own, trimmed on the right."""
+    index = torch.from_numpy(rows).to(batch.tokens_BT.device)
+    length_B = batch.segment_ids_BT[index].ne(0).sum(1)
+    width = min(-(-int(length_B.max()) // 8) * 8, batch.tokens_BT.shape[1])
+    changes: dict[str, torch.Tensor] = {}
+    for each in fields(batch):
+        value = getattr(batch, each.name)
+        if each.name.endswith("_BT") and value is not None:
+            changes[each.name] = value[index, :width]
+        elif each.name.endswith("_B") and len(value):
+            changes[each.name] = value[index]
+    return replace(batch, **changes)  # type: ignore[arg-type]
