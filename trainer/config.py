@@ -9,7 +9,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+)
 
 __all__ = [
     "AgentOptions",
@@ -71,6 +79,9 @@ class RolloutOptions(_Section):
     """Longest a rollout may take; beyond, it is a failure."""
     max_failure_rate: float = Field(0.5, ge=0, le=1)
     """Share of failed rollouts in one step above which the run halts."""
+    token_budget: PositiveInt = 64
+    """Tokens by which each trajectory's part of the loss is divided: a constant, so that masking never re-inflates what
+    survives (IPA.md section 1)."""
     rock_address: str = ""
     """A running ROCK server (`unix:PATH` or `HOST:PORT`); empty starts an embedded one."""
 

@@ -1,0 +1,48 @@
+# Two commands for a fresh machine: `make train` and `make test`. Both create .venv first.
+VENV ?= .venv
+BIN := $(VENV)/bin
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: train test fast integration lint format protos bench clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make train        set up, then ale train --env frozen_lake --algo ipa"
+	@echo "make test         set up, then all tests"
+	@echo "make lint         format, lint, types, import graph, proto freshness"
+	@echo "make bench        every benchmark, quick"
+
+$(VENV)/.ready: pyproject.toml constraints.txt scripts/setup.sh
+	VENV=$(VENV) scripts/setup.sh
+
+train: $(VENV)/.ready
+	$(BIN)/ale train --env frozen_lake --algo ipa $(ARGS)
+
+test: fast integration
+
+fast: $(VENV)/.ready
+	$(BIN)/python -m pytest tests/unit tests/contract -n 2 --dist worksteal
+
+integration: $(VENV)/.ready
+	$(BIN)/python -m pytest tests/integration
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/gen_protos.py --check
+
+format: $(VENV)/.ready
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+protos: $(VENV)/.ready
+	$(BIN)/python scripts/gen_protos.py
+
+bench: $(VENV)/.ready
+	$(BIN)/python -m benchmarks.steps --quick
+	$(BIN)/python -m benchmarks.learn --quick
+
+clean:
+	rm -rf $(VENV) build dist

@@ -1,0 +1,52 @@
+"""The training loop, as prose. Called by `ale.api`; every verb is explained in `trainer.run`.
+
+Synchronous mode: sample with version v, learn, publish v+1. Departures from the paper (IPA.md): synchronous by default, so
+the staleness split w·u is exact and near 1; imitation is gated to anchors without success and annealed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainer.config import TrainConfig
+from trainer.metrics import Observer, RunSummary
+from trainer.placement import Fleet
+from trainer.run import Run
+
+__all__ = ["train"]
+
+
+def train(
+    config: TrainConfig,
+    run_folder: Path,
+    *,
+    observer: Observer,
+    resume: bool = False,
+    ray_address: str | None = None,
+) -> RunSummary | None:
+    """Train as `config` says and leave everything in `run_folder`.
+
+    Return the summary, or None when the observer asked to stop (the state is saved then). Raise `TrainerError` or
+    `RockError`; whatever was checkpointed stays intact and `resume=True` continues from it, bit for bit on CPU.
+    """
+    observer.on_phase("start")
+    with Fleet(config, ray_address) as fleet, Run(config, run_folder, fleet, observer, resume=resume) as run:
+        if run.is_new:
+            run.record_experts()
+            run.warm_up()
+            run.evaluate_warmup()
+            run.save()
+        for step in run.remaining_steps():
+            if observer.stop_requested:
+                run.save()
+                return None
+            plan = run.plan(step)
+            rollouts = run.roll_out(plan)
+            run.learn(plan, rollouts)
+            run.publish(step)
+            run.report(plan, rollouts)
+            if run.is_evaluation_due(step):
+                run.evaluate(step)
+            if run.is_checkpoint_due(step):
+                run.save()
+        return run.finish()

@@ -1,0 +1,175 @@
+"""Where everything runs: the embedded ROCK server, Ray, and the actors. The loop's only door to other processes.
+
+Local by default; `ray_address` joins a cluster, where run folder and ROCK address must be reachable from every node.
+It places and forwards; it decides nothing about learning.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayError
+from rock_env.local import start_embedded
+
+from agent_runtime.types import RolloutRequest
+from trainer.config import TrainConfig
+from trainer.engine.actors import InferenceActor, Learner
+from trainer.engine.injection import Injection
+from trainer.errors import ConfigError, Halted
+from trainer.rollout.worker import RolloutWorker
+
+__all__ = ["Fleet"]
+
+
+class Fleet:
+    """The processes of one run. `with Fleet(...) as fleet:` starts them all and stops what it started."""
+
+    def __init__(self, config: TrainConfig, ray_address: str | None) -> None:
+        self._config = config
+        self._ray_address = ray_address
+        self._stack = ExitStack()
+        self._workers: list[Any] = []
+        self._engines: list[Any] = []
+        self._learner: Any = None
+        self.learns_from_rollouts = True
+        """Whether the algorithm needs training rollouts at all."""
+
+    def __enter__(self) -> Fleet:
+        with ExitStack() as stack:
+            self._connect_ray(stack)
+            rock_address = self._config.rollout.rock_address
+            if not rock_address:
+                server = start_embedded()
+                stack.callback(server.close)
+                rock_address = server.address
+            self._place(rock_address, stack)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    # -- rollouts ---------------------------------------------------------------------------------------------
+
+    def run(self, requests: Sequence[RolloutRequest], policy_step: int) -> list[bytes]:
+        """Run rollouts on all workers; return encoded trajectories in the order of the requests."""
+        return self._spread("run", requests, policy_step)
+
+    def record(self, requests: Sequence[RolloutRequest]) -> list[bytes]:
+        """Let the oracle play the requests."""
+        return self._spread("record", requests)
+
+    # -- learning ---------------------------------------------------------------------------------------------
+
+    def take_experts(self, encoded: Sequence[bytes]) -> None:
+        """Give the learner the expert trajectories."""
+        self._get(self._learner.take_experts.remote(list(encoded)))
+
+    def imitate(self, *, lr: float, batch_trajectories: int, seed: int) -> dict[str, float]:
+        """One pass of imitation over the experts."""
+        ref = self._learner.imitate.remote(lr=lr, batch_trajectories=batch_trajectories, seed=seed)
+        return dict(self._get(ref))
+
+    def update(
+        self, encoded: Sequence[bytes], injections: Sequence[Injection], *, lr: float
+    ) -> dict[str, float]:
+        """One training step on a step's trajectories."""
+        ref = self._learner.update.remote(list(encoded), list(injections), lr=lr)
+        return dict(self._get(ref))
+
+    def publish(self, version: int) -> None:
+        """Bring the learner's weights to every inference engine."""
+        weights = self._learner.weights.remote()
+        self._get([engine.load.remote(weights, version) for engine in self._engines])
+
+    def save(self, folder: Path) -> None:
+        """Let the learner write its part of a checkpoint."""
+        self._get(self._learner.save.remote(folder))
+
+    def load(self, folder: Path) -> None:
+        """Let the learner read its part of a checkpoint."""
+        self._get(self._learner.load.remote(folder))
+
+    def export(self, folder: Path) -> None:
+        """Write the model for `--model FOLDER`."""
+        self._get(self._learner.export.remote(folder))
+
+    # -- inside -----------------------------------------------------------------------------------------------
+
+    def _connect_ray(self, stack: ExitStack) -> None:
+        if ray.is_initialized():
+            return
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        try:
+            if self._ray_address:
+                ray.init(address=self._ray_address, logging_level=logging.ERROR, log_to_driver=False)
+            else:
+                rollout = self._config.rollout
+                ray.init(
+                    address="local",
+                    num_cpus=rollout.workers + rollout.engines + 1,
+                    include_dashboard=False,
+                    logging_level=logging.ERROR,
+                    log_to_driver=False,
+                )
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            where = self._ray_address or "a local Ray"
+            raise ConfigError(
+                f"cannot reach {where}: {error}. Check --ray-address, or leave it out to train on this machine."
+            ) from error
+        stack.callback(ray.shutdown)
+
+    def _place(self, rock_address: str, stack: ExitStack) -> None:
+        config, rollout = self._config, self._config.rollout
+        gpus = min(1.0, ray.cluster_resources().get("GPU", 0.0) / (rollout.engines + 1))
+        engine = ray.remote(InferenceActor).options(num_cpus=1, num_gpus=gpus)
+        worker = ray.remote(RolloutWorker).options(num_cpus=1, max_concurrency=1000)
+        learner = ray.remote(Learner).options(num_cpus=1, num_gpus=gpus)
+        self._learner = learner.remote(config)
+        self._engines = [engine.remote(config) for _ in range(rollout.engines)]
+        self._workers = [
+            worker.remote(config, rock_address, self._engines[number % rollout.engines])
+            for number in range(rollout.workers)
+        ]
+        stack.callback(self._stop)
+        self._get([actor.ready.remote() for actor in [self._learner, *self._engines, *self._workers]])
+        self.learns_from_rollouts = bool(self._get(self._learner.learns_from_rollouts.remote()))
+
+    def _stop(self) -> None:
+        for actor in [*self._workers, *self._engines, self._learner]:
+            ray.kill(actor)
+
+    def _spread(self, method: str, requests: Sequence[RolloutRequest], *args: object) -> list[bytes]:
+        """Deal the requests out round robin and put the answers back in order."""
+        count = len(self._workers)
+        refs = [
+            getattr(worker, method).remote(requests[number::count], *args)
+            for number, worker in enumerate(self._workers)
+        ]
+        results: list[bytes] = [b""] * len(requests)
+        for number, part in enumerate(self._get(refs)):
+            results[number::count] = part
+        return results
+
+    def _get(self, refs: Any) -> Any:
+        try:
+            return ray.get(refs)
+        except RayActorError as error:
+            raise Halted(
+                f"a worker process died: {error}. The last checkpoint is intact: continue with --resume; "
+                "if it was killed for memory, lower rollout.concurrency or optim.microbatch_tokens."
+            ) from error
+        except RayError as error:
+            cause = getattr(error, "cause", None)
+            if isinstance(cause, Exception):
+                raise cause from error
+            raise

@@ -1,0 +1,120 @@
+"""Which rollouts a step asks for: tasks, groups, anchors and seeds, as `RolloutRequest`s.
+
+Called by the loop. Pure functions of the configuration, the step and the anchors: a resumed run asks for the same.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from agent_runtime.types import AgentConfig, RolloutRequest, SamplingParams, Start
+from rock_env.spec import TaskSource
+from trainer.config import TrainConfig
+from trainer.rollout.anchors import Anchor
+from trainer.seeds import derive
+
+__all__ = ["eval_requests", "expert_requests", "task_ids", "train_requests"]
+
+
+def task_ids(source: TaskSource, split: str, count: int, seed: int) -> list[str]:
+    """Draw `count` task ids of `split`, without repetition where there are enough."""
+    total = source.count(split)
+    if total == 0:
+        return []
+    rng = random.Random(seed)
+    if count <= total:
+        indices: Sequence[int] = rng.sample(range(total), count)
+    else:
+        indices = [*range(total), *(rng.randrange(total) for _ in range(count - total))]
+    return [f"{split}/{index}" for index in indices]
+
+
+def train_requests(
+    config: TrainConfig, params_json: str, step: int, *, tasks: Sequence[str], anchors: Sequence[Anchor]
+) -> list[RolloutRequest]:
+    """Return the step's requests: a group for each anchor, then a group from the true start for each task."""
+    requests = []
+    for number in range(len(anchors) + len(tasks)):
+        anchor = anchors[number] if number < len(anchors) else None
+        task_id = anchor.expert.task_id if anchor else tasks[number - len(anchors)]
+        group = f"{step:06d}-{number:04d}"
+        for index in range(config.rollout.group_size):
+            identity = f"{group}-{index:03d}"
+            seed = derive(config.seed, "train", identity)
+            start = anchor.start(seed) if anchor else Start(env_seed=seed)
+            requests.append(
+                _request(
+                    config, params_json, identity, task_id=task_id, group=group, index=index, start=start
+                )
+            )
+    return requests
+
+
+def eval_requests(
+    config: TrainConfig, params_json: str, step: int, tasks: Sequence[str]
+) -> list[RolloutRequest]:
+    """Return one request per held-out task; their seeds are the same at every evaluation."""
+    return [
+        _request(
+            config,
+            params_json,
+            f"eval-{step:06d}-{number:05d}",
+            task_id=task_id,
+            group=f"eval-{number:05d}",
+            index=0,
+            start=Start(env_seed=derive(config.seed, "eval", number)),
+            temperature=config.eval.temperature,
+        )
+        for number, task_id in enumerate(tasks)
+    ]
+
+
+def expert_requests(config: TrainConfig, params_json: str, tasks: Sequence[str]) -> list[RolloutRequest]:
+    """Return one request per task for the oracle to play."""
+    return [
+        _request(
+            config,
+            params_json,
+            f"expert-{number:05d}",
+            task_id=task_id,
+            group=f"expert-{number:05d}",
+            index=0,
+            start=Start(env_seed=derive(config.seed, "expert", number)),
+        )
+        for number, task_id in enumerate(tasks)
+    ]
+
+
+def _request(
+    config: TrainConfig,
+    params_json: str,
+    identity: str,
+    *,
+    task_id: str,
+    group: str,
+    index: int,
+    start: Start,
+    temperature: float | None = None,
+) -> RolloutRequest:
+    return RolloutRequest(
+        id=identity,
+        env=config.env,
+        params_json=params_json,
+        task_id=task_id,
+        group_id=group,
+        index=index,
+        seed=derive(config.seed, "sample", identity),
+        agent=AgentConfig(
+            window_turns=config.agent.window_turns,
+            max_turns=config.agent.max_turns,
+            system=config.agent.system,
+        ),
+        sampling=SamplingParams(
+            temperature=config.sampling.temperature if temperature is None else temperature,
+            top_p=config.sampling.top_p,
+            max_tokens=config.sampling.max_tokens,
+        ),
+        start=start,
+        time_limit_s=config.rollout.time_limit_s,
+    )

@@ -1,0 +1,118 @@
+"""The rollout worker: a Ray async actor that runs hundreds of rollouts at once against ROCK and an inference engine.
+
+Called by `trainer.placement.Fleet`. It decides nothing: requests come in, trajectories (encoded for the store, so that
+they cross processes as one buffer) go out in the order of the requests. It holds no weights and never learns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any
+
+from agent_runtime.store import encode
+from ray.exceptions import RayError
+
+from agent_runtime.agents.oracle import record_expert
+from agent_runtime.policy import Completion, PolicyError, SampleRequest
+from agent_runtime.run import run_rollout
+from agent_runtime.types import RolloutRequest, Trajectory
+from rock_env.client import Client
+from rock_env.plugins import env_params, load, load_env
+from rock_env.spec import EnvSpec
+from trainer.config import TrainConfig
+from trainer.engine.base import EngineSpec
+from trainer.rollout.sampler import BatchingSampler
+
+__all__ = ["RolloutWorker"]
+
+
+class RolloutWorker:
+    """One actor: one ROCK connection, one sampler."""
+
+    def __init__(self, config: TrainConfig, rock_address: str, engine: Any) -> None:
+        spec = load("ale.engines", config.engine)
+        assert isinstance(spec, EngineSpec)
+        self._config = config
+        self._template = spec.template(config.model, spec.options(**config.engine_options))
+        self._rock_address = rock_address
+        self._engine = engine
+        self._client: Client | None = None
+
+    async def ready(self) -> None:
+        """Return once ROCK answers."""
+        await self._connect()
+
+    async def run(self, requests: Sequence[RolloutRequest], policy_step: int) -> list[bytes]:
+        """Run the requests and return one encoded trajectory each, failures included."""
+        client = await self._connect()
+        sampler = BatchingSampler(self._sample, lockstep=self._config.rollout.batching == "lockstep")
+
+        async def play(request: RolloutRequest) -> Trajectory:
+            return await run_rollout(
+                request, rock=client, sampler=sampler, template=self._template, policy_step=policy_step
+            )
+
+        return await self._spread(requests, play, sampler)
+
+    async def record(self, requests: Sequence[RolloutRequest]) -> list[bytes]:
+        """Let the environment's oracle play the requests."""
+        client = await self._connect()
+        spec: EnvSpec = load_env(self._config.env)
+
+        async def play(request: RolloutRequest) -> Trajectory:
+            params = env_params(spec, request.params_json)
+            split, _, index = request.task_id.rpartition("/")
+            task = spec.tasks(params).get(split, int(index))
+            return await record_expert(
+                request, rock=client, oracle=spec.oracle(params, task), template=self._template
+            )
+
+        return await self._spread(requests, play, None)
+
+    async def close(self) -> None:
+        """Let go of the ROCK connection."""
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+    async def _spread(
+        self,
+        requests: Sequence[RolloutRequest],
+        play: Callable[[RolloutRequest], Awaitable[Trajectory]],
+        sampler: BatchingSampler | None,
+    ) -> list[bytes]:
+        """Run `play` over the requests in at most `concurrency` slots; a slot is live until nothing is left to start."""
+        results: list[bytes] = [b""] * len(requests)
+        queue: Iterator[tuple[int, RolloutRequest]] = iter(enumerate(requests))
+        slots = min(self._config.rollout.concurrency, len(requests))
+
+        async def slot() -> None:
+            try:
+                for number, request in queue:
+                    results[number] = encode(await play(request))
+            finally:
+                if sampler is not None:
+                    sampler.leave()
+
+        if sampler is not None:
+            for _ in range(slots):
+                sampler.join()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(slots):
+                group.create_task(slot())
+        return results
+
+    async def _sample(self, requests: Sequence[SampleRequest]) -> Sequence[Completion]:
+        try:
+            completions: list[Completion] = await self._engine.sample.remote(requests)
+        except RayError as error:
+            raise PolicyError(f"the inference engine failed a batch of {len(requests)}: {error}") from error
+        return completions
+
+    async def _connect(self) -> Client:
+        if self._client is None:
+            client = Client(self._rock_address)
+            await client.__aenter__()
+            self._client = client
+        return self._client

@@ -1,0 +1,392 @@
+"""The verbs of the training loop: one run, its folder and its state. Called by `trainer.loop` only.
+
+State that lasts is `RunState` and the anchor pool; everything else follows from configuration and step number. Nothing
+here computes a gradient or talks to an environment: the fleet's actors do.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+import numpy as np
+from agent_runtime.store import decode, read_frames, write_frames
+
+from agent_runtime.types import RolloutRequest, Trajectory
+from rock_env.plugins import env_params, load_env
+from rock_env.spec import TaskSpec
+from trainer import checkpoint
+from trainer.config import TrainConfig
+from trainer.engine.injection import Injection
+from trainer.errors import Halted, RunFolderError
+from trainer.metrics import Evaluation, MetricsLog, Observer, RunSummary, write_summary
+from trainer.placement import Fleet
+from trainer.rollout.anchors import Anchor, AnchorPool, expert_from
+from trainer.rollout.report import summary_metrics
+from trainer.rollout.tasks import eval_requests, expert_requests, task_ids, train_requests
+from trainer.seeds import derive
+
+__all__ = ["Run"]
+
+_ORACLE_ATTEMPTS = 8  # tasks tried per expert wanted, before giving up on an oracle that cannot win
+
+
+class RunState(msgspec.Struct):
+    """What a checkpoint holds beside the engine's part."""
+
+    step: int = 0
+    env_steps: int = 0
+    tokens: int = 0
+    train_s: float = 0.0
+    success_warmup: float = math.nan
+    anchors: dict[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one step asks for."""
+
+    step: int
+    anchors: dict[str, Anchor]
+    """group id -> anchor, for the groups that do not begin at the task's start."""
+    requests: list[RolloutRequest]
+    injections: list[Injection]
+    lr: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rollouts:
+    """What came back."""
+
+    encoded: list[bytes]
+    trajectories: list[Trajectory]
+    duration_s: float
+
+
+class Run:
+    """One run. `with Run(...)` opens the folder and, on resume, the newest checkpoint."""
+
+    def __init__(
+        self, config: TrainConfig, folder: Path, fleet: Fleet, observer: Observer, *, resume: bool
+    ) -> None:
+        spec = load_env(config.env)
+        self._config, self._folder, self._fleet, self._observer = config, folder, fleet, observer
+        self._spec = spec
+        self._params = env_params(spec, msgspec.json.encode(config.env_args).decode())
+        self._params_json = self._params.canonical()
+        self._source = spec.tasks(self._params)
+        self._pool = AnchorPool(config.anchors)
+        self._state = RunState()
+        self._resume = resume
+        self._learn_metrics: dict[str, float] = {}
+        self._last_evaluation: Evaluation | None = None
+
+    def __enter__(self) -> Run:
+        try:
+            (self._folder / "trajectories").mkdir(parents=True, exist_ok=True)
+            found = checkpoint.latest(self._folder / "checkpoints") if self._resume else None
+            if found is not None:
+                self._restore(found)
+            self._metrics = MetricsLog(self._folder, resume_step=self._state.step if self._resume else None)
+        except OSError as error:
+            raise RunFolderError(
+                f"cannot write the run folder {self._folder}: {error}. Choose another with --run."
+            ) from error
+        self.is_new = found is None
+        self._started = time.monotonic() - self._state.train_s
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._metrics.close()
+
+    # -- before reinforcement learning ------------------------------------------------------------------------
+
+    def record_experts(self) -> None:
+        """Let the oracle play until enough trajectories succeeded; store them and fill the anchor pool."""
+        wanted = self._config.warmup.trajectories
+        if wanted == 0:
+            return
+        self._observer.on_phase("experts")
+        seed = derive(self._config.seed, "expert tasks")
+        tasks = task_ids(self._source, self._config.train_split, wanted * _ORACLE_ATTEMPTS, seed)
+        requests = expert_requests(self._config, self._params_json, tasks)
+        experts: list[bytes] = []
+        for first in range(0, len(requests), wanted):
+            played = self._fleet.record(requests[first : first + wanted])
+            decoded = [decode(data) for data in played]
+            self._halt_on_failures(decoded)
+            for data, trajectory in zip(played, decoded, strict=True):
+                if trajectory.passed and trajectory.failure is None and len(experts) < wanted:
+                    experts.append(data)
+                    self._pool.add(expert_from(trajectory))
+            if len(experts) == wanted:
+                break
+        if not experts:
+            raise Halted(
+                f"the oracle of {self._spec.key} solved none of {len(requests)} tasks, so there is nothing to "
+                "imitate. Check the environment with `ale rollout --policy oracle`, or set warmup.trajectories=0."
+            )
+        self._write("expert", experts)
+        self._fleet.take_experts(experts)
+
+    def warm_up(self) -> None:
+        """Imitate the experts for the configured epochs and publish version 0."""
+        warmup = self._config.warmup
+        if warmup.trajectories and warmup.epochs:
+            self._observer.on_phase("warm-up")
+            for epoch in range(warmup.epochs):
+                metrics = self._fleet.imitate(
+                    lr=warmup.lr,
+                    batch_trajectories=warmup.batch_trajectories,
+                    seed=derive(self._config.seed, "warm-up", epoch),
+                )
+                self._metrics.write(epoch - warmup.epochs, "warmup", metrics)
+        self._fleet.publish(0)
+
+    def evaluate_warmup(self) -> None:
+        """Measure where RL starts."""
+        self._state.success_warmup = self._evaluate(0, self._config.eval.tasks).success
+
+    # -- the step ---------------------------------------------------------------------------------------------
+
+    def remaining_steps(self) -> Iterator[int]:
+        """Yield the steps still to do, 1-based."""
+        return iter(range(self._state.step + 1, self._config.steps + 1))
+
+    def plan(self, step: int) -> Plan:
+        """Draw anchors and tasks. A pure function of configuration, step and the anchor pool."""
+        config = self._config
+        self._observer.on_phase("rollout")
+        groups = config.rollout.groups_per_step if self._learns_from_rollouts else 0
+        anchored = math.floor(groups * (1 - config.anchors.start_share))
+        anchors = self._pool.choose(anchored, derive(config.seed, "anchors", step))
+        tasks = task_ids(
+            self._source, config.train_split, groups - len(anchors), derive(config.seed, "tasks", step)
+        )
+        requests = train_requests(config, self._params_json, step, tasks=tasks, anchors=anchors)
+        by_group = {request.group_id: None for request in requests}
+        return Plan(
+            step=step,
+            anchors=dict(zip(by_group, anchors, strict=False)),
+            requests=requests,
+            injections=self._injections(step),
+            lr=self._learning_rate(step),
+        )
+
+    def roll_out(self, plan: Plan) -> Rollouts:
+        """Run the step's rollouts, store them, and halt the run where too many failed."""
+        started = time.monotonic()
+        encoded = self._fleet.run(plan.requests, plan.step)
+        trajectories = [decode(data) for data in encoded]
+        self._halt_on_failures(trajectories)
+        if encoded:
+            self._write(f"step-{plan.step:06d}", encoded)
+        return Rollouts(encoded, trajectories, time.monotonic() - started)
+
+    def learn(self, plan: Plan, rollouts: Rollouts) -> None:
+        """Update the parameters, then the anchors."""
+        self._observer.on_phase("learn")
+        started = time.monotonic()
+        config = self._config
+        if self._learns_from_rollouts:
+            metrics = self._fleet.update(rollouts.encoded, plan.injections, lr=plan.lr)
+        else:
+            metrics = self._fleet.imitate(
+                lr=plan.lr,
+                batch_trajectories=config.warmup.batch_trajectories,
+                seed=derive(config.seed, "imitation", plan.step),
+            )
+        self._learn_metrics = {**metrics, "learn_s": time.monotonic() - started}
+        self._observe_anchors(plan, rollouts.trajectories)
+
+    def publish(self, step: int) -> None:
+        """Bring the new weights to the inference engines as version `step` and count the step as done."""
+        self._fleet.publish(step)
+        self._state.step = step
+
+    def report(self, plan: Plan, rollouts: Rollouts) -> None:
+        """Count and log what the step did."""
+        turns = sum(len(t.turns) for t in rollouts.trajectories)
+        tokens = sum(t.sampled_tokens for t in rollouts.trajectories)
+        self._state.env_steps += turns
+        self._state.tokens += tokens
+        from_start = [t for t in rollouts.trajectories if t.group_id not in plan.anchors]
+        metrics = {
+            **summary_metrics(rollouts.trajectories),
+            **{f"start_{name}": value for name, value in summary_metrics(from_start).items()},
+            **self._learn_metrics,
+            "rollout_s": rollouts.duration_s,
+            "turns_per_s": turns / rollouts.duration_s,
+            "tokens_per_s": tokens / rollouts.duration_s,
+            "lr": plan.lr,
+            "env_steps": float(self._state.env_steps),
+            "anchor_mean": float(np.mean(self._pool.histogram())) if len(self._pool) else 0.0,
+            "train_s": time.monotonic() - self._started,
+        }
+        self._metrics.write(plan.step, "train", metrics)
+        self._observer.on_step(plan.step, self._config.steps, metrics)
+
+    # -- observation ------------------------------------------------------------------------------------------
+
+    def is_evaluation_due(self, step: int) -> bool:
+        """Return whether a progress evaluation follows this step (the last one has its own)."""
+        every = self._config.eval.every
+        return bool(every) and step % every == 0 and step != self._config.steps
+
+    def evaluate(self, step: int) -> None:
+        """Evaluate on a few held-out tasks."""
+        self._evaluate(step, self._config.eval.progress_tasks)
+
+    def is_checkpoint_due(self, step: int) -> bool:
+        """Return whether this step is saved."""
+        return step % self._config.checkpoint.every == 0
+
+    def save(self) -> None:
+        """Write a checkpoint of the last finished step."""
+        self._state.anchors = self._pool.state()
+        self._state.train_s = time.monotonic() - self._started
+        folder, keep = self._folder / "checkpoints", self._config.checkpoint.keep
+        try:
+            checkpoint.save(folder, self._state.step, self._state, engine=self._fleet.save, keep=keep)
+        except OSError as error:
+            raise RunFolderError(
+                f"cannot save checkpoint {self._state.step} in {folder}: {error}. Earlier checkpoints are intact: "
+                "free space, then continue with --resume."
+            ) from error
+
+    def finish(self) -> RunSummary:
+        """Evaluate once more, export the model, save, and write the summary."""
+        final = self._evaluate(self._config.steps, self._config.eval.tasks)
+        self.save()
+        self._fleet.export(self._folder / "model")
+        state, config = self._state, self._config
+        summary = RunSummary(
+            env=config.env,
+            algo=config.algo,
+            seed=config.seed,
+            success_warmup=state.success_warmup,
+            success_final=final.success,
+            optimum=final.optimum,
+            share_warmup=state.success_warmup / final.optimum,
+            share_final=final.share,
+            train_s=time.monotonic() - self._started,
+            env_steps=state.env_steps,
+            tokens=state.tokens,
+            steps=state.step,
+        )
+        write_summary(self._folder, summary)
+        return summary
+
+    # -- inside -----------------------------------------------------------------------------------------------
+
+    @property
+    def _learns_from_rollouts(self) -> bool:
+        return self._fleet.learns_from_rollouts
+
+    def _learning_rate(self, step: int) -> float:
+        optim = self._config.optim
+        done = (step - 1) / max(1, self._config.steps - 1)
+        return optim.lr * (1 - done * (1 - optim.lr_end))
+
+    def _injections(self, step: int) -> list[Injection]:
+        anchors, steps = self._config.anchors, self._config.steps
+        if not anchors.inject or not anchors.inject_until:
+            return []
+        weight = 1 - (step - 1) / (anchors.inject_until * steps)
+        if weight <= 0:
+            return []
+        drawn = self._pool.injections(anchors.inject, derive(self._config.seed, "inject", step))
+        return [Injection(anchor.expert.id, anchor.turn, weight) for anchor in drawn]
+
+    def _observe_anchors(self, plan: Plan, trajectories: Sequence[Trajectory]) -> None:
+        groups: dict[str, list[Trajectory]] = {}
+        for trajectory in trajectories:
+            groups.setdefault(trajectory.group_id, []).append(trajectory)
+        for group_id, members in groups.items():
+            done = [t for t in members if t.failure is None]
+            anchor = plan.anchors.get(group_id)
+            if anchor is not None:
+                if any(t.failure and t.failure.code == "reset_divergence" for t in members):
+                    self._pool.drop(anchor.expert.id)
+                    continue
+                passed = sum(t.passed for t in done)
+                self._pool.observe(anchor.expert.id, anchor.turn, passed=passed, rollouts=len(done))
+            elif self._config.anchors.self_sampled:
+                best = min((t for t in done if t.passed), key=lambda t: len(t.turns), default=None)
+                if best is not None:
+                    self._pool.add(expert_from(best))
+
+    def _evaluate(self, step: int, count: int) -> Evaluation:
+        self._observer.on_phase("evaluate")
+        seed = derive(self._config.seed, "held-out tasks")
+        ids = task_ids(self._source, self._config.eval.split, self._config.eval.tasks, seed)[:count]
+        encoded = self._fleet.run(eval_requests(self._config, self._params_json, step, ids), step)
+        trajectories = [decode(data) for data in encoded]
+        self._halt_on_failures(trajectories)
+        self._write(f"eval-{step:06d}", encoded)
+        done = [t for t in trajectories if t.failure is None]
+        evaluation = Evaluation(
+            step=step,
+            success=float(np.mean([t.passed for t in done])),
+            optimum=float(np.mean([self._spec.optimum(self._params, self._task(i)) for i in ids])),
+            episodes=len(done),
+            failures=len(trajectories) - len(done),
+        )
+        elapsed = time.monotonic() - self._started
+        values = {
+            "success": evaluation.success,
+            "share_of_optimum": evaluation.share,
+            "optimum": evaluation.optimum,
+            "episodes": float(evaluation.episodes),
+            "failures": float(evaluation.failures),
+            "env_steps": float(self._state.env_steps),
+            "train_s": elapsed,
+        }
+        self._metrics.write(step, "eval", values)
+        self._observer.on_eval(evaluation)
+        return evaluation
+
+    def _task(self, task_id: str) -> TaskSpec:
+        split, _, index = task_id.rpartition("/")
+        return self._source.get(split, int(index))
+
+    def _halt_on_failures(self, trajectories: Sequence[Trajectory]) -> None:
+        failures = [t.failure for t in trajectories if t.failure is not None]
+        if failures and len(failures) > self._config.rollout.max_failure_rate * len(trajectories):
+            first = failures[0]
+            raise Halted(
+                f"{len(failures)} of {len(trajectories)} rollouts failed (limit: share "
+                f"{self._config.rollout.max_failure_rate}), the first with {first.code}: {first.message} "
+                "Failures are never trained on as rewards; after mending the cause continue with --resume."
+            )
+
+    def _write(self, name: str, encoded: Sequence[bytes]) -> None:
+        path = self._folder / "trajectories" / f"{name}.traj"
+        try:
+            write_frames(path, encoded)
+        except OSError as error:
+            raise RunFolderError(
+                f"cannot write {path}: {error}. What was committed before is intact: free space, then --resume."
+            ) from error
+
+    def _restore(self, found: Path) -> None:
+        self._observer.on_phase("resume")
+        self._state = checkpoint.read_state(found, RunState)
+        self._pool.restore(self._state.anchors)
+        self._fleet.load(found)
+        experts = self._folder / "trajectories" / "expert.traj"
+        if experts.exists():
+            self._fleet.take_experts(list(read_frames(experts)))
+        self._fleet.publish(self._state.step)
+        for path in (self._folder / "trajectories").glob("step-*.traj"):
+            if int(path.stem.removeprefix("step-")) > self._state.step:
+                path.unlink()  # belongs to steps that will be done again
+        self._observer.on_log(f"resumed after step {self._state.step}")
