@@ -1,6 +1,7 @@
 """What the runtime needs from a policy: a sampler and a chat template over its tokens.
 
-Declared here because this is where they are consumed; the trainer implements them on its engines and passes them in.
+Declared here because this is where they are consumed; the trainer implements them on its engines and passes
+them in.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampleRequest:
-    """One model call. (`rollout_id`, `turn`) orders requests, so that a batch's composition is reproducible."""
+    """One model call. (`rollout_id`, `turn`) orders requests, so that a batch's make-up is reproducible."""
 
     rollout_id: str
     turn: int
@@ -68,9 +69,9 @@ class ChatTemplate(Protocol):
         ...
 
     def extend(self, messages: Sequence[Message], *, closed: bool) -> IntArray:
-        """Return the tokens to append after a completion so that `messages` follow and the assistant speaks again.
+        """Return the tokens after a completion that show `messages` and let the assistant speak again.
 
-        `closed` says whether the completion ended with its end token; if not, closing it belongs to the result.
+        `closed` says whether the completion ended with its end token; if not, closing it is part of the result.
         """
         ...
 

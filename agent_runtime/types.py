@@ -3,9 +3,9 @@
 Written by `run`, read by the store, the trainer and the replay tools. Values only; nothing here acts.
 Token arrays are NumPy and read-only by convention, so that slices stay views.
 
-Four invariants (tested as properties): along any branch, contexts and completions concatenate to exactly the ids the
-engine saw; sampled tokens are never re-tokenised; `len(logprobs) == len(completion_ids)`; each sampled
-token belongs to exactly one turn of exactly one trajectory.
+Four invariants (tested as properties): along any branch, contexts and completions concatenate to exactly the
+ids the engine saw; sampled tokens are never re-tokenised; `len(logprobs) == len(completion_ids)`; each
+sampled token belongs to exactly one turn of exactly one trajectory.
 """
 
 from __future__ import annotations
@@ -69,8 +69,9 @@ class AgentConfig:
     """The chat-loop agent's settings."""
 
     window_turns: int = 0
-    """How many past turns the prompt keeps; 0 keeps all (one growing context), 1 shows only the newest observation."""
+    """How many observations the prompt shows, the newest included; 0 shows all (one growing context)."""
     max_turns: int = 100
+    """Most turns from the true start; those of a replayed prefix count."""
     system: bool = True
     """Send the task's instruction as a system message."""
 
@@ -142,7 +143,7 @@ class Turn:
     context_ids: IntArray
     completion_ids: IntArray
     logprobs: FloatArray
-    """Log-probability of each completion token under the distribution sampled from; NaN where nobody sampled (expert)."""
+    """Log-probability of each completion token under the distribution sampled from; NaN for an expert's."""
     finish_reason: str
     """`stop`, `length`, or `expert`."""
     policy_version: int
@@ -160,13 +161,16 @@ class Branch:
     """A root-to-leaf path of turns: one sequence the engine saw."""
 
     turns: tuple[Turn, ...]
+    shared: int = 0
+    """How many leading turns an earlier branch holds too; they train there, not here."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trajectory:
     """The record of one rollout. `actions[i]`, `observations[i]` and `turn_rewards[i]` belong to `turns[i]`.
 
-    `observations[i]` is what action i led to; the first observation is `first_observation` (after the prefix, if any).
+    `observations[i]` is what action i led to; before the first action stands `first_observation` (that after
+    the prefix, if any).
     """
 
     id: str
@@ -206,12 +210,15 @@ class Trajectory:
         return sum(len(turn.completion_ids) for turn in self.turns)
 
     def branches(self) -> Iterator[Branch]:
-        """Yield the root-to-leaf paths in order of their leaves. A turn shared by two branches trains in the first only."""
+        """Yield the root-to-leaf paths in order of their leaves. What two share trains in the first only."""
         parents = {turn.parent for turn in self.turns}
+        seen: set[int] = set()
         for leaf in self.turns:
             if leaf.index in parents:
                 continue
             path = [leaf]
             while path[-1].parent is not None:
                 path.append(self.turns[path[-1].parent])
-            yield Branch(tuple(reversed(path)))
+            path.reverse()
+            yield Branch(tuple(path), shared=sum(turn.index in seen for turn in path))
+            seen.update(turn.index for turn in path)

@@ -1,1 +1,1 @@
-"""Agents: who decides what to send to the policy."""
+"""Agents: what stands between an environment's observations and a policy. One module each."""

@@ -1,0 +1,33 @@
+"""What an agent is to a rollout: it is shown observations and answers with moves.
+
+Implemented by `chat_loop` (the policy samples) and `oracle` (a reference solution acts); called by `run`'s
+turn loop. An agent never touches the environment.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from agent_runtime.types import FloatArray, IntArray
+
+__all__ = ["Agent", "Move"]
+
+
+class Move(NamedTuple):
+    """One answer of an agent: the action's text and the tokens behind it (see `Turn` for the fields)."""
+
+    action: str
+    parent: int | None
+    context_ids: IntArray
+    completion_ids: IntArray
+    logprobs: FloatArray
+    finish_reason: str
+    policy_version: int
+
+
+class Agent(Protocol):
+    """Decides what to send. One instance serves one rollout, built once the task's instruction is known."""
+
+    async def act(self, observation: str) -> Move | None:
+        """Return the next move, or None when the context is full. Raise `PolicyError`."""
+        ...

@@ -1,0 +1,99 @@
+"""The tree of a trajectory's turns: a branch as flat arrays, and the check of the record's invariants.
+
+Called by the trainer's batch builder, the replay tools and the tests. Pure; never changes a record.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agent_runtime.errors import InvalidTrajectory
+from agent_runtime.types import SCHEMA_VERSION, Branch, FloatArray, IntArray, StopReason, Trajectory, Turn
+from rock_env.env import observation_hash
+
+__all__ = ["token_arrays", "validate"]
+
+LOGPROB_SLACK = 1e-3
+"""A log-softmax in float32 (or bfloat16) may round a probability of 1 to slightly more."""
+
+
+def token_arrays(branch: Branch) -> tuple[IntArray, NDArray[np.bool_], FloatArray]:
+    """Return (ids, trains, logprobs) of a branch, one entry per token of the sequence the engine saw.
+
+    `trains` is True on completion tokens (an expert's included) of turns that no earlier branch holds, so
+    that over all branches of a trajectory each completion token is True exactly once. `logprobs` is 0 on
+    context.
+    """
+    parts: list[IntArray] = []
+    lengths: list[int] = []
+    for turn in branch.turns:
+        parts += (turn.context_ids, turn.completion_ids)
+        lengths += (len(turn.context_ids), len(turn.completion_ids))
+    completion_flags = np.tile(np.array([False, True]), len(branch.turns))
+    sampled = np.repeat(completion_flags, lengths)
+    logprobs = np.zeros(len(sampled), np.float32)
+    logprobs[sampled] = np.concatenate([turn.logprobs for turn in branch.turns])
+    completion_flags[: 2 * branch.shared] = False
+    return np.concatenate(parts), np.repeat(completion_flags, lengths), logprobs
+
+
+def validate(trajectory: Trajectory) -> None:
+    """Check every invariant of the record. Raise `InvalidTrajectory` naming the first broken one."""
+    for problem in _problems(trajectory):
+        raise InvalidTrajectory(f"trajectory {trajectory.id!r} is invalid: {problem}")
+
+
+def _problems(trajectory: Trajectory) -> Iterator[str]:
+    turns = trajectory.turns
+    if trajectory.schema_version != SCHEMA_VERSION:
+        yield f"schema_version is {trajectory.schema_version}, expected {SCHEMA_VERSION}"
+    for name in ("actions", "observations", "observation_hashes", "turn_rewards"):
+        if len(getattr(trajectory, name)) != len(turns):
+            yield f"{name} has {len(getattr(trajectory, name))} entries, expected one per turn ({len(turns)})"
+    for position, turn in enumerate(turns):
+        yield from (f"turn {position}: {problem}" for problem in _turn_problems(turn, position))
+    if len({turn.finish_reason == "expert" for turn in turns}) > 1:
+        yield "expert turns and sampled turns are mixed, expected one kind"
+    hashes = zip(trajectory.observations, trajectory.observation_hashes, strict=True)
+    for position, (observation, recorded) in enumerate(hashes):
+        if observation_hash(observation) != recorded:
+            yield f"turn {position}: observation_hash is {recorded.hex()}, expected the observation's own"
+    if not 0 <= trajectory.illegal_actions <= len(turns):
+        yield f"illegal_actions is {trajectory.illegal_actions}, expected 0 to {len(turns)}"
+    yield from _outcome_problems(trajectory)
+
+
+def _turn_problems(turn: Turn, position: int) -> Iterator[str]:
+    if turn.index != position:
+        yield f"index is {turn.index}, expected its position"
+    if turn.parent is not None and not 0 <= turn.parent < position:
+        yield f"parent is {turn.parent}, expected None or an earlier turn"
+    for name, dtype in (("context_ids", np.int32), ("completion_ids", np.int32), ("logprobs", np.float32)):
+        array = getattr(turn, name)
+        if array.dtype != dtype or array.ndim != 1:
+            yield f"{name} is {array.dtype} of rank {array.ndim}, expected {np.dtype(dtype)} of rank 1"
+    if len(turn.logprobs) != len(turn.completion_ids):
+        yield f"{len(turn.logprobs)} logprobs for {len(turn.completion_ids)} completion tokens, expected one each"
+    if turn.finish_reason not in ("stop", "length", "expert"):
+        yield f"finish_reason is {turn.finish_reason!r}, expected 'stop', 'length' or 'expert'"
+    if (turn.finish_reason == "expert") != (turn.policy_version < 0):
+        yield f"policy_version is {turn.policy_version} with finish_reason {turn.finish_reason!r}"
+    if turn.finish_reason == "expert":
+        if not np.isnan(turn.logprobs).all():
+            yield "an expert's logprobs are not all NaN, but nobody sampled them"
+    elif not (np.isfinite(turn.logprobs).all() and (turn.logprobs <= LOGPROB_SLACK).all()):
+        yield f"logprobs are not all finite and <= 0: {turn.logprobs!r}"
+
+
+def _outcome_problems(trajectory: Trajectory) -> Iterator[str]:
+    failed = trajectory.failure is not None
+    if failed != (trajectory.stop_reason is StopReason.FAILED):
+        yield f"stop_reason is {trajectory.stop_reason!r} with failure {trajectory.failure!r}"
+    if failed != math.isnan(trajectory.reward):
+        yield f"reward is {trajectory.reward!r} with failure {trajectory.failure!r}; NaN means failed"
+    if failed and trajectory.passed:
+        yield "passed is True although the rollout failed"

@@ -1,0 +1,277 @@
+"""One rollout, top to bottom: make, reset (to the anchor), turns, evaluate, close; out comes a `Trajectory`.
+
+Called by the trainer's rollout workers and by `ale rollout`; hundreds run in one event loop. A failure of
+the environment, the policy or the clock is data (`Trajectory.failure`), never a reward of 0; a programming
+error is neither caught nor hidden. Nothing here retries: the client and the engine own their retries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from time import perf_counter
+from typing import Protocol
+
+from agent_runtime.agents.base import Agent, Move
+from agent_runtime.agents.chat_loop import ChatLoop
+from agent_runtime.policy import ChatTemplate, PolicyError, Sampler
+from agent_runtime.types import RolloutFailure, RolloutRequest, Start, StopReason, Trajectory, Turn
+from rock_env.env import Info, StepResult, Verdict, observation_hash
+from rock_env.errors import DeadlineExceeded, RockError
+
+__all__ = ["Rock", "RockEnv", "prefix_of", "rollout", "run_rollout"]
+
+logger = logging.getLogger(__name__)
+
+EVALUATE_LIMIT_S = 600.0
+"""Time for the grade, apart from the turns': a rollout that used up its own must still be graded in full."""
+CLOSE_LIMIT_S = 30.0
+"""After this the environment is left to its lease, which the server ends."""
+
+
+class RockEnv(Protocol):
+    """One environment as the runtime uses it."""
+
+    @property
+    def version(self) -> str:
+        """Return the environment's version, as the server made it."""
+        ...
+
+    async def reset(
+        self,
+        task_id: str,
+        seed: int,
+        prefix: Sequence[tuple[str, bytes]] = (),
+        resume_seed: int | None = None,
+        initial_hash: bytes = b"",
+    ) -> tuple[str, Info, str]:
+        """Start the task, replay `prefix`, and return (observation, info, instruction). Raise `RockError`."""
+        ...
+
+    async def step(self, action: str) -> StepResult:
+        """Apply one action. Raise `RockError`."""
+        ...
+
+    async def evaluate(self) -> Verdict:
+        """Grade the current state. Raise `RockError`."""
+        ...
+
+    async def close(self) -> None:
+        """Free the environment. Raise `RockError`."""
+        ...
+
+
+class Rock(Protocol):
+    """Where environments come from."""
+
+    async def make(self, env: str, params_json: str) -> RockEnv:
+        """Make an environment. Raise `RockError`."""
+        ...
+
+
+async def run_rollout(
+    request: RolloutRequest, *, rock: Rock, sampler: Sampler, template: ChatTemplate, policy_step: int = 0
+) -> Trajectory:
+    """Let the policy play one task from the request's start and return the record, failed or not."""
+
+    def agent(instruction: str) -> ChatLoop:
+        return ChatLoop(request, instruction, sampler=sampler, template=template)
+
+    return await rollout(request, agent, rock=rock, policy_step=policy_step)
+
+
+async def rollout(
+    request: RolloutRequest,
+    make_agent: Callable[[str], Agent],
+    *,
+    rock: Rock,
+    policy_step: int = 0,
+    evaluate_limit_s: float = EVALUATE_LIMIT_S,
+) -> Trajectory:
+    """Let the agent that `make_agent(instruction)` builds play one task; the whole story of one rollout.
+
+    `RockError`, `PolicyError` and running out of time give a trajectory with `failure` set and the turns done
+    so far. Anything else, cancellation included, propagates after the environment was closed.
+    """
+    record = _Record(request, policy_step)
+    env: RockEnv | None = None
+    try:
+        async with _limit(request.time_limit_s, "the rollout's turns"):
+            env = await rock.make(request.env, request.params_json)
+            record.version = env.version
+            observation, instruction = await _reset(env, request)
+            record.first_observation = observation
+            stop = await _play(env, make_agent(instruction), record)
+        async with _limit(evaluate_limit_s, "the evaluation"):
+            verdict = await env.evaluate()
+        return record.finish(stop, verdict)
+    except RockError as error:
+        return record.fail(error.code, str(error))
+    except PolicyError as error:
+        return record.fail("policy", str(error))
+    finally:
+        if env is not None:
+            await _close(env, request.id)
+
+
+def prefix_of(start: Start) -> tuple[list[tuple[str, bytes]], bytes]:
+    """Return a start's prefix as (action, observation hash) pairs and the hash of its first observation."""
+    if not start.prefix:
+        return [], b""
+    pairs = [(turn.action, observation_hash(turn.observation)) for turn in start.prefix]
+    return pairs, observation_hash(start.first_observation)
+
+
+async def _reset(env: RockEnv, request: RolloutRequest) -> tuple[str, str]:
+    start = request.start
+    prefix, initial_hash = prefix_of(start)
+    observation, _, instruction = await env.reset(
+        request.task_id,
+        start.env_seed,
+        prefix=prefix,
+        resume_seed=start.resume_seed,
+        initial_hash=initial_hash,
+    )
+    return observation, instruction
+
+
+async def _play(env: RockEnv, agent: Agent, record: _Record) -> StopReason:
+    """Let `agent` and `env` alternate until one of them, or the turn limit, ends it."""
+    observation = record.first_observation
+    # The prefix counts: from an anchor the policy gets the turns that the expert left.
+    for _ in range(record.request.agent.max_turns - record.request.start.anchor):
+        asked_s = perf_counter()
+        move = await agent.act(observation)
+        if move is None:
+            return StopReason.CONTEXT_FULL
+        sampled_s = perf_counter()
+        result = await env.step(move.action)
+        record.add(move, result, (asked_s, sampled_s, perf_counter()))
+        if result.terminated:
+            return StopReason.TERMINATED
+        if result.truncated:
+            return StopReason.TRUNCATED
+        observation = result.observation
+    return StopReason.MAX_TURNS
+
+
+@asynccontextmanager
+async def _limit(seconds: float, what: str) -> AsyncIterator[None]:
+    """Bound the body; its expiry, and no other timeout, is `DeadlineExceeded` naming what ran out of time."""
+    try:
+        async with asyncio.timeout(seconds) as scope:
+            yield
+    except TimeoutError as error:
+        if isinstance(error, RockError) or not scope.expired():
+            raise
+        raise DeadlineExceeded(f"{what} took longer than {seconds:g} s") from error
+
+
+async def _close(env: RockEnv, rollout_id: str) -> None:
+    """Close to the end, whatever is cancelled meanwhile; then let the cancellation go on."""
+    closing = asyncio.ensure_future(_close_in_time(env, rollout_id))
+    cancelled: asyncio.CancelledError | None = None
+    while not closing.done():
+        try:
+            await asyncio.shield(closing)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    closing.result()
+
+
+async def _close_in_time(env: RockEnv, rollout_id: str) -> None:
+    try:
+        async with _limit(CLOSE_LIMIT_S, "closing the environment"):
+            await env.close()
+    except RockError as error:  # the record is complete and the lease ends the environment
+        logger.warning("environment not closed: rollout_id=%s code=%s %s", rollout_id, error.code, error)
+
+
+class _Record:
+    """A trajectory in the making: what has happened so far, so that a failure keeps it."""
+
+    def __init__(self, request: RolloutRequest, policy_step: int) -> None:
+        self.request = request
+        self.version = ""
+        self.first_observation = ""
+        self._policy_step = policy_step
+        self._began_s = perf_counter()
+        self._turns: list[Turn] = []
+        self._actions: list[str] = []
+        self._observations: list[str] = []
+        self._hashes: list[bytes] = []
+        self._rewards: list[float] = []
+        self._illegal = 0
+
+    def add(self, move: Move, result: StepResult, times: tuple[float, float, float]) -> None:
+        """Add a turn that the environment has answered; `times` is when it was asked, sampled and stepped."""
+        asked_s, sampled_s, stepped_s = times
+        action, parent, context_ids, completion_ids, logprobs, finish_reason, policy_version = move
+        self._turns.append(
+            Turn(
+                len(self._turns),
+                parent,
+                context_ids,
+                completion_ids,
+                logprobs,
+                finish_reason,
+                policy_version,
+                started_s=asked_s - self._began_s,
+                sampled_s=sampled_s - asked_s,
+                stepped_s=stepped_s - sampled_s,
+            )
+        )
+        self._actions.append(action)
+        self._observations.append(result.observation)
+        self._hashes.append(observation_hash(result.observation))
+        self._rewards.append(result.reward)
+        if result.info.get("illegal"):
+            self._illegal += 1
+
+    def finish(self, stop: StopReason, verdict: Verdict) -> Trajectory:
+        """Return the record of a graded rollout."""
+        return self._build(stop, verdict, None)
+
+    def fail(self, code: str, message: str) -> Trajectory:
+        """Return the record of a failed rollout: no reward, the turns done so far."""
+        failure = RolloutFailure(code, message, len(self._turns))
+        logger.warning(
+            "rollout failed: trajectory_id=%s task_id=%s turn=%d code=%s %s",
+            self.request.id,
+            self.request.task_id,
+            failure.turn,
+            code,
+            message,
+        )
+        return self._build(StopReason.FAILED, Verdict(math.nan, passed=False), failure)
+
+    def _build(self, stop: StopReason, verdict: Verdict, failure: RolloutFailure | None) -> Trajectory:
+        request = self.request
+        return Trajectory(
+            id=request.id,
+            env=f"{request.env}@{self.version}" if self.version else request.env,
+            params_json=request.params_json,
+            task_id=request.task_id,
+            group_id=request.group_id,
+            index=request.index,
+            seed=request.seed,
+            start=request.start,
+            first_observation=self.first_observation,
+            turns=tuple(self._turns),
+            actions=tuple(self._actions),
+            observations=tuple(self._observations),
+            observation_hashes=tuple(self._hashes),
+            turn_rewards=tuple(self._rewards),
+            illegal_actions=self._illegal,
+            reward=verdict.reward,
+            passed=verdict.passed,
+            stop_reason=stop,
+            failure=failure,
+            duration_s=perf_counter() - self._began_s,
+            policy_step=self._policy_step,
+        )
