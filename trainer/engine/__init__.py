@@ -1,1 +1,1 @@
-"""Inference and train engines."""
+"""Engines: what samples from a policy (inference) and what updates it (train)."""

@@ -57,7 +57,10 @@ class TrainEngine(Protocol):
     """Holds parameters and optimizer; turns a batch and a loss into an update."""
 
     def logprobs(self, batch: TrainBatch) -> torch.Tensor:
-        """Return log pi_theta of every token (float32, `_BT`, position 0 of each segment is 0) without gradients."""
+        """Return log pi_theta of every trained token (float32, `_BT`) without gradients.
+
+        Trained are tokens with `loss_mask_BT` or a non-zero `imitation_BT`; elsewhere the value is 0.
+        """
         ...
 
     def step(self, batch: TrainBatch, loss: LossFn, *, lr: float) -> dict[str, float]:

@@ -1,0 +1,137 @@
+"""Inference over any `PolicyNet`: sort, batch, prefill, then decode with the cache until every row has ended.
+
+Built by the engine plugins (`tiny`, `hf`), called by the inference actor. The result depends on the set of requests and
+the weights only: batches are formed in an order of their own, samples are seeded per request.
+Shapes: B rows of one batch, T prompt tokens (padded left), N tokens of the longest completion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from agent_runtime.policy import Completion, PolicyError, SampleRequest
+from trainer.engine.base import Weights
+from trainer.engine.net import PolicyNet, copy_weights
+from trainer.engine.sampling import Distribution, next_tokens
+
+__all__ = ["TorchInference"]
+
+
+class TorchInference:
+    """An `InferenceEngine` over a network."""
+
+    def __init__(
+        self, net: PolicyNet, *, end_id: int, max_rows: int, device: torch.device | None = None
+    ) -> None:
+        self.net = net
+        self._end_id = end_id
+        self._max_rows = max_rows
+        self._device = device or torch.device("cpu")
+        self._version = 0
+
+    def load(self, weights: Weights, version: int) -> None:
+        """Copy new weights in; later completions carry `version`. Raise `InvalidArgument` if they do not fit."""
+        copy_weights(self.net, weights)
+        self._version = version
+
+    def sample(self, requests: Sequence[SampleRequest]) -> list[Completion]:
+        """Return one completion per request, in order. Raise `PolicyError` for a prompt that cannot be continued."""
+        for request in requests:
+            self._check(request)
+        lengths = [len(request.prompt_ids) for request in requests]
+        order = sorted(
+            range(len(requests)), key=lambda i: (lengths[i], requests[i].rollout_id, requests[i].turn)
+        )
+        completions: list[Completion | None] = [None] * len(requests)
+        for batch in self._batches(order, lengths):
+            done = self._run([requests[i] for i in batch])
+            for i, completion in zip(batch, done, strict=True):
+                completions[i] = completion
+        return [completion for completion in completions if completion is not None]
+
+    def _check(self, request: SampleRequest) -> None:
+        length = len(request.prompt_ids)
+        if not 0 < length < self.net.max_context:
+            raise PolicyError(
+                f"cannot continue the prompt of rollout {request.rollout_id!r}, turn {request.turn}: "
+                f"got {length} tokens, expected 1 to {self.net.max_context - 1}. "
+                "Stop the rollout when its context is full, or raise max_context."
+            )
+        if request.params.max_tokens < 1:
+            raise PolicyError(f"max_tokens must be at least 1, got {request.params.max_tokens}.")
+
+    def _batches(self, order: Sequence[int], lengths: Sequence[int]) -> list[list[int]]:
+        """Cut the sorted requests where a batch is full or its padding would exceed about a quarter."""
+        batches: list[list[int]] = []
+        for i in order:
+            batch = batches[-1] if batches else []
+            if batch and len(batch) < self._max_rows and lengths[i] <= 1.25 * lengths[batch[0]] + 8:
+                batch.append(i)
+            else:
+                batches.append([i])
+        return batches
+
+    @torch.inference_mode()
+    def _run(self, requests: Sequence[SampleRequest]) -> list[Completion]:
+        prompts_BT, mask_BT = _pad_left(requests)
+        limits_B = np.array(
+            [min(r.params.max_tokens, self.net.max_context - len(r.prompt_ids)) for r in requests]
+        )
+        ids_BN = np.zeros((len(requests), int(limits_B.max())), np.int32)
+        logprobs_BN = np.zeros(ids_BN.shape, np.float32)
+        counts_B = np.zeros(len(requests), np.int64)
+        stopped_B = np.zeros(len(requests), np.bool_)
+        logits_BV, cache = self.net.prefill(
+            torch.from_numpy(prompts_BT).to(self._device),
+            None if mask_BT is None else torch.from_numpy(mask_BT).to(self._device),
+            room=ids_BN.shape[1] - 1,
+        )
+        rows = np.arange(len(requests))  # the request each row of the cache belongs to
+        how = Distribution.of(requests)
+        for position in range(ids_BN.shape[1]):
+            tokens, logprobs = next_tokens(logits_BV, how, position)
+            host = tokens.cpu().numpy()
+            live = ~stopped_B[rows] & (counts_B[rows] < limits_B[rows])
+            ids_BN[rows[live], position] = host[live]
+            logprobs_BN[rows[live], position] = logprobs.cpu().numpy()[live]
+            counts_B[rows[live]] += 1
+            stopped_B[rows[live]] = host[live] == self._end_id
+            live &= ~stopped_B[rows] & (counts_B[rows] < limits_B[rows])
+            if not live.any():
+                break
+            if 2 * live.sum() <= len(rows):  # dropping rows copies the cache: worth it once half are gone
+                kept = np.flatnonzero(live)
+                cache.keep(torch.from_numpy(kept).to(self._device))
+                rows, how, tokens = (
+                    rows[kept],
+                    how.keep(kept),
+                    tokens[torch.from_numpy(kept).to(self._device)],
+                )
+            logits_BV = self.net.decode(tokens, cache)
+        return [
+            Completion(
+                ids=ids_BN[b, : counts_B[b]].copy(),
+                logprobs=logprobs_BN[b, : counts_B[b]].copy(),
+                finish_reason="stop" if stopped_B[b] else "length",
+                policy_version=self._version,
+            )
+            for b in range(len(requests))
+        ]
+
+
+def _pad_left(requests: Sequence[SampleRequest]) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
+    """Return prompts (int64) and the mask of real tokens, None when no row is padded."""
+    lengths = [len(request.prompt_ids) for request in requests]
+    width = max(lengths)
+    if min(lengths) == width:
+        return np.stack([request.prompt_ids for request in requests]).astype(np.int64), None
+    prompts_BT = np.zeros((len(requests), width), np.int64)
+    mask_BT = np.zeros((len(requests), width), np.bool_)
+    for b, request in enumerate(requests):
+        prompts_BT[b, width - lengths[b] :] = request.prompt_ids
+        mask_BT[b, width - lengths[b] :] = True
+    return prompts_BT, mask_BT

@@ -1,0 +1,89 @@
+"""What a policy network offers the generic engines, and how its weights travel between processes.
+
+Implemented by `tiny_model` and `hf`, used by `generate` (inference) and `torch_train` (training). Holds no policy itself.
+Shapes: B rows, T tokens, M picked positions of a row, N picked positions of all rows, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from rock_env.errors import InvalidArgument
+from trainer.engine.base import Weights
+
+__all__ = ["Cache", "PolicyNet", "copy_weights", "host_weights"]
+
+
+class Cache(Protocol):
+    """The key/value cache of a batch of rows being decoded."""
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """Drop all rows but `rows` (int64 indices, in their new order)."""
+        ...
+
+
+class PolicyNet(Protocol):
+    """A causal language model as the engines see it. Every row starts at position 0 and is one sequence."""
+
+    vocabulary: int
+    max_context: int
+
+    def hidden_at(self, tokens_BT: torch.Tensor, at_BM: torch.Tensor) -> torch.Tensor:
+        """Return the final hidden states (`BMD`) at positions `at_BM` of right-padded rows; differentiable."""
+        ...
+
+    def logits(self, hidden_ND: torch.Tensor) -> torch.Tensor:
+        """Return float32 logits (`NV`) of final hidden states; differentiable."""
+        ...
+
+    def prefill(
+        self, tokens_BT: torch.Tensor, mask_BT: torch.Tensor | None, *, room: int
+    ) -> tuple[torch.Tensor, Cache]:
+        """Return the next token's logits (`BV`) after left-padded rows, and a cache with room for `room` tokens.
+
+        `mask_BT` is True on real tokens; None says that nothing is padded.
+        """
+        ...
+
+    def decode(self, tokens_B: torch.Tensor, cache: Any) -> torch.Tensor:
+        """Append one token to every row of the cache (what `prefill` gave); return the next logits (`BV`)."""
+        ...
+
+    def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """Return the parameters; tied ones once."""
+        ...
+
+
+def host_weights(net: PolicyNet) -> Weights:
+    """Return the parameters as float32 host arrays; on CPU views that stay valid until the next update."""
+    return {name: value.detach().float().cpu().numpy() for name, value in net.named_parameters()}
+
+
+@torch.no_grad()
+def copy_weights(net: PolicyNet, weights: Weights) -> None:
+    """Copy `weights` into the parameters in place. Raise `InvalidArgument` when names or shapes differ.
+
+    Nothing is copied unless everything fits. The arrays may be read-only (Ray's object store).
+    """
+    parameters = dict(net.named_parameters())
+    if parameters.keys() != weights.keys():
+        odd = sorted(parameters.keys() ^ weights.keys())
+        raise InvalidArgument(
+            f"the weights do not belong to this model: {len(odd)} names differ, among them {odd[:3]}. "
+            "Give the inference and the train engine the same model and options."
+        )
+    for name, value in parameters.items():
+        if tuple(value.shape) != weights[name].shape:
+            raise InvalidArgument(
+                f"weight {name!r} has shape {weights[name].shape}, the model expects {tuple(value.shape)}. "
+                "Give the inference and the train engine the same model and options."
+            )
+    for name, value in parameters.items():
+        if value.device.type == "cpu" and value.dtype == torch.float32:
+            np.copyto(value.numpy(), weights[name])
+        else:
+            value.copy_(torch.from_numpy(np.array(weights[name], copy=True)))

@@ -1,0 +1,127 @@
+"""The `tiny` engine: a from-scratch transformer with its own tokenizer, sampled and trained on one CPU thread.
+
+`--model tiny` is a fresh one; `--model FOLDER` reads what `export` wrote. Found by entry point `ale.engines`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+from pydantic import PositiveInt
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from rock_env.errors import InvalidArgument
+from trainer.engine.base import EngineOptions, EngineSpec, OptimOptions
+from trainer.engine.generate import TorchInference
+from trainer.engine.tiny_model import TinyModel, TinyShape
+from trainer.engine.tiny_tokenizer import END, TinyChatTemplate, TinyTokenizer
+from trainer.engine.torch_train import TorchTrain, write_atomically
+
+__all__ = ["ENGINE", "TinyOptions"]
+
+FRESH = "tiny"
+_SHAPE_FILE = "ale_tiny.json"
+_TOKENIZER_FILE = "ale_tiny_tokenizer.json"
+_WEIGHTS_FILE = "model.safetensors"
+_FORMAT = "ale-tiny-1"
+
+
+class TinyOptions(EngineOptions):
+    """Shape of a fresh tiny model (a folder brings its own) and how it is sampled."""
+
+    layers: PositiveInt = 3
+    """Transformer layers."""
+    width: PositiveInt = 64
+    """Width of the residual stream; the MLP is four times as wide."""
+    heads: PositiveInt = 4
+    """Attention heads; must divide `width`."""
+    max_context: PositiveInt = 512
+    """Most tokens of prompt and completion together."""
+    max_rows: PositiveInt = 256
+    """Most prompts sampled in one batch."""
+
+
+class _Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The file that says what shape the weights beside it have."""
+
+    format: str
+    shape: TinyShape
+
+
+def _tokenizer(model: str) -> TinyTokenizer:
+    return TinyTokenizer() if model == FRESH else TinyTokenizer.read(Path(model) / _TOKENIZER_FILE)
+
+
+def _shape(model: str, options: TinyOptions) -> TinyShape:
+    """Return a fresh model's shape, or the one in the folder."""
+    if model == FRESH:
+        return TinyShape(
+            vocabulary=_tokenizer(model).size,
+            layers=options.layers,
+            width=options.width,
+            heads=options.heads,
+            max_context=options.max_context,
+        )
+    path = Path(model) / _SHAPE_FILE
+    try:
+        saved = msgspec.json.decode(path.read_bytes(), type=_Saved)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise InvalidArgument(
+            f"cannot read the tiny model {model!r}: {error}. "
+            f"Expected {FRESH!r} (a fresh model) or a folder written by a run's export."
+        ) from error
+    if saved.format != _FORMAT:
+        raise InvalidArgument(
+            f"{path} has format {saved.format!r}, expected {_FORMAT!r}. Export the model again."
+        )
+    return saved.shape
+
+
+def _net(model: str, options: TinyOptions, seed: int) -> TinyModel:
+    net = TinyModel(_shape(model, options), seed)
+    if model == FRESH:
+        return net
+    path = Path(model) / _WEIGHTS_FILE
+    try:
+        net.load_state_dict(load_file(path))
+    except (OSError, SafetensorError, RuntimeError) as error:
+        raise InvalidArgument(f"cannot read the weights {path}: {error}. Export the model again.") from error
+    return net
+
+
+def _template(model: str, options: TinyOptions) -> TinyChatTemplate:
+    return TinyChatTemplate(_tokenizer(model), _shape(model, options).max_context)
+
+
+def _inference(model: str, options: TinyOptions, seed: int) -> TorchInference:
+    return TorchInference(_net(model, options, seed), end_id=END, max_rows=options.max_rows)
+
+
+def _train(model: str, options: TinyOptions, seed: int, optim: OptimOptions) -> TorchTrain:
+    net = _net(model, options, seed)
+    tokenizer = _tokenizer(model)
+
+    def export(folder: Path) -> None:
+        weights = {name: value.detach().clone() for name, value in net.named_parameters()}
+        write_atomically(folder / _WEIGHTS_FILE, lambda path: save_file(weights, path))
+        write_atomically(folder / _TOKENIZER_FILE, tokenizer.save)
+        saved = msgspec.json.encode(_Saved(format=_FORMAT, shape=net.shape))
+        write_atomically(folder / _SHAPE_FILE, lambda path: _write(path, saved))
+
+    return TorchTrain(net, optim, export=export)
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+ENGINE = EngineSpec(
+    name="tiny",
+    summary="a transformer of about 0.2 million parameters, trained from scratch on a CPU",
+    options=TinyOptions,
+    template=_template,
+    inference=_inference,
+    train=_train,
+)

@@ -1,0 +1,269 @@
+"""Training over any `PolicyNet`: AdamW, microbatches by tokens, log-probabilities only where something trains.
+
+Built by the engine plugins (`tiny`, `hf`), called by the train actor. Knows no algorithm: the loss comes in as a function.
+On a CPU the same calls give the same bits. Segments of a packed row are computed as rows of their own, so a network
+never sees more than one sequence per row.
+Shapes: B rows, T tokens, S segments, M trained tokens of the segment that has most, N trained tokens, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch.utils.checkpoint import checkpoint
+
+from rock_env.errors import InvalidArgument
+from trainer.algo.base import Metric
+from trainer.data.batch import TrainBatch
+from trainer.data.build import microbatches
+from trainer.engine.base import LossFn, OptimOptions, Weights
+from trainer.engine.net import PolicyNet, host_weights
+
+__all__ = ["STATE_FILE", "TorchTrain", "write_atomically"]
+
+STATE_FILE = "train.safetensors"
+_HEAD_ELEMENTS = 1 << 26  # logits held at once: 256 MiB in float32; more is recomputed in the backward pass
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+class TorchTrain:
+    """A `TrainEngine` over a network. `export` writes the model for `--model FOLDER`."""
+
+    def __init__(
+        self,
+        net: PolicyNet,
+        optim: OptimOptions,
+        *,
+        export: Callable[[Path], None],
+        device: torch.device | None = None,
+    ) -> None:
+        self.net = net
+        self._export = export
+        self._device = device or torch.device("cpu")
+        self._options = optim
+        self._parameters = dict(net.named_parameters())
+        matrices = [value for value in self._parameters.values() if value.ndim >= 2]
+        vectors = [value for value in self._parameters.values() if value.ndim < 2]
+        self._optimizer = torch.optim.AdamW(
+            [
+                {"params": matrices, "weight_decay": optim.weight_decay},
+                {"params": vectors, "weight_decay": 0.0},
+            ],
+            lr=optim.lr,
+            betas=(optim.beta1, optim.beta2),
+            fused=True,
+        )
+
+    @torch.no_grad()
+    def logprobs(self, batch: TrainBatch) -> torch.Tensor:
+        """Return log pi_theta (`BT`, float32, on the batch's device) of every trained token, 0 elsewhere."""
+        result_BT = torch.zeros(batch.tokens_BT.shape, device=batch.tokens_BT.device)
+        numbered = replace(batch, trajectory_index_B=torch.arange(len(result_BT)))
+        for part in microbatches(numbered, self._options.microbatch_tokens):
+            width = part.tokens_BT.shape[1]
+            result_BT[part.trajectory_index_B, :width] = self._logprobs(part).to(result_BT.device)
+        return result_BT
+
+    def step(self, batch: TrainBatch, loss: LossFn, *, lr: float) -> dict[str, float]:
+        """One AdamW update at rate `lr`; return the loss's metrics (means), `loss` and `grad_norm` (before clipping).
+
+        Gradients add up over microbatches, so the loss must divide by the batch's constants. Raise
+        `FloatingPointError` with parameters and optimizer untouched when a loss or the gradient is not finite.
+        A batch that trains nothing changes nothing.
+        """
+        self._optimizer.zero_grad(set_to_none=True)
+        total = 0.0
+        sums: dict[str, Metric] = {}
+        for part in microbatches(batch, self._options.microbatch_tokens):
+            part = _to(part, self._device)
+            output = loss(part, self._logprobs(part))
+            value = float(output.loss.detach())
+            if value != value or abs(value) == float("inf"):
+                self._refuse(f"the loss is {value}")
+            if output.loss.requires_grad:
+                output.loss.backward()  # type: ignore[no-untyped-call]
+            total += value
+            for name, metric in output.metrics.items():
+                before = sums.get(name, Metric(0.0, 0.0))
+                sums[name] = Metric(before.total + metric.total, before.weight + metric.weight)
+        norm = self._update(lr)
+        means = {name: sum_.total / sum_.weight for name, sum_ in sums.items() if sum_.weight}
+        return {**means, "loss": total, "grad_norm": norm, "lr": lr}
+
+    def weights(self) -> Weights:
+        """Return the parameters as float32 host arrays; on CPU views that stay valid until the next `step`."""
+        return host_weights(self.net)
+
+    def save(self, folder: Path) -> None:
+        """Write parameters and optimizer state to one file in `folder`, atomically."""
+        tensors = {f"model.{name}": value.detach() for name, value in self._parameters.items()}
+        steps: dict[str, float] = {}
+        for name, value in self._parameters.items():
+            state = self._optimizer.state.get(value)
+            if state:
+                tensors |= {f"{moment}.{name}": state[moment] for moment in _MOMENTS}
+                steps[name] = float(state["step"])
+        metadata = {"steps": json.dumps(steps)}
+        host = {name: value.cpu().contiguous() for name, value in tensors.items()}
+        write_atomically(folder / STATE_FILE, lambda path: save_file(host, path, metadata=metadata))
+
+    @torch.no_grad()
+    def load(self, folder: Path) -> None:
+        """Read what `save` wrote. Raise `InvalidArgument` when the file is missing, damaged or another model's."""
+        path = folder / STATE_FILE
+        try:
+            with safe_open(path, framework="pt") as file:
+                stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+                steps = json.loads(file.metadata()["steps"])
+        except (OSError, SafetensorError) as error:
+            raise InvalidArgument(
+                f"cannot read the training state {path}: {error}. Resume from an older checkpoint."
+            ) from error
+        expected = {f"model.{name}": value.shape for name, value in self._parameters.items()}
+        found = {name: value.shape for name, value in stored.items() if name.startswith("model.")}
+        if found != expected:
+            raise InvalidArgument(
+                f"{path} belongs to another model: its parameter names or shapes differ. "
+                "Resume with the model and engine options of the run that wrote it."
+            )
+        for name, value in self._parameters.items():
+            value.copy_(stored[f"model.{name}"])
+            self._optimizer.state.pop(value, None)
+            if name in steps:
+                moments = {moment: stored[f"{moment}.{name}"].to(value.device) for moment in _MOMENTS}
+                self._optimizer.state[value] = {
+                    "step": torch.tensor(steps[name], device=value.device),
+                    **moments,
+                }
+
+    def export(self, folder: Path) -> None:
+        """Write the model in the form that `--model FOLDER` reads again."""
+        self._export(folder)
+
+    def _refuse(self, what: str) -> None:
+        self._optimizer.zero_grad(set_to_none=True)
+        raise FloatingPointError(
+            f"{what}; the update was not applied. Lower the learning rate or look for extreme advantages."
+        )
+
+    def _update(self, lr: float) -> float:
+        """Clip and apply the gradients; return their global norm."""
+        with_grad = [value for value in self._parameters.values() if value.grad is not None]
+        if not with_grad:
+            return 0.0
+        norm = float(torch.nn.utils.clip_grad_norm_(with_grad, self._options.grad_clip))
+        if norm != norm or norm == float("inf"):
+            self._refuse(f"the gradient norm is {norm}")
+        for group in self._optimizer.param_groups:
+            group["lr"] = lr
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        return norm
+
+    def _logprobs(self, batch: TrainBatch) -> torch.Tensor:
+        """Return `logprobs_BT` with a gradient where something trains."""
+        picked = _Picked.of(batch)
+        result_BT = torch.zeros(batch.tokens_BT.shape, device=self._device)
+        if picked is None:
+            return result_BT
+        hidden_SMD = self.net.hidden_at(picked.tokens_ST.to(self._device), picked.at_SM.to(self._device))
+        hidden_ND = hidden_SMD[picked.valid_SM.to(self._device)]
+        targets_N = picked.targets_N.to(self._device)
+        values_N = self._token_logprobs(hidden_ND, targets_N)
+        return result_BT.index_put(
+            (picked.row_N.to(self._device), picked.column_N.to(self._device)), values_N
+        )
+
+    def _token_logprobs(self, hidden_ND: torch.Tensor, targets_N: torch.Tensor) -> torch.Tensor:
+        rows = max(1, _HEAD_ELEMENTS // self.net.vocabulary)
+        if len(targets_N) <= rows:
+            return self._head(hidden_ND, targets_N)
+        pieces = [
+            checkpoint(self._head, hidden, targets, use_reentrant=False)
+            for hidden, targets in zip(
+                torch.split(hidden_ND, rows), torch.split(targets_N, rows), strict=True
+            )
+        ]
+        return torch.cat(pieces)
+
+    def _head(self, hidden_ND: torch.Tensor, targets_N: torch.Tensor) -> torch.Tensor:
+        logprobs_NV = torch.log_softmax(self.net.logits(hidden_ND).float(), dim=-1)
+        return logprobs_NV.gather(1, targets_N[:, None])[:, 0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Picked:
+    """The trained tokens of a batch, as positions in rows of one segment each."""
+
+    tokens_ST: torch.Tensor
+    at_SM: torch.Tensor
+    """Position before each trained token, in its segment; 0 where `valid_SM` is False."""
+    valid_SM: torch.Tensor
+    row_N: torch.Tensor
+    column_N: torch.Tensor
+    targets_N: torch.Tensor
+
+    @staticmethod
+    def of(batch: TrainBatch) -> _Picked | None:
+        """Find the trained tokens; None if there are none. Segments without any are left out.
+
+        The first token of a segment has no distribution; training it is refused with `InvalidArgument`.
+        """
+        segments_BT = batch.segment_ids_BT
+        width = segments_BT.shape[1]
+        row_N, column_N = (batch.loss_mask_BT | (batch.imitation_BT != 0)).nonzero(as_tuple=True)
+        if not len(row_N):
+            return None
+        place_T = torch.arange(width, device=segments_BT.device)
+        begins_BT = torch.ones_like(segments_BT, dtype=torch.bool)
+        begins_BT[:, 1:] = segments_BT[:, 1:] != segments_BT[:, :-1]
+        start_BT = torch.where(begins_BT, place_T, 0).cummax(1).values
+        start_N = start_BT[row_N, column_N]
+        if bool((start_N == column_N).any()):
+            raise InvalidArgument(
+                "a batch trains the first token of a segment, which nothing precedes. Mask the prompt's tokens."
+            )
+        # A segment is named by (row, start); `nonzero` is in row-major order, so equal names are neighbours.
+        names, segment_N, counts_S = torch.unique_consecutive(
+            row_N * width + start_N, return_inverse=True, return_counts=True
+        )
+        first_S = counts_S.cumsum(0) - counts_S
+        rank_N = torch.arange(len(row_N), device=row_N.device) - first_S[segment_N]
+        at_SM = torch.zeros(len(names), int(counts_S.max()), dtype=torch.int64, device=row_N.device)
+        valid_SM = torch.zeros_like(at_SM, dtype=torch.bool)
+        at_SM[segment_N, rank_N] = column_N - start_N - 1
+        valid_SM[segment_N, rank_N] = True
+        # Only what precedes the last trained token matters to any of them.
+        reach = int(at_SM.max()) + 1
+        begin_S = names % width
+        source_ST = (begin_S[:, None] + torch.arange(reach, device=row_N.device)).clamp_max(width - 1)
+        tokens_ST = batch.tokens_BT[(names // width)[:, None], source_ST]
+        targets_N = batch.tokens_BT[row_N, column_N]
+        return _Picked(tokens_ST, at_SM, valid_SM, row_N, column_N, targets_N)
+
+
+def _to(batch: TrainBatch, device: torch.device) -> TrainBatch:
+    if device == batch.tokens_BT.device:
+        return batch
+    values = {each.name: getattr(batch, each.name) for each in fields(batch)}
+    moved = {name: value.to(device) for name, value in values.items() if isinstance(value, torch.Tensor)}
+    return replace(batch, **moved)  # type: ignore[arg-type]
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Write a file beside `path`, flush it to disk and move it into place: readers see the old or the new one."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        write(beside)
+        with beside.open("rb") as file:
+            os.fsync(file.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
