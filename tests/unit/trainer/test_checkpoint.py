@@ -1,0 +1,53 @@
+import errno
+
+import msgspec
+import pytest
+
+from trainer import checkpoint
+from trainer.errors import CheckpointError
+
+
+class State(msgspec.Struct):
+    step: int
+
+
+def write(folder):
+    (folder / "weights").write_bytes(b"w" * 1000)
+
+
+def test_the_newest_checkpoints_are_kept(tmp_path):
+    for step in (1, 2, 3):
+        checkpoint.save(tmp_path, step, State(step), engine=write, keep=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000002", "step-000003"]
+    assert checkpoint.read_state(checkpoint.latest(tmp_path), State).step == 3
+
+
+def test_a_failed_save_leaves_the_one_before_and_no_rubbish(tmp_path):
+    checkpoint.save(tmp_path, 1, State(1), engine=write, keep=2)
+
+    def full(folder):
+        write(folder)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        checkpoint.save(tmp_path, 2, State(2), engine=full, keep=2)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000001"]
+
+
+def test_a_killed_save_is_not_seen(tmp_path):
+    """What `kill -9` leaves behind: a temporary folder, or a folder without the controller's state."""
+    checkpoint.save(tmp_path, 1, State(1), engine=write, keep=2)
+    (tmp_path / ".step-000002.tmp").mkdir()
+    (tmp_path / "step-000003").mkdir()
+    assert checkpoint.latest(tmp_path).name == "step-000001"
+
+
+def test_a_corrupt_state_is_one_clear_error(tmp_path):
+    folder = checkpoint.save(tmp_path, 1, State(1), engine=write, keep=2)
+    (folder / "state.msgpack").write_bytes(b"\xc1\xff")
+    with pytest.raises(CheckpointError, match=r"cannot read checkpoint .*step-000001.*Remove the folder step-000001"):
+        checkpoint.read_state(folder, State)
+
+
+def test_no_checkpoint_is_none(tmp_path):
+    assert checkpoint.latest(tmp_path / "absent") is None

@@ -1,0 +1,52 @@
+from trainer.config import AnchorOptions, RolloutOptions, TrainConfig
+from trainer.rollout.tasks import eval_requests, task_ids, train_requests
+from trainer.seeds import derive
+
+
+class Source:
+    splits = ("train",)
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+
+    def count(self, split: str) -> int:
+        return self.total
+
+    def get(self, split: str, index: int):
+        raise AssertionError("drawing tasks must not build them")
+
+
+def test_tasks_do_not_repeat_where_there_are_enough():
+    ids = task_ids(Source(1_000_000), "train", 500, seed=3)
+    assert len(set(ids)) == 500
+    assert ids == task_ids(Source(1_000_000), "train", 500, seed=3)
+    assert ids != task_ids(Source(1_000_000), "train", 500, seed=4)
+
+
+def test_few_tasks_are_all_used_before_any_repeats():
+    ids = task_ids(Source(3), "train", 8, seed=0)
+    assert ids[:3] == ["train/0", "train/1", "train/2"]
+    assert len(ids) == 8
+
+
+def test_seeds_differ_by_rollout_and_are_the_same_again():
+    config = TrainConfig(rollout=RolloutOptions(group_size=4), anchors=AnchorOptions())
+    first = train_requests(config, "{}", 5, tasks=["train/1", "train/2"], anchors=[])
+    again = train_requests(config, "{}", 5, tasks=["train/1", "train/2"], anchors=[])
+    assert first == again
+    assert len({request.seed for request in first}) == 8
+    assert len({request.start.env_seed for request in first}) == 8
+    assert [request.group_id for request in first] == ["000005-0000"] * 4 + ["000005-0001"] * 4
+
+
+def test_evaluation_seeds_are_the_same_at_every_step():
+    config = TrainConfig()
+    early, late = (eval_requests(config, "{}", step, ["held_out/1"])[0] for step in (0, 50))
+    assert early.start == late.start
+    assert early.id != late.id
+
+
+def test_derived_seeds_depend_on_every_part():
+    seeds = {derive(0, "a", 1), derive(1, "a", 1), derive(0, "b", 1), derive(0, "a", 2), derive(0, "a1")}
+    assert len(seeds) == 5
+    assert all(0 <= seed < 1 << 63 for seed in seeds)
