@@ -1,0 +1,137 @@
+"""The whole path with real processes: Ray, ROCK, the tiny engine."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file
+
+SMALL = [
+    *("-s", "warmup.trajectories=6", "-s", "warmup.epochs=2", "-s", "eval.tasks=12", "-s", "eval.every=0"),
+    *("-s", "rollout.groups_per_step=6", "-s", "rollout.group_size=4", "-s", "checkpoint.every=1"),
+]
+
+
+def train_command(run: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "ale", "train", "--env", "frozen_lake", "--run", str(run), "--quiet", *arguments]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def train(run: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        train_command(run, *arguments),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=False,
+        timeout=240,
+    )
+
+
+def final_weights(run: Path):
+    (path,) = sorted((run / "model").glob("*.safetensors"))
+    return load_file(path)
+
+
+def assert_same_weights(left: Path, right: Path) -> None:
+    one, two = final_weights(left), final_weights(right)
+    assert one.keys() == two.keys()
+    different = [name for name in one if one[name].tobytes() != two[name].tobytes()]
+    assert different == []
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory) -> Path:
+    run = tmp_path_factory.mktemp("runs") / "whole"
+    done = train(run, "--algo", "ipa", "--steps", "4", "--seed", "5", *SMALL)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return run
+
+
+@pytest.mark.timeout(300)
+def test_a_run_folder_tells_the_whole_story(uninterrupted):
+    summary = json.loads((uninterrupted / "summary.json").read_text())
+    for name in "env algo seed success_warmup success_final train_s env_steps tokens steps".split():
+        assert name in summary, name
+    assert (summary["env"], summary["algo"], summary["seed"], summary["steps"]) == ("frozen_lake", "ipa", 5, 4)
+    assert 0 <= summary["success_warmup"] <= 1
+    assert summary["env_steps"] > 0
+    assert summary["tokens"] >= summary["env_steps"]
+    names = {path.name for path in (uninterrupted / "trajectories").iterdir()}
+    assert {"expert.traj", "step-000001.traj", "step-000004.traj", "eval-000000.traj"} <= names
+    records = [json.loads(line) for line in (uninterrupted / "metrics.jsonl").read_text().splitlines()]
+    steps = [record for record in records if record["kind"] == "train"]
+    assert [record["step"] for record in steps] == [1, 2, 3, 4]
+    for record in steps:
+        accounted = sum(value for name, value in record.items() if name.startswith("tokens/"))
+        assert accounted > 0
+    assert list((uninterrupted / "events").iterdir())
+    assert (uninterrupted / "config.toml").exists()
+    assert (uninterrupted / "success.png").stat().st_size > 1000
+
+
+@pytest.mark.timeout(300)
+def test_the_same_seed_gives_the_same_weights(uninterrupted, tmp_path):
+    done = train(tmp_path / "again", "--algo", "ipa", "--steps", "4", "--seed", "5", *SMALL)
+    assert done.returncode == 0, done.stderr
+    assert_same_weights(uninterrupted, tmp_path / "again")
+
+
+@pytest.mark.timeout(600)
+def test_kill_at_any_moment_and_resume_equals_the_uninterrupted_run(uninterrupted, tmp_path):
+    """`kill -9` of the trainer at a random moment after the first checkpoint, then `--resume`."""
+    run = tmp_path / "killed"
+    command = train_command(run, "--algo", "ipa", "--steps", "4", "--seed", "5", *SMALL)
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment(),
+    )
+    deadline = time.monotonic() + 120
+    while not (run / "checkpoints" / "step-000001").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(random.random() * 0.5)
+    assert process.poll() is None, "the run ended before it could be killed: give it more steps"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    resumed = train(run, "--resume")
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    assert_same_weights(uninterrupted, run)
+    steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines() if '"train"' in line]
+    assert steps == [1, 2, 3, 4]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("algo", ["grpo", "reinforce", "bc"])
+def test_every_algorithm_runs_end_to_end(algo, tmp_path):
+    done = train(tmp_path / algo, "--algo", algo, "--steps", "1", *SMALL)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads((tmp_path / algo / "summary.json").read_text())["algo"] == algo
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("scheduler", ["sequential", "parallel"])
+def test_resets_replay_expert_prefixes(scheduler, tmp_path):
+    from agent_runtime.store import read_segment
+
+    run = tmp_path / scheduler
+    done = train(run, "--steps", "2", *SMALL, "-s", f"anchors.scheduler={scheduler}", "-s", "anchors.start_share=0.34")
+    assert done.returncode == 0, done.stdout + done.stderr
+    trajectories = list(read_segment(run / "trajectories" / "step-000001.traj"))
+    anchored = [t for t in trajectories if t.start.source_id]
+    assert len(trajectories) == 24
+    assert len(anchored) == 12
+    assert all(t.failure is None for t in trajectories)
+    assert any(t.start.prefix for t in anchored)
