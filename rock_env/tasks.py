@@ -80,8 +80,8 @@ class ProceduralTasks:
             if (_content_number(payload) % HELD_OUT_ONE_IN == 0) == wants_held_out:
                 return TaskSpec(f"{split}/{index}", split, index, self._instruction, payload)
         raise InvalidArgument(
-            f"split {split!r} is empty: {MAX_DRAWS} draws gave no task that belongs to it. These "
-            "arguments allow too few distinct tasks to hold some out; use a larger size, or evaluate on the other split."
+            f"split {split!r} is empty: {MAX_DRAWS} draws gave no task that belongs to it. These arguments "
+            "allow too few distinct tasks; use a larger size, or the other split."
         )
 
 

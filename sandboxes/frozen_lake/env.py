@@ -104,6 +104,10 @@ class FrozenLake:
                 f"not a frozen_lake snapshot: got {state[:40]!r}. Pass the bytes that snapshot() returned."
             ) from error
         self._place(text)
+        if not 0 <= cell < len(self._here().letters):
+            raise InvalidArgument(
+                f"a frozen_lake snapshot is corrupt: cell {cell} is not on its map {text!r}."
+            )
         self.reseed(seed)
         for _ in range(draws):
             self._rng.random()

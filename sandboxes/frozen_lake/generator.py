@@ -39,7 +39,7 @@ def random_map(size: int, frozen_probability: float, seed: int) -> str:
             return _as_text(is_hole, size)
     raise InvalidArgument(
         f"no crossable {size}x{size} map in {MAX_BOARDS} boards with "
-        f"frozen_probability={frozen_probability!r}: raise frozen_probability (0.8 is Gymnasium's) or lower size."
+        f"frozen_probability={frozen_probability!r}: raise it (Gymnasium's is 0.8) or lower size."
     )
 
 

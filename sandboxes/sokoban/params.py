@@ -1,0 +1,109 @@
+"""Sokoban's arguments, what the agent is told, and its tasks. Called through `ENV`; holds no state."""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from typing import Literal, NamedTuple
+
+from pydantic import Field, model_validator
+
+from rock_env.errors import InvalidArgument
+from rock_env.spec import EnvParams, TaskSource
+from rock_env.tasks import ListedTasks, ProceduralTasks
+from sandboxes.sokoban.generator import random_level
+from sandboxes.sokoban.level import SYMBOLS, Symbols, read_boxoban
+
+__all__ = ["SokobanParams", "narrow", "tasks"]
+
+BOXOBAN_TURNS = 120
+"""gym-sokoban's limit for Boxoban levels."""
+
+
+class Shape(NamedTuple):
+    """The size of generated levels and the number of moves that surely solve each."""
+
+    rows: int
+    cols: int
+    boxes: int
+    moves: int
+
+
+PRESETS = {"6x6": Shape(6, 6, 1, 30), "8x8": Shape(8, 8, 2, 60)}
+
+
+class SokobanParams(EnvParams):
+    level: Literal["6x6", "8x8", "custom"] = "6x6"
+    """Generated levels: 6x6 with 1 box, 8x8 with 2 boxes, or custom with rows, cols and boxes."""
+    rows: int | None = Field(default=None, ge=6, le=20)
+    """Rows of custom levels, walls included."""
+    cols: int | None = Field(default=None, ge=6, le=20)
+    """Columns of custom levels, walls included."""
+    boxes: int | None = Field(default=None, ge=1, le=6)
+    """Boxes of custom levels."""
+    boxoban_file: str | None = None
+    """Boxoban text file, read where the environment runs; its levels are the tasks instead of generated ones."""
+    max_turns: int | None = Field(default=None, ge=1, le=1000)
+    """Turn limit; not given: 30 for 6x6, 60 for 8x8, rows × cols for custom, 120 for a Boxoban file."""
+    symbols: Symbols = "roll"
+    """How cells look: roll `# _ O √ X P S`, boxoban `#   . * $ @ +`."""
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> SokobanParams:
+        given = [name for name in ("rows", "cols", "boxes") if getattr(self, name) is not None]
+        if self.boxoban_file is not None and (given or self.level != "6x6"):
+            raise ValueError("boxoban_file brings its own levels: remove level, rows, cols and boxes")
+        if self.level == "custom" and len(given) < 3:
+            raise ValueError(f"level='custom' needs rows, cols and boxes, got only {given}")
+        if self.level != "custom" and given:
+            raise ValueError(
+                f"{', '.join(given)} are for custom levels only: set level='custom' or remove them"
+            )
+        return self
+
+    @property
+    def shape(self) -> Shape:
+        """Return the size of generated levels."""
+        if self.rows is None or self.cols is None or self.boxes is None:
+            return PRESETS[self.level]
+        return Shape(self.rows, self.cols, self.boxes, self.rows * self.cols)
+
+    @property
+    def turn_limit(self) -> int:
+        """Return max_turns, or its default."""
+        return self.max_turns or (self.shape.moves if self.boxoban_file is None else BOXOBAN_TURNS)
+
+
+def narrow(params: EnvParams) -> SokobanParams:
+    """Return `params` as this environment's own. Raise `InvalidArgument` for another environment's."""
+    if not isinstance(params, SokobanParams):
+        raise InvalidArgument(
+            f"expected SokobanParams, got {type(params).__name__}: build it with ENV.params."
+        )
+    return params
+
+
+def instruction(params: SokobanParams) -> str:
+    """Return the rules, the same text for every task of these arguments."""
+    look = SYMBOLS[params.symbols]
+    floor = "a space is floor" if look.floor == " " else f"{look.floor} floor"
+    return (
+        "You are playing Sokoban. Each turn you see the room as text, one character per cell:\n"
+        f"{look.wall} wall, {floor}, {look.target} target, {look.box} box, {look.box_on} box on a target, "
+        f"{look.player} you, {look.player_on} you on a target.\n"
+        f"Push every box onto a target within {params.turn_limit} turns. You push a box by walking into it, one box "
+        "at a time, if the cell behind it is free; you cannot pull. Walking into a wall does nothing.\n"
+        "Answer with one move: up, down, left or right. If you write more, the last of these words counts."
+    )
+
+
+@lru_cache(maxsize=64)
+def _tasks(params: SokobanParams) -> TaskSource:
+    told = instruction(params)
+    if params.boxoban_file is not None:
+        return ListedTasks(read_boxoban(params.boxoban_file), instruction=told)
+    return ProceduralTasks(partial(random_level, *params.shape), salt="sokoban", instruction=told)
+
+
+def tasks(params: EnvParams) -> TaskSource:
+    """Return the tasks: generated levels split by content, or the levels of a file."""
+    return _tasks(narrow(params))
