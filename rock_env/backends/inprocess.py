@@ -1,0 +1,200 @@
+"""The env-host workers of a server: start, feed, watch and replace the processes that run environments.
+
+Called by the service core. It moves frames and never reads one; an environment on a dead worker is lost for good,
+and the next Make starts a new worker in its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Protocol
+
+from rock_env.errors import EnvLost, InfraError
+from rock_env.guest.frames import Frame, FrameReader, Kind, pack
+
+__all__ = ["EnvHostPool", "EnvHostWorker", "FrameSink"]
+
+log = logging.getLogger(__name__)
+
+_CLOSE_GRACE_S = 2.0
+"""How long a worker may take to close its environments when the server stops."""
+
+
+class FrameSink(Protocol):
+    """Where the replies of one call go."""
+
+    def frame(self, frame: Frame) -> None:
+        """Take a reply frame. Items come in request order."""
+        ...
+
+    def lost(self, answered: int, error: EnvLost) -> None:
+        """Learn that the worker died after `answered` items; no more frames follow."""
+        ...
+
+
+class _Call:
+    __slots__ = ("answered", "count", "sink", "timeout_s")
+
+    def __init__(self, count: int, timeout_s: float, sink: FrameSink) -> None:
+        self.count = count
+        self.timeout_s = timeout_s
+        self.sink = sink
+        self.answered = 0
+
+
+class EnvHostWorker(asyncio.Protocol):
+    """One worker process and the socket to it. Use only on the server's event loop."""
+
+    def __init__(self, process: subprocess.Popen[bytes], hang_grace_s: float) -> None:
+        self.envs = 0
+        """How many environments live here: the pool's measure of load, kept by the core."""
+        self.lost: EnvLost | None = None
+        self.pid = process.pid
+        self._process = process
+        self._hang_grace_s = hang_grace_s
+        self._reader = FrameReader()
+        self._calls: dict[int, _Call] = {}  # in sending order, which is the worker's order
+        self._last_id = 0
+        self._loop = asyncio.get_running_loop()
+        self._progress_at = 0.0
+        self._watch: asyncio.TimerHandle | None = None
+        self._hung = ""
+        self._transport: asyncio.Transport | None = None
+
+    def send(self, kind: Kind, payload: bytes, *, count: int, timeout_s: float, sink: FrameSink) -> None:
+        """Queue a call of `count` items; each may run for `timeout_s`. Replies go to `sink`, also on death."""
+        if self.lost is not None or self._transport is None:
+            sink.lost(0, self.lost or EnvLost(f"env-host worker {self.pid} is not connected."))
+            return
+        self._last_id = (self._last_id + 1) & 0xFFFFFFFF
+        if not self._calls:
+            self._progress_at = self._loop.time()
+        self._calls[self._last_id] = _Call(count, timeout_s, sink)
+        self._transport.write(pack(Frame(self._last_id, kind, count, timeout_s, payload)))
+        if self._watch is None:
+            self._arm()
+
+    def _arm(self) -> None:
+        head = next(iter(self._calls.values()))
+        due = self._progress_at + head.timeout_s + self._hang_grace_s
+        self._watch = self._loop.call_at(due, self._check_progress)
+
+    def _check_progress(self) -> None:
+        """Kill a worker whose running item neither ended nor could be interrupted (blocked in native code)."""
+        self._watch = None
+        if not self._calls:
+            return
+        head = next(iter(self._calls.values()))
+        if self._loop.time() < self._progress_at + head.timeout_s + self._hang_grace_s:
+            self._arm()
+            return
+        self._hung = f"no progress within {head.timeout_s + self._hang_grace_s:g} s, so the service killed it"
+        log.error("env host hung pid=%d", self.pid)
+        self._process.kill()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]  # a stream socket's transport
+
+    def data_received(self, data: bytes) -> None:
+        self._progress_at = self._loop.time()
+        for frame in self._reader.feed(data):
+            call = self._calls[frame.call_id]
+            call.answered += frame.count
+            if call.answered >= call.count:
+                del self._calls[frame.call_id]
+            call.sink.frame(frame)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        try:  # its sockets close an instant before it can be reaped
+            code = self._process.wait(timeout=1)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        why = self._hung or (f"signal {-code}" if code < 0 else f"exit code {code}")
+        self.lost = EnvLost(f"the env-host worker (pid {self.pid}) died: {why}. Make the environment again.")
+        calls, self._calls = self._calls, {}
+        if calls or self.envs:
+            log.error("env host died pid=%d envs=%d cause=%s", self.pid, self.envs, why)
+        for call in calls.values():
+            call.sink.lost(call.answered, self.lost)
+
+    async def close(self) -> None:
+        """Let the worker close its environments and exit; kill it after a grace time."""
+        if self._transport is not None:
+            self._transport.close()
+        try:
+            await asyncio.to_thread(self._process.wait, _CLOSE_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            await asyncio.to_thread(self._process.wait)
+
+
+def _load(worker: EnvHostWorker) -> int:
+    return worker.envs
+
+
+def _cpus() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class EnvHostPool:
+    """The workers of one server, started when the first environment needs them."""
+
+    def __init__(self, *, workers: int = 0, references: Sequence[str] = (), hang_grace_s: float = 5.0) -> None:
+        self._slots: list[EnvHostWorker | None] = [None] * (workers or _cpus())
+        self._references = tuple(references)
+        self._hang_grace_s = hang_grace_s
+        self._starting = asyncio.Lock()
+
+    @property
+    def workers(self) -> list[EnvHostWorker]:
+        """Return the workers that run now."""
+        return [worker for worker in self._slots if worker is not None and worker.lost is None]
+
+    async def assign(self, count: int) -> list[EnvHostWorker]:
+        """Choose workers for `count` new environments, the least loaded first; start or replace what is missing.
+
+        The chosen workers' `envs` already include them; the core takes them off again.
+        """
+        async with self._starting:
+            for slot, worker in enumerate(self._slots):
+                if worker is None or worker.lost is not None:
+                    self._slots[slot] = await self._spawn()
+        alive = self.workers
+        if not alive:
+            raise InfraError("every env-host worker died while it started. See the server's log.")
+        chosen = []
+        for _ in range(count):
+            worker = min(alive, key=_load)
+            worker.envs += 1
+            chosen.append(worker)
+        return chosen
+
+    async def _spawn(self) -> EnvHostWorker:
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-m", "rock_env.guest.env_host"]
+        command += [f"--fd={theirs.fileno()}", f"--parent={os.getpid()}"]
+        command += [f"--env={reference}" for reference in self._references]
+        with theirs:  # vfork and exec, about a millisecond; the worker's stdout joins the server's log
+            process = subprocess.Popen(  # noqa: ASYNC220
+                command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno()
+            )
+        ours.setblocking(False)
+        loop = asyncio.get_running_loop()
+        _, worker = await loop.create_unix_connection(lambda: EnvHostWorker(process, self._hang_grace_s), sock=ours)
+        log.info("env host started pid=%d", process.pid)
+        return worker
+
+    async def close(self) -> None:
+        """Stop every worker."""
+        await asyncio.gather(*(worker.close() for worker in self.workers))

@@ -1,0 +1,92 @@
+"""The environments one server offers: what is installed, plus what was registered on its command line.
+
+Called by the service core and by each env host, so both resolve a name, its arguments and its tasks alike.
+It loads plugins; it never runs an environment.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from rock_env import plugins
+from rock_env.errors import InvalidArgument, nearest
+from rock_env.spec import EnvParams, EnvSpec, TaskSource, TaskSpec
+
+__all__ = ["Catalog", "load_reference", "parse_task_id"]
+
+
+def load_reference(reference: str) -> EnvSpec:
+    """Import the `EnvSpec` that `module:OBJECT` or `path/to/file.py:OBJECT` names.
+
+    Raise `InvalidArgument` if the reference is malformed, does not import or is not an `EnvSpec`.
+    """
+    place, colon, attribute = reference.rpartition(":")
+    if not (colon and place and attribute):
+        raise InvalidArgument(f"bad environment reference {reference!r}: expected module:OBJECT or file.py:OBJECT.")
+    try:
+        module = _load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+        spec = getattr(module, attribute)
+    except (ImportError, OSError, AttributeError, SyntaxError) as error:
+        raise InvalidArgument(f"environment reference {reference!r} does not load: {error}.") from error
+    if not isinstance(spec, EnvSpec):
+        raise InvalidArgument(f"{reference!r} is a {type(spec).__name__}, expected a rock_env.spec.EnvSpec.")
+    return spec
+
+
+def _load_file(path: Path) -> object:
+    name = f"rock_extra_{path.stem}"
+    found = importlib.util.spec_from_file_location(name, path)
+    if found is None or found.loader is None:
+        raise ImportError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module  # dataclasses and pickle look their module up here
+    found.loader.exec_module(module)
+    return module
+
+
+def parse_task_id(task_id: str) -> tuple[str, int]:
+    """Split `split/index`. Raise `InvalidArgument` for any other form."""
+    split, slash, index = task_id.rpartition("/")
+    if not (slash and split and index.isascii() and index.isdigit()):
+        raise InvalidArgument(f"bad task id {task_id!r}: expected split/index, such as 'train/0'.")
+    return split, int(index)
+
+
+class Catalog:
+    """Environments by name; `extra` references win over installed plugins of the same name."""
+
+    def __init__(self, extra: Sequence[str] = ()) -> None:
+        self.references = tuple(extra)
+        self._extra = {spec.name: spec for spec in map(load_reference, self.references)}
+        # Parsing arguments and opening a task source may be slow, and thousands of Makes repeat few of them.
+        self.params = lru_cache(maxsize=256)(self._params)
+        self.tasks = lru_cache(maxsize=64)(self._tasks)
+
+    def names(self) -> tuple[str, ...]:
+        """Return all names, sorted; imports no plugin."""
+        return tuple(sorted({*plugins.names("ale.envs"), *self._extra}))
+
+    def spec(self, name: str) -> EnvSpec:
+        """Return the environment `name`. Raise `UnknownName` listing the known ones."""
+        if name in self._extra:
+            return self._extra[name]
+        if name not in plugins.names("ale.envs"):
+            raise nearest("environment", name, self.names())
+        return plugins.load_env(name)
+
+    def _params(self, name: str, params_json: str) -> EnvParams:
+        return plugins.env_params(self.spec(name), params_json)
+
+    def _tasks(self, name: str, canonical: str) -> TaskSource:
+        spec = self.spec(name)
+        return spec.tasks(self.params(name, canonical))
+
+    def task(self, name: str, params: EnvParams, task_id: str) -> TaskSpec:
+        """Resolve a task id. Raise `InvalidArgument`, or `UnknownName` for an unknown split."""
+        split, index = parse_task_id(task_id)
+        return self.tasks(name, params.canonical()).get(split, index)

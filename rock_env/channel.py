@@ -1,0 +1,48 @@
+"""Addresses and channel options, the same on both ends of a ROCK connection.
+
+Called by the client, the server and the embedded mode. It opens nothing.
+"""
+
+from __future__ import annotations
+
+from rock_env.errors import InvalidArgument
+
+__all__ = ["CLIENT_OPTIONS", "SERVER_OPTIONS", "target"]
+
+_MAX_MESSAGE_BYTES = 64 << 20
+_LIMITS = [
+    ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
+]
+# A peer that vanished without closing (half-open TCP) is noticed within 30 s instead of never.
+CLIENT_OPTIONS = [
+    *_LIMITS,
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.use_local_subchannel_pool", 1),
+]
+SERVER_OPTIONS = [
+    *_LIMITS,
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.so_reuseport", 0),  # two servers on one port is a mistake, never a wish
+]
+
+
+def target(address: str) -> str:
+    """Return gRPC's form of `unix:///path`, `unix:path`, `host:port` or `grpc://host:port`.
+
+    Raise `InvalidArgument` for anything else.
+    """
+    if address.startswith("unix:"):
+        path = address.removeprefix("unix://" if address.startswith("unix://") else "unix:")
+        if path:
+            return f"unix:{path}"
+    host, colon, port = address.removeprefix("grpc://").rpartition(":")
+    if colon and host and port.isascii() and port.isdigit() and int(port) < 65536 and "/" not in host:
+        return f"{host}:{port}"
+    raise InvalidArgument(
+        f"bad ROCK address {address!r}: expected unix:///path/to/socket, host:port or grpc://host:port."
+    )

@@ -1,0 +1,136 @@
+"""What one hosted environment remembers so that an action happens exactly once, and only when it is legal.
+
+Kept beside the environment, by the env host (`Env`) and by the service core (`SandboxEnv`). It decides and
+remembers; it never calls the environment.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import Any
+
+from rock_env.errors import FailedPrecondition, InfraError, ResetDivergence, RockError
+
+__all__ = ["Journal", "Phase", "as_rock_error", "check_observation", "plugin_call"]
+
+log = logging.getLogger(__name__)
+
+
+class Phase(Enum):
+    """Where the episode stands."""
+
+    NEW = "not reset yet"
+    RUNNING = "running"
+    DONE = "done"
+    BROKEN = "broken"
+
+
+class Journal:
+    """The last sequence with its key and reply, and the episode's phase.
+
+    Only a success consumes its sequence: a refused or failed call leaves `sequence` alone, so the caller's next
+    call uses the same number. A failure inside the environment leaves it `BROKEN` until the next Reset or Restore.
+    """
+
+    __slots__ = ("cause", "env_id", "key", "phase", "reply", "sequence")
+
+    def __init__(self, env_id: str) -> None:
+        self.env_id = env_id
+        self.sequence = 0
+        self.key = ""
+        self.reply: Any = None
+        self.phase = Phase.NEW
+        self.cause: RockError | None = None
+
+    def replay(self, sequence: int, key: str) -> Any:
+        """Return the stored reply of a retry, or None for the next call in order.
+
+        Raise `FailedPrecondition` for a gap, or for the last sequence under another key.
+        """
+        if sequence == self.sequence + 1:
+            return None
+        if sequence == self.sequence and sequence > 0:
+            if key == self.key:
+                return self.reply
+            raise FailedPrecondition(
+                f"sequence {sequence} of environment {self.env_id} was already used under another idempotency key: "
+                f"got {key!r}, expected {self.key!r}. Is a second client driving this environment?"
+            )
+        raise FailedPrecondition(
+            f"sequence out of order on environment {self.env_id}: got {sequence}, expected {self.sequence + 1}. "
+            "Calls on one environment must be made one after the other."
+        )
+
+    def commit(self, sequence: int, key: str, reply: Any) -> None:
+        """Remember the reply of a call that succeeded."""
+        self.sequence = sequence
+        self.key = key
+        self.reply = reply
+
+    def need_step(self) -> None:
+        """Raise unless a step is legal now."""
+        if self.phase is Phase.RUNNING:
+            return
+        if self.phase is Phase.DONE:
+            raise FailedPrecondition(f"step after the end of the episode of environment {self.env_id}. Reset it first.")
+        self.need_episode("step")
+
+    def need_episode(self, call: str) -> None:
+        """Raise unless an episode was started and its state is sound."""
+        if self.phase is Phase.NEW:
+            raise FailedPrecondition(f"{call} before reset of environment {self.env_id}. Reset it first.")
+        if self.cause is not None:
+            raise type(self.cause)(f"{self.cause.message} Environment {self.env_id} is unusable until it is reset.")
+
+    def touch(self) -> None:
+        """Record that the environment is being changed: unless `settle` follows, its state is unsound."""
+        self.phase = Phase.BROKEN
+        self.cause = None
+
+    @property
+    def unsound(self) -> bool:
+        """Return whether a call left the environment in mid-change and nobody recorded why yet."""
+        return self.phase is Phase.BROKEN and self.cause is None
+
+    def broke(self, error: RockError) -> RockError:
+        """Record that the environment failed in mid-action, and return `error`."""
+        self.phase = Phase.BROKEN
+        self.cause = error
+        return error
+
+    def settle(self, *, done: bool) -> None:
+        """Record a sound state."""
+        self.phase = Phase.DONE if done else Phase.RUNNING
+        self.cause = None
+
+
+def as_rock_error(error: Exception, *, doing: str) -> RockError:
+    """Return a plugin's error as it is if it is ROCK's own, else as an `InfraError` that names type and call."""
+    if isinstance(error, RockError):
+        return error
+    return InfraError(f"{doing} failed: {type(error).__name__}: {error}.")
+
+
+@contextmanager
+def plugin_call(doing: str) -> Iterator[None]:
+    """Turn whatever a plugin raises inside into a `RockError`, logged with its traceback."""
+    try:
+        yield
+    except RockError:
+        raise
+    except Exception as error:
+        log.exception("plugin failed call=%s", doing)
+        raise as_rock_error(error, doing=doing) from error
+
+
+def check_observation(turn: int, *, recorded: bytes, actual: bytes, env_id: str) -> None:
+    """Compare a replayed observation's hash with the recorded one; turn 0 is the reset. Raise `ResetDivergence`."""
+    if recorded and recorded != actual:
+        raise ResetDivergence(
+            f"replay of environment {env_id} diverged at turn {turn}: got observation hash {actual.hex()}, "
+            f"expected {recorded.hex()}. The environment or its version differs from the recorded one, or it is "
+            "not deterministic."
+        )

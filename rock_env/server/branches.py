@@ -1,0 +1,149 @@
+"""Checkpoints and forks: episode states kept by the service, so they outlive the worker they came from.
+
+Called by the gRPC adapter through the core. A state is opaque bytes here; only env hosts read it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from rock_env.errors import InvalidArgument, NotFound, ResourceExhausted, RockError
+from rock_env.guest.frames import Kind
+from rock_env.proto.v1 import env_pb2 as pb
+from rock_env.proto.v1 import host_pb2 as host
+from rock_env.wire import error_of
+
+if TYPE_CHECKING:
+    from rock_env.server.core import EnvServiceCore, Hosted
+
+__all__ = ["Branches"]
+
+MAX_CHECKPOINT_BYTES = 1 << 30
+"""All checkpoints of one server; a game's state is a few hundred bytes, so this is millions."""
+MAX_FORK = 4096
+
+
+class _Checkpoint:
+    __slots__ = ("last_used", "state")
+
+    def __init__(self, state: host.EpisodeState, now: float) -> None:
+        self.state = state
+        self.last_used = now
+
+
+class Branches:
+    """The checkpoint store of one server."""
+
+    def __init__(self, core: EnvServiceCore) -> None:
+        self._core = core
+        self._checkpoints: dict[str, _Checkpoint] = {}
+        self._bytes = 0
+        self._replies: dict[str, asyncio.Future[Any]] = {}
+
+    async def checkpoint(self, request: pb.CheckpointRequest) -> pb.CheckpointResponse:
+        """Store the state of an environment. Idempotent by key."""
+        hosted = self._core.find(request.env_id)
+        return await self._once(hosted, request.idempotency_key, lambda: self._checkpoint(hosted))
+
+    async def fork(self, request: pb.ForkRequest) -> pb.ForkResponse:
+        """Make `count` environments that continue from this one's state. Idempotent by key; all or none."""
+        seeds = list(request.resume_seeds)
+        if not 1 <= request.count <= MAX_FORK:
+            raise InvalidArgument(f"fork count out of range: got {request.count}, expected 1 to {MAX_FORK}.")
+        if seeds and len(seeds) != request.count:
+            raise InvalidArgument(
+                f"wrong number of resume seeds: got {len(seeds)}, expected none or one per fork ({request.count})."
+            )
+        hosted = self._core.find(request.env_id)
+        return await self._once(hosted, request.idempotency_key, lambda: self._fork(hosted, request.count, seeds))
+
+    async def restore(self, request: pb.RestoreRequest, asked_s: float | None) -> pb.ResetResponse:
+        """Continue an environment from a checkpoint of the same environment, version and arguments."""
+        hosted = self._core.find(request.env_id)
+        checkpoint = self._checkpoints.get(request.checkpoint_id)
+        if checkpoint is None:
+            raise NotFound(
+                f"unknown checkpoint {request.checkpoint_id!r}: it was unused for too long or belongs to another "
+                "server. Checkpoint again, or reset with a prefix."
+            )
+        checkpoint.last_used = asyncio.get_running_loop().time()
+        message = host.HostRestoreRequest(request=request, state=checkpoint.state)
+        payload = await self._core.in_worker(hosted, Kind.RESTORE, message, asked_s)
+        reply = pb.ResetResponse.FromString(payload)
+        error = error_of(reply)
+        if error is not None:
+            raise error
+        return reply
+
+    async def _once(self, hosted: Hosted, key: str, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Run `work` in a task of the core's, or join the one that an equal key started."""
+        name = f"{hosted.env_id}/{key}"
+        reply = self._replies.get(name) if key else None
+        if reply is None:
+            reply = asyncio.get_running_loop().create_future()
+            if key:
+                self._replies[name] = reply
+                hosted.keys.append(name)
+            self._core.spawn(self._run(name, work(), reply))
+        return await asyncio.shield(reply)
+
+    async def _run(self, name: str, work: Coroutine[Any, Any, Any], reply: asyncio.Future[Any]) -> None:
+        try:
+            reply.set_result(await work)
+        except RockError as error:
+            self._replies.pop(name, None)  # nothing was made, so a retry may try again
+            reply.set_exception(error)
+            reply.exception()  # retrieved: the caller may have gone away
+
+    async def _snapshot(self, hosted: Hosted) -> host.EpisodeState:
+        message = host.HostSnapshotRequest(env_id=hosted.env_id)
+        payload = await self._core.in_worker(hosted, Kind.SNAPSHOT, message, None)
+        reply = host.HostSnapshotResponse.FromString(payload)
+        error = error_of(reply)
+        if error is not None:
+            raise error
+        return reply.state
+
+    async def _checkpoint(self, hosted: Hosted) -> pb.CheckpointResponse:
+        state = await self._snapshot(hosted)
+        size = state.ByteSize()
+        if self._bytes + size > MAX_CHECKPOINT_BYTES:
+            raise ResourceExhausted(
+                f"checkpoint store full: {self._bytes} bytes in {len(self._checkpoints)} checkpoints, "
+                f"got {size} more, limit {MAX_CHECKPOINT_BYTES}. Unused ones expire with the idle timeout.",
+                retry_after_s=60.0,
+            )
+        checkpoint_id = self._core.new_id()
+        self._bytes += size
+        self._checkpoints[checkpoint_id] = _Checkpoint(state, asyncio.get_running_loop().time())
+        return pb.CheckpointResponse(checkpoint_id=checkpoint_id)
+
+    async def _fork(self, hosted: Hosted, count: int, seeds: list[int]) -> pb.ForkResponse:
+        state = await self._snapshot(hosted)
+        items = []
+        for index in range(count):
+            item = host.HostMakeItem(
+                env_id=self._core.new_id(), env=hosted.env, params_json=hosted.params_json, state=state
+            )
+            if seeds:
+                item.resume_seed = seeds[index]
+            items.append(item)
+        replies = await self._core.make_in_workers(items)
+        errors = [error for error in map(error_of, replies) if error is not None]
+        if errors:
+            made = [pb.CloseRequest(env_id=reply.env_id) for reply in replies if not reply.HasField("error")]
+            async for _ in self._core.many(Kind.CLOSE, made, 0.0):
+                pass
+            raise errors[0]
+        return pb.ForkResponse(env_ids=[item.env_id for item in items])
+
+    def forget(self, key: str) -> None:
+        """Drop the stored reply of an environment that was closed."""
+        self._replies.pop(key, None)
+
+    def reap(self, oldest: float) -> None:
+        """Drop checkpoints not used since `oldest` (event-loop time)."""
+        for checkpoint_id in [key for key, kept in self._checkpoints.items() if kept.last_used < oldest]:
+            self._bytes -= self._checkpoints.pop(checkpoint_id).state.ByteSize()

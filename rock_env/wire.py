@@ -1,0 +1,84 @@
+"""The only module that knows both the domain types and their protobuf messages.
+
+Called by the env host, the service core and the client. It converts and checks nothing else: no sockets, no state.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from rock_env.env import Info, StepResult, Verdict
+from rock_env.errors import RockError, from_code
+from rock_env.proto.v1 import env_pb2 as pb
+
+__all__ = [
+    "decode_info",
+    "encode_info",
+    "error_of",
+    "fill_error",
+    "step_response",
+    "step_result",
+    "verdict",
+]
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(dict[str, str | int | float | bool]).decode
+_EMPTY: Info = {}
+
+
+def encode_info(info: Info) -> str:
+    """Return `info` as JSON, or "" for an empty one. Raise `TypeError` for a value JSON cannot hold."""
+    return _encode(info).decode() if info else ""
+
+
+def decode_info(text: str) -> Info:
+    """Return the mapping `text` holds; "" means empty."""
+    return _decode(text) if text else _EMPTY
+
+
+def step_response(env_id: str, result: StepResult) -> pb.StepResponse:
+    """Build the reply to one step."""
+    return pb.StepResponse(
+        env_id=env_id,
+        observation=result.observation,
+        reward=result.reward,
+        terminated=result.terminated,
+        truncated=result.truncated,
+        info_json=encode_info(result.info),
+    )
+
+
+def step_result(reply: pb.StepResponse) -> StepResult:
+    """Read the reply to one step."""
+    text = reply.info_json
+    return StepResult(
+        reply.observation,
+        reply.reward,
+        reply.terminated,
+        reply.truncated,
+        _decode(text) if text else _EMPTY,
+    )
+
+
+def verdict(reply: pb.EvaluateResponse) -> Verdict:
+    """Read the reply to one evaluation."""
+    return Verdict(reward=reply.reward, passed=reply.passed, details=reply.details)
+
+
+def fill_error(reply: Any, error: RockError) -> Any:
+    """Put `error` into a reply that has an `error` field, and return the reply."""
+    reply.error.code = error.code
+    reply.error.message = error.message
+    if error.retry_after_s is not None:
+        reply.error.retry_after_s = error.retry_after_s
+    return reply
+
+
+def error_of(reply: Any) -> RockError | None:
+    """Return the error a reply carries, rebuilt by its code, or None."""
+    if not reply.HasField("error"):
+        return None
+    item = reply.error
+    return from_code(item.code, item.message, retry_after_s=item.retry_after_s or None)
