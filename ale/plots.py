@@ -1,4 +1,4 @@
-"""The picture of a run: held-out success over training steps, raw and as a share of the optimum.
+"""The picture of a run: held-out success over environment steps, raw and as a share of the optimum.
 
 Called by `ale train` after the loop. Reads `metrics.jsonl` only; matplotlib is optional and needs no display.
 """
@@ -50,24 +50,24 @@ def success_curve(run_folder: Path) -> Path | None:
 
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.add_subplot()
-    steps = [record["step"] for record in evaluations]
-    axes.plot(steps, [record["success"] for record in evaluations], marker="o", label="success (held out)")
+    env_steps = [record["env_steps"] for record in evaluations]
     axes.plot(
-        steps, [record["share"] for record in evaluations], "--", marker=".", label="share of the optimum"
+        env_steps, [record["success"] for record in evaluations], marker="o", label="success (held out)"
     )
+    share = [record["share_of_optimum"] for record in evaluations]
+    axes.plot(env_steps, share, "--", marker=".", label="share of the optimum (held out)")
     rollouts = [record for record in records if record["kind"] == "train" and "success" in record]
-    if rollouts:
-        axes.plot(
-            [record["step"] for record in rollouts],
-            [record["success"] for record in rollouts],
-            color="0.7",
-            linewidth=1,
-            zorder=0,
-            label="success (training rollouts)",
-        )
+    axes.plot(
+        [record["env_steps"] for record in rollouts],
+        [record["success"] for record in rollouts],
+        color="0.7",
+        linewidth=1,
+        zorder=0,
+        label="success (training rollouts, all starts)",
+    )
     if any(record["kind"] == "warmup" for record in records):
-        axes.axvline(steps[0], color="0.5", linestyle=":", label="end of the warm-up")
-    axes.set(xlabel="training step", ylabel="success", ylim=(0, 1.05), title=run_folder.name)
+        axes.axvline(env_steps[0], color="0.5", linestyle=":", label="end of the warm-up")
+    axes.set(xlabel="environment steps", ylabel="success", ylim=(0, 1.05), title=run_folder.name)
     axes.grid(alpha=0.3)
     axes.legend(loc="lower right")
     path = run_folder / "success.png"

@@ -1,0 +1,191 @@
+"""`ale doctor`: can this machine run everything, and what to do where it cannot.
+
+Called by `ale.cli`. Each check is one function that looks at the real thing and answers with a `Finding`; nothing is
+installed, changed or left behind.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ale.terminal import stdout
+from rock_env import plugins
+from rock_env.errors import RockError
+
+__all__ = ["CHECKS", "Finding", "doctor_command"]
+
+LOW_DISK_BYTES = 2 << 30
+"""A long run's checkpoints and trajectories of the tiny engine fit; a Hugging Face model needs more anyway."""
+PROBE_LIMIT_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check found; `remedy` says what to do unless it is ok."""
+
+    status: Literal["ok", "warn", "fail"]
+    found: str
+    remedy: str = ""
+
+
+def doctor_command() -> int:
+    """Run all checks, print a line each, and return 1 if one failed."""
+    out = stdout()
+    colours = {"ok": "green", "warn": "yellow", "fail": "red"}
+    failed = 0
+    for name, check in CHECKS.items():
+        finding = check()
+        failed += finding.status == "fail"
+        out.print(f"{finding.status:<5}", style=colours[finding.status], end="")
+        out.print(f"{name:<12} {finding.found}")
+        if finding.remedy:
+            out.print(f"{'':<18}-> {finding.remedy}")
+    out.print("\nEverything needed works." if not failed else f"\n{failed} of {len(CHECKS)} checks failed.")
+    return 1 if failed else 0
+
+
+def _python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if (3, 11) <= sys.version_info < (3, 14):
+        return Finding("ok", f"{version} at {sys.executable}")
+    return Finding(
+        "fail", f"{version}, expected 3.11 to 3.13", "Create the environment with a supported Python."
+    )
+
+
+def _torch() -> Finding:
+    version = _version("torch")
+    if version is None:
+        return Finding(
+            "fail",
+            "not installed",
+            "pip install 'ale-rl[train]' (make train picks the build for this machine).",
+        )
+    import torch
+
+    if torch.cuda.is_available():
+        return Finding("ok", f"{version}, {torch.cuda.device_count()} CUDA devices")
+    if shutil.which("nvidia-smi"):
+        return Finding(
+            "warn", f"{version}, but CUDA is not usable", "Install torch's CUDA build to use the GPU."
+        )
+    if torch.version.cuda:
+        return Finding(
+            "warn", f"{version}: a CUDA build without a GPU", "The CPU build saves gigabytes of disk."
+        )
+    return Finding("ok", f"{version} (CPU build, no GPU here)")
+
+
+def _ray() -> Finding:
+    version = _version("ray")
+    if version is None:
+        return Finding("fail", "not installed", "pip install 'ale-rl[train]'")
+    shared = Path("/dev/shm")  # where Ray keeps its object store on Linux
+    if shared.is_dir() and shutil.disk_usage(shared).free < 1 << 28:
+        free = shutil.disk_usage(shared).free >> 20
+        return Finding(
+            "warn", f"{version}, /dev/shm has {free} MiB free", "Give it 256 MiB (docker run --shm-size)."
+        )
+    return Finding("ok", version)
+
+
+def _sandbox() -> Finding:
+    tool = shutil.which("bwrap")
+    if tool is None:
+        return Finding(
+            "warn",
+            "bubblewrap is missing: shell environments run with weaker isolation",
+            "Install bubblewrap (apt install bubblewrap, dnf install bubblewrap).",
+        )
+    probe = [tool, "--ro-bind", "/", "/", "--unshare-all", "--die-with-parent", "true"]
+    try:
+        done = subprocess.run(probe, capture_output=True, text=True, timeout=PROBE_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return Finding(
+            "warn", f"bubblewrap did not answer in {PROBE_LIMIT_S:.0f} s", "Look for a stuck mount."
+        )
+    if done.returncode == 0:
+        return Finding("ok", f"bubblewrap with its own namespaces ({tool})")
+    said = (done.stderr.strip().splitlines() or ["no message"])[-1]
+    return Finding(
+        "warn",
+        f"bubblewrap cannot create namespaces: {said}",
+        "Allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, or the container's seccomp profile).",
+    )
+
+
+def _disk() -> Finding:
+    here = Path.cwd()
+    free = shutil.disk_usage(here).free
+    found = f"{free / (1 << 30):.1f} GiB free in {here}"
+    if not os.access(here, os.W_OK):
+        return Finding(
+            "fail", f"{here} is not writable", "Change to a folder of yours; runs/ is created in it."
+        )
+    if free < LOW_DISK_BYTES:
+        return Finding("warn", found, "Free some space: a run writes checkpoints and trajectories.")
+    return Finding("ok", found)
+
+
+def _plugins() -> Finding:
+    broken, working = [], []
+    for name in plugins.names("ale.envs"):
+        try:
+            plugins.load_env(name)
+            working.append(name)
+        except (ImportError, AttributeError, RockError) as error:
+            broken.append(f"{name} ({error})")
+    if broken:
+        return Finding(
+            "fail", f"broken: {'; '.join(broken)}", "Reinstall or remove the package that ships it."
+        )
+    if not working:
+        return Finding("fail", "no environment installed", "Install this package itself: pip install ale-rl")
+    return Finding("ok", f"environments: {', '.join(working)}")
+
+
+def _rock() -> Finding:
+    """Start an embedded server and play one step over its socket."""
+    from ale.rock import step_round_trip
+
+    try:
+        env, seconds = step_round_trip()
+    except (RockError, OSError) as error:
+        return Finding(
+            "fail", f"no step through an embedded server: {error}", "Run it again as ale --debug doctor."
+        )
+    return Finding("ok", f"one step of {env} through an embedded server: {seconds * 1000:.1f} ms")
+
+
+def _gem() -> Finding:
+    version = _version("gem-llm")
+    if version is None:
+        return Finding("ok", "not installed (optional: gem.make('rock:...'))")
+    return Finding("ok", f"{version}: gem.make('rock:...') works")
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+CHECKS: dict[str, Callable[[], Finding]] = {
+    "python": _python,
+    "torch": _torch,
+    "ray": _ray,
+    "sandbox": _sandbox,
+    "disk": _disk,
+    "plugins": _plugins,
+    "rock": _rock,
+    "gem": _gem,
+}

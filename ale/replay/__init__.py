@@ -1,0 +1,1 @@
+"""Recorded trajectories: list them, show them turn by turn, run them again."""

@@ -1,0 +1,61 @@
+"""`ale replay run`: send recorded actions again and compare what comes back.
+
+Called by `ale.cli`. No policy takes part, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from agent_runtime.replay import Divergence, ReplayReport, replay
+from agent_runtime.types import Trajectory
+from ale.errors import Diverged
+from ale.replay.records import find, iterate
+from ale.rock import connected
+from ale.terminal import stdout
+
+__all__ = ["run_command"]
+
+AT_ONCE = 32
+"""Trajectories replayed at the same time: enough to hide the service's latency."""
+
+
+def run_command(where: str, identity: str | None, *, every: bool, rock: str) -> None:
+    """Replay one trajectory or all. Raise `Diverged` where one differs, `RockError` where the service fails."""
+    chosen = [trajectory for _, trajectory in iterate(where)] if every else [find(where, identity)]
+    reports = asyncio.run(_replay_all(chosen, rock))
+    diverged = [report for report in reports if not report.identical]
+    out = stdout()
+    for report in diverged if every else reports:
+        out.print(_line(report))
+    if every:
+        out.print(f"{len(reports) - len(diverged)} of {len(reports)} trajectories came out as recorded")
+    if diverged:
+        raise Diverged(f"{len(diverged)} of {len(reports)} trajectories did not reproduce their record")
+
+
+async def _replay_all(trajectories: Sequence[Trajectory], address: str) -> list[ReplayReport]:
+    async with connected(address) as rock:
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def one(trajectory: Trajectory) -> ReplayReport:
+            async with gate:
+                return await replay(trajectory, rock)
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(trajectory)) for trajectory in trajectories]
+        return [task.result() for task in tasks]
+
+
+def _line(report: ReplayReport) -> str:
+    if report.divergence is None:
+        return f"{report.trajectory_id}: all {report.turns} turns and the verdict came out as recorded"
+    return f"{report.trajectory_id}: {_difference(report.divergence)}"
+
+
+def _difference(divergence: Divergence) -> str:
+    return (
+        f"{divergence.what} differs at turn {divergence.turn}\n"
+        f"   recorded: {divergence.recorded!r}\n   replayed: {divergence.replayed!r}"
+    )

@@ -1,0 +1,60 @@
+"""Find trajectories on disk by run, folder, file and id.
+
+Called by the replay commands. Reads only.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from pathlib import Path
+
+from agent_runtime.store import FOLDER, read_segment
+from agent_runtime.types import Trajectory
+from ale import runs
+from ale.errors import RecordError
+
+SUFFIX = ".traj"
+
+__all__ = ["find", "iterate", "segments"]
+
+
+def segments(where: str) -> list[Path]:
+    """Return the trajectory files of a run (by name or folder), of any folder, or the one file named.
+
+    Raise `RecordError` where there are none.
+    """
+    for place in (Path(where), runs.locate(where)):
+        if place.is_file():
+            return [place]
+        for folder in (place / FOLDER, place):
+            if found := sorted(folder.glob(f"*{SUFFIX}")):
+                return found
+    known = sorted(path.parent.name for path in runs.HOME.glob(f"*/{FOLDER}"))
+    raise RecordError(
+        f"no trajectories in {where!r}: it is no run, folder or *{SUFFIX} file. "
+        f"Runs here: {', '.join(known) or '(none)'}"
+    )
+
+
+def iterate(where: str) -> Iterator[tuple[Path, Trajectory]]:
+    """Yield every trajectory with its file, in the order written. Raise `RecordError` or `StoreError`."""
+    for path in segments(where):
+        for trajectory in read_segment(path):
+            yield path, trajectory
+
+
+def find(where: str, identity: str | None) -> Trajectory:
+    """Return the trajectory with this id, or the first one. Raise `RecordError` naming the nearest id."""
+    seen: list[str] = []
+    for _, trajectory in iterate(where):
+        if identity is None or trajectory.id == identity:
+            return trajectory
+        seen.append(trajectory.id)
+    if not seen:
+        raise RecordError(f"the trajectory files of {where!r} hold no trajectory")
+    close = difflib.get_close_matches(str(identity), seen, n=1, cutoff=0.0)
+    raise RecordError(
+        f"no trajectory {identity!r} among the {len(seen)} of {where!r}. Did you mean {close[0]!r}? "
+        f"`ale replay list {where}` shows them all."
+    )

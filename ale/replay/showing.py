@@ -1,0 +1,76 @@
+"""`ale replay show`: one trajectory, turn by turn, as a person reads it.
+
+Called by `ale.cli`. Reads only. Token ids and log-probabilities are those of the record, never re-tokenised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from agent_runtime.types import Trajectory, Turn
+from ale.replay.records import find
+from ale.terminal import stdout
+
+__all__ = ["show_command", "transcript"]
+
+
+def show_command(where: str, identity: str | None, *, tokens: bool) -> None:
+    """Print a trajectory. Raise `RecordError` or `StoreError`."""
+    out = stdout()
+    for line in transcript(find(where, identity), tokens=tokens):
+        out.print(line)
+
+
+def transcript(trajectory: Trajectory, *, tokens: bool) -> Iterator[str]:
+    """Yield the lines: what it was, each turn with action, observation and reward, and how it ended."""
+    yield f"{trajectory.id}  {trajectory.env} {trajectory.params_json}  task {trajectory.task_id}"
+    yield f"env seed {trajectory.start.env_seed}, sampling seed {trajectory.seed}, step {trajectory.policy_step}"
+    if trajectory.start.anchor:
+        yield f"starts after {trajectory.start.anchor} recorded turns of {trajectory.start.source_id}:"
+        yield from _indented(trajectory.start.first_observation)
+        for number, recorded in enumerate(trajectory.start.prefix):
+            yield f"-- prefix turn {number}"
+            yield from _indented(recorded.action, mark="> ")
+            yield from _indented(recorded.observation)
+    yield ""
+    yield from _indented(trajectory.first_observation)
+    for number, turn in enumerate(trajectory.turns):
+        yield _head(turn, trajectory.turn_rewards[number] if number < len(trajectory.turn_rewards) else None)
+        if tokens:
+            yield from _tokens(turn)
+        yield from _indented(trajectory.actions[number], mark="> ")
+        if number < len(trajectory.observations):
+            yield from _indented(trajectory.observations[number])
+    yield ""
+    yield _ending(trajectory)
+
+
+def _head(turn: Turn, reward: float | None) -> str:
+    who = "expert" if turn.policy_version < 0 else f"policy version {turn.policy_version}"
+    logprob = "" if turn.policy_version < 0 else f", log-probability {np.sum(turn.logprobs):.3f}"
+    earned = "" if reward is None else f", reward {reward:g}"
+    return f"-- turn {turn.index}: {who}, {len(turn.completion_ids)} tokens{logprob}{earned}"
+
+
+def _tokens(turn: Turn) -> Iterator[str]:
+    yield f"   context    {turn.context_ids.tolist()}"
+    yield f"   completion {turn.completion_ids.tolist()}"
+    if turn.policy_version >= 0:
+        yield f"   logprobs   {[round(float(value), 4) for value in turn.logprobs]}"
+
+
+def _indented(text: str, *, mark: str = "") -> Iterator[str]:
+    for line in text.splitlines() or [""]:
+        yield f"   {mark}{line}"
+
+
+def _ending(trajectory: Trajectory) -> str:
+    if failure := trajectory.failure:
+        return f"failed at turn {failure.turn} ({failure.code}): {failure.message}"
+    verdict = "passed" if trajectory.passed else "not passed"
+    return (
+        f"{trajectory.stop_reason} after {len(trajectory.turns)} turns: {verdict}, reward {trajectory.reward:g}, "
+        f"{trajectory.illegal_actions} illegal actions, {trajectory.duration_s:.2f} s"
+    )

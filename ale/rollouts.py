@@ -1,0 +1,165 @@
+"""`ale rollout`: let an oracle or chance play an environment, without a model.
+
+Called by `ale.cli`. Shows whether an environment works and what its tasks are worth; with `--out` the records are kept
+for `ale replay`. A trained model plays through `ale eval`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from agent_runtime.agents.oracle import record_expert
+from agent_runtime.policy import Message
+from agent_runtime.run import Rock
+from agent_runtime.store import segment_path, write_segment
+from agent_runtime.types import AgentConfig, IntArray, RolloutRequest, SamplingParams, Start, Trajectory
+from ale.rock import connected
+from ale.terminal import print_table, stdout
+from rock_env import plugins
+from rock_env.env import Oracle
+from rock_env.errors import nearest
+from rock_env.spec import EnvParams, EnvSpec, TaskSpec
+
+__all__ = ["ByteTemplate", "RolloutCommand", "play_episodes", "rollout_command"]
+
+AT_ONCE = 64
+"""Episodes played at the same time."""
+LEARNING_EPISODES = 4
+"""Oracle episodes from which the random policy learns which actions there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutCommand:
+    """What the user typed."""
+
+    env: str
+    env_args: Mapping[str, object]
+    policy: str
+    episodes: int
+    split: str
+    seed: int
+    out: Path | None
+    rock: str
+
+
+class ByteTemplate:
+    """A chat template of UTF-8 bytes: the token record of a rollout in which no model takes part."""
+
+    max_context = 1 << 31
+
+    def open(self, messages: Sequence[Message]) -> IntArray:
+        return self.extend(messages, closed=True)
+
+    def extend(self, messages: Sequence[Message], *, closed: bool) -> IntArray:
+        return self.encode_completion("".join(f"{message.role}: {message.content}\n" for message in messages))
+
+    def encode_completion(self, text: str) -> IntArray:
+        return np.frombuffer(text.encode(), np.uint8).astype(np.int32)
+
+    def decode(self, ids: IntArray) -> str:
+        return bytes(ids.tolist()).decode(errors="replace")
+
+
+def rollout_command(command: RolloutCommand) -> None:
+    """Play, print a line per episode and the totals, and keep the records if asked. Raise `RockError`."""
+    spec = plugins.load_env(command.env)
+    params = plugins.env_params(spec, json.dumps(command.env_args))
+    started = time.monotonic()
+    trajectories = asyncio.run(_play(command, spec, params))
+    elapsed = time.monotonic() - started
+    print_table(("id", "task", "turns", "reward", "end"), [_row(trajectory) for trajectory in trajectories])
+    done = [trajectory for trajectory in trajectories if trajectory.failure is None]
+    passed = sum(trajectory.passed for trajectory in done)
+    turns = sum(len(trajectory.turns) for trajectory in trajectories)
+    out = stdout()
+    out.print(
+        f"\n{command.policy} on {spec.key}: {passed} of {len(done)} passed, {len(trajectories) - len(done)} failed "
+        f"to run, {turns} turns in {elapsed:.2f} s"
+    )
+    if command.out is not None:
+        path = segment_path(command.out, "rollout")
+        write_segment(path, trajectories)
+        out.print(f"kept in {path}")
+
+
+async def _play(command: RolloutCommand, spec: EnvSpec, params: EnvParams) -> list[Trajectory]:
+    async with connected(command.rock) as rock:
+        if command.policy == "oracle":
+            return await play_episodes(command, spec, params, rock=rock, policy=spec.oracle)
+        if command.policy != "random":
+            raise nearest("policy", command.policy, ["oracle", "random"])
+        scouts = replace(command, episodes=min(LEARNING_EPISODES, command.episodes))
+        seen = await play_episodes(scouts, spec, params, rock=rock, policy=spec.oracle)
+        actions = sorted({action for trajectory in seen for action in trajectory.actions})
+        return await play_episodes(
+            command, spec, params, rock=rock, policy=_random_policy(actions, command.seed)
+        )
+
+
+def _random_policy(actions: Sequence[str], seed: int) -> Callable[[EnvParams, TaskSpec], Oracle]:
+    def policy(params: EnvParams, task: TaskSpec) -> Oracle:
+        rng = random.Random(f"{seed} {task.id}")
+        return lambda observation: rng.choice(actions)
+
+    return policy
+
+
+async def play_episodes(
+    command: RolloutCommand,
+    spec: EnvSpec,
+    params: EnvParams,
+    *,
+    rock: Rock,
+    policy: Callable[[EnvParams, TaskSpec], Oracle],
+) -> list[Trajectory]:
+    """Play the first `episodes` tasks of the split (again from the first where they run out), in order."""
+    source = spec.tasks(params)
+    count = source.count(command.split)
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def episode(number: int) -> Trajectory:
+        task = source.get(command.split, number % count)
+        request = _request(command, params, task, number)
+        async with gate:
+            return await record_expert(
+                request, rock=rock, oracle=policy(params, task), template=ByteTemplate()
+            )
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(episode(number)) for number in range(command.episodes)]
+    return [task.result() for task in tasks]
+
+
+def _request(command: RolloutCommand, params: EnvParams, task: TaskSpec, number: int) -> RolloutRequest:
+    return RolloutRequest(
+        id=f"{command.policy}-{number:05d}",
+        env=command.env,
+        params_json=params.canonical(),
+        task_id=task.id,
+        group_id=f"{command.policy}-{number:05d}",
+        index=0,
+        seed=command.seed,
+        agent=AgentConfig(max_turns=10_000),  # the environment's own limit ends an episode
+        sampling=SamplingParams(),
+        start=Start(env_seed=command.seed + number),
+        time_limit_s=task.time_limit_s,
+    )
+
+
+def _row(trajectory: Trajectory) -> tuple[str, ...]:
+    failure = trajectory.failure
+    return (
+        trajectory.id,
+        trajectory.task_id,
+        str(len(trajectory.turns)),
+        "" if failure else f"{trajectory.reward:g}{' passed' if trajectory.passed else ''}",
+        f"failed: {failure.code}: {failure.message}" if failure else str(trajectory.stop_reason),
+    )

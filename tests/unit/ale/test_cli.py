@@ -1,0 +1,73 @@
+"""The command line's face: what help costs, and which words it understands."""
+
+import subprocess
+import sys
+
+import pytest
+
+COMMANDS = [
+    [],
+    ["train"],
+    ["eval"],
+    ["rollout"],
+    ["doctor"],
+    ["env"],
+    ["env", "list"],
+    ["env", "show"],
+    ["env", "play"],
+    ["replay"],
+    ["replay", "list"],
+    ["replay", "show"],
+    ["replay", "run"],
+]
+HEAVY = ("torch", "ray", "transformers", "grpc", "numpy", "matplotlib", "tensorboard")
+
+HELP = """
+import sys
+from ale.cli import main
+for command in {commands!r}:
+    sys.argv = ["ale", *command, "--help"]
+    try:
+        main()
+    except SystemExit as end:
+        assert end.code == 0, (command, end.code)
+print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)
+"""
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = HELP.format(commands=COMMANDS, heavy=HEAVY)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == "[]"
+    assert done.stdout.count("Usage: ale") == len(COMMANDS)
+
+
+def _ale(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "ale", *words], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "nearest"),
+    [(["trian"], "train"), (["train", "--sed", "3"], "--seed"), (["env", "lst"], "list")],
+    ids=["command", "option", "subcommand"],
+)
+def test_a_mistyped_word_names_the_nearest(words: list[str], nearest: str) -> None:
+    done = _ale(*words)
+    assert done.returncode == 2
+    assert nearest in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_environments_are_listed_and_shown() -> None:
+    listed = _ale("env", "list")
+    assert listed.returncode == 0, listed.stderr
+    assert "frozen_lake" in listed.stdout
+    shown = _ale("env", "show", "frozen_lake")
+    assert shown.returncode == 0, shown.stderr
+    assert "slippery" in shown.stdout
+    assert "## Action space" in shown.stdout
+
+
+def test_a_traceback_is_shown_on_request_only() -> None:
+    assert "Traceback" not in _ale("env", "show", "nowhere").stderr
+    assert "Traceback" in _ale("--debug", "env", "show", "nowhere").stderr

@@ -1,0 +1,91 @@
+"""What a watcher sees, on a console that writes to text."""
+
+import io
+import os
+import signal
+
+import pytest
+from rich.console import Console
+
+from ale.progress import LiveProgress, PlainProgress, StepClock, duration
+from trainer.metrics import Evaluation, Observer
+
+METRICS = {"success": 0.25, "turns_per_s": 1234.5, "tokens_per_s": 99_999.0, "lr": 1e-3}
+EVALUATION = Evaluation(step=4, success=0.5, optimum=0.8, episodes=64, failures=1)
+
+
+def _console(*, terminal: bool = False) -> tuple[Console, io.StringIO]:
+    text = io.StringIO()
+    return Console(file=text, force_terminal=terminal, width=120), text
+
+
+def _watch(observer: Observer) -> None:
+    observer.on_phase("rollout")
+    observer.on_step(3, 10, METRICS)
+    observer.on_step(4, 10, METRICS)
+    observer.on_eval(EVALUATION)
+    observer.on_log("resumed after step 2 [not markup]")
+
+
+def test_without_a_terminal_each_event_is_one_line() -> None:
+    console, text = _console()
+    _watch(PlainProgress(console))
+    lines = text.getvalue().splitlines()
+    assert lines[0] == "-- rollout"
+    assert lines[1].startswith("step 3/10  0.250 success  1,234 turns/s  99,999 tokens/s")
+    assert lines[3] == "step 4  held-out success 0.500 = 0.62 of the optimum (64 episodes, 1 failed)"
+    assert lines[4] == "resumed after step 2 [not markup]"
+
+
+def test_quiet_prints_messages_only() -> None:
+    console, text = _console()
+    _watch(PlainProgress(console, quiet=True))
+    assert text.getvalue() == "resumed after step 2 [not markup]\n"
+
+
+def test_in_a_terminal_the_display_shows_step_phase_and_evaluation() -> None:
+    console, text = _console(terminal=True)
+    progress = LiveProgress(console, title="lake-ipa-seed0")
+    with progress.display():
+        _watch(progress)
+    drawn = text.getvalue()
+    for part in (
+        "lake-ipa-seed0",
+        "rollout",
+        "step 4/10",
+        "0.250 success",
+        "1,234 turns/s",
+        "0.62 of the optimum",
+    ):
+        assert part in drawn
+
+
+def test_time_left_follows_the_steps_and_ignores_other_phases() -> None:
+    times = iter([0.0, 2.0, 4.0, 100.0, 102.0])
+    clock = StepClock(lambda: next(times))
+    clock.restart()
+    assert clock.left_s(5) is None
+    clock.tick()
+    clock.tick()
+    assert clock.left_s(5) == pytest.approx(10.0)
+    clock.restart()
+    clock.tick()
+    assert clock.left_s(5) == pytest.approx(10.0)
+
+
+def test_durations_read_as_clocks() -> None:
+    assert [duration(value) for value in (0, 61, 3723.4)] == ["0:00", "1:01", "1:02:03"]
+
+
+def test_the_first_interrupt_asks_and_the_second_aborts() -> None:
+    console, text = _console()
+    progress = PlainProgress(console, quiet=True)
+    before = signal.getsignal(signal.SIGINT)
+    with progress.stop:
+        assert not progress.stop_requested
+        os.kill(os.getpid(), signal.SIGINT)
+        assert progress.stop_requested
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert "saving" in text.getvalue()

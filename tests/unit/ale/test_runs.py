@@ -1,0 +1,38 @@
+"""Run folders: opened once, continued with the same settings only."""
+
+from pathlib import Path
+
+import pytest
+
+from ale import runs
+from ale.config import resolve
+from trainer.errors import ConfigError, RunFolderError
+
+
+def test_a_folder_is_opened_once(tmp_path: Path) -> None:
+    config = resolve(options={"seed": 3}).config
+    runs.open_new(tmp_path / "run", config)
+    assert runs.recorded_config(tmp_path / "run") == config
+    with pytest.raises(RunFolderError, match="--resume"):
+        runs.open_new(tmp_path / "run", config)
+
+
+def test_a_run_continues_with_its_own_settings_only(tmp_path: Path) -> None:
+    runs.open_new(tmp_path / "run", resolve(options={"seed": 3}).config)
+    runs.continue_run(tmp_path / "run", resolve(options={"seed": 3}).config)
+    with pytest.raises(ConfigError, match=r"seed = 3, got 4"):
+        runs.continue_run(tmp_path / "run", resolve(options={"seed": 4}).config)
+    with pytest.raises(RunFolderError, match="no run in"):
+        runs.continue_run(tmp_path / "other", resolve().config)
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RunFolderError, match=r"cannot write the run folder .*file/run: Not a directory"):
+        runs.open_new(tmp_path / "file" / "run", resolve().config)
+
+
+def test_names_live_in_runs_and_paths_where_they_say(tmp_path: Path) -> None:
+    assert runs.locate("lake") == Path("runs/lake")
+    assert runs.locate(str(tmp_path)) == tmp_path
+    assert runs.default_name(resolve(options={"seed": 3}).config) == "frozen_lake-ipa-seed3"
