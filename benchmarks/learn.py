@@ -2,9 +2,9 @@
 
     python -m benchmarks.learn [--quick] [--seeds 5] [--env frozen_lake] [--write]
 
-Prints the table of seeds and, as its last line, one JSON object: `rise_by_seed` (held-out success after RL minus after the
-imitation warm-up), `final_share_by_seed` (of an optimal policy's success), `train_s` (longest run) for the deterministic maps,
-and the same under `slippery`. `--quick` runs one short deterministic seed.
+Prints the table of seeds and, as its last line, one JSON object: `rise_by_seed` (held-out success after RL minus after
+the imitation warm-up), `final_share_by_seed` (of an optimal policy's success) and `train_s` (longest run), for the
+deterministic maps, and the same under `slippery`. `--quick` runs one short deterministic seed.
 """
 
 from __future__ import annotations
