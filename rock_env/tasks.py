@@ -33,10 +33,9 @@ def _content_number(payload: str) -> int:
     return int.from_bytes(hashlib.blake2b(payload.encode(), digest_size=8).digest(), "big")
 
 
-def _checked_index(split: str, index: int, count: int) -> int:
+def _check_index(split: str, index: int, count: int) -> None:
     if not 0 <= index < count:
         raise InvalidArgument(f"no task {split}/{index}: split {split!r} has {count} tasks, numbered from 0.")
-    return index
 
 
 class ProceduralTasks:
@@ -71,7 +70,8 @@ class ProceduralTasks:
 
     def get(self, split: str, index: int) -> TaskSpec:
         """Return task `index` of `split`. Raise `InvalidArgument` if out of range or none exists."""
-        return self._cached(split, _checked_index(split, index, self.count(split)))
+        _check_index(split, index, self.count(split))
+        return self._cached(split, index)
 
     def _draw(self, split: str, index: int) -> TaskSpec:
         wants_held_out = split == "held_out"
@@ -115,5 +115,5 @@ class ListedTasks:
 
     def get(self, split: str, index: int) -> TaskSpec:
         """Return task `index` of `split`. Raise `InvalidArgument` when out of range."""
-        payload = self._payloads[split][_checked_index(split, index, self.count(split))]
-        return TaskSpec(f"{split}/{index}", split, index, self._instruction, payload)
+        _check_index(split, index, self.count(split))
+        return TaskSpec(f"{split}/{index}", split, index, self._instruction, self._payloads[split][index])
