@@ -12,6 +12,8 @@ file*. `cpus` and `lifetime_s` are not enforced here, and a killed-for-memory co
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import getpass
 import logging
 import marshal
@@ -22,6 +24,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -41,6 +44,9 @@ MAX_READ_BYTES = 64 << 20
 """What `read_file` returns at most; a part of a larger file can be read with `read_range`."""
 _HOME = "/home/agent"
 _OPEN_FILES = 1024
+_ROOT_PREFIX = "rock-boxes-"
+_ABANDONED_S = 60.0
+"""A younger folder may belong to a server that has not locked it yet."""
 _SYSTEM_FOLDERS = {
     "/bin",
     "/dev",
@@ -84,6 +90,11 @@ class ProcessSandbox:
     def pid(self) -> int:
         """Return the host process id of the program that holds the box."""
         return self._link.pid
+
+    @property
+    def failure(self) -> str:
+        """Return why the box can no longer be used, or an empty string."""
+        return self._link.failure
 
     def start(
         self,
@@ -189,6 +200,7 @@ class ProcessBackend:
         self._parent = root
         self._lock = asyncio.Lock()
         self._root: Path | None = None
+        self._lock_fd = -1
         self._fence: Bubblewrap | None = None
         self._tools: Toolkit | None = None
         self._boxes: dict[str, ProcessSandbox] = {}
@@ -237,6 +249,8 @@ class ProcessBackend:
                 group.create_task(box.close())
         if self._root is not None:
             await asyncio.to_thread(_remove_tree, self._root)
+            os.close(self._lock_fd)
+            self._root = None
 
     async def _prepare(self) -> tuple[Path, Toolkit]:
         async with self._lock:
@@ -271,6 +285,34 @@ class ProcessBackend:
             remedy,
         )
         return None
+
+
+def _make_root(parent: Path | None) -> tuple[Path, int]:
+    """Make this backend's folder, locked while it lives, and remove those of servers that were killed."""
+    folder = Path(tempfile.gettempdir()) if parent is None else parent
+    root = Path(tempfile.mkdtemp(prefix=_ROOT_PREFIX, dir=folder))
+    lock = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    for other in folder.glob(f"{_ROOT_PREFIX}*"):
+        with contextlib.suppress(FileNotFoundError):  # another server may be at it, too
+            if other != root and not other.is_symlink():
+                _remove_if_abandoned(other)
+    return root, lock
+
+
+def _remove_if_abandoned(folder: Path) -> None:
+    status = folder.stat()
+    if status.st_uid != os.geteuid() or time.time() - status.st_mtime < _ABANDONED_S:
+        return
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        log.info("removing what a killed server left folder=%s", folder)
+        _remove_tree(folder)
+    except BlockingIOError:
+        return  # its server lives
+    finally:
+        os.close(fd)
 
 
 def _check(spec: SandboxSpec) -> None:

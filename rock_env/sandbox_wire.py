@@ -1,0 +1,124 @@
+"""Convert between sandbox values and their protobuf messages, like `wire` does for environments.
+
+Used by the SandboxService and its clients. It converts and checks nothing else: no sockets, no state.
+"""
+
+from __future__ import annotations
+
+import stat
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from rock_env.backends.guest_link import CommandEnd, FileEntry
+from rock_env.proto.v1 import sandbox_pb2 as pb
+from rock_env.spec import NetworkPolicy, Resources, SandboxSpec
+from rock_env.state import SandboxInfo, SandboxState
+
+__all__ = ["exit_message", "file_message", "info_message", "sandbox_spec", "sandbox_state", "spec_message"]
+
+
+def sandbox_spec(message: pb.SandboxSpec) -> SandboxSpec:
+    """Read a spec; an absent or zero field means the default."""
+    asked, default, base = message.resources, Resources(), SandboxSpec()
+    return SandboxSpec(
+        image=message.image,
+        resources=Resources(
+            cpus=asked.cpus or default.cpus,
+            memory_bytes=asked.memory_bytes or default.memory_bytes,
+            disk_bytes=asked.disk_bytes or default.disk_bytes,
+            pids=asked.pids or default.pids,
+            gpus=asked.gpus,
+        ),
+        network=NetworkPolicy(enabled=message.network.enabled, allow=tuple(message.network.allow)),
+        env=tuple(sorted(message.env.items())),
+        workdir=message.workdir or base.workdir,
+        ports=tuple(message.ports),
+        lifetime_s=message.lifetime.ToTimedelta().total_seconds() or base.lifetime_s,
+    )
+
+
+def spec_message(spec: SandboxSpec) -> pb.SandboxSpec:
+    """Write a spec."""
+    resources, network = spec.resources, spec.network
+    message = pb.SandboxSpec(
+        image=spec.image,
+        resources=pb.Resources(
+            cpus=resources.cpus,
+            memory_bytes=resources.memory_bytes,
+            disk_bytes=resources.disk_bytes,
+            pids=resources.pids,
+            gpus=resources.gpus,
+        ),
+        network=pb.NetworkPolicy(enabled=network.enabled, allow=network.allow),
+        env=dict(spec.env),
+        workdir=spec.workdir,
+        ports=spec.ports,
+    )
+    message.lifetime.FromNanoseconds(round(spec.lifetime_s * 1e9))
+    return message
+
+
+def sandbox_state(number: int) -> SandboxState:
+    """Read a state."""
+    return SandboxState(pb.SandboxState.Name(number).removeprefix("SANDBOX_STATE_"))
+
+
+def info_message(info: SandboxInfo) -> pb.SandboxInfo:
+    """Write a sandbox's record."""
+    message = pb.SandboxInfo(
+        id=info.id,
+        spec_digest=info.spec_digest,
+        state=_state_number(info.state),
+        reason=info.reason,
+        created_at=_timestamp(info.created_at),
+        owner=info.owner,
+        endpoints=info.endpoints,
+        labels=info.labels,
+        backend=info.backend,
+        history=[
+            pb.StateChange(state=_state_number(change.state), reason=change.reason, at=_timestamp(change.at))
+            for change in info.history
+        ],
+    )
+    if info.lease_expires_at is not None:
+        message.lease_expires_at.CopyFrom(_timestamp(info.lease_expires_at))
+    return message
+
+
+def exit_message(end: CommandEnd) -> pb.ExecExit:
+    """Write how a command ended."""
+    message = pb.ExecExit(
+        exit_code=end.exit_code,
+        signal=end.signal,
+        timed_out=end.timed_out,
+        truncated=end.truncated,
+        infra_error=end.infra_error,
+    )
+    message.duration.FromNanoseconds(round(end.duration_s * 1e9))
+    return message
+
+
+def file_message(entry: FileEntry) -> pb.FileStat:
+    """Write a file's description. A path that is not UTF-8 is shown with replacement characters."""
+    return pb.FileStat(
+        path=_text(entry.path),
+        size=entry.size,
+        mode=stat.S_IMODE(entry.mode),
+        modified_at=_timestamp(entry.modified_at),
+        directory=stat.S_ISDIR(entry.mode),
+        symlink_target=_text(entry.symlink_target),
+    )
+
+
+def _text(path: str) -> str:
+    return path.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def _state_number(state: SandboxState) -> int:
+    return int(pb.SandboxState.Value(f"SANDBOX_STATE_{state}"))
+
+
+def _timestamp(seconds: float) -> Timestamp:
+    message = Timestamp()
+    message.FromNanoseconds(round(seconds * 1e9))
+    return message
