@@ -27,7 +27,9 @@ def load_reference(reference: str) -> EnvSpec:
     """
     place, colon, attribute = reference.rpartition(":")
     if not (colon and place and attribute):
-        raise InvalidArgument(f"bad environment reference {reference!r}: expected module:OBJECT or file.py:OBJECT.")
+        raise InvalidArgument(
+            f"bad environment reference {reference!r}: expected module:OBJECT or file.py:OBJECT."
+        )
     try:
         module = _load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
         spec = getattr(module, attribute)

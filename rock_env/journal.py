@@ -75,7 +75,9 @@ class Journal:
         if self.phase is Phase.RUNNING:
             return
         if self.phase is Phase.DONE:
-            raise FailedPrecondition(f"step after the end of the episode of environment {self.env_id}. Reset it first.")
+            raise FailedPrecondition(
+                f"step after the end of the episode of environment {self.env_id}. Reset it first."
+            )
         self.need_episode("step")
 
     def need_episode(self, call: str) -> None:
@@ -83,7 +85,9 @@ class Journal:
         if self.phase is Phase.NEW:
             raise FailedPrecondition(f"{call} before reset of environment {self.env_id}. Reset it first.")
         if self.cause is not None:
-            raise type(self.cause)(f"{self.cause.message} Environment {self.env_id} is unusable until it is reset.")
+            raise type(self.cause)(
+                f"{self.cause.message} Environment {self.env_id} is unusable until it is reset."
+            )
 
     def touch(self) -> None:
         """Record that the environment is being changed: unless `settle` follows, its state is unsound."""

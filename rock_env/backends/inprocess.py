@@ -65,6 +65,7 @@ class EnvHostWorker(asyncio.Protocol):
         self._progress_at = 0.0
         self._watch: asyncio.TimerHandle | None = None
         self._hung = ""
+        self._closing = False
         self._transport: asyncio.Transport | None = None
 
     def send(self, kind: Kind, payload: bytes, *, count: int, timeout_s: float, sink: FrameSink) -> None:
@@ -105,7 +106,7 @@ class EnvHostWorker(asyncio.Protocol):
         self._progress_at = self._loop.time()
         for frame in self._reader.feed(data):
             call = self._calls[frame.call_id]
-            call.answered += frame.count
+            call.answered += frame.items
             if call.answered >= call.count:
                 del self._calls[frame.call_id]
             call.sink.frame(frame)
@@ -113,6 +114,8 @@ class EnvHostWorker(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._watch is not None:
             self._watch.cancel()
+        if self._closing:
+            return
         try:  # its sockets close an instant before it can be reaped
             code = self._process.wait(timeout=1)
         except subprocess.TimeoutExpired:
@@ -128,6 +131,7 @@ class EnvHostWorker(asyncio.Protocol):
 
     async def close(self) -> None:
         """Let the worker close its environments and exit; kill it after a grace time."""
+        self._closing = True
         if self._transport is not None:
             self._transport.close()
         try:
@@ -150,7 +154,9 @@ def _cpus() -> int:
 class EnvHostPool:
     """The workers of one server, started when the first environment needs them."""
 
-    def __init__(self, *, workers: int = 0, references: Sequence[str] = (), hang_grace_s: float = 5.0) -> None:
+    def __init__(
+        self, *, workers: int = 0, references: Sequence[str] = (), hang_grace_s: float = 5.0
+    ) -> None:
         self._slots: list[EnvHostWorker | None] = [None] * (workers or _cpus())
         self._references = tuple(references)
         self._hang_grace_s = hang_grace_s
@@ -191,7 +197,9 @@ class EnvHostPool:
             )
         ours.setblocking(False)
         loop = asyncio.get_running_loop()
-        _, worker = await loop.create_unix_connection(lambda: EnvHostWorker(process, self._hang_grace_s), sock=ours)
+        _, worker = await loop.create_unix_connection(
+            lambda: EnvHostWorker(process, self._hang_grace_s), sock=ours
+        )
         log.info("env host started pid=%d", process.pid)
         return worker
 

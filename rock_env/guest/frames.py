@@ -28,18 +28,18 @@ class Kind(IntEnum):
 
 
 class Frame(NamedTuple):
-    """One message. A call may be answered by several frames; it ends when `count` items have come back."""
+    """One message. A call may be answered by several frames; it ends when all its `items` have come back."""
 
     call_id: int
     kind: int
-    count: int
+    items: int
     timeout_s: float
     payload: bytes
 
 
 def pack(frame: Frame) -> bytes:
     """Return the bytes of a frame."""
-    header = HEADER.pack(len(frame.payload), frame.call_id, frame.kind, frame.count, frame.timeout_s)
+    header = HEADER.pack(len(frame.payload), frame.call_id, frame.kind, frame.items, frame.timeout_s)
     return header + frame.payload
 
 

@@ -34,7 +34,7 @@ class HostedEnv:
     def reset(self, request: pb.ResetRequest) -> pb.ResetResponse:
         """Start a task, replay `prefix` with its hashes compared, then reseed if asked."""
         journal = self.journal
-        stored = journal.replay(request.sequence, request.idempotency_key)
+        stored: pb.ResetResponse | None = journal.replay(request.sequence, request.idempotency_key)
         if stored is not None:
             return stored
         if request.prefix and not self.spec.replayable:
@@ -79,7 +79,7 @@ class HostedEnv:
         """Apply one action."""
         journal = self.journal
         sequence, key = request.sequence, request.idempotency_key
-        stored = journal.replay(sequence, key)
+        stored: pb.StepResponse | None = journal.replay(sequence, key)
         if stored is not None:
             return stored
         journal.need_step()
@@ -93,7 +93,7 @@ class HostedEnv:
     def evaluate(self, request: pb.EvaluateRequest) -> pb.EvaluateResponse:
         """Grade the current state."""
         journal = self.journal
-        stored = journal.replay(request.sequence, request.idempotency_key)
+        stored: pb.EvaluateResponse | None = journal.replay(request.sequence, request.idempotency_key)
         if stored is not None:
             return stored
         journal.need_episode("evaluate")
@@ -124,7 +124,7 @@ class HostedEnv:
     def restore(self, request: host.HostRestoreRequest) -> pb.ResetResponse:
         """Continue from a checkpoint of the same environment, version and arguments."""
         journal, call = self.journal, request.request
-        stored = journal.replay(call.sequence, call.idempotency_key)
+        stored: pb.ResetResponse | None = journal.replay(call.sequence, call.idempotency_key)
         if stored is not None:
             return stored
         resume_seed = call.resume_seed if call.HasField("resume_seed") else None

@@ -24,7 +24,7 @@ from rock_env.backends.base import Backend
 from rock_env.backends.inprocess import EnvHostPool
 from rock_env.catalog import Catalog
 from rock_env.channel import SERVER_OPTIONS, target
-from rock_env.errors import InvalidArgument, RockError, Unavailable, Unimplemented
+from rock_env.errors import RockError, Unavailable, Unimplemented
 from rock_env.sandbox import Sandbox
 from rock_env.server.core import CoreOptions, EnvServiceCore
 from rock_env.server.grpc import SERVICE, add_env_service
@@ -47,15 +47,27 @@ _LOOPBACK = ("127.0.0.1:", "localhost:", "[::1]:", "unix:")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m rock_env.server", description="Serve environments over gRPC.")
+    parser = argparse.ArgumentParser(
+        prog="python -m rock_env.server", description="Serve environments over gRPC."
+    )
     parser.add_argument("--listen", default="127.0.0.1:8120", help="unix:///path or host:port (port 0: any)")
     parser.add_argument("--workers", type=int, default=0, help="env-host processes; 0 means one per CPU")
-    parser.add_argument("--idle-timeout-s", type=float, default=1800.0, help="close what nobody used for so long")
-    parser.add_argument("--step-timeout-s", type=float, default=60.0, help="longest call on an env in a worker")
-    parser.add_argument("--sandbox-timeout-s", type=float, default=600.0, help="longest call on an env in a sandbox")
+    parser.add_argument(
+        "--idle-timeout-s", type=float, default=1800.0, help="close what nobody used for so long"
+    )
+    parser.add_argument(
+        "--step-timeout-s", type=float, default=60.0, help="longest call on an env in a worker"
+    )
+    parser.add_argument(
+        "--sandbox-timeout-s", type=float, default=600.0, help="longest call on an env in a sandbox"
+    )
     parser.add_argument("--hang-grace-s", type=float, default=5.0, help="then a worker that hangs is killed")
     parser.add_argument(
-        "--env", action="append", default=[], metavar="MODULE:OBJECT", help="also offer this EnvSpec (or FILE.py:OBJECT)"
+        "--env",
+        action="append",
+        default=[],
+        metavar="MODULE:OBJECT",
+        help="also offer this EnvSpec (or FILE.py:OBJECT)",
     )
     parser.add_argument("--exit-with-parent", action="store_true", help="stop when stdin closes")
     parser.add_argument("--log-level", default="WARNING", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
@@ -66,7 +78,9 @@ async def run(arguments: argparse.Namespace, backend: Backend) -> None:
     """Serve until told to stop. Raise `InvalidArgument` for a bad option and `Unavailable` if it cannot listen."""
     listen = target(arguments.listen)
     if not listen.startswith(_LOOPBACK):
-        log.warning("listening on %s without authentication: everyone who reaches it can run code here", listen)
+        log.warning(
+            "listening on %s without authentication: everyone who reaches it can run code here", listen
+        )
     core = EnvServiceCore(
         catalog=Catalog(arguments.env),
         pool=EnvHostPool(
@@ -91,8 +105,6 @@ async def run(arguments: argparse.Namespace, backend: Backend) -> None:
         status = await _add_health_and_reflection(server)
         address = _bind(server, listen)
         await server.start()
-        if address.startswith("unix:"):
-            Path(address.removeprefix("unix://")).chmod(0o600)
         sys.stdout.write(f"{address}\n")
         sys.stdout.flush()
         await stop.wait()
@@ -121,7 +133,9 @@ def _bind(server: grpc.aio.Server, listen: str) -> str:
             f"cannot listen on {listen}: {error}. Is another server using it, or is the folder missing?"
         ) from error
     if listen.startswith("unix:"):
-        return f"unix://{Path(listen.removeprefix('unix:')).absolute()}"
+        path = Path(listen.removeprefix("unix:")).absolute()
+        path.chmod(0o600)  # who may connect may run code here: the owner only
+        return f"unix://{path}"
     return f"{listen.rpartition(':')[0]}:{port}"
 
 

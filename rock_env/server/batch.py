@@ -93,7 +93,7 @@ class Shard:
         self.env_ids: list[str] = []
 
     def frame(self, frame: Frame) -> None:
-        self._batch.put(frame.count, frame.payload)
+        self._batch.put(frame.items, frame.payload)
 
     def lost(self, answered: int, error: EnvLost) -> None:
         unanswered = self.env_ids[answered:]

@@ -45,7 +45,10 @@ class Branches:
     async def checkpoint(self, request: pb.CheckpointRequest) -> pb.CheckpointResponse:
         """Store the state of an environment. Idempotent by key."""
         hosted = self._core.find(request.env_id)
-        return await self._once(hosted, request.idempotency_key, lambda: self._checkpoint(hosted))
+        reply: pb.CheckpointResponse = await self._once(
+            hosted, request.idempotency_key, lambda: self._checkpoint(hosted)
+        )
+        return reply
 
     async def fork(self, request: pb.ForkRequest) -> pb.ForkResponse:
         """Make `count` environments that continue from this one's state. Idempotent by key; all or none."""
@@ -57,7 +60,10 @@ class Branches:
                 f"wrong number of resume seeds: got {len(seeds)}, expected none or one per fork ({request.count})."
             )
         hosted = self._core.find(request.env_id)
-        return await self._once(hosted, request.idempotency_key, lambda: self._fork(hosted, request.count, seeds))
+        reply: pb.ForkResponse = await self._once(
+            hosted, request.idempotency_key, lambda: self._fork(hosted, request.count, seeds)
+        )
+        return reply
 
     async def restore(self, request: pb.RestoreRequest, asked_s: float | None) -> pb.ResetResponse:
         """Continue an environment from a checkpoint of the same environment, version and arguments."""
@@ -71,7 +77,7 @@ class Branches:
         checkpoint.last_used = asyncio.get_running_loop().time()
         message = host.HostRestoreRequest(request=request, state=checkpoint.state)
         payload = await self._core.in_worker(hosted, Kind.RESTORE, message, asked_s)
-        reply = pb.ResetResponse.FromString(payload)
+        reply: pb.ResetResponse = pb.ResetResponse.FromString(payload)
         error = error_of(reply)
         if error is not None:
             raise error
@@ -104,7 +110,8 @@ class Branches:
         error = error_of(reply)
         if error is not None:
             raise error
-        return reply.state
+        state: host.EpisodeState = reply.state
+        return state
 
     async def _checkpoint(self, hosted: Hosted) -> pb.CheckpointResponse:
         state = await self._snapshot(hosted)

@@ -63,7 +63,9 @@ class Hosted:
 class EnvServiceCore:
     """The service. Enter it as an async context on the server's event loop."""
 
-    def __init__(self, *, catalog: Catalog, pool: EnvHostPool, backend: Backend, options: CoreOptions) -> None:
+    def __init__(
+        self, *, catalog: Catalog, pool: EnvHostPool, backend: Backend, options: CoreOptions
+    ) -> None:
         self.catalog = catalog
         self._pool = pool
         self._backend = backend
@@ -72,7 +74,9 @@ class EnvServiceCore:
         self._made: dict[str, asyncio.Future[pb.MakeResponse]] = {}
         self._tasks = asyncio.TaskGroup()
         self._running: set[asyncio.Task[None]] = set()
-        self._prefix = f"e{secrets.token_hex(4)}"  # an id of an earlier server is unknown here, never another env
+        self._prefix = (
+            f"e{secrets.token_hex(4)}"  # an id of an earlier server is unknown here, never another env
+        )
         self._count = 0
         self._reaper: asyncio.TimerHandle | None = None
         self.branches = Branches(self)
@@ -218,7 +222,7 @@ class EnvServiceCore:
     async def _make_on(self, worker: EnvHostWorker, items: list[host.HostMakeItem]) -> list[pb.MakeResponse]:
         async def one(item: host.HostMakeItem, reply: Reply) -> pb.MakeResponse:
             try:
-                made = host.HostMakeResponse.FromString(await reply.payload()).items[0]
+                made: pb.MakeResponse = host.HostMakeResponse.FromString(await reply.payload()).items[0]
             except RockError as error:
                 made = fill_error(pb.MakeResponse(env_id=item.env_id), error)
             if made.HasField("error"):
@@ -247,7 +251,9 @@ class EnvServiceCore:
             batch = self._start(kind, [request], asked_s)
             payload = await anext(batch.chunks())
         else:
-            payload = await self.in_worker(hosted, kind, MESSAGES[kind].many_request(items=[request]), asked_s)
+            payload = await self.in_worker(
+                hosted, kind, MESSAGES[kind].many_request(items=[request]), asked_s
+            )
         reply = MESSAGES[kind].many_response.FromString(payload).items[0]
         error = error_of(reply)
         if error is not None:
@@ -317,7 +323,9 @@ class EnvServiceCore:
             self._made.pop(key, None)
             self.branches.forget(key)
 
-    async def _run_sandboxed(self, hosted: Hosted, kind: Kind, item: Any, asked_s: float | None, batch: Batch) -> None:
+    async def _run_sandboxed(
+        self, hosted: Hosted, kind: Kind, item: Any, asked_s: float | None, batch: Batch
+    ) -> None:
         assert hosted.sandboxed is not None  # the caller checked
         try:
             if kind is Kind.CLOSE:

@@ -48,9 +48,11 @@ def _unary(act: Unary) -> Unary:
             await fail(context, error)
         except (asyncio.CancelledError, grpc.aio.AbortError):
             raise
-        except Exception:  # noqa: BLE001 -- named boundary: rpc handler
+        except Exception:  # named boundary: rpc handler
             log.exception("bug in an rpc handler request=%s", type(request).__name__)
-            await fail(context, RockError("internal error of the ROCK server, see its log. Please report it."))
+            await fail(
+                context, RockError("internal error of the ROCK server, see its log. Please report it.")
+            )
 
     return handle
 

@@ -27,7 +27,9 @@ __all__ = ["SandboxedEnv"]
 class SandboxedEnv:
     """A `SandboxEnv` with its journal and its box."""
 
-    def __init__(self, env_id: str, *, spec: EnvSpec, params: EnvParams, catalog: Catalog, backend: Backend) -> None:
+    def __init__(
+        self, env_id: str, *, spec: EnvSpec, params: EnvParams, catalog: Catalog, backend: Backend
+    ) -> None:
         assert spec.sandbox is not None  # the core asks only for environments with a sandbox
         self.spec = spec
         self.journal = Journal(env_id)
@@ -84,7 +86,7 @@ class SandboxedEnv:
 
     async def _reset(self, request: pb.ResetRequest) -> pb.ResetResponse:
         journal = self.journal
-        stored = journal.replay(request.sequence, request.idempotency_key)
+        stored: pb.ResetResponse | None = journal.replay(request.sequence, request.idempotency_key)
         if stored is not None:
             return stored
         if request.prefix and not self.spec.replayable:
@@ -135,7 +137,7 @@ class SandboxedEnv:
 
     async def _step(self, request: pb.StepRequest) -> pb.StepResponse:
         journal = self.journal
-        stored = journal.replay(request.sequence, request.idempotency_key)
+        stored: pb.StepResponse | None = journal.replay(request.sequence, request.idempotency_key)
         if stored is not None:
             return stored
         journal.need_step()
@@ -149,7 +151,7 @@ class SandboxedEnv:
 
     async def _evaluate(self, request: pb.EvaluateRequest) -> pb.EvaluateResponse:
         journal = self.journal
-        stored = journal.replay(request.sequence, request.idempotency_key)
+        stored: pb.EvaluateResponse | None = journal.replay(request.sequence, request.idempotency_key)
         if stored is not None:
             return stored
         journal.need_episode("evaluate")

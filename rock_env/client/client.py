@@ -1,0 +1,128 @@
+"""The connection to a ROCK server: makes environments and carries their calls.
+
+Opened by the trainer's rollout workers, the command line and user code, once per event loop. Calls made by many
+coroutines in one tick travel as one batch; nothing needs to ask for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import grpc
+
+from rock_env.channel import CLIENT_OPTIONS, target
+from rock_env.client.coalesce import Call, Coalescer, Verb, outcome
+from rock_env.client.env import AsyncEnv
+from rock_env.env import StepResult
+from rock_env.errors import RockError
+from rock_env.proto.v1 import env_pb2 as pb
+from rock_env.proto.v1 import env_pb2_grpc
+from rock_env.wire import step_result
+
+__all__ = ["Client", "EnvDescription"]
+
+
+@dataclass(frozen=True, slots=True)
+class EnvDescription:
+    """One environment a server offers."""
+
+    name: str
+    version: str
+    summary: str
+    params_schema_json: str
+    """JSON Schema of its arguments."""
+    replayable: bool
+    snapshots: bool
+    sandboxed: bool
+
+
+class Client:
+    """A connection to `address` (`unix:///path`, `host:port` or `grpc://host:port`).
+
+    `retry_for_s` bounds how long a lost connection is retried, always with the same idempotency keys.
+    """
+
+    def __init__(self, address: str, *, retry_for_s: float = 10.0) -> None:
+        self.address = address
+        self._target = target(address)
+        self._retry_for_s = retry_for_s
+        self._channel: grpc.aio.Channel | None = None
+        self._coalescer: Coalescer | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._key_prefix = secrets.token_hex(6)  # with the counter: unique, at a tenth of a uuid4's cost
+        self._keys = itertools.count(1)
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._channel = grpc.aio.insecure_channel(self._target, options=CLIENT_OPTIONS)
+        stub = env_pb2_grpc.EnvServiceStub(self._channel)
+        self._coalescer = Coalescer(stub, address=self.address, retry_for_s=self._retry_for_s)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.coalescer.close()
+        if self._channel is not None:
+            await self._channel.close()
+
+    async def make(self, env: str, params_json: str = "{}") -> AsyncEnv:
+        """Make an environment. Raise `UnknownName` for an unknown environment or argument."""
+        request = pb.MakeRequest(env=env, params_json=params_json, idempotency_key=self.key())
+        call = Call("", request, self.future())
+        self.coalescer.submit(Verb.MAKE, call, 0.0)
+        reply = outcome(await call.future)
+        return AsyncEnv(self, env_id=reply.env_id, name=env, version=reply.version, params_json=params_json)
+
+    async def step_many(
+        self, steps: Sequence[tuple[AsyncEnv, str]], *, timeout_s: float | None = None
+    ) -> list[StepResult | RockError]:
+        """Step many environments in one RPC; results in order, failures as values. `timeout_s` is per item."""
+        calls = [env.begin_step(action) for env, action in steps]
+        await self.coalescer.send(Verb.STEP, calls, timeout_s or 0.0)
+        replies = [call.future.result() for call in calls]
+        return [reply if isinstance(reply, RockError) else step_result(reply) for reply in replies]
+
+    async def list_envs(self) -> list[EnvDescription]:
+        """Return what the server offers."""
+        reply = await self.ask("ListEnvs", pb.ListEnvsRequest())
+        return [
+            EnvDescription(
+                name=env.name,
+                version=env.version,
+                summary=env.summary,
+                params_schema_json=env.params_schema_json,
+                replayable=env.replayable,
+                snapshots=env.snapshots,
+                sandboxed=env.sandboxed,
+            )
+            for env in reply.envs
+        ]
+
+    # -- for AsyncEnv
+
+    @property
+    def coalescer(self) -> Coalescer:
+        """Return what sends calls. The client must have been entered."""
+        if self._coalescer is None:
+            raise RuntimeError("the client is not open: use `async with Client(address) as client`.")
+        return self._coalescer
+
+    async def ask(self, rpc: str, request: Any) -> Any:
+        """Send one request that is not coalesced and return its reply, or raise its error."""
+        call = Call("", request, self.future())
+        await self.coalescer.unary(rpc, call)
+        return outcome(call.future.result())
+
+    def key(self) -> str:
+        """Return a fresh idempotency key."""
+        return f"{self._key_prefix}-{next(self._keys):x}"
+
+    def future(self) -> asyncio.Future[Any]:
+        """Return a future on the client's loop."""
+        if self._loop is None:
+            raise RuntimeError("the client is not open: use `async with Client(address) as client`.")
+        return self._loop.create_future()

@@ -1,0 +1,149 @@
+"""One environment as async code sees it: GEM's reset and step, the grade, and branches of the episode.
+
+Made by `Client.make`. It numbers its calls, so each happens exactly once; calls are made one after the other. It
+keeps no copy of the episode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rock_env.client.coalesce import Call, Verb, outcome
+from rock_env.env import Info, StepResult, Verdict
+from rock_env.errors import EnvLost, FailedPrecondition, NotFound, RockError
+from rock_env.proto.v1 import env_pb2 as pb
+from rock_env.wire import decode_info, step_result, verdict
+
+if TYPE_CHECKING:
+    from rock_env.client.client import Client
+
+__all__ = ["AsyncEnv"]
+
+
+class AsyncEnv:
+    """A remote environment. Every call raises a `RockError`; `timeout_s` None leaves the deadline to the server."""
+
+    __slots__ = ("_client", "_last", "_sequence", "env_id", "name", "params_json", "version")
+
+    def __init__(self, client: Client, *, env_id: str, name: str, version: str, params_json: str) -> None:
+        self.env_id = env_id
+        self.name = name
+        self.version = version
+        self.params_json = params_json
+        self._client = client
+        self._sequence = 1
+        self._last: Call | None = None
+
+    def __repr__(self) -> str:
+        return f"AsyncEnv({self.name}@{self.version}, {self.env_id})"
+
+    async def reset(
+        self,
+        task_id: str,
+        seed: int,
+        prefix: Sequence[tuple[str, bytes]] = (),
+        resume_seed: int | None = None,
+        initial_hash: bytes = b"",
+        *,
+        timeout_s: float | None = None,
+    ) -> tuple[str, Info, str]:
+        """Start a task and return (observation, info, instruction).
+
+        `prefix` holds (action, observation hash) turns to replay; an empty hash is not compared. `resume_seed` then
+        makes the randomness from there on follow from it. Raise `ResetDivergence` if the replay differs.
+        """
+        request = pb.ResetRequest(
+            task_id=task_id,
+            seed=seed,
+            prefix=[pb.PrefixTurn(action=action, observation_hash=digest) for action, digest in prefix],
+            resume_seed=resume_seed,
+            initial_observation_hash=initial_hash,
+        )
+        reply = await self._numbered(Verb.RESET, request, timeout_s)
+        return reply.observation, decode_info(reply.info_json), reply.instruction
+
+    async def step(self, action: str, *, timeout_s: float | None = None) -> StepResult:
+        """Apply one action."""
+        call = self.begin_step(action)
+        self._client.coalescer.submit(Verb.STEP, call, timeout_s or 0.0)
+        return step_result(outcome(await call.future))
+
+    async def evaluate(self, *, timeout_s: float | None = None) -> Verdict:
+        """Grade the current state."""
+        return verdict(await self._numbered(Verb.EVALUATE, pb.EvaluateRequest(), timeout_s))
+
+    async def checkpoint(self) -> str:
+        """Store the current state on the server and return its id. Raise `Unimplemented` if it has no snapshots."""
+        request = pb.CheckpointRequest(env_id=self.env_id, idempotency_key=self._client.key())
+        reply = await self._client.ask("Checkpoint", request)
+        return str(reply.checkpoint_id)
+
+    async def restore(self, checkpoint_id: str, resume_seed: int | None = None) -> tuple[str, Info, str]:
+        """Continue from a checkpoint of the same kind of environment; return what `reset` returns."""
+        call = self._begin(pb.RestoreRequest(checkpoint_id=checkpoint_id, resume_seed=resume_seed))
+        await self._client.coalescer.unary("Restore", call)
+        reply = outcome(await call.future)
+        return reply.observation, decode_info(reply.info_json), reply.instruction
+
+    async def fork(self, count: int, resume_seeds: Sequence[int] = ()) -> list[AsyncEnv]:
+        """Make `count` environments that continue from this one's state, reseeded one by one if seeds are given."""
+        request = pb.ForkRequest(
+            env_id=self.env_id, count=count, idempotency_key=self._client.key(), resume_seeds=resume_seeds
+        )
+        reply = await self._client.ask("Fork", request)
+        return [
+            AsyncEnv(
+                self._client,
+                env_id=env_id,
+                name=self.name,
+                version=self.version,
+                params_json=self.params_json,
+            )
+            for env_id in reply.env_ids
+        ]
+
+    async def close(self) -> None:
+        """Free the environment. Safe to call twice, with a call in flight, and when it is lost already."""
+        call = Call(self.env_id, pb.CloseRequest(env_id=self.env_id), self._client.future())
+        self._client.coalescer.submit(Verb.CLOSE, call, 0.0)
+        reply = await call.future
+        if isinstance(reply, RockError) and not isinstance(reply, EnvLost | NotFound):
+            raise reply
+
+    # -- numbering
+
+    def begin_step(self, action: str) -> Call:
+        """Return a numbered step that was not sent yet. Raise `FailedPrecondition` if another call is in flight."""
+        return self._begin(pb.StepRequest(action=action))
+
+    async def _numbered(self, verb: Verb, request: Any, timeout_s: float | None) -> Any:
+        call = self._begin(request)
+        self._client.coalescer.submit(verb, call, timeout_s or 0.0)
+        return outcome(await call.future)
+
+    def _begin(self, request: Any) -> Call:
+        self._need_idle()
+        request.env_id = self.env_id
+        request.sequence = self._sequence
+        request.idempotency_key = self._client.key()
+        self._last = call = Call(self.env_id, request, self._client.future())
+        return call
+
+    def _need_idle(self) -> None:
+        """Take in how the last call ended, even where its caller no longer waits for it."""
+        last = self._last
+        if last is None:
+            return
+        if not last.answered:
+            raise FailedPrecondition(
+                f"a call on environment {self.env_id} is still in flight. Await it before the next one."
+            )
+        if last.in_doubt:
+            raise FailedPrecondition(
+                f"the outcome of the last call on environment {self.env_id} is unknown, because the connection "
+                "failed. Close it and make another; reset that one with a prefix to come back here."
+            )
+        if last.succeeded:
+            self._sequence += 1
+        self._last = None

@@ -1,0 +1,107 @@
+"""Embedded mode: a ROCK server as a child process on a private unix socket.
+
+Used where no server was named: laptops, tests, one-machine training. The child notices when its owner dies, even
+by `kill -9`, and goes with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rock_env.errors import InfraError
+
+__all__ = ["EmbeddedServer", "embedded", "start_embedded"]
+
+_MAX_SOCKET_PATH = 100
+"""A unix socket's path may have 107 bytes (sun_path, less the final zero); keep some for its name."""
+_STOP_S = 10.0
+"""The server's own grace times sum to less."""
+
+
+class EmbeddedServer:
+    """A running embedded server; also a context manager that closes it."""
+
+    def __init__(self, process: subprocess.Popen[str], folder: Path, address: str) -> None:
+        self.address = address
+        self.pid = process.pid
+        self._process = process
+        self._folder = folder
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the server and its environments. Safe to call twice, and after the server died."""
+        _stop(self._process)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def start_embedded(options: Sequence[str] = ()) -> EmbeddedServer:
+    """Start a server with further command-line `options` and wait until it is ready.
+
+    Raise `InfraError` if it ends instead; its own message is on stderr.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="rock-"))  # mode 0700: the socket is ours alone
+    if len(str(folder)) > _MAX_SOCKET_PATH:
+        folder.rmdir()
+        folder = Path(tempfile.mkdtemp(prefix="rock-", dir="/tmp"))
+    command = [
+        sys.executable,
+        "-m",
+        "rock_env.server",
+        f"--listen=unix://{folder}/s",
+        "--exit-with-parent",
+        *options,
+    ]
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,  # closes when we die, however we die
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C is the owner's to handle
+    )
+    assert process.stdout is not None  # a pipe was asked for
+    address = process.stdout.readline().strip()
+    if not address:
+        _stop(process)
+        shutil.rmtree(folder, ignore_errors=True)
+        raise InfraError(
+            f"the embedded ROCK server did not start (exit code {process.returncode}); its message is above. "
+            f"Command: {' '.join(command)}"
+        )
+    return EmbeddedServer(process, folder, address)
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+    try:
+        process.wait(timeout=_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@asynccontextmanager
+async def embedded(options: Sequence[str] = ()) -> AsyncIterator[str]:
+    """Run an embedded server for the time of the block; yields its address."""
+    server = await asyncio.to_thread(start_embedded, options)
+    try:
+        yield server.address
+    finally:
+        await asyncio.shield(asyncio.to_thread(server.close))
