@@ -68,7 +68,7 @@ def info_message(info: SandboxInfo) -> pb.SandboxInfo:
     message = pb.SandboxInfo(
         id=info.id,
         spec_digest=info.spec_digest,
-        state=_state_number(info.state),
+        state=_wire_name(info.state),
         reason=info.reason,
         created_at=_timestamp(info.created_at),
         owner=info.owner,
@@ -76,7 +76,7 @@ def info_message(info: SandboxInfo) -> pb.SandboxInfo:
         labels=info.labels,
         backend=info.backend,
         history=[
-            pb.StateChange(state=_state_number(change.state), reason=change.reason, at=_timestamp(change.at))
+            pb.StateChange(state=_wire_name(change.state), reason=change.reason, at=_timestamp(change.at))
             for change in info.history
         ],
     )
@@ -114,8 +114,8 @@ def _text(path: str) -> str:
     return path.encode(errors="surrogateescape").decode(errors="replace")
 
 
-def _state_number(state: SandboxState) -> int:
-    return int(pb.SandboxState.Value(f"SANDBOX_STATE_{state}"))
+def _wire_name(state: SandboxState) -> str:
+    return f"SANDBOX_STATE_{state}"
 
 
 def _timestamp(seconds: float) -> Timestamp:

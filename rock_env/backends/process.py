@@ -258,7 +258,7 @@ class ProcessBackend:
                 raise NotFound("the process backend is closed")
             if self._root is None or self._tools is None:
                 self._fence = await self._choose_fence()
-                self._root = Path(tempfile.mkdtemp(prefix="rock-", dir=self._parent))
+                self._root, self._lock_fd = await asyncio.to_thread(_make_root, self._parent)
                 self._tools = await asyncio.to_thread(
                     Toolkit.build, self._root / ".tools", self._python_packages
                 )

@@ -114,9 +114,8 @@ class _SandboxService:
         creation = self._created.get(key) if key else None
         if creation is None:
             # A task of the service's own: a caller who hangs up and retries finds the same box.
-            creation = _Creation(
-                wanted, self._spawn(self._create(sandbox_spec(request.spec), dict(request.labels)))
-            )
+            act = self._create(sandbox_spec(request.spec), labels=dict(request.labels), key=key)
+            creation = _Creation(wanted, self._spawn(act))
             if key:
                 self._created[key] = creation
         if creation.request != wanted:
