@@ -106,7 +106,7 @@ class Ipa:
         mask_BT = batch.loss_mask_BT
         current_BT = keep(logprobs_BT, mask_BT)
         chunks = chunks_of(batch)
-        w_C, rho_C = self._ratios(batch, logprobs_BT, chunks)
+        w_C, rho_C = _ratios(batch, logprobs_BT, chunks)
         kept_C = (w_C >= options.mask_low) & (w_C <= options.mask_high)
         advantages_BT = keep(batch.advantages_BT, mask_BT)
         clipped_BT = ~batch.positive_BT | (advantages_BT < 0)
@@ -119,15 +119,15 @@ class Ipa:
         metrics["ipa/mu_minus_pi"] = mean_metric(batch.rollout_logprobs_BT - logprobs_BT, mask_BT)
         return LossOutput(options.lambda_rl * rl + options.lambda_il * il, metrics)
 
-    def _ratios(
-        self, batch: TrainBatch, logprobs_BT: torch.Tensor, chunks: Chunks
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return w and rho = w u per chunk, detached."""
-        current_BT = logprobs_BT.detach()
-        prox_BT = current_BT if batch.prox_logprobs_BT is None else batch.prox_logprobs_BT
-        log_w_C = chunks.mean(prox_BT - batch.rollout_logprobs_BT)
-        log_u_C = chunks.mean(current_BT - prox_BT)
-        return log_w_C.exp(), (log_w_C + log_u_C).exp()
+
+def _ratios(
+    batch: TrainBatch, logprobs_BT: torch.Tensor, chunks: Chunks
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return w and rho = w u per chunk; `Chunks.mean` detaches."""
+    prox_BT = logprobs_BT if batch.prox_logprobs_BT is None else batch.prox_logprobs_BT
+    log_w_C = chunks.mean(prox_BT - batch.rollout_logprobs_BT)
+    log_u_C = chunks.mean(logprobs_BT - prox_BT)
+    return log_w_C.exp(), (log_w_C + log_u_C).exp()
 
 
 def _metrics(

@@ -202,7 +202,7 @@ def _pack(kept: _Kept, pad_to: int) -> TrainBatch:
     version_K = np.fromiter(
         (turn.policy_version for t in kept.trajectories for turn in t.turns), np.int64, len(owner_K)
     )
-    chunk_K, chunks = _number_chunks(kept.credits, expert_K, turns_K)
+    chunk_K, chunks = _number_chunks(kept, turns_K)
 
     # A turn on several branches trains on the first of them only; it is mere context on the others.
     first_S = np.zeros(len(rows.turn_S), bool)
@@ -252,13 +252,15 @@ def _concat(arrays: Sequence[Array], dtype: type[np.generic]) -> Array:
     return np.concatenate(arrays).astype(dtype) if arrays else np.zeros(0, dtype)
 
 
-def _number_chunks(credits: Sequence[Credit], expert_K: NDArray[np.bool_], turns_K: Ints) -> tuple[Ints, int]:
-    """Return every turn's chunk, numbered through the batch (-1 for experts'), and how many there are."""
-    own = [np.arange(len(c.advantage_K)) if c.chunk_K is None else c.chunk_K for c in credits]
-    counts = [int(chunk_K[-1]) + 1 if len(chunk_K) else 0 for chunk_K in own]
-    offset_K = np.repeat(np.cumsum(counts) - counts, turns_K)
-    chunk_K = _concat(own, np.int64) + offset_K.astype(np.int64)
-    return np.where(expert_K, -1, chunk_K), sum(counts)
+def _number_chunks(kept: _Kept, turns_K: Ints) -> tuple[Ints, int]:
+    """Return every turn's chunk, numbered through the batch, and how many there are; experts have none."""
+    own = [np.arange(len(c.advantage_K)) if c.chunk_K is None else c.chunk_K for c in kept.credits]
+    counts = [
+        0 if t.is_expert or not len(chunk_K) else int(chunk_K[-1]) + 1
+        for t, chunk_K in zip(kept.trajectories, own, strict=True)
+    ]
+    offset_K = np.repeat(np.cumsum(counts, dtype=np.int64) - counts, turns_K)
+    return _concat(own, np.int64) + offset_K, sum(counts)
 
 
 def split_rows(batch: TrainBatch, parts: int) -> list[TrainBatch]:

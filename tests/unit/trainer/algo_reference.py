@@ -1,0 +1,255 @@
+"""Small trajectories and slow, obvious NumPy references for the algorithm tests.
+
+Every completion token has an id of its own, so a table indexed by token id *is* a policy's log-probabilities, whatever
+the rows look like, and a gradient with respect to the table is a gradient per token. Ids below `CONTEXT` are prompts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import numpy as np
+import torch
+
+from agent_runtime.types import RolloutFailure, Start, StopReason, Trajectory, Turn
+from trainer.data.build import build_batch
+
+CONTEXT = 5
+TABLE = 400
+BUDGET = 50
+
+
+def trajectory(
+    name: str,
+    lengths: Sequence[int],
+    reward: float,
+    *,
+    ids: Any,
+    group: str = "g",
+    expert: bool = False,
+    failed: bool = False,
+    windowed: bool = False,
+    parents: Sequence[int | None] | None = None,
+    turn_rewards: Sequence[float] | None = None,
+    mu: np.ndarray | None = None,
+) -> Trajectory:
+    """Build a trajectory whose turn k samples `lengths[k]` fresh token ids."""
+    turns = []
+    for k, length in enumerate(lengths):
+        completion = np.array([next(ids) for _ in range(length)], np.int32)
+        context = np.arange(1, 2 + (k % (CONTEXT - 1)), dtype=np.int32)
+        parent = None if windowed or k == 0 else k - 1
+        turns.append(
+            Turn(
+                index=k,
+                parent=parent if parents is None else parents[k],
+                context_ids=context,
+                completion_ids=completion,
+                logprobs=np.full(length, np.nan, np.float32)
+                if expert or mu is None
+                else mu[completion].astype(np.float32),
+                finish_reason="expert" if expert else "stop",
+                policy_version=-1 if expert else 3 + k,
+            )
+        )
+    n = len(turns)
+    return Trajectory(
+        id=name,
+        env="toy@1",
+        params_json="{}",
+        task_id="t",
+        group_id=group,
+        index=0,
+        seed=0,
+        start=Start(0),
+        first_observation="",
+        turns=tuple(turns),
+        actions=("a",) * n,
+        observations=("o",) * n,
+        observation_hashes=(b"",) * n,
+        turn_rewards=tuple(turn_rewards) if turn_rewards is not None else (0.0,) * n,
+        illegal_actions=0,
+        reward=float("nan") if failed else reward,
+        passed=reward > 0,
+        stop_reason=StopReason.FAILED if failed else StopReason.TERMINATED,
+        failure=RolloutFailure("policy", "gone", 1) if failed else None,
+    )
+
+
+def ragged_group(mu: np.ndarray, *, experts: bool = True) -> list[Trajectory]:
+    """Return a group with every shape that has broken a batch: empty turns, forks, windows, failures, experts."""
+    ids = count(CONTEXT + 1)
+    rewards = [0.25, -0.5, 0.0, 1.0]
+    group = [
+        trajectory("long", [3, 1, 4, 2], 1.0, ids=ids, mu=mu, turn_rewards=rewards),
+        trajectory("windowed", [2, 5, 1], 0.0, ids=ids, mu=mu, windowed=True, turn_rewards=[0.0, 2.0, 0.0]),
+        trajectory("broken", [2, 2], 0.0, ids=ids, mu=mu, failed=True),
+        trajectory("one token", [1], 0.5, ids=ids, mu=mu, turn_rewards=[-1.0]),
+        trajectory("empty turn", [2, 0, 3], 0.0, ids=ids, mu=mu, turn_rewards=[0.0, 0.5, 0.0]),
+        trajectory("forked", [2, 3, 1, 2, 2], 2.0, ids=ids, mu=mu, parents=[None, 0, 0, 2, 1]),
+        trajectory("loser", [4, 4], -1.0, ids=ids, mu=mu),
+    ]
+    if experts:
+        group += [
+            trajectory("expert", [2, 3, 1], 1.0, ids=ids, expert=True),
+            trajectory("failed expert", [2, 2], 0.0, ids=ids, expert=True, windowed=True),
+            trajectory("windowed expert", [1, 4], 1.0, ids=ids, expert=True, windowed=True),
+        ]
+    return group
+
+
+def tables(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return log-probabilities mu, prox, pi of every token id, all different, ratios between about 1/4 and 4."""
+    rng = np.random.default_rng(seed)
+    mu = -rng.uniform(0.2, 2.5, TABLE).astype(np.float32).astype(np.float64)
+    prox = mu + rng.normal(0.0, 0.6, TABLE)
+    return mu, prox, prox + rng.normal(0.0, 0.4, TABLE)
+
+
+def learners(group: Sequence[Trajectory]) -> list[Trajectory]:
+    return [t for t in group if t.failure is None and not t.is_expert]
+
+
+def winners(group: Sequence[Trajectory]) -> list[Trajectory]:
+    return [t for t in group if t.is_expert and t.reward > 0]
+
+
+def count_tokens(group: Sequence[Trajectory]) -> int:
+    return sum(t.sampled_tokens for t in group)
+
+
+def token_weight(group: Sequence[Trajectory], requested: int, one: Trajectory, aggregation: str) -> float:
+    """Return what one token of trajectory `one` counts in the aggregate over the trajectories of `group`."""
+    return {
+        "constant": 1 / (requested * BUDGET),
+        "token_mean": 1 / count_tokens(group),
+        "seq_mean_token_sum": 1 / len(group),
+        "seq_mean_token_mean": 1 / len(group) / max(one.sampled_tokens, 1),
+    }[aggregation]
+
+
+def imitation_reference(
+    group: Sequence[Trajectory], pi: np.ndarray, gamma: float, aggregation: str
+) -> tuple[float, np.ndarray]:
+    """Return the imitation loss and its gradient by table entry."""
+    loss, grad = 0.0, np.zeros(TABLE)
+    requested = sum(t.is_expert for t in group)
+    for t in winners(group):
+        for k, turn in enumerate(t.turns):
+            g = gamma ** (len(t.turns) - 1 - k) * t.reward
+            g *= token_weight(winners(group), requested, t, aggregation)
+            for token in turn.completion_ids:
+                loss -= g * pi[token]
+                grad[token] -= g
+    return loss, grad
+
+
+def baseline_reference(scores: Sequence[float], i: int, kind: str) -> float:
+    if kind == "none":
+        return 0.0
+    peers = list(scores) if kind == "group_mean" else [s for j, s in enumerate(scores) if j != i]
+    return sum(peers) / len(peers)
+
+
+def ipa_reference(
+    group: Sequence[Trajectory], mu: np.ndarray, prox: np.ndarray, pi: np.ndarray, o: Any
+) -> tuple[float, np.ndarray]:
+    """arXiv 2512.24873, Eqs. 7-10, with the ratio split: chunk by chunk, token by token."""
+    loss, grad = imitation_reference(group, pi, o.gamma, "constant")
+    loss, grad = o.lambda_il * loss, o.lambda_il * grad
+    z = BUDGET * sum(not t.is_expert for t in group)
+    finals = [t.reward if t.reward > 0 else o.reward_fail for t in learners(group)]
+    extra = [sum(t.turn_rewards) if o.turn_rewards else 0.0 for t in learners(group)]
+    scores = [f + e for f, e in zip(finals, extra, strict=True)]
+    for i, t in enumerate(learners(group)):
+        g = finals[i] - baseline_reference(scores, i, o.baseline)
+        size = o.chunk_turns or len(t.turns)
+        for first in reversed(range(0, len(t.turns), size)):
+            turns = range(first, min(first + size, len(t.turns)))
+            g = g if turns[-1] == len(t.turns) - 1 else o.gamma * g
+            g += sum(t.turn_rewards[k] for k in turns) if o.turn_rewards else 0.0
+            c = np.concatenate([t.turns[k].completion_ids for k in turns])
+            w, u = (
+                np.exp(np.mean((prox - mu)[c])) if len(c) else 1,
+                np.exp(np.mean((pi - prox)[c])) if len(c) else 1,
+            )
+            weight = min(max(w * u, 0), 1) if t.reward <= 0 or g < 0 else 1.0
+            weight = weight if o.mask_low <= w <= o.mask_high else 0.0
+            for token in c:
+                loss -= o.lambda_rl * weight * g * pi[token] / z
+                grad[token] -= o.lambda_rl * weight * g / z
+    return loss, grad
+
+
+def grpo_reference(
+    group: Sequence[Trajectory], mu: np.ndarray, _prox: np.ndarray, pi: np.ndarray, o: Any
+) -> tuple[float, np.ndarray]:
+    """arXiv 2402.03300: normalised outcome, clipped token ratio against the sampling policy."""
+    loss, grad = imitation_reference(group, pi, 1.0, o.aggregation)
+    loss, grad = o.lambda_il * loss, o.lambda_il * grad
+    rewards = [t.reward for t in learners(group)]
+    std = np.std(rewards, ddof=1) + 1e-6 if o.normalize_std else 1.0
+    for t in learners(group):
+        a = (t.reward - np.mean(rewards)) / std
+        scale = token_weight(learners(group), sum(not t.is_expert for t in group), t, o.aggregation)
+        for token in np.concatenate([turn.completion_ids for turn in t.turns]):
+            ratio = np.exp(pi[token] - mu[token])
+            clipped = min(max(ratio, 1 - o.clip_low), 1 + o.clip_high)
+            loss -= scale * min(ratio * a, clipped * a)
+            grad[token] -= scale * a * ratio if ratio * a <= clipped * a else 0.0
+    return loss, grad
+
+
+def reinforce_reference(
+    group: Sequence[Trajectory], _mu: np.ndarray, _prox: np.ndarray, pi: np.ndarray, o: Any
+) -> tuple[float, np.ndarray]:
+    """Williams 1992, Eq. 4, discounted from the end."""
+    loss, grad = imitation_reference(group, pi, o.gamma, "constant")
+    loss, grad = o.lambda_il * loss, o.lambda_il * grad
+    z = BUDGET * sum(not t.is_expert for t in group)
+    rewards = [t.reward for t in learners(group)]
+    for i, t in enumerate(learners(group)):
+        for k, turn in enumerate(t.turns):
+            a = o.gamma ** (len(t.turns) - 1 - k) * (t.reward - baseline_reference(rewards, i, o.baseline))
+            loss -= a * pi[turn.completion_ids].sum() / z
+            grad[turn.completion_ids] -= a / z
+    return loss, grad
+
+
+def bc_reference(
+    group: Sequence[Trajectory], _mu: np.ndarray, _prox: np.ndarray, pi: np.ndarray, o: Any
+) -> tuple[float, np.ndarray]:
+    return imitation_reference(group, pi, 1.0, o.aggregation)
+
+
+def computed(
+    algorithm: Any,
+    group: Sequence[Trajectory],
+    prox: np.ndarray | None,
+    pi: np.ndarray,
+    build: Any = build_batch,
+) -> tuple[float, np.ndarray]:
+    """Return the loss and its gradient by table entry, through credit, batch and autograd. Prompt entries are NaN."""
+    batch, _ = build(group, algorithm.credit(group), token_budget=BUDGET)
+    poisoned = pi.copy()
+    poisoned[:CONTEXT] = np.nan
+    table = torch.tensor(poisoned, requires_grad=True)
+    if prox is not None:
+        batch = replace(batch, prox_logprobs_BT=torch.tensor(prox)[batch.tokens_BT])
+    output = algorithm.loss(batch, table[batch.tokens_BT])
+    output.loss.backward()
+    return output.loss.item(), table.grad.numpy()
+
+
+def check(algorithm: Any, reference: Any, *, build: Any = build_batch) -> None:
+    """Assert that loss and gradient agree with the reference on the ragged group."""
+    mu, prox, pi = tables()
+    group = ragged_group(mu)
+    loss, grad = computed(algorithm, group, prox, pi, build)
+    wanted_loss, wanted_grad = reference(group, mu, prox, pi, algorithm.options)
+    assert np.abs(wanted_grad).max() > 1e-4
+    np.testing.assert_allclose(loss, wanted_loss, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(grad, wanted_grad, rtol=1e-6, atol=1e-9)
