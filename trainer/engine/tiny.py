@@ -92,7 +92,8 @@ def _net(model: str, options: TinyOptions, seed: int) -> TinyModel:
 
 
 def _template(model: str, options: TinyOptions) -> TinyChatTemplate:
-    return TinyChatTemplate(_tokenizer(model), _shape(model, options).max_context)
+    shape = _shape(model, options)
+    return TinyChatTemplate(_tokenizer(model), shape.max_context)
 
 
 def _inference(model: str, options: TinyOptions, seed: int) -> TorchInference:

@@ -1,0 +1,244 @@
+"""The `hf` engine: any causal language model of Hugging Face Transformers, `--model PATH_OR_ID`.
+
+Found by entry point `ale.engines`. Transformers is imported when a model is built, nowhere else. Sampling uses the
+engine's own decode loop over the model's key/value cache, so that samples are seeded per request and their
+log-probabilities are those of the distribution sampled from; parameters are trained in float32.
+Shapes: B rows, T tokens, M picked positions of a row, N picked positions of all rows, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import PositiveInt
+from safetensors import SafetensorError
+
+from agent_runtime.render import HFChatTemplate
+from rock_env.errors import InvalidArgument
+from trainer.engine.base import EngineOptions, EngineSpec, OptimOptions
+from trainer.engine.generate import TorchInference
+from trainer.engine.torch_train import TorchTrain
+
+__all__ = ["ENGINE", "HFNet", "HFOptions"]
+
+
+class HFOptions(EngineOptions):
+    """How a Hugging Face model is loaded and sampled."""
+
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Precision of the computation; trained parameters and their optimizer state are float32 either way."""
+    device: str = "auto"
+    """A torch device such as `cpu` or `cuda:0`; `auto` takes CUDA where there is one."""
+    attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
+    """Attention implementation of Transformers."""
+    max_context: PositiveInt | None = None
+    """Most tokens of prompt and completion together; None: what the model's config says."""
+    max_rows: PositiveInt = 64
+    """Most prompts sampled in one batch."""
+
+
+class _Cache:
+    """Transformers' cache with the mask and positions of left-padded rows (None: nothing is padded)."""
+
+    def __init__(self, past: Any, mask_BT: torch.Tensor | None) -> None:
+        self.past = past
+        self.mask_BT = mask_BT
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """Drop all rows but `rows`."""
+        self.past.batch_select_indices(rows)
+        if self.mask_BT is not None:
+            self.mask_BT = self.mask_BT[rows]
+
+
+class HFNet:
+    """A Transformers model as a `PolicyNet`. The model stays in evaluation mode: dropout would make log-probs lie."""
+
+    def __init__(self, model: Any, *, max_context: int, autocast: torch.dtype | None = None) -> None:
+        self.model = model.eval()
+        self.max_context = max_context
+        self._autocast = autocast
+        self._backbone = model.base_model
+        self._head = model.get_output_embeddings()
+        self.vocabulary = int(self._head.weight.shape[0])
+        self._check_head()
+
+    @torch.no_grad()
+    def _check_head(self) -> None:
+        """Raise `InvalidArgument` if the model does more to its logits than its output embedding."""
+        probe_BT = torch.arange(4, device=self.model.device)[None] % self.vocabulary
+        mine = self.logits(self._hidden(input_ids=probe_BT, use_cache=False)[0])
+        theirs = self.model(input_ids=probe_BT, use_cache=False).logits[0].float()
+        if self._autocast is None and not torch.allclose(mine, theirs, rtol=1e-3, atol=1e-3):
+            raise InvalidArgument(
+                f"{type(self.model).__name__} transforms its logits after the output embedding (by up to "
+                f"{float((mine - theirs).abs().max()):.3g}), which the hf engine does not support. "
+                "Choose another model."
+            )
+
+    def hidden_at(self, tokens_BT: torch.Tensor, at_BM: torch.Tensor) -> torch.Tensor:
+        """Return the final hidden states (`BMD`) at `at_BM` of right-padded rows; the causal mask hides padding."""
+        hidden_BTD = self._hidden(input_ids=tokens_BT, use_cache=False)
+        return hidden_BTD.gather(1, at_BM[:, :, None].expand(-1, -1, hidden_BTD.shape[-1]))
+
+    def logits(self, hidden_ND: torch.Tensor) -> torch.Tensor:
+        """Return the logits (`NV`, float32) of final hidden states."""
+        with self._context():
+            logits_NV: torch.Tensor = self._head(hidden_ND)
+        return logits_NV.float()
+
+    def prefill(
+        self, tokens_BT: torch.Tensor, mask_BT: torch.Tensor | None, *, room: int
+    ) -> tuple[torch.Tensor, _Cache]:
+        """Return the next token's logits (`BV`) after left-padded rows, and the cache (it grows by itself)."""
+        from transformers import DynamicCache
+
+        cache = _Cache(DynamicCache(config=self.model.config), mask_BT)
+        place_BT = None if mask_BT is None else (mask_BT.long().cumsum(1) - 1).clamp_min(0)
+        return self._advance(tokens_BT, place_BT, cache), cache
+
+    def decode(self, tokens_B: torch.Tensor, cache: _Cache) -> torch.Tensor:
+        """Append one token to every row and return the next token's logits (`BV`).
+
+        Rows that have ended may be decoded on; their positions stop at the last one the model knows.
+        """
+        place_BT = None
+        if cache.mask_BT is not None:
+            cache.mask_BT = torch.cat((cache.mask_BT, cache.mask_BT.new_ones(len(tokens_B), 1)), dim=1)
+            place_BT = (cache.mask_BT.sum(1, keepdim=True) - 1).clamp_max(self.max_context - 1)
+        return self._advance(tokens_B[:, None], place_BT, cache)
+
+    def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """Return the parameters; tied ones once."""
+        parameters: Iterator[tuple[str, torch.nn.Parameter]] = self.model.named_parameters()
+        return parameters
+
+    def _advance(self, tokens_BT: torch.Tensor, place_BT: torch.Tensor | None, cache: _Cache) -> torch.Tensor:
+        hidden_BTD = self._hidden(
+            input_ids=tokens_BT,
+            attention_mask=None if cache.mask_BT is None else cache.mask_BT.long(),
+            position_ids=place_BT,
+            past_key_values=cache.past,
+            use_cache=True,
+        )
+        return self.logits(hidden_BTD[:, -1])
+
+    def _hidden(self, **inputs: Any) -> torch.Tensor:
+        with self._context():
+            hidden_BTD: torch.Tensor = self._backbone(**inputs).last_hidden_state
+        return hidden_BTD
+
+    def _context(self) -> AbstractContextManager[object]:
+        if self._autocast is None:
+            return nullcontext()
+        return torch.autocast(self.model.device.type, dtype=self._autocast)
+
+
+def _read(kind: str, model: str, **how: Any) -> Any:
+    """Load part of a model. Raise `InvalidArgument` with the remedy when it is missing, unknown or offline."""
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        return getattr(transformers, kind).from_pretrained(model, **how)
+    except (OSError, ValueError, KeyError, ImportError, SafetensorError) as error:
+        reason = str(error).strip().splitlines()
+        raise InvalidArgument(
+            f"cannot load model {model!r}: {reason[0] if reason else type(error).__name__}. Expected 'tiny', a "
+            "folder with config.json, tokenizer and weights, or a Hugging Face id. Without network access download "
+            "the model first and pass its folder."
+        ) from error
+
+
+def _max_context(model: str, options: HFOptions, config: Any) -> int:
+    known = getattr(config, "max_position_embeddings", None)
+    if options.max_context is None:
+        if known is None:
+            raise InvalidArgument(
+                f"model {model!r} does not say how long its context is. Set the engine option max_context."
+            )
+        return int(known)
+    if known is not None and options.max_context > known:
+        raise InvalidArgument(
+            f"max_context {options.max_context} is more than the {known} tokens model {model!r} takes. Lower it."
+        )
+    return options.max_context
+
+
+def _template(model: str, options: HFOptions) -> HFChatTemplate:
+    tokenizer = _read("AutoTokenizer", model)
+    if not tokenizer.chat_template:
+        raise InvalidArgument(
+            f"model {model!r} has no chat template, so it cannot take turns. Choose an instruct or chat model, or add "
+            "a chat_template.jinja to its folder."
+        )
+    max_context = _max_context(model, options, _read("AutoConfig", model))
+    try:
+        return HFChatTemplate(tokenizer, max_context)
+    except ValueError as error:
+        raise InvalidArgument(f"cannot chat with model {model!r}: {error}") from error
+
+
+def _device(options: HFOptions) -> torch.device:
+    if options.device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(options.device)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InvalidArgument(
+            f"cannot use device {options.device!r}: {str(error).splitlines()[0]}. Try 'auto' or 'cpu'."
+        ) from error
+    return device
+
+
+def _net(model: str, options: HFOptions, *, trained: bool) -> HFNet:
+    half = options.dtype == "bfloat16"
+    loaded = _read(
+        "AutoModelForCausalLM",
+        model,
+        dtype=torch.bfloat16 if half and not trained else torch.float32,
+        attn_implementation=options.attention,
+    ).to(_device(options))
+    return HFNet(
+        loaded,
+        max_context=_max_context(model, options, loaded.config),
+        autocast=torch.bfloat16 if half and trained else None,
+    )
+
+
+def _inference(model: str, options: HFOptions, seed: int) -> TorchInference:
+    del seed  # a request carries its own
+    template = _template(model, options)
+    return TorchInference(
+        _net(model, options, trained=False),
+        end_id=template.end_id,
+        max_rows=options.max_rows,
+        device=_device(options),
+    )
+
+
+def _train(model: str, options: HFOptions, seed: int, optim: OptimOptions) -> TorchTrain:
+    del seed  # nothing is drawn: the weights come from the model's folder
+    net = _net(model, options, trained=True)
+    tokenizer = _read("AutoTokenizer", model)
+
+    def export(folder: Path) -> None:
+        net.model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+    return TorchTrain(net, optim, export=export, device=_device(options))
+
+
+ENGINE = EngineSpec(
+    name="hf",
+    summary="any causal language model of Hugging Face Transformers with a chat template",
+    options=HFOptions,
+    template=_template,
+    inference=_inference,
+    train=_train,
+)
