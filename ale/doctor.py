@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from ale.rock import step_round_trip
 from ale.terminal import stdout
 from rock_env import plugins
 from rock_env.errors import RockError
+from rock_env.spec import EnvSpec
 
 __all__ = ["CHECKS", "Finding", "doctor_command"]
 
@@ -136,33 +138,39 @@ def _disk() -> Finding:
 
 
 def _plugins() -> Finding:
-    broken, working = [], []
-    for name in plugins.names("ale.envs"):
-        try:
-            plugins.load_env(name)
-            working.append(name)
-        except (ImportError, AttributeError, RockError) as error:
-            broken.append(f"{name} ({error})")
+    working, broken = _environments()
     if broken:
         return Finding(
             "fail", f"broken: {'; '.join(broken)}", "Reinstall or remove the package that ships it."
         )
     if not working:
         return Finding("fail", "no environment installed", "Install this package itself: pip install ale-rl")
-    return Finding("ok", f"environments: {', '.join(working)}")
+    return Finding("ok", f"environments: {', '.join(spec.name for spec in working)}")
 
 
 def _rock() -> Finding:
     """Start an embedded server and play one step over its socket."""
-    from ale.rock import step_round_trip
-
+    simulators = [spec.name for spec in _environments()[0] if spec.sandbox is None]
+    if not simulators:
+        return Finding("warn", "no environment to try a step with", "Install one that needs no sandbox.")
     try:
-        env, seconds = step_round_trip()
+        seconds = step_round_trip(simulators[0])
     except (RockError, OSError) as error:
         return Finding(
-            "fail", f"no step through an embedded server: {error}", "Run it again as ale --debug doctor."
+            "fail", f"no step through an embedded server: {error}", "Look at the server's message."
         )
-    return Finding("ok", f"one step of {env} through an embedded server: {seconds * 1000:.1f} ms")
+    return Finding("ok", f"a step of {simulators[0]} through an embedded server: {seconds * 1000:.1f} ms")
+
+
+def _environments() -> tuple[list[EnvSpec], list[str]]:
+    """Return the environments that load, and those that do not with their reasons."""
+    working, broken = [], []
+    for name in plugins.names("ale.envs"):
+        try:
+            working.append(plugins.load_env(name))
+        except (ImportError, AttributeError, RockError) as error:
+            broken.append(f"{name} ({error})")
+    return working, broken
 
 
 def _gem() -> Finding:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Mapping
 
 from agent_runtime.run import RockEnv
@@ -40,10 +41,8 @@ async def _episode(env: RockEnv, task: str, seed: int) -> None:
     out.print(f"{instruction}\n\nOne action per line; Ctrl-D ends the game.\n\n{observation}")
     total, turns, over = 0.0, 0, False
     while not over:
-        try:
-            # In a thread: the connection's keepalive must go on while the person thinks.
-            action = await asyncio.to_thread(input, PROMPT)
-        except EOFError:
+        action = await _ask()
+        if action is None:
             out.print()
             break
         result = await env.step(action)
@@ -55,3 +54,24 @@ async def _episode(env: RockEnv, task: str, seed: int) -> None:
     details = f": {verdict.details}" if verdict.details else ""
     outcome = "passed" if verdict.passed else "not passed"
     out.print(f"{outcome} after {turns} turns, reward {verdict.reward:g} (turns {total:g}){details}")
+
+
+async def _ask() -> str | None:
+    """Return the next line of input, or None at its end, while the connection goes on living."""
+    loop = asyncio.get_running_loop()
+    line: asyncio.Future[str | None] = loop.create_future()
+
+    def answer(text: str | None) -> None:
+        if not line.done():
+            line.set_result(text)
+
+    def read() -> None:
+        try:
+            text: str | None = input(PROMPT)
+        except EOFError:
+            text = None
+        loop.call_soon_threadsafe(answer, text)
+
+    # A daemon: Ctrl-C must end the game although nothing can interrupt a thread that waits for the terminal.
+    threading.Thread(target=read, daemon=True).start()
+    return await line

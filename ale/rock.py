@@ -1,0 +1,49 @@
+"""The command line's way to ROCK: a server named by its address, or an embedded one for the time of the block.
+
+Called by every command that plays or replays, and by the doctor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from rock_env import plugins
+from rock_env.client import Client
+from rock_env.local import embedded
+
+__all__ = ["connected", "step_round_trip"]
+
+
+@asynccontextmanager
+async def connected(address: str = "") -> AsyncIterator[Client]:
+    """Yield a client of the server at `address`, or of an embedded one if it is empty. Raise `RockError`."""
+    if address:
+        async with Client(address) as client:
+            yield client
+    else:
+        async with embedded() as own, Client(own) as client:
+            yield client
+
+
+def step_round_trip(env: str) -> float:
+    """Play one oracle step of `env` in an embedded server and return the seconds it took. Raise `RockError`."""
+    return asyncio.run(_step(env))
+
+
+async def _step(name: str) -> float:
+    spec = plugins.load_env(name)
+    params = spec.params()
+    source = spec.tasks(params)
+    task = source.get(source.splits[0], 0)
+    async with connected() as rock:
+        env = await rock.make(name, params.canonical())
+        observation, _, _ = await env.reset(task.id, 0)
+        action = spec.oracle(params, task)(observation)
+        started = time.perf_counter()
+        await env.step(action)
+        seconds = time.perf_counter() - started
+        await env.close()
+    return seconds
