@@ -22,7 +22,7 @@ from agent_runtime.types import RolloutFailure, RolloutRequest, Start, StopReaso
 from rock_env.env import Info, StepResult, Verdict, observation_hash
 from rock_env.errors import DeadlineExceeded, RockError
 
-__all__ = ["Rock", "RockEnv", "prefix_of", "rollout", "run_rollout"]
+__all__ = ["Rock", "RockEnv", "close_surely", "reset_to", "rollout", "run_rollout"]
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ async def rollout(
         async with _limit(request.time_limit_s, "the rollout's turns"):
             env = await rock.make(request.env, request.params_json)
             record.version = env.version
-            observation, instruction = await _reset(env, request)
+            observation, instruction = await reset_to(env, request.task_id, request.start)
             record.first_observation = observation
             stop = await _play(env, make_agent(instruction), record)
         async with _limit(evaluate_limit_s, "the evaluation"):
@@ -114,28 +114,49 @@ async def rollout(
         return record.fail("policy", str(error))
     finally:
         if env is not None:
-            await _close(env, request.id)
+            await close_surely(env, request.id)
 
 
-def prefix_of(start: Start) -> tuple[list[tuple[str, bytes]], bytes]:
-    """Return a start's prefix as (action, observation hash) pairs and the hash of its first observation."""
-    if not start.prefix:
-        return [], b""
-    pairs = [(turn.action, observation_hash(turn.observation)) for turn in start.prefix]
-    return pairs, observation_hash(start.first_observation)
+async def reset_to(env: RockEnv, task_id: str, start: Start) -> tuple[str, str]:
+    """Bring `env` to a start, anchor included; return (observation, instruction).
 
-
-async def _reset(env: RockEnv, request: RolloutRequest) -> tuple[str, str]:
-    start = request.start
-    prefix, initial_hash = prefix_of(start)
+    Raise `ResetDivergence` where the replayed prefix does not lead to the recorded observations.
+    """
     observation, _, instruction = await env.reset(
-        request.task_id,
+        task_id,
         start.env_seed,
-        prefix=prefix,
+        prefix=[(turn.action, observation_hash(turn.observation)) for turn in start.prefix],
         resume_seed=start.resume_seed,
-        initial_hash=initial_hash,
+        initial_hash=observation_hash(start.first_observation) if start.prefix else b"",
     )
     return observation, instruction
+
+
+async def close_surely(env: RockEnv, trajectory_id: str) -> None:
+    """Close to the end, whatever is cancelled meanwhile; then let the cancellation go on.
+
+    A failure to close is logged only: the record is complete, and the environment's lease ends it.
+    """
+    closing = asyncio.ensure_future(_close_in_time(env, trajectory_id))
+    cancelled: asyncio.CancelledError | None = None
+    while not closing.done():
+        try:
+            await asyncio.shield(closing)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    closing.result()
+
+
+async def _close_in_time(env: RockEnv, trajectory_id: str) -> None:
+    try:
+        async with _limit(CLOSE_LIMIT_S, "closing the environment"):
+            await env.close()
+    except RockError as error:
+        logger.warning(
+            "environment not closed: trajectory_id=%s code=%s %s", trajectory_id, error.code, error
+        )
 
 
 async def _play(env: RockEnv, agent: Agent, record: _Record) -> StopReason:
@@ -168,28 +189,6 @@ async def _limit(seconds: float, what: str) -> AsyncIterator[None]:
         if isinstance(error, RockError) or not scope.expired():
             raise
         raise DeadlineExceeded(f"{what} took longer than {seconds:g} s") from error
-
-
-async def _close(env: RockEnv, rollout_id: str) -> None:
-    """Close to the end, whatever is cancelled meanwhile; then let the cancellation go on."""
-    closing = asyncio.ensure_future(_close_in_time(env, rollout_id))
-    cancelled: asyncio.CancelledError | None = None
-    while not closing.done():
-        try:
-            await asyncio.shield(closing)
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled
-    closing.result()
-
-
-async def _close_in_time(env: RockEnv, rollout_id: str) -> None:
-    try:
-        async with _limit(CLOSE_LIMIT_S, "closing the environment"):
-            await env.close()
-    except RockError as error:  # the record is complete and the lease ends the environment
-        logger.warning("environment not closed: rollout_id=%s code=%s %s", rollout_id, error.code, error)
 
 
 class _Record:

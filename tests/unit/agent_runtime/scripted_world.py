@@ -107,6 +107,7 @@ class ChainEnv:
     async def _maybe_fail(self, where: str) -> None:
         await asyncio.sleep(0)
         if where == self._hang:
+            self._rock.hanging.set()
             await asyncio.sleep(3600)
         if where in self._fail:
             if self._fail[where] == "bug":
@@ -169,6 +170,7 @@ class MemoryRock:
 
     made: int = 0
     closed: int = 0
+    hanging: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def make(self, env: str, params_json: str) -> ChainEnv:
         made = ChainEnv(self, params_json)

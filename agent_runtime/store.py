@@ -1,0 +1,289 @@
+"""Trajectories on disk: the files of `RUN/trajectories/`, readable after any crash.
+
+Called by the trainer's loop, `ale` and the replay tools. Two kinds of file, one frame format (`frames`):
+
+A *segment* (`write_segment`; one per training step) appears whole or not at all: it is written aside, synced and
+renamed, and ends in a seal. A *log* (`TrajectoryWriter`) grows: what `commit` has returned from is on the disk, and
+a tail that a killed process left is cut when the log is next opened. Nothing here looks into a trajectory.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+from agent_runtime import frames
+from agent_runtime.errors import StoreError, StoreWriteFailed
+from agent_runtime.types import Trajectory
+
+__all__ = [
+    "FOLDER",
+    "SegmentInfo",
+    "TrajectoryReader",
+    "TrajectoryWriter",
+    "index",
+    "read_segment",
+    "segment_path",
+    "write_segment",
+]
+
+logger = logging.getLogger(__name__)
+
+FOLDER = "trajectories"
+_NAME = re.compile(r"(?P<kind>[a-z][a-z_]*)(-(?P<step>[0-9]{6,}))?\.traj")
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def segment_path(run_folder: Path | str, kind: str, step: int | None = None) -> Path:
+    """Return where a run keeps a file: `step-000012.traj`, `eval-000012.traj`, `expert.traj`."""
+    name = kind if step is None else f"{kind}-{step:06d}"
+    return Path(run_folder) / FOLDER / f"{name}.traj"
+
+
+class TrajectoryReader:
+    """Iterate lazily over the trajectories of one file, segment or log. Each iteration reads anew.
+
+    Raises `CorruptTrajectory` at the first damaged byte, after yielding what is intact before it, and
+    `UnknownSchema` for a file that another version wrote.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    def __iter__(self) -> Iterator[Trajectory]:
+        with _opened(self.path) as file:
+            for offset, payload in frames.walk(file, self.path):
+                yield frames.decode(payload, self.path, offset)
+
+
+def read_segment(path: Path | str) -> Iterator[Trajectory]:
+    """Yield the trajectories of one file in the order written. Raise as `TrajectoryReader` does."""
+    return iter(TrajectoryReader(path))
+
+
+def write_segment(path: Path | str, trajectories: Iterable[Trajectory]) -> int:
+    """Write a sealed file, all or nothing, and return its size in bytes; an older file of that name is replaced.
+
+    Creates the folder. Raise `StoreWriteFailed`, leaving what was there before.
+    """
+    path = Path(path)
+    parts = [frames.file_header(frames.SEGMENT_MAGIC)]
+    parts += [frames.encode(trajectory) for trajectory in trajectories]
+    parts.append(frames.seal(len(parts) - 1))
+    aside = path.with_name(f".{path.name}.tmp")
+    with _reported(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with aside.open("wb") as file:
+                file.writelines(parts)
+                file.flush()
+                os.fsync(file.fileno())
+            aside.replace(path)
+        except BaseException:
+            with suppress(OSError):
+                aside.unlink(missing_ok=True)
+            raise
+        _sync_folder(path.parent)
+    return sum(map(len, parts))
+
+
+class TrajectoryWriter:
+    """Append to a log. `append` buffers, `commit` makes everything appended durable, leaving commits.
+
+    One writer per file, enforced by a lock. After a failed `commit` (a full disk) the file holds exactly what was
+    committed before, the buffer is kept, and `commit` may be tried again.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self._fd = -1
+        self._committed_bytes = 0
+        self._pending: list[bytes] = []
+
+    def __enter__(self) -> Self:
+        with _reported(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            self._lock()
+            self._recover()
+        except BaseException:
+            os.close(self._fd)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if not isinstance(error, StoreError):  # a commit that just failed would fail again
+                self.commit()
+        finally:
+            os.close(self._fd)
+
+    def append(self, trajectory: Trajectory) -> None:
+        """Buffer one trajectory for the next `commit`."""
+        self._pending.append(frames.encode(trajectory))
+
+    def commit(self) -> None:
+        """Write what was appended and sync it. Raise `StoreWriteFailed`; then nothing of it is in the file."""
+        if not self._pending:
+            return
+        data = memoryview(b"".join(self._pending))
+        with _reported(self.path):
+            try:
+                written = 0
+                while written < len(data):
+                    written += os.pwrite(self._fd, data[written:], self._committed_bytes + written)
+                os.fsync(self._fd)
+            except OSError:
+                os.ftruncate(self._fd, self._committed_bytes)
+                raise
+        self._committed_bytes += len(data)
+        self._pending.clear()
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StoreWriteFailed(
+                f"trajectory log {self.path} is being written by another process. Use another run folder, or "
+                "end that process.",
+                path=self.path,
+            ) from error
+
+    def _recover(self) -> None:
+        """Find the end of the intact frames, cut what a killed writer left behind it, write a missing header."""
+        size = os.fstat(self._fd).st_size
+        header = frames.file_header(frames.LOG_MAGIC)
+        end = size
+        if size < frames.FILE_HEADER_BYTES and header.startswith(os.pread(self._fd, size, 0)):
+            end = 0
+        else:
+            end = self._intact_bytes()
+        if end < size:
+            logger.warning("torn tail cut: path=%s kept_bytes=%d cut_bytes=%d", self.path, end, size - end)
+            with _reported(self.path):
+                os.ftruncate(self._fd, end)
+        self._committed_bytes = end
+        if end == 0:
+            self._pending.insert(0, header)
+            self.commit()
+            with _reported(self.path):
+                _sync_folder(self.path.parent)
+
+    def _intact_bytes(self) -> int:
+        with os.fdopen(os.dup(self._fd), "rb") as file:
+            if frames.read_file_header(file, self.path) != frames.LOG_MAGIC:
+                raise StoreWriteFailed(
+                    f"{self.path} is a sealed segment; nothing can be appended. Choose another file name.",
+                    path=self.path,
+                )
+            file.seek(0)
+            end = frames.FILE_HEADER_BYTES
+            try:
+                for offset, payload in frames.walk(file, self.path):
+                    end = offset + frames.FRAME_HEADER_BYTES + len(payload)
+            except frames.TornTail as torn:
+                return torn.offset
+            return end
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """One file of a run's trajectories."""
+
+    path: Path
+    kind: str
+    """`step` (training), `eval`, `expert`, or another log's name."""
+    step: int | None
+    trajectories: int
+    """How many intact records it holds."""
+    size_bytes: int
+    problem: str = ""
+    """Why the file cannot be read to its end; "" if it can, as far as its headers tell."""
+
+
+def index(run_folder: Path | str) -> list[SegmentInfo]:
+    """List the trajectory files of a run by step, then kind; a damaged one is listed with its problem.
+
+    Reads headers only. A run without trajectories gives an empty list; raise `StoreError` if there is no run.
+    """
+    run_folder = Path(run_folder)
+    if not run_folder.is_dir():
+        raise StoreError(
+            f"no run folder {run_folder}. Name a folder that `ale train` wrote.", path=run_folder
+        )
+    found = []
+    for path in (run_folder / FOLDER).glob("*.traj"):
+        match = _NAME.fullmatch(path.name)
+        if match and path.is_file():
+            step = None if match["step"] is None else int(match["step"])
+            found.append(_inspect(path, match["kind"], step))
+    return sorted(found, key=lambda info: (-1 if info.step is None else info.step, info.kind))
+
+
+def _inspect(path: Path, kind: str, step: int | None) -> SegmentInfo:
+    size = path.stat().st_size
+    count = 0
+    try:
+        with _opened(path) as file:
+            if frames.read_file_header(file, path) == frames.SEGMENT_MAGIC:
+                sealed = frames.sealed_count(file)
+                if sealed is not None:
+                    return SegmentInfo(path, kind, step, sealed, size)
+            file.seek(0)
+            for _ in frames.walk(file, path, payloads=False):
+                count += 1
+    except StoreError as error:
+        return SegmentInfo(path, kind, step, count, size, problem=str(error))
+    return SegmentInfo(path, kind, step, count, size)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise StoreError(
+            f"cannot read the trajectory file {path}: {error.strerror}. Check the path and its rights.",
+            path=path,
+        ) from error
+    with file:
+        yield file
+
+
+@contextmanager
+def _reported(path: Path) -> Iterator[None]:
+    """Turn an `OSError` of writing into the store's error, with the remedy that fits."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except OSError as error:
+        remedy = (
+            "Free space (or raise the quota or file size limit) and try again; what was committed is intact."
+            if error.errno in _FULL
+            else "Choose a run folder that you may write to."
+        )
+        raise StoreWriteFailed(
+            f"cannot write trajectories to {path}: {error.strerror}. {remedy}", path=path
+        ) from error
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename or a new file in `folder` survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

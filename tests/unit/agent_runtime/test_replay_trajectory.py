@@ -1,0 +1,103 @@
+"""Replay: a faithful environment reproduces the record; every kind of difference is named where it first appears."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from scripted_world import CharTemplate, MemoryRock, ScriptedSampler, a_request
+
+from agent_runtime.replay import Divergence, replay
+from agent_runtime.run import run_rollout
+from agent_runtime.types import AgentConfig, PrefixTurn, Start, StopReason, Trajectory
+from rock_env.errors import InfraError
+
+
+async def play(rock=None, **changes) -> Trajectory:
+    params = {"goal": 2, **changes.pop("params", {})}
+    request = a_request(params=params, agent=AgentConfig(max_turns=12), **changes)
+    return await run_rollout(
+        request, rock=rock or MemoryRock(), sampler=ScriptedSampler(), template=CharTemplate()
+    )
+
+
+async def test_a_faithful_environment_reproduces_the_record():
+    rock = MemoryRock()
+    trajectory = await play()
+    report = await replay(trajectory, rock)
+    assert report.identical
+    assert report.turns == len(trajectory.turns) > 2
+    assert (rock.made, rock.closed) == (1, 1)
+
+
+async def test_a_rollout_from_an_anchor_is_replayed_from_its_anchor():
+    source = await play()
+    start = Start(3, source.first_observation, (PrefixTurn(source.actions[0], source.observations[0]),), 4)
+    trajectory = await play(start=start)
+    assert (await replay(trajectory, MemoryRock())).identical
+    other_future = replace(trajectory, start=replace(start, resume_seed=5))
+    report = await replay(other_future, MemoryRock())
+    assert report.divergence is not None
+    assert (report.divergence.turn, report.divergence.what) == (0, "observation")
+    broken = replace(trajectory, start=replace(start, prefix=(PrefixTurn("x", source.observations[0]),)))
+    report = await replay(broken, MemoryRock())
+    assert report.divergence is not None
+    assert (report.divergence.turn, report.divergence.what) == (-1, "reset")
+
+
+async def test_a_failed_trajectory_is_compared_up_to_its_last_turn():
+    trajectory = await play(params={"fail": {"evaluate": "infra"}})
+    assert trajectory.stop_reason is StopReason.FAILED
+    report = await replay(trajectory, MemoryRock())  # whose evaluation would fail again, were it asked
+    assert report.identical
+    assert report.turns == len(trajectory.turns) > 2
+
+
+async def test_an_environment_that_drifts_is_caught_at_its_first_different_turn():
+    rock = MemoryRock()
+    trajectory = await play(rock, params={"drift": True})
+    report = await replay(trajectory, rock)
+    assert report.turns == 1
+    assert report.divergence is not None
+    assert (report.divergence.turn, report.divergence.what) == (1, "observation")
+    assert report.divergence.recorded == trajectory.observations[1]
+    assert rock.made == rock.closed
+
+
+@pytest.mark.parametrize(
+    ("spoil", "expected"),
+    [
+        (lambda t: replace(t, env="chain@2"), Divergence(-1, "version", "2", "3")),
+        (
+            lambda t: replace(t, first_observation="x"),
+            lambda t: Divergence(-1, "first_observation", "x", t.first_observation),
+        ),
+        (
+            lambda t: replace(t, turn_rewards=(0.5, *t.turn_rewards[1:])),
+            lambda t: Divergence(0, "turn_reward", "0.5", str(t.turn_rewards[0])),
+        ),
+        (
+            lambda t: replace(t, stop_reason=StopReason.MAX_TURNS),
+            lambda t: Divergence(len(t.turns) - 1, "end", "goes on", "terminated"),
+        ),
+        (
+            lambda t: replace(t, reward=0.25),
+            lambda t: Divergence(
+                len(t.turns), "verdict", "reward 0.25, passed True", "reward 1.0, passed True"
+            ),
+        ),
+    ],
+)
+async def test_the_first_difference_is_named(spoil, expected):
+    trajectory = await play()
+    report = await replay(spoil(trajectory), MemoryRock())
+    assert not report.identical
+    assert report.divergence == (expected if isinstance(expected, Divergence) else expected(trajectory))
+
+
+async def test_a_failing_service_is_an_error_not_a_difference():
+    rock = MemoryRock()
+    trajectory = await play()
+    with pytest.raises(InfraError):
+        await replay(replace(trajectory, params_json='{"goal": 2, "fail": {"step1": "infra"}}'), rock)
+    assert (rock.made, rock.closed) == (1, 1)
