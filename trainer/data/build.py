@@ -35,7 +35,7 @@ class Ledger:
     trained: int
     imitated: int
     masked: Mapping[str, int]
-    """Tokens of trajectories that take part with no credit, by reason."""
+    """Tokens without credit in trajectories that take part, by reason."""
     dropped: Mapping[str, int]
     """Tokens of trajectories that take no part, by reason."""
 
@@ -83,9 +83,9 @@ def build_batch(
         raise ValueError(
             f"need one credit per trajectory: got {len(credits)} for {len(trajectories)} trajectories."
         )
-    kept = _choose(trajectories, credits, skip_zero_credit)
+    kept = _choose(trajectories, credits)
     experts = sum(t.is_expert for t in trajectories)
-    batch = _pack(kept, pad_to)
+    batch = _pack(kept, _flatten(kept, skip_zero_credit), pad_to)
     batch = replace(
         batch,
         normalizer=float(max(len(trajectories) - experts, 1) * token_budget),
@@ -95,13 +95,13 @@ def build_batch(
         total=sum(t.sampled_tokens for t in trajectories),
         trained=int(batch.loss_mask_BT.sum()),
         imitated=int((batch.imitation_BT != 0).sum()),
-        masked=dict(kept.masked),
+        masked={reason: tokens for reason, tokens in kept.masked.items() if tokens},
         dropped=dict(kept.dropped),
     )
     return batch, ledger
 
 
-def _choose(trajectories: Sequence[Trajectory], credits: Sequence[Credit], skip_zero_credit: bool) -> _Kept:
+def _choose(trajectories: Sequence[Trajectory], credits: Sequence[Credit]) -> _Kept:
     kept = _Kept()
     totals = {True: [0, 0], False: [0, 0]}
     for index, (trajectory, credit) in enumerate(zip(trajectories, credits, strict=True)):
@@ -111,11 +111,13 @@ def _choose(trajectories: Sequence[Trajectory], credits: Sequence[Credit], skip_
             continue
         expert = trajectory.is_expert
         _check_credit(trajectory, credit, expert)
+        if expert:
+            unused = zip(trajectory.turns, credit.imitation_K == 0, strict=True)
+            skipped = sum(len(turn.completion_ids) for turn, idle in unused if idle)
+            kept.masked["expert turn not imitated"] += skipped
+            tokens -= skipped
         totals[expert][0] += 1
         totals[expert][1] += tokens
-        if not expert and skip_zero_credit and not credit.advantage_K.any():
-            kept.masked["zero credit"] += tokens
-            continue
         kept.trajectories.append(trajectory)
         kept.credits.append(credit)
         kept.index.append(index)
@@ -149,6 +151,8 @@ class _Rows:
 
     turn_S: Ints
     """Which turn of the batch each step is."""
+    first_S: NDArray[np.bool_]
+    """A turn on several branches trains on the first of them only; it is mere context on the others."""
     row_S: Ints
     tokens_N: Ints
     piece_N: Ints
@@ -158,15 +162,24 @@ class _Rows:
     """Position among the kept trajectories."""
 
 
-def _flatten(trajectories: Sequence[Trajectory]) -> _Rows:
+def _flatten(kept: _Kept, skip_zero_credit: bool) -> _Rows:
+    """Lay the branches end to end, without those that have nothing to teach if `skip_zero_credit`."""
     pieces: list[Array] = []
     logprobs: list[Array] = []
     turn_S: list[int] = []
+    first_S: list[bool] = []
     steps_B: list[int] = []
     trajectory_B: list[int] = []
     first = 0
-    for position, trajectory in enumerate(trajectories):
+    for position, (trajectory, credit) in enumerate(zip(kept.trajectories, kept.credits, strict=True)):
+        idle_K = ((credit.advantage_K == 0) & (credit.imitation_K == 0)).tolist()
         for branch in trajectory.branches():
+            own = branch.turns[branch.shared :]
+            if skip_zero_credit and all(idle_K[turn.index] for turn in own):
+                if not trajectory.is_expert:
+                    kept.masked["zero credit"] += sum(len(turn.completion_ids) for turn in own)
+                continue
+            first_S += [False] * branch.shared + [True] * len(own)
             for turn in branch.turns:
                 pieces += (turn.context_ids, turn.completion_ids)
                 logprobs.append(turn.logprobs)
@@ -183,6 +196,7 @@ def _flatten(trajectories: Sequence[Trajectory]) -> _Rows:
         mu_N[piece_N % 2 == 1] = np.concatenate(logprobs)
     return _Rows(
         turn_S=np.array(turn_S, np.int64),
+        first_S=np.array(first_S, bool),
         row_S=np.repeat(np.arange(len(steps_B)), steps_B),
         tokens_N=np.concatenate(pieces).astype(np.int64) if pieces else np.zeros(0, np.int64),
         piece_N=piece_N,
@@ -191,8 +205,7 @@ def _flatten(trajectories: Sequence[Trajectory]) -> _Rows:
     )
 
 
-def _pack(kept: _Kept, pad_to: int) -> TrainBatch:
-    rows = _flatten(kept.trajectories)
+def _pack(kept: _Kept, rows: _Rows, pad_to: int) -> TrainBatch:
     turns_K = np.array([len(t.turns) for t in kept.trajectories], np.int64)
     owner_K = np.repeat(np.arange(len(turns_K)), turns_K)
     expert_K = np.array([t.is_expert for t in kept.trajectories], bool)[owner_K]
@@ -204,12 +217,9 @@ def _pack(kept: _Kept, pad_to: int) -> TrainBatch:
     )
     chunk_K, chunks = _number_chunks(kept, turns_K)
 
-    # A turn on several branches trains on the first of them only; it is mere context on the others.
-    first_S = np.zeros(len(rows.turn_S), bool)
-    first_S[np.unique(rows.turn_S, return_index=True)[1]] = True
     step_N = rows.piece_N // 2
     turn_N = rows.turn_S[step_N]
-    acts_N = (rows.piece_N % 2 == 1) & first_S[step_N]
+    acts_N = (rows.piece_N % 2 == 1) & rows.first_S[step_N]
     trains_N = acts_N & ~expert_K[turn_N]
     if np.isnan(rows.mu_N[trains_N]).any():
         raise ValueError("a sampled token has NaN as its log-probability; its recording is broken.")
@@ -264,14 +274,15 @@ def _number_chunks(kept: _Kept, turns_K: Ints) -> tuple[Ints, int]:
 
 
 def split_rows(batch: TrainBatch, parts: int) -> list[TrainBatch]:
-    """Return at most `parts` minibatches of whole trajectories, in order, none empty.
+    """Return at most `parts` minibatches of whole trajectories, none empty.
 
-    They keep the batch's normalizers: their losses add up to the batch's.
+    Trajectories are dealt in turn, so that each part gets its share of every group and of the experts. Parts keep
+    the batch's normalizers: their losses add up to the batch's.
     """
     owners = np.unique(batch.trajectory_index_B.numpy())
-    groups = [group for group in np.array_split(owners, parts) if len(group)]
     index_B = batch.trajectory_index_B.numpy()
-    return [_take(batch, np.flatnonzero(np.isin(index_B, group))) for group in groups]
+    hands = [owners[part::parts] for part in range(min(parts, len(owners)))]
+    return [_take(batch, np.flatnonzero(np.isin(index_B, hand))) for hand in hands]
 
 
 def microbatches(batch: TrainBatch, max_tokens: int, *, pad_to: int = 8) -> list[TrainBatch]:

@@ -22,6 +22,7 @@ from algo_reference import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent_runtime.graph import token_arrays
 from trainer.algo.base import Credit
 from trainer.algo.ipa import Ipa, IPAOptions
 from trainer.data.build import Ledger, build_batch, microbatches, split_rows
@@ -92,6 +93,37 @@ def test_the_ledger_adds_up_and_names_reasons():
     assert ledger.masked == {"zero credit": sum(t.sampled_tokens for t in learners(group) if t.reward <= 0)}
     assert ledger.dropped == {"failed: policy": 4, "expert without success": 4}
     assert ledger.imitated == count_tokens(winners(group))
+
+
+def test_expert_turns_without_weight_are_accounted_for():
+    """The loop imitates an expert up to its crucial chunk and zeroes the rest."""
+    ids = count(CONTEXT + 1)
+    for windowed in (False, True):
+        expert = trajectory("expert", [2, 3, 4], 1.0, ids=ids, expert=True, windowed=windowed)
+        credit = Credit(np.zeros(3), True, np.array([0.5, 1.0, 0.0]))
+        batch, ledger = build_batch([expert], [credit], token_budget=BUDGET)
+        assert (ledger.imitated, ledger.masked) == (5, {"expert turn not imitated": 4})
+        assert batch.imitation_counts.tokens == 5
+        assert batch.trajectory_tokens_B.tolist() == [5] * len(batch.tokens_BT)
+        assert len(batch.tokens_BT) == (2 if windowed else 1)
+        none, ledger = build_batch([expert], [replace(credit, imitation_K=np.zeros(3))], token_budget=BUDGET)
+        assert len(none.tokens_BT) == ledger.imitated == 0
+
+
+def test_rows_agree_with_the_runtime_s_own_linearisation():
+    group = ragged_group(tables()[0])
+    batch, _ = built(group, skip_zero_credit=False)
+    acts_BT = batch.loss_mask_BT | (batch.imitation_BT != 0)
+    kept = [group[i] for i in dict.fromkeys(batch.trajectory_index_B.tolist())]
+    rows = [token_arrays(branch) for t in kept for branch in t.branches()]
+    for b, (ids, trains, logprobs) in enumerate(rows):
+        assert batch.tokens_BT[b, : len(ids)].tolist() == ids.tolist()
+        assert acts_BT[b, : len(ids)].tolist() == trains.tolist()
+        rl = trains & batch.loss_mask_BT[b, : len(ids)].numpy()
+        np.testing.assert_array_equal(
+            batch.rollout_logprobs_BT[b, : len(ids)].numpy(), np.where(rl, logprobs, 0)
+        )
+    assert len(rows) == len(batch.tokens_BT)
 
 
 def test_a_ledger_that_does_not_add_up_is_a_crash():

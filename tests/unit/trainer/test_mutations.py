@@ -89,7 +89,7 @@ MUTANTS = [
         "[t for t in group if",
     ),
     ("reinforce", "trainer.data.build", "rows.piece_N % 2 == 1) &", "rows.piece_N % 2 == 0) &"),
-    ("reinforce", "trainer.data.build", ") & first_S[step_N]", ")"),
+    ("reinforce", "trainer.data.build", ") & rows.first_S[step_N]", ")"),
     ("grpo", "trainer.algo.loss", "values_BT.sum() / max(counts.trajectories, 1)", "values_BT.mean()"),
 ]
 
