@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 
 from rock_env.errors import InvalidArgument, nearest
 from rock_env.spec import TaskSpec
@@ -21,6 +20,7 @@ HELD_OUT_ONE_IN = 5
 MAX_DRAWS = 2000
 """With one draw in five held out, missing this often by chance has probability 1e-193: the split is empty."""
 CACHED_TASKS = 4096
+"""All members of a group reset to one task: it is drawn once."""
 
 
 def derive_seed(*parts: str | int) -> int:
@@ -60,7 +60,7 @@ class ProceduralTasks:
         self._salt = salt
         self._instruction = instruction
         self._counts = {"train": train, "held_out": held_out}
-        self._cached = lru_cache(maxsize=CACHED_TASKS)(self._draw)
+        self._drawn: dict[tuple[str, int], TaskSpec] = {}
 
     def count(self, split: str) -> int:
         """Return how many tasks `split` has. Raise `UnknownName` for an unknown split."""
@@ -71,7 +71,12 @@ class ProceduralTasks:
     def get(self, split: str, index: int) -> TaskSpec:
         """Return task `index` of `split`. Raise `InvalidArgument` if out of range or none exists."""
         _check_index(split, index, self.count(split))
-        return self._cached(split, index)
+        task = self._drawn.get((split, index))
+        if task is None:
+            if len(self._drawn) >= CACHED_TASKS:
+                self._drawn.clear()
+            task = self._drawn[split, index] = self._draw(split, index)
+        return task
 
     def _draw(self, split: str, index: int) -> TaskSpec:
         wants_held_out = split == "held_out"

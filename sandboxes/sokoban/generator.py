@@ -7,11 +7,12 @@ walks between them are a solution; levels whose known solution exceeds `moves` a
 from __future__ import annotations
 
 from random import Random
+from typing import NamedTuple
 
 from rock_env.errors import InvalidArgument
 from sandboxes.sokoban.level import steps
 
-__all__ = ["random_level"]
+__all__ = ["Shape", "random_level"]
 
 MAX_ROOMS = 5000
 """One room in two hundred fits three boxes into 6x6; after this many the arguments are hopeless."""
@@ -23,11 +24,21 @@ TURN_PROBABILITY = 0.35
 """How often the carver turns: long corridors below, blobs above."""
 
 
-def random_level(rows: int, cols: int, boxes: int, moves: int, seed: int) -> str:
-    """Return a canonical level that at most `moves` moves solve, with every box off its target.
+class Shape(NamedTuple):
+    """The size of generated levels and the number of moves that surely solve each."""
+
+    rows: int
+    cols: int
+    boxes: int
+    moves: int
+
+
+def random_level(shape: Shape, seed: int) -> str:
+    """Return a canonical level that at most `shape.moves` moves solve, with every box off its target.
 
     Raise `InvalidArgument` when no room of this size holds that many boxes.
     """
+    rows, cols, boxes, moves = shape
     rng = Random(seed)
     for _ in range(MAX_ROOMS):
         room = _carve(rows, cols, rng)

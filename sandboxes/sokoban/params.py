@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 from functools import lru_cache, partial
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from pydantic import Field, model_validator
 
 from rock_env.errors import InvalidArgument
 from rock_env.spec import EnvParams, TaskSource
 from rock_env.tasks import ListedTasks, ProceduralTasks
-from sandboxes.sokoban.generator import random_level
+from sandboxes.sokoban.generator import Shape, random_level
 from sandboxes.sokoban.level import SYMBOLS, Symbols, read_boxoban
 
 __all__ = ["SokobanParams", "narrow", "tasks"]
 
 BOXOBAN_TURNS = 120
 """gym-sokoban's limit for Boxoban levels."""
-
-
-class Shape(NamedTuple):
-    """The size of generated levels and the number of moves that surely solve each."""
-
-    rows: int
-    cols: int
-    boxes: int
-    moves: int
 
 
 PRESETS = {"6x6": Shape(6, 6, 1, 30), "8x8": Shape(8, 8, 2, 60)}
@@ -101,7 +92,7 @@ def _tasks(params: SokobanParams) -> TaskSource:
     told = instruction(params)
     if params.boxoban_file is not None:
         return ListedTasks(read_boxoban(params.boxoban_file), instruction=told)
-    return ProceduralTasks(partial(random_level, *params.shape), salt="sokoban", instruction=told)
+    return ProceduralTasks(partial(random_level, params.shape), salt="sokoban", instruction=told)
 
 
 def tasks(params: EnvParams) -> TaskSource:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from rock_env.errors import InvalidArgument, UnknownName
@@ -24,6 +26,11 @@ def test_a_procedural_task_depends_on_split_and_index_only() -> None:
     assert forwards[3].id == "train/3"
     assert forwards[3].instruction == "Do it."
     assert len({task.payload for task in forwards}) > 15
+
+
+def test_a_task_source_travels_to_another_process() -> None:
+    tasks = ProceduralTasks(str, salt="test", instruction="")
+    assert pickle.loads(pickle.dumps(tasks)).get("held_out", 5) == tasks.get("held_out", 5)
 
 
 def test_procedural_splits_share_no_payload_and_hold_out_a_fifth_of_the_content() -> None:

@@ -11,7 +11,7 @@ from rock_env.plugins import env_params
 from rock_env.spec import EnvParams, TaskSpec
 from sandboxes.sokoban import ENV, oracle
 from sandboxes.sokoban.env import Sokoban, direction_of
-from sandboxes.sokoban.generator import random_level
+from sandboxes.sokoban.generator import Shape, random_level
 from sandboxes.sokoban.level import DIRECTIONS, SYMBOLS, check_level, read_boxoban, render, unrender
 
 CORRIDOR = "#######\n#@$ . #\n#######"
@@ -120,8 +120,8 @@ def test_the_last_direction_word_counts(action: str, direction: int | None) -> N
 @pytest.mark.parametrize(("rows", "cols", "boxes"), [(6, 6, 1), (8, 8, 2), (6, 9, 2), (10, 7, 3)])
 def test_generated_levels_are_valid_unsolved_and_solvable_in_time(rows: int, cols: int, boxes: int) -> None:
     limit = rows * cols
-    levels = [random_level(rows, cols, boxes, limit, seed) for seed in range(25)]
-    assert levels == [random_level(rows, cols, boxes, limit, seed) for seed in range(25)]
+    levels = [random_level(Shape(rows, cols, boxes, limit), seed) for seed in range(25)]
+    assert levels == [random_level(Shape(rows, cols, boxes, limit), seed) for seed in range(25)]
     assert len(set(levels)) > 20
     for level in levels:
         check_level(level, "a generated level")
@@ -134,7 +134,7 @@ def test_generated_levels_are_valid_unsolved_and_solvable_in_time(rows: int, col
 
 def test_a_shape_that_cannot_hold_its_boxes_is_an_error() -> None:
     with pytest.raises(InvalidArgument, match="no solvable 6x6 level with 6 boxes"):
-        random_level(6, 6, 6, 36, 0)
+        random_level(Shape(6, 6, 6, 36), 0)
 
 
 def breadth_first(level: str) -> int | None:
@@ -160,7 +160,7 @@ def breadth_first(level: str) -> int | None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_the_oracle_is_as_short_as_plain_breadth_first_search(seed: int) -> None:
-    for level in (random_level(6, 6, 1, 30, seed), random_level(6, 6, 2, 36, seed)):
+    for level in (random_level(Shape(6, 6, 1, 30), seed), random_level(Shape(6, 6, 2, 36), seed)):
         solution = oracle.shortest_solution(level, BOXOBAN)
         assert solution is not None
         assert len(solution) == breadth_first(level)
@@ -176,7 +176,7 @@ def test_a_dead_level_has_no_solution_and_the_oracle_still_answers(level: str) -
 
 
 def test_the_oracle_plans_again_when_led_astray() -> None:
-    level = random_level(8, 8, 2, 60, 4)
+    level = random_level(Shape(8, 8, 2, 60), 4)
     env, observation = play(level, '{"level": "8x8", "max_turns": 500}')
     player = ENV.oracle(env_params(ENV, '{"level": "8x8"}'), task(level))
     for turn in range(500):
@@ -201,7 +201,7 @@ def solvable_after(env: Sokoban, word: str) -> bool:
 def test_a_search_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(oracle, "MAX_STATES", 50)
     with pytest.raises(ResourceExhausted, match="among 50 states"):
-        oracle.shortest_solution(random_level(8, 8, 2, 60, 0), BOXOBAN)
+        oracle.shortest_solution(random_level(Shape(8, 8, 2, 60), 0), BOXOBAN)
 
 
 def test_optimum_is_one_exactly_when_the_limit_allows_it() -> None:
@@ -222,7 +222,7 @@ def boxoban(folder: Path, text: str) -> str:
 
 
 def test_a_boxoban_file_is_the_task_list(tmp_path: Path) -> None:
-    levels = [random_level(10, 10, 2, 100, seed) for seed in range(10)]
+    levels = [random_level(Shape(10, 10, 2, 100), seed) for seed in range(10)]
     path = boxoban(
         tmp_path, "\n\n".join(f"; {number}\n{level}" for number, level in enumerate(levels)) + "\n"
     )
