@@ -94,7 +94,7 @@ def seal(count: int) -> bytes:
     return _with_crc(_FRAME_HEADER.pack(0, count))
 
 
-def decode(payload: bytes, path: Path, offset: int) -> Trajectory:
+def decode(payload: bytes | memoryview, path: Path, offset: int) -> Trajectory:
     """Return a frame's trajectory, every field's type checked. Raise `CorruptTrajectory`."""
     try:
         return _decoder.decode(payload)

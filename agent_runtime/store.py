@@ -30,7 +30,10 @@ __all__ = [
     "SegmentInfo",
     "TrajectoryReader",
     "TrajectoryWriter",
+    "decode",
+    "encode",
     "index",
+    "read_encoded",
     "read_segment",
     "segment_path",
     "write_segment",
@@ -70,14 +73,30 @@ def read_segment(path: Path | str) -> Iterator[Trajectory]:
     return iter(TrajectoryReader(path))
 
 
-def write_segment(path: Path | str, trajectories: Iterable[Trajectory]) -> int:
+def encode(trajectory: Trajectory) -> bytes:
+    """Return the trajectory in the form in which it is stored; it also crosses processes in it."""
+    return frames.encode(trajectory)
+
+
+def decode(encoded: bytes) -> Trajectory:
+    """Return the trajectory that `encode` was given. Raise `CorruptTrajectory`."""
+    return frames.decode(memoryview(encoded)[frames.FRAME_HEADER_BYTES :], Path("(memory)"), 0)
+
+
+def read_encoded(path: Path | str) -> Iterator[bytes]:
+    """Yield the trajectories of one file as `encode` gives them. Raise as `TrajectoryReader` does."""
+    return map(encode, read_segment(path))
+
+
+def write_segment(path: Path | str, trajectories: Iterable[Trajectory | bytes]) -> int:
     """Write a sealed file, all or nothing, and return its size in bytes; an older file of that name is replaced.
 
-    Creates the folder. Raise `StoreWriteFailed`, leaving what was there before.
+    Takes trajectories as they are or as `encode` gives them; creates the folder. Raise `StoreWriteFailed`,
+    leaving what was there before.
     """
     path = Path(path)
     parts = [frames.file_header(frames.SEGMENT_MAGIC)]
-    parts += [frames.encode(trajectory) for trajectory in trajectories]
+    parts += [item if isinstance(item, bytes) else frames.encode(item) for item in trajectories]
     parts.append(frames.seal(len(parts) - 1))
     aside = path.with_name(f".{path.name}.tmp")
     with _reported(path):

@@ -54,7 +54,7 @@ class SamplingOptions(_Section):
     """How training rollouts sample."""
 
     temperature: PositiveFloat = 1.0
-    top_p: float = Field(1.0, gt=0, le=1)
+    top_p: float = Field(default=1.0, gt=0, le=1)
     max_tokens: PositiveInt = 256
     """Most tokens of one completion."""
 
@@ -77,7 +77,7 @@ class RolloutOptions(_Section):
     engine is idle, for environments of uneven speed."""
     time_limit_s: PositiveFloat = 600.0
     """Longest a rollout may take; beyond, it is a failure."""
-    max_failure_rate: float = Field(0.5, ge=0, le=1)
+    max_failure_rate: float = Field(default=0.5, ge=0, le=1)
     """Share of failed rollouts in one step above which the run halts."""
     token_budget: PositiveInt = 64
     """Tokens by which each trajectory's part of the loss is divided: a constant, so that masking never re-inflates what
@@ -93,8 +93,8 @@ class OptimOptions(_Section):
     """Peak learning rate of the RL phase."""
     lr_end: NonNegativeFloat = 0.1
     """Learning rate at the last step, as a share of `lr` (linear decay; 1 is constant)."""
-    beta1: float = Field(0.9, ge=0, lt=1)
-    beta2: float = Field(0.95, ge=0, lt=1)
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.95, ge=0, lt=1)
     weight_decay: NonNegativeFloat = 0.0
     grad_clip: PositiveFloat = 1.0
     """Largest global gradient norm."""
@@ -123,7 +123,7 @@ class AnchorOptions(_Section):
 
     scheduler: Literal["none", "sequential", "parallel"] = "none"
     """`sequential` rolls one anchor per expert back from its last turn; `parallel` spreads up to `per_expert` anchors."""
-    start_share: float = Field(0.25, ge=0, le=1)
+    start_share: float = Field(default=0.25, ge=0, le=1)
     """Least share of groups that start at the task's own beginning."""
     per_expert: PositiveInt = 4
     """Anchors one expert trajectory keeps (parallel)."""
@@ -131,14 +131,14 @@ class AnchorOptions(_Section):
     """Most expert trajectories kept; the oldest self-sampled ones leave first."""
     self_sampled: bool = True
     """Successful rollouts from the true start join the pool, so that experts follow the policy."""
-    advance: float = Field(0.5, ge=0, le=1)
+    advance: float = Field(default=0.5, ge=0, le=1)
     """Sequential: success (moving average over at least 8 rollouts) at which the anchor moves one turn earlier."""
-    retreat: float = Field(0.1, ge=0, le=1)
+    retreat: float = Field(default=0.1, ge=0, le=1)
     """Sequential: success below which, three visits in a row, the anchor moves one turn later."""
     inject: NonNegativeInt = 0
     """Expert trajectories per step whose turns up to the anchor are imitated (weight `lambda_il`), among anchors whose
     rollouts had no success lately."""
-    inject_until: float = Field(0.5, ge=0, le=1)
+    inject_until: float = Field(default=0.5, ge=0, le=1)
     """Share of the run's steps over which the imitation weight falls linearly to 0."""
 
 
@@ -180,7 +180,7 @@ class TrainConfig(_Section):
     """`tiny` (built in, from scratch), a folder that a run exported, or a Hugging Face model's folder or id."""
     engine_options: dict[str, Scalar] = Field(default_factory=dict)
     """The engine's own options."""
-    seed: int = Field(0, ge=0)
+    seed: int = Field(default=0, ge=0)
     """Determines tasks, experts, initial weights and all sampling."""
     steps: NonNegativeInt = 100
     """RL steps after the warm-up."""
@@ -197,5 +197,5 @@ class TrainConfig(_Section):
     @property
     def engine(self) -> str:
         """Return the engine plugin that runs `model`."""
-        tiny = self.model == "tiny" or (Path(self.model) / "tiny.json").is_file()
+        tiny = self.model == "tiny" or (Path(self.model) / "ale_tiny.json").is_file()
         return "tiny" if tiny else "hf"

@@ -16,9 +16,9 @@ from typing import Any
 
 import ray
 from ray.exceptions import RayActorError, RayError
-from rock_env.local import start_embedded
 
 from agent_runtime.types import RolloutRequest
+from rock_env.local import start_embedded
 from trainer.config import TrainConfig
 from trainer.engine.actors import InferenceActor, Learner
 from trainer.engine.injection import Injection
@@ -130,7 +130,8 @@ class Fleet:
 
     def _place(self, rock_address: str, stack: ExitStack) -> None:
         config, rollout = self._config, self._config.rollout
-        gpus = min(1.0, ray.cluster_resources().get("GPU", 0.0) / (rollout.engines + 1))
+        resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        gpus = min(1.0, resources.get("GPU", 0.0) / (rollout.engines + 1))
         engine = ray.remote(InferenceActor).options(num_cpus=1, num_gpus=gpus)
         worker = ray.remote(RolloutWorker).options(num_cpus=1, max_concurrency=1000)
         learner = ray.remote(Learner).options(num_cpus=1, num_gpus=gpus)

@@ -16,8 +16,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from agent_runtime.store import decode, read_frames, write_frames
 
+from agent_runtime.errors import StoreWriteFailed
+from agent_runtime.store import decode, read_encoded, segment_path, write_segment
 from agent_runtime.types import RolloutRequest, Trajectory
 from rock_env.plugins import env_params, load_env
 from rock_env.spec import TaskSpec
@@ -89,7 +90,7 @@ class Run:
 
     def __enter__(self) -> Run:
         try:
-            (self._folder / "trajectories").mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(parents=True, exist_ok=True)
             found = checkpoint.latest(self._folder / "checkpoints") if self._resume else None
             if found is not None:
                 self._restore(found)
@@ -134,7 +135,7 @@ class Run:
                 f"the oracle of {self._spec.key} solved none of {len(requests)} tasks, so there is nothing to "
                 "imitate. Check the environment with `ale rollout --policy oracle`, or set warmup.trajectories=0."
             )
-        self._write("expert", experts)
+        self._write("expert", None, experts)
         self._fleet.take_experts(experts)
 
     def warm_up(self) -> None:
@@ -188,7 +189,7 @@ class Run:
         trajectories = [decode(data) for data in encoded]
         self._halt_on_failures(trajectories)
         if encoded:
-            self._write(f"step-{plan.step:06d}", encoded)
+            self._write("step", plan.step, encoded)
         return Rollouts(encoded, trajectories, time.monotonic() - started)
 
     def learn(self, plan: Plan, rollouts: Rollouts) -> None:
@@ -331,7 +332,7 @@ class Run:
         encoded = self._fleet.run(eval_requests(self._config, self._params_json, step, ids), step)
         trajectories = [decode(data) for data in encoded]
         self._halt_on_failures(trajectories)
-        self._write(f"eval-{step:06d}", encoded)
+        self._write("eval", step, encoded)
         done = [t for t in trajectories if t.failure is None]
         evaluation = Evaluation(
             step=step,
@@ -368,13 +369,13 @@ class Run:
                 "Failures are never trained on as rewards; after mending the cause continue with --resume."
             )
 
-    def _write(self, name: str, encoded: Sequence[bytes]) -> None:
-        path = self._folder / "trajectories" / f"{name}.traj"
+    def _write(self, kind: str, step: int | None, encoded: Sequence[bytes]) -> None:
+        path = segment_path(self._folder, kind, step)
         try:
-            write_frames(path, encoded)
-        except OSError as error:
+            write_segment(path, encoded)
+        except StoreWriteFailed as error:
             raise RunFolderError(
-                f"cannot write {path}: {error}. What was committed before is intact: free space, then --resume."
+                f"{error} What was committed before is intact: free space, then continue with --resume."
             ) from error
 
     def _restore(self, found: Path) -> None:
@@ -382,9 +383,9 @@ class Run:
         self._state = checkpoint.read_state(found, RunState)
         self._pool.restore(self._state.anchors)
         self._fleet.load(found)
-        experts = self._folder / "trajectories" / "expert.traj"
+        experts = segment_path(self._folder, "expert")
         if experts.exists():
-            self._fleet.take_experts(list(read_frames(experts)))
+            self._fleet.take_experts(list(read_encoded(experts)))
         self._fleet.publish(self._state.step)
         for path in (self._folder / "trajectories").glob("step-*.traj"):
             if int(path.stem.removeprefix("step-")) > self._state.step:

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from agent_runtime.store import decode
 
 from agent_runtime.policy import Completion, SampleRequest
+from agent_runtime.store import decode
 from agent_runtime.types import Trajectory
 from rock_env.plugins import load
 from trainer.algo.base import Algorithm, AlgorithmSpec, Credit

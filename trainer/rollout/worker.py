@@ -10,12 +10,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
-from agent_runtime.store import encode
 from ray.exceptions import RayError
 
 from agent_runtime.agents.oracle import record_expert
 from agent_runtime.policy import Completion, PolicyError, SampleRequest
 from agent_runtime.run import run_rollout
+from agent_runtime.store import encode
 from agent_runtime.types import RolloutRequest, Trajectory
 from rock_env.client import Client
 from rock_env.plugins import env_params, load, load_env
@@ -69,12 +69,6 @@ class RolloutWorker:
             )
 
         return await self._spread(requests, play, None)
-
-    async def close(self) -> None:
-        """Let go of the ROCK connection."""
-        if self._client is not None:
-            await self._client.close()
-            self._client = None
 
     async def _spread(
         self,
