@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sys
 import threading
 from collections.abc import Mapping
 
@@ -39,9 +41,9 @@ async def _episode(env: RockEnv, task: str, seed: int) -> None:
     out = stdout()
     observation, _, instruction = await env.reset(task, seed)
     out.print(f"{instruction}\n\nOne action per line; Ctrl-D ends the game.\n\n{observation}")
-    total, turns, over = 0.0, 0, False
+    total, turns, over, lines = 0.0, 0, False, _Lines()
     while not over:
-        action = await _ask()
+        action = await lines.ask()
         if action is None:
             out.print()
             break
@@ -56,22 +58,34 @@ async def _episode(env: RockEnv, task: str, seed: int) -> None:
     out.print(f"{outcome} after {turns} turns, reward {verdict.reward:g} (turns {total:g}){details}")
 
 
-async def _ask() -> str | None:
-    """Return the next line of input, or None at its end, while the connection goes on living."""
-    loop = asyncio.get_running_loop()
-    line: asyncio.Future[str | None] = loop.create_future()
+class _Lines:
+    """Lines of standard input, read without Python's buffer, whose lock a waiting thread would hold at exit."""
 
-    def answer(text: str | None) -> None:
-        if not line.done():
-            line.set_result(text)
+    def __init__(self) -> None:
+        self._rest = b""
 
-    def read() -> None:
-        try:
-            text: str | None = input(PROMPT)
-        except EOFError:
-            text = None
-        loop.call_soon_threadsafe(answer, text)
+    async def ask(self) -> str | None:
+        """Return the next line, or None at the end of input, while the connection goes on living."""
+        loop = asyncio.get_running_loop()
+        line: asyncio.Future[str | None] = loop.create_future()
 
-    # A daemon: Ctrl-C must end the game although nothing can interrupt a thread that waits for the terminal.
-    threading.Thread(target=read, daemon=True).start()
-    return await line
+        def answer(text: str | None) -> None:
+            if not line.done():
+                line.set_result(text)
+
+        def read() -> None:
+            loop.call_soon_threadsafe(answer, self._read())
+
+        print(PROMPT, end="", flush=True)  # noqa: T201
+        # A daemon: Ctrl-C must end the game although nothing can interrupt a thread that waits for the terminal.
+        threading.Thread(target=read, daemon=True).start()
+        return await line
+
+    def _read(self) -> str | None:
+        while b"\n" not in self._rest:
+            more = os.read(sys.stdin.fileno(), 1 << 16)
+            if not more:
+                break
+            self._rest += more
+        line, newline, self._rest = self._rest.partition(b"\n")
+        return line.decode(errors="replace") if line or newline else None

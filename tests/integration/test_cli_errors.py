@@ -1,0 +1,154 @@
+"""Bad input and bad luck at the command line: one clear line, an exit code, nothing lost, no traceback."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent_runtime.store import index, read_segment, segment_path, write_segment
+
+
+def ale(*words: str, cwd: Path, limit_bytes: int | None = None) -> subprocess.CompletedProcess[str]:
+    def limit() -> None:
+        if limit_bytes is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
+
+    return subprocess.run(
+        [sys.executable, "-m", "ale", *words],
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
+        preexec_fn=limit,
+        check=False,
+        timeout=100,
+    )
+
+
+def refused(done: subprocess.CompletedProcess[str], code: int, *said: str) -> None:
+    """The process ended with `code` and one line that says all of `said`."""
+    assert done.returncode == code, done.stdout + done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    for part in said:
+        assert part in lines[0]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with six oracle episodes of FrozenLake."""
+    folder = tmp_path_factory.mktemp("records")
+    words = ["--env", "frozen_lake", "--policy", "oracle", "--episodes", "6", "--out", str(folder / "run")]
+    done = ale("rollout", *words, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "6 of 6 passed, 0 failed" in done.stdout
+    return folder / "run"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--env", "frozen_lak"], 2, "Did you mean 'frozen_lake'?"),
+        (["--env-arg", "slipery=true"], 2, "Did you mean 'slippery'?"),
+        (["-s", "optim.lrr=1"], 2, "Did you mean 'optim.lr'?"),
+        (["--config", "broken.toml"], 2, "broken.toml is not valid TOML"),
+        (["--run", "broken.toml/x"], 73, "cannot write the run folder broken.toml/x"),
+        (["--run", "./used"], 73, "--resume"),
+        (["--run", "elsewhere", "--resume"], 73, "no run in runs/elsewhere"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_training_refuses(words: list[str], code: int, said: str, tmp_path: Path) -> None:
+    (tmp_path / "broken.toml").write_text("[optim\n", encoding="utf-8")
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "notes").touch()
+    refused(ale("train", *words, cwd=tmp_path), code, said)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_play_ends_with_the_input(tmp_path: Path) -> None:
+    done = ale("env", "play", "frozen_lake", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "not passed after 0 turns" in done.stdout
+
+
+def test_an_unknown_policy_names_the_nearest(tmp_path: Path) -> None:
+    done = ale("rollout", "--env", "frozen_lake", "--policy", "oracel", cwd=tmp_path)
+    refused(done, 2, "Did you mean 'oracle'?")
+
+
+def test_records_come_out_as_recorded(recorded: Path) -> None:
+    done = ale("replay", "run", str(recorded), "--all", cwd=recorded)
+    assert done.returncode == 0, done.stderr
+    assert "6 of 6 trajectories came out as recorded" in done.stdout
+
+
+def test_a_record_that_lies_is_found(recorded: Path, tmp_path: Path) -> None:
+    (info,) = index(recorded)
+    first, *others = read_segment(info.path)
+    observation = "P" + first.observations[-1][1:]
+    lie = replace(
+        first,
+        observations=(*first.observations[:-1], observation),
+        observation_hashes=(*first.observation_hashes[:-1], b"12345678"),
+    )
+    write_segment(segment_path(tmp_path, "rollout"), [lie, *others])
+    done = ale("replay", "run", str(tmp_path), first.id, cwd=tmp_path)
+    refused(done, 1, "1 of 1 trajectories did not reproduce their record")
+    assert f"observation differs at turn {len(first.turns) - 1}" in done.stdout
+    done = ale("replay", "run", str(tmp_path), "--all", cwd=tmp_path)
+    refused(done, 1, "1 of 6 trajectories")
+
+
+def test_a_damaged_file_shows_what_is_intact_and_names_the_place(recorded: Path, tmp_path: Path) -> None:
+    (info,) = index(recorded)
+    content = bytearray(info.path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    damaged = tmp_path / "rollout.traj"
+    damaged.write_bytes(content)
+    done = ale("replay", "list", str(damaged), cwd=tmp_path)
+    refused(done, 65, "corrupt trajectory file", "at byte", str(damaged))
+    assert "oracle-00000" in done.stdout
+    assert "oracle-00005" not in done.stdout
+
+
+def test_an_unknown_trajectory_names_the_nearest(recorded: Path) -> None:
+    refused(ale("replay", "show", str(recorded), "oracle-9", cwd=recorded), 65, "Did you mean 'oracle-0000")
+    refused(ale("replay", "list", "nothing-here", cwd=recorded), 65, "no trajectories in 'nothing-here'")
+
+
+def test_a_full_disk_is_named_and_leaves_no_half_file(recorded: Path, tmp_path: Path) -> None:
+    words = ["--env", "frozen_lake", "--policy", "oracle", "--episodes", "6", "--out", str(tmp_path / "run")]
+    done = ale("rollout", *words, cwd=tmp_path, limit_bytes=4096)
+    refused(done, 74, "rollout.traj")
+    assert list((tmp_path / "run").rglob("*.traj*")) == []
+
+
+def test_a_server_that_is_gone_is_named(recorded: Path, tmp_path: Path) -> None:
+    address = f"unix://{tmp_path}/gone"
+    refused(ale("replay", "run", str(recorded), "--rock", address, cwd=tmp_path), 69, address)
+
+
+def test_ctrl_c_at_the_prompt_ends_the_game(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ale", "env", "play", "frozen_lake"]
+    with subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as game:
+        assert game.stdout is not None
+        while "One action per line" not in game.stdout.readline():
+            pass
+        time.sleep(0.5)  # the prompt follows; the signal may come at any moment after it all the same
+        game.send_signal(signal.SIGINT)
+        assert game.wait(timeout=30) == 130
