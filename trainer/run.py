@@ -267,7 +267,9 @@ class Run:
         """Evaluate once more, export the model, save, and write the summary."""
         final = self._evaluate(self._config.steps, self._config.eval.tasks)
         self.save()
-        self._fleet.export(self._folder / "model")
+        model = self._folder / "model"
+        model.mkdir(exist_ok=True)
+        self._fleet.export(model)
         state, config = self._state, self._config
         summary = RunSummary(
             env=config.env,
