@@ -14,8 +14,9 @@ import torch
 from numpy.typing import NDArray
 
 from agent_runtime.policy import Completion, PolicyError, SampleRequest
+from agent_runtime.types import IntArray
 from trainer.engine.base import Weights
-from trainer.engine.net import PolicyNet, copy_weights
+from trainer.engine.net import Cache, PolicyNet, copy_weights
 from trainer.engine.sampling import Distribution, next_tokens
 
 __all__ = ["TorchInference"]
@@ -75,9 +76,31 @@ class TorchInference:
                 batches.append([i])
         return batches
 
+    def _prefill(self, requests: Sequence[SampleRequest], *, room: int) -> tuple[torch.Tensor, Cache]:
+        """Run equal prompts once (rollouts of one task share many) and give every request its row."""
+        number: dict[bytes, int] = {}
+        prompts: list[IntArray] = []
+        row_of: list[int] = []
+        for request in requests:
+            prompt = np.asarray(request.prompt_ids, np.int32)
+            row = number.setdefault(prompt.tobytes(), len(number))
+            if row == len(prompts):
+                prompts.append(prompt)
+            row_of.append(row)
+        prompts_BT, mask_BT = _pad_left(prompts)
+        logits_BV, cache = self.net.prefill(
+            torch.from_numpy(prompts_BT).to(self._device),
+            None if mask_BT is None else torch.from_numpy(mask_BT).to(self._device),
+            room=room,
+        )
+        if len(prompts) < len(requests):
+            rows = torch.tensor(row_of, device=self._device)
+            logits_BV = logits_BV[rows]
+            cache.keep(rows)
+        return logits_BV, cache
+
     @torch.inference_mode()
     def _run(self, requests: Sequence[SampleRequest]) -> list[Completion]:
-        prompts_BT, mask_BT = _pad_left(requests)
         limits_B = np.array(
             [min(r.params.max_tokens, self.net.max_context - len(r.prompt_ids)) for r in requests]
         )
@@ -85,11 +108,7 @@ class TorchInference:
         logprobs_BN = np.zeros(ids_BN.shape, np.float32)
         counts_B = np.zeros(len(requests), np.int64)
         stopped_B = np.zeros(len(requests), np.bool_)
-        logits_BV, cache = self.net.prefill(
-            torch.from_numpy(prompts_BT).to(self._device),
-            None if mask_BT is None else torch.from_numpy(mask_BT).to(self._device),
-            room=ids_BN.shape[1] - 1,
-        )
+        logits_BV, cache = self._prefill(requests, room=ids_BN.shape[1] - 1)
         rows = np.arange(len(requests))  # the request each row of the cache belongs to
         how = Distribution.of(requests)
         for position in range(ids_BN.shape[1]):
@@ -123,15 +142,16 @@ class TorchInference:
         ]
 
 
-def _pad_left(requests: Sequence[SampleRequest]) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
-    """Return prompts (int64) and the mask of real tokens, None when no row is padded."""
-    lengths = [len(request.prompt_ids) for request in requests]
-    width = max(lengths)
-    if min(lengths) == width:
-        return np.stack([request.prompt_ids for request in requests]).astype(np.int64), None
-    prompts_BT = np.zeros((len(requests), width), np.int64)
-    mask_BT = np.zeros((len(requests), width), np.bool_)
-    for b, request in enumerate(requests):
-        prompts_BT[b, width - lengths[b] :] = request.prompt_ids
-        mask_BT[b, width - lengths[b] :] = True
+def _pad_left(
+    prompts: Sequence[IntArray],
+) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
+    """Return prompts and the mask of real tokens, None when no row is padded."""
+    width = max(map(len, prompts))
+    if min(map(len, prompts)) == width:
+        return np.stack(prompts).astype(np.int64), None
+    prompts_BT = np.zeros((len(prompts), width), np.int64)
+    mask_BT = np.zeros((len(prompts), width), np.bool_)
+    for b, prompt in enumerate(prompts):
+        prompts_BT[b, width - len(prompt) :] = prompt
+        mask_BT[b, width - len(prompt) :] = True
     return prompts_BT, mask_BT

@@ -49,7 +49,7 @@ class _Cache:
         self.mask_BT = mask_BT
 
     def keep(self, rows: torch.Tensor) -> None:
-        """Drop all rows but `rows`."""
+        """Replace the rows by the old rows `rows`: some dropped, some repeated."""
         self.past.batch_select_indices(rows)
         if self.mask_BT is not None:
             self.mask_BT = self.mask_BT[rows]

@@ -22,7 +22,7 @@ class Cache(Protocol):
     """The key/value cache of a batch of rows being decoded."""
 
     def keep(self, rows: torch.Tensor) -> None:
-        """Drop all rows but `rows` (int64 indices, in their new order)."""
+        """Replace the rows by the old rows `rows` (int64): some dropped, some repeated."""
         ...
 
 

@@ -59,7 +59,7 @@ class TinyCache:
         self.used = keys.shape[2]
 
     def keep(self, rows: torch.Tensor) -> None:
-        """Drop all rows but `rows`."""
+        """Replace the rows by the old rows `rows`: some dropped, some repeated."""
         self.keys = [keys[rows] for keys in self.keys]
         self.values = [values[rows] for values in self.values]
         self.position_B = self.position_B[rows]

@@ -3,7 +3,8 @@
 Built by the engine plugins (`tiny`, `hf`), called by the train actor. Knows no algorithm: the loss comes in as a function.
 On a CPU the same calls give the same bits. Segments of a packed row are computed as rows of their own, so a network
 never sees more than one sequence per row.
-Shapes: B rows, T tokens, S segments, M trained tokens of the segment that has most, N trained tokens, D width, V vocabulary.
+Shapes: B rows, T tokens, S segments, U distinct ones, M trained tokens of the segment that has most, N trained tokens,
+D width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -173,10 +174,10 @@ class TorchTrain:
         result_BT = torch.zeros(batch.tokens_BT.shape, device=self._device)
         if picked is None:
             return result_BT
-        hidden_SMD = self.net.hidden_at(picked.tokens_ST.to(self._device), picked.at_SM.to(self._device))
-        hidden_ND = hidden_SMD[picked.valid_SM.to(self._device)]
-        targets_N = picked.targets_N.to(self._device)
-        values_N = self._token_logprobs(hidden_ND, targets_N)
+        hidden_UMD = self.net.hidden_at(picked.tokens_UT.to(self._device), picked.at_UM.to(self._device))
+        # index_select, because its backward pass adds duplicates in a fixed order.
+        hidden_ND = hidden_UMD.flatten(0, 1).index_select(0, picked.source_N.to(self._device))
+        values_N = self._token_logprobs(hidden_ND, picked.targets_N.to(self._device))
         return result_BT.index_put(
             (picked.row_N.to(self._device), picked.column_N.to(self._device)), values_N
         )
@@ -200,12 +201,16 @@ class TorchTrain:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Picked:
-    """The trained tokens of a batch, as positions in rows of one segment each."""
+    """The trained tokens of a batch, and the distinct sequences (one segment each) that their values hang on.
 
-    tokens_ST: torch.Tensor
-    at_SM: torch.Tensor
-    """Position before each trained token, in its segment; 0 where `valid_SM` is False."""
-    valid_SM: torch.Tensor
+    Rollouts of one task often share prompt and action; what is the same is computed once, forward and backward.
+    """
+
+    tokens_UT: torch.Tensor
+    at_UM: torch.Tensor
+    """Position before each trained token; filled up with 0."""
+    source_N: torch.Tensor
+    """Index of the trained token's place in `at_UM`, flattened."""
     row_N: torch.Tensor
     column_N: torch.Tensor
     targets_N: torch.Tensor
@@ -216,37 +221,52 @@ class _Picked:
 
         The first token of a segment has no distribution; training it is refused with `InvalidArgument`.
         """
-        segments_BT = batch.segment_ids_BT
-        width = segments_BT.shape[1]
-        row_N, column_N = (batch.loss_mask_BT | (batch.imitation_BT != 0)).nonzero(as_tuple=True)
+        segments_BT, tokens_BT = batch.segment_ids_BT.cpu(), batch.tokens_BT.cpu()
+        row_N, column_N = (batch.loss_mask_BT | (batch.imitation_BT != 0)).cpu().nonzero(as_tuple=True)
         if not len(row_N):
             return None
-        place_T = torch.arange(width, device=segments_BT.device)
+        width = segments_BT.shape[1]
         begins_BT = torch.ones_like(segments_BT, dtype=torch.bool)
         begins_BT[:, 1:] = segments_BT[:, 1:] != segments_BT[:, :-1]
-        start_BT = torch.where(begins_BT, place_T, 0).cummax(1).values
-        start_N = start_BT[row_N, column_N]
+        start_N = torch.where(begins_BT, torch.arange(width), 0).cummax(1).values[row_N, column_N]
         if bool((start_N == column_N).any()):
             raise InvalidArgument(
                 "a batch trains the first token of a segment, which nothing precedes. Mask the prompt's tokens."
             )
         # A segment is named by (row, start); `nonzero` is in row-major order, so equal names are neighbours.
-        names, segment_N, counts_S = torch.unique_consecutive(
+        names_S, segment_N, counts_S = torch.unique_consecutive(
             row_N * width + start_N, return_inverse=True, return_counts=True
         )
-        first_S = counts_S.cumsum(0) - counts_S
-        rank_N = torch.arange(len(row_N), device=row_N.device) - first_S[segment_N]
-        at_SM = torch.zeros(len(names), int(counts_S.max()), dtype=torch.int64, device=row_N.device)
-        valid_SM = torch.zeros_like(at_SM, dtype=torch.bool)
+        rank_N = torch.arange(len(row_N)) - (counts_S.cumsum(0) - counts_S)[segment_N]
+        at_SM = torch.zeros(len(names_S), int(counts_S.max()), dtype=torch.int64)
         at_SM[segment_N, rank_N] = column_N - start_N - 1
-        valid_SM[segment_N, rank_N] = True
-        # Only what precedes the last trained token matters to any of them.
-        reach = int(at_SM.max()) + 1
-        begin_S = names % width
-        source_ST = (begin_S[:, None] + torch.arange(reach, device=row_N.device)).clamp_max(width - 1)
-        tokens_ST = batch.tokens_BT[(names // width)[:, None], source_ST]
-        targets_N = batch.tokens_BT[row_N, column_N]
-        return _Picked(tokens_ST, at_SM, valid_SM, row_N, column_N, targets_N)
+        # Only what precedes a segment's last trained token matters to any of them; the rest is padding.
+        place_T = torch.arange(int(at_SM.max()) + 1)
+        source_ST = ((names_S % width)[:, None] + place_T).clamp_max(width - 1)
+        tokens_ST = tokens_BT[(names_S // width)[:, None], source_ST]
+        tokens_ST = torch.where(place_T <= at_SM.amax(1, keepdim=True), tokens_ST, 0)
+        first_U, distinct_S = _distinct(torch.cat((tokens_ST, at_SM), dim=1))
+        return _Picked(
+            tokens_UT=tokens_ST[first_U],
+            at_UM=at_SM[first_U],
+            source_N=distinct_S[segment_N] * at_SM.shape[1] + rank_N,
+            row_N=row_N,
+            column_N=column_N,
+            targets_N=tokens_BT[row_N, column_N],
+        )
+
+
+def _distinct(rows_SK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the index of each distinct row's first occurrence, in order, and which of them every row equals."""
+    number: dict[bytes, int] = {}
+    first_U: list[int] = []
+    distinct_S = []
+    for s, row in enumerate(rows_SK.numpy()):
+        u = number.setdefault(row.tobytes(), len(number))
+        if u == len(first_U):
+            first_U.append(s)
+        distinct_S.append(u)
+    return torch.tensor(first_U), torch.tensor(distinct_S)
 
 
 def _to(batch: TrainBatch, device: torch.device) -> TrainBatch:

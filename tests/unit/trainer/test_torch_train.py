@@ -135,6 +135,22 @@ def test_packed_segments_equal_rows_of_their_own():
     )
 
 
+def test_equal_rows_are_computed_once_and_count_as_often_as_they_occur():
+    batch = batch_of([9, 9, 12, 9, 9, 12])
+    tokens_BT = batch.tokens_BT.clone()
+    tokens_BT[[1, 3]] = tokens_BT[0]
+    tokens_BT[4, :8] = tokens_BT[0, :8]  # same up to the last token, which is predicted and never read
+    batch = replace(batch, tokens_BT=tokens_BT)
+    shared, single = engine(), engine(microbatch_tokens=1)
+    widths = []
+    forward = shared.net.hidden_at
+    shared.net.hidden_at = lambda tokens, at: (widths.append(len(tokens)), forward(tokens, at))[1]
+    expected = single.step(batch, loss, lr=1e-2)
+    assert shared.step(batch, loss, lr=1e-2) == pytest.approx(expected, rel=1e-4)
+    assert widths == [3]
+    torch.testing.assert_close(shared.logprobs(batch), expected_logprobs(shared, batch), atol=1e-5, rtol=1e-5)
+
+
 def test_a_large_head_in_pieces_gives_the_same_gradient(monkeypatch):
     batch = batch_of([5, 9, 12, 9], trained=4)
     whole = engine()
