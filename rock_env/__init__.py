@@ -1,1 +1,21 @@
-"""ROCK: sandboxes and environments as a service. Knows nothing about learning."""
+"""ROCK: sandboxes and environments as a service. Knows nothing about learning.
+
+`make` and `connect` are the synchronous face; `rock_env.client.Client` is the real, asynchronous one. Both load on
+first use, so importing a core type costs no gRPC.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rock_env.client.sync import connect, make
+
+__all__ = ["connect", "make"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return getattr(import_module("rock_env.client.sync"), name)
+    raise AttributeError(f"module 'rock_env' has no attribute {name!r}")

@@ -102,6 +102,11 @@ class Client:
             for env in reply.envs
         ]
 
+    async def splits(self, env: str, params_json: str = "{}") -> dict[str, int]:
+        """Return the task splits of an environment and how many tasks each has."""
+        reply = await self.ask("ListSplits", pb.ListSplitsRequest(env=env, params_json=params_json))
+        return {split.name: split.count for split in reply.splits}
+
     # -- for AsyncEnv
 
     @property

@@ -103,6 +103,10 @@ class AsyncEnv:
             for env_id in reply.env_ids
         ]
 
+    async def again(self) -> AsyncEnv:
+        """Make another environment with the same arguments."""
+        return await self._client.make(self.name, self.params_json)
+
     async def close(self) -> None:
         """Free the environment. Safe to call twice, with a call in flight, and when it is lost already."""
         call = Call(self.env_id, pb.CloseRequest(env_id=self.env_id), self._client.future())

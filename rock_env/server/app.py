@@ -22,20 +22,13 @@ from grpc_reflection.v1alpha import reflection
 
 from rock_env.backends.base import Backend
 from rock_env.backends.inprocess import EnvHostPool
+from rock_env.backends.process import ProcessBackend
 from rock_env.catalog import Catalog
 from rock_env.channel import SERVER_OPTIONS, target
-from rock_env.errors import RockError, Unavailable, Unimplemented
-from rock_env.sandbox import Sandbox
+from rock_env.errors import RockError, Unavailable
 from rock_env.server.core import CoreOptions, EnvServiceCore
 from rock_env.server.grpc import SERVICE, add_env_service
-from rock_env.spec import SandboxSpec
-
-try:
-    from rock_env.backends.process import ProcessBackend
-    from rock_env.server.sandbox_service import add_sandbox_service
-except ImportError:  # not merged yet
-    ProcessBackend = None  # type: ignore[assignment,misc]
-    add_sandbox_service = None  # type: ignore[assignment]
+from rock_env.server.sandbox_service import add_sandbox_service
 
 __all__ = ["main", "run"]
 
@@ -69,6 +62,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="MODULE:OBJECT",
         help="also offer this EnvSpec (or FILE.py:OBJECT)",
     )
+    parser.add_argument(
+        "--isolation",
+        default="auto",
+        choices=["auto", "bubblewrap", "none"],
+        help="of process sandboxes; auto uses bubblewrap where it works",
+    )
     parser.add_argument("--exit-with-parent", action="store_true", help="stop when stdin closes")
     parser.add_argument("--log-level", default="WARNING", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
     return parser
@@ -100,8 +99,7 @@ async def run(arguments: argparse.Namespace, backend: Backend) -> None:
     async with core:
         server = grpc.aio.server(options=SERVER_OPTIONS)
         add_env_service(server, core)
-        if add_sandbox_service is not None:
-            add_sandbox_service(server, backend)
+        add_sandbox_service(server, backend)
         status = await _add_health_and_reflection(server)
         address = _bind(server, listen)
         await server.start()
@@ -156,22 +154,12 @@ def _stop_on_stdin_close(stop: asyncio.Event) -> None:
     loop.add_reader(0, readable)
 
 
-class NoBackend:
-    """Stands in until the process backend is merged."""
-
-    async def create(self, spec: SandboxSpec, *, sandbox_id: str) -> Sandbox:
-        raise Unimplemented("this server has no sandbox backend.")
-
-    async def close(self) -> None:
-        return
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the server; return the process's exit code."""
     arguments = _parser().parse_args(argv)
     logging.basicConfig(level=arguments.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     try:
-        asyncio.run(run(arguments, ProcessBackend() if ProcessBackend is not None else NoBackend()))
+        asyncio.run(run(arguments, ProcessBackend(isolation=arguments.isolation)))
     except RockError as error:
         sys.stderr.write(f"rock server: {error}\n")
         return error.exit_code

@@ -147,6 +147,16 @@ class EnvServiceCore:
             )
         return reply
 
+    def list_splits(self, request: pb.ListSplitsRequest) -> pb.ListSplitsResponse:
+        """Return the task splits of an environment and their sizes."""
+        reply = pb.ListSplitsResponse()
+        with plugin_call(f"opening the tasks of {request.env}"):
+            params = self.catalog.params(request.env, request.params_json)
+            source = self.catalog.tasks(request.env, params.canonical())
+            for split in source.splits:
+                reply.splits.add(name=split, count=source.count(split))
+        return reply
+
     # -- make
 
     async def make(self, items: Sequence[pb.MakeRequest]) -> list[pb.MakeResponse]:

@@ -94,6 +94,9 @@ def add_env_service(server: grpc.aio.Server, core: EnvServiceCore) -> None:
     async def list_envs(request: pb.ListEnvsRequest, context: Context) -> pb.ListEnvsResponse:
         return core.list_envs()
 
+    async def list_splits(request: pb.ListSplitsRequest, context: Context) -> pb.ListSplitsResponse:
+        return core.list_splits(request)
+
     async def checkpoint(request: pb.CheckpointRequest, context: Context) -> pb.CheckpointResponse:
         return await core.branches.checkpoint(request)
 
@@ -106,6 +109,7 @@ def add_env_service(server: grpc.aio.Server, core: EnvServiceCore) -> None:
     make, make_many = _make(core)
     unary: dict[str, tuple[Any, Unary]] = {
         "ListEnvs": (pb.ListEnvsRequest, _unary(list_envs)),
+        "ListSplits": (pb.ListSplitsRequest, _unary(list_splits)),
         "Make": (pb.MakeRequest, make),
         "Reset": (pb.ResetRequest, _one(core, Kind.RESET)),
         "Step": (pb.StepRequest, _one(core, Kind.STEP)),

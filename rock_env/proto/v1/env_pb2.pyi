@@ -44,6 +44,28 @@ class EnvDescription(_message.Message):
     sandboxed: bool
     def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., summary: _Optional[str] = ..., params_schema_json: _Optional[str] = ..., replayable: bool = ..., snapshots: bool = ..., sandboxed: bool = ...) -> None: ...
 
+class ListSplitsRequest(_message.Message):
+    __slots__ = ("env", "params_json")
+    ENV_FIELD_NUMBER: _ClassVar[int]
+    PARAMS_JSON_FIELD_NUMBER: _ClassVar[int]
+    env: str
+    params_json: str
+    def __init__(self, env: _Optional[str] = ..., params_json: _Optional[str] = ...) -> None: ...
+
+class ListSplitsResponse(_message.Message):
+    __slots__ = ("splits",)
+    SPLITS_FIELD_NUMBER: _ClassVar[int]
+    splits: _containers.RepeatedCompositeFieldContainer[TaskSplit]
+    def __init__(self, splits: _Optional[_Iterable[_Union[TaskSplit, _Mapping]]] = ...) -> None: ...
+
+class TaskSplit(_message.Message):
+    __slots__ = ("name", "count")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    count: int
+    def __init__(self, name: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
+
 class MakeRequest(_message.Message):
     __slots__ = ("env", "params_json", "idempotency_key")
     ENV_FIELD_NUMBER: _ClassVar[int]

@@ -39,6 +39,11 @@ class EnvServiceStub(object):
                 request_serializer=rock__env_dot_proto_dot_v1_dot_env__pb2.ListEnvsRequest.SerializeToString,
                 response_deserializer=rock__env_dot_proto_dot_v1_dot_env__pb2.ListEnvsResponse.FromString,
                 _registered_method=True)
+        self.ListSplits = channel.unary_unary(
+                '/rock.v1.EnvService/ListSplits',
+                request_serializer=rock__env_dot_proto_dot_v1_dot_env__pb2.ListSplitsRequest.SerializeToString,
+                response_deserializer=rock__env_dot_proto_dot_v1_dot_env__pb2.ListSplitsResponse.FromString,
+                _registered_method=True)
         self.Make = channel.unary_unary(
                 '/rock.v1.EnvService/Make',
                 request_serializer=rock__env_dot_proto_dot_v1_dot_env__pb2.MakeRequest.SerializeToString,
@@ -110,6 +115,12 @@ class EnvServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def ListEnvs(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSplits(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -201,6 +212,11 @@ def add_EnvServiceServicer_to_server(servicer, server):
                     servicer.ListEnvs,
                     request_deserializer=rock__env_dot_proto_dot_v1_dot_env__pb2.ListEnvsRequest.FromString,
                     response_serializer=rock__env_dot_proto_dot_v1_dot_env__pb2.ListEnvsResponse.SerializeToString,
+            ),
+            'ListSplits': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSplits,
+                    request_deserializer=rock__env_dot_proto_dot_v1_dot_env__pb2.ListSplitsRequest.FromString,
+                    response_serializer=rock__env_dot_proto_dot_v1_dot_env__pb2.ListSplitsResponse.SerializeToString,
             ),
             'Make': grpc.unary_unary_rpc_method_handler(
                     servicer.Make,
@@ -295,6 +311,33 @@ class EnvService(object):
             '/rock.v1.EnvService/ListEnvs',
             rock__env_dot_proto_dot_v1_dot_env__pb2.ListEnvsRequest.SerializeToString,
             rock__env_dot_proto_dot_v1_dot_env__pb2.ListEnvsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSplits(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rock.v1.EnvService/ListSplits',
+            rock__env_dot_proto_dot_v1_dot_env__pb2.ListSplitsRequest.SerializeToString,
+            rock__env_dot_proto_dot_v1_dot_env__pb2.ListSplitsResponse.FromString,
             options,
             channel_credentials,
             insecure,
