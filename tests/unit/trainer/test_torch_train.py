@@ -138,8 +138,10 @@ def test_packed_segments_equal_rows_of_their_own():
 def test_equal_rows_are_computed_once_and_count_as_often_as_they_occur():
     batch = batch_of([9, 9, 12, 9, 9, 12])
     tokens_BT = batch.tokens_BT.clone()
-    tokens_BT[[1, 3]] = tokens_BT[0]
-    tokens_BT[4, :8] = tokens_BT[0, :8]  # same up to the last token, which is predicted and never read
+    tokens_BT[[1, 3]] = tokens_BT[0].clone()
+    tokens_BT[4, :8] = tokens_BT[
+        0, :8
+    ].clone()  # same up to the last token, which is predicted and never read
     batch = replace(batch, tokens_BT=tokens_BT)
     shared, single = engine(), engine(microbatch_tokens=1)
     widths = []
