@@ -11,12 +11,15 @@ from rich.console import Console
 
 from ale import plots, runs
 from ale.config import expand
+from ale.model_play import play_tasks
 from ale.progress import PlainProgress
+from rock_env.plugins import load_env
 from trainer.config import TrainConfig
+from trainer.errors import Halted
 from trainer.loop import train as train_loop
-from trainer.metrics import Observer, RunSummary
+from trainer.metrics import Evaluation, Observer, RunSummary
 
-__all__ = ["train"]
+__all__ = ["evaluate", "train"]
 
 
 def train(
@@ -45,3 +48,29 @@ def train(
     except ImportError as error:
         watcher.on_log(f"No success.png: {error}. Install it with: pip install matplotlib")
     return summary
+
+
+def evaluate(config: TrainConfig, *, ray_address: str | None = None) -> Evaluation:
+    """Measure `config.model` on `eval.tasks` tasks of `eval.split`, from their true start.
+
+    With a run's settings and its exported model this repeats the run's last evaluation. Failed rollouts are left out
+    and counted. Raise `Halted` if all failed, other `TrainerError`s, or `RockError`.
+    """
+    config = expand(config)
+    trajectories = play_tasks(config, ray_address=ray_address)
+    done = [trajectory for trajectory in trajectories if trajectory.failure is None]
+    if not done:
+        failure = trajectories[0].failure
+        raise Halted(f"all {len(trajectories)} rollouts failed, the first with {failure}")
+    spec = load_env(config.env)
+    params = spec.params.model_validate(config.env_args)
+    source = spec.tasks(params)
+    places = [trajectory.task_id.rpartition("/") for trajectory in trajectories]
+    optima = [spec.optimum(params, source.get(split, int(index))) for split, _, index in places]
+    return Evaluation(
+        step=0,
+        success=sum(trajectory.passed for trajectory in done) / len(done),
+        optimum=sum(optima) / len(optima),
+        episodes=len(done),
+        failures=len(trajectories) - len(done),
+    )

@@ -177,7 +177,7 @@ def _gem() -> Finding:
     version = _version("gem-llm")
     if version is None:
         return Finding("ok", "not installed (optional: gem.make('rock:...'))")
-    return Finding("ok", f"{version}: gem.make('rock:...') works")
+    return Finding("ok", f"{version}: import rock_env.gem; gem.make('rock:...')")
 
 
 def _version(distribution: str) -> str | None:

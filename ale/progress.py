@@ -24,6 +24,7 @@ __all__ = ["LiveProgress", "PlainProgress", "StepClock", "duration"]
 
 SHOWN = {
     "success": "{:.3f} success",
+    "start_success": "{:.3f} from the start",
     "turns_per_s": "{:,.0f} turns/s",
     "tokens_per_s": "{:,.0f} tokens/s",
     "loss": "loss {:.4f}",
@@ -50,7 +51,7 @@ class StepClock:
         self._step_s: float | None = None
 
     def restart(self) -> None:
-        """Do not count what lies between now and the last step (another phase) as a step's duration."""
+        """Do not count what lies before now (an evaluation) as part of a step."""
         self._last = self._clock()
 
     def tick(self) -> None:
@@ -76,6 +77,7 @@ class PlainProgress:
         self._console = console
         self._quiet = quiet
         self._clock = StepClock()
+        self._announced: set[str] = set()
 
     @property
     def stop_requested(self) -> bool:
@@ -86,8 +88,9 @@ class PlainProgress:
         return nullcontext()
 
     def on_phase(self, name: str) -> None:
-        self._clock.restart()
-        self._line(f"-- {name}")
+        if name not in self._announced:  # phases recur with every step
+            self._announced.add(name)
+            self._line(f"-- {name}")
 
     def on_step(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
         self._clock.tick()
@@ -132,7 +135,6 @@ class LiveProgress:
 
     def on_phase(self, name: str) -> None:
         self._phase = name
-        self._clock.restart()
 
     def on_step(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
         self._clock.tick()

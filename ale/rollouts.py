@@ -1,7 +1,7 @@
-"""`ale rollout`: let an oracle or chance play an environment, without a model.
+"""`ale rollout`: let an oracle, chance or a trained run play an environment.
 
 Called by `ale.cli`. Shows whether an environment works and what its tasks are worth; with `--out` the records are kept
-for `ale replay`. A trained model plays through `ale eval`.
+for `ale replay`. Oracle and chance need neither torch nor Ray.
 """
 
 from __future__ import annotations
@@ -21,17 +21,20 @@ from agent_runtime.policy import Message
 from agent_runtime.run import Rock
 from agent_runtime.store import segment_path, write_segment
 from agent_runtime.types import AgentConfig, IntArray, RolloutRequest, SamplingParams, Start, Trajectory
+from ale import runs
 from ale.rock import connected
 from ale.terminal import print_table, stdout
 from rock_env import plugins
 from rock_env.env import Oracle
 from rock_env.errors import nearest
 from rock_env.spec import EnvParams, EnvSpec, TaskSpec
+from trainer.config import TrainConfig
 
 __all__ = ["ByteTemplate", "RolloutCommand", "play_episodes", "rollout_command"]
 
 AT_ONCE = 64
 """Episodes played at the same time."""
+WITHOUT_MODEL = ("oracle", "random")
 LEARNING_EPISODES = 4
 """Oracle episodes from which the random policy learns which actions there are."""
 
@@ -73,7 +76,8 @@ def rollout_command(command: RolloutCommand) -> None:
     spec = plugins.load_env(command.env)
     params = plugins.env_params(spec, json.dumps(command.env_args))
     started = time.monotonic()
-    trajectories = asyncio.run(_play(command, spec, params))
+    without_model = command.policy in WITHOUT_MODEL
+    trajectories = asyncio.run(_play(command, spec, params)) if without_model else _play_model(command)
     elapsed = time.monotonic() - started
     print_table(("id", "task", "turns", "reward", "end"), [_row(trajectory) for trajectory in trajectories])
     done = [trajectory for trajectory in trajectories if trajectory.failure is None]
@@ -94,14 +98,28 @@ async def _play(command: RolloutCommand, spec: EnvSpec, params: EnvParams) -> li
     async with connected(command.rock) as rock:
         if command.policy == "oracle":
             return await play_episodes(command, spec, params, rock=rock, policy=spec.oracle)
-        if command.policy != "random":
-            raise nearest("policy", command.policy, ["oracle", "random"])
         scouts = replace(command, episodes=min(LEARNING_EPISODES, command.episodes))
         seen = await play_episodes(scouts, spec, params, rock=rock, policy=spec.oracle)
         actions = sorted({action for trajectory in seen for action in trajectory.actions})
         return await play_episodes(
             command, spec, params, rock=rock, policy=_random_policy(actions, command.seed)
         )
+
+
+def _play_model(command: RolloutCommand) -> list[Trajectory]:
+    """Let a run's model play as it does in training: at the training temperature."""
+    if not (runs.locate(command.policy) / runs.CONFIG).is_file():
+        raise nearest("policy or run", command.policy, [*WITHOUT_MODEL, *runs.known()])
+    from ale.model_play import model_settings, play_tasks  # brings torch and Ray
+
+    arguments = [f"env_args.{name}={value}" for name, value in command.env_args.items()]
+    chosen = [f"eval.tasks={command.episodes}", f"eval.split={command.split}"]
+    named: dict[str, object] = {"env": command.env, "seed": command.seed}
+    config = model_settings(command.policy, named=named, overrides=[*arguments, *chosen]).config
+    settings = config.model_dump()
+    settings["eval"]["temperature"] = config.sampling.temperature
+    settings["rollout"]["rock_address"] = command.rock
+    return play_tasks(TrainConfig.model_validate(settings))
 
 
 def _random_policy(actions: Sequence[str], seed: int) -> Callable[[EnvParams, TaskSpec], Oracle]:

@@ -14,7 +14,7 @@ from ale.option_names import flat
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError, RunFolderError
 
-__all__ = ["CONFIG", "continue_run", "default_name", "locate", "open_new", "recorded_config"]
+__all__ = ["CONFIG", "continue_run", "default_name", "known", "locate", "open_new", "recorded_config"]
 
 CONFIG = "config.toml"
 HOME = Path("runs")
@@ -28,6 +28,11 @@ def default_name(config: TrainConfig) -> str:
 def locate(run: str) -> Path:
     """Return the folder of a run given by name (inside `runs/`) or by path (anything with a separator)."""
     return Path(run) if os.sep in run or run in {".", ".."} else HOME / run
+
+
+def known() -> list[str]:
+    """Return the names of the runs in `runs/`."""
+    return sorted(path.parent.name for path in HOME.glob(f"*/{CONFIG}"))
 
 
 def open_new(folder: Path, config: TrainConfig) -> None:
@@ -51,9 +56,8 @@ def open_new(folder: Path, config: TrainConfig) -> None:
 def recorded_config(folder: Path) -> TrainConfig:
     """Return the config a run was started with. Raise `RunFolderError` where there is no run."""
     if not (folder / CONFIG).is_file():
-        known = sorted(path.parent.name for path in HOME.glob(f"*/{CONFIG}"))
         raise RunFolderError(
-            f"no run in {folder}: it holds no {CONFIG}. Runs here: {', '.join(known) or '(none)'}"
+            f"no run in {folder}: it holds no {CONFIG}. Runs here: {', '.join(known()) or '(none)'}"
         )
     return configuration.resolve(file=folder / CONFIG).config
 

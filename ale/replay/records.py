@@ -30,10 +30,9 @@ def segments(where: str) -> list[Path]:
         for folder in (place / FOLDER, place):
             if found := sorted(folder.glob(f"*{SUFFIX}")):
                 return found
-    known = sorted(path.parent.name for path in runs.HOME.glob(f"*/{FOLDER}"))
     raise RecordError(
         f"no trajectories in {where!r}: it is no run, folder or *{SUFFIX} file. "
-        f"Runs here: {', '.join(known) or '(none)'}"
+        f"Runs here: {', '.join(runs.known()) or '(none)'}"
     )
 
 

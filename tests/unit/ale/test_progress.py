@@ -60,10 +60,10 @@ def test_in_a_terminal_the_display_shows_step_phase_and_evaluation() -> None:
         assert part in drawn
 
 
-def test_time_left_follows_the_steps_and_ignores_other_phases() -> None:
+def test_time_left_follows_the_steps_and_ignores_evaluations() -> None:
     times = iter([0.0, 2.0, 4.0, 100.0, 102.0])
     clock = StepClock(lambda: next(times))
-    clock.restart()
+    clock.tick()
     assert clock.left_s(5) is None
     clock.tick()
     clock.tick()
@@ -71,6 +71,14 @@ def test_time_left_follows_the_steps_and_ignores_other_phases() -> None:
     clock.restart()
     clock.tick()
     assert clock.left_s(5) == pytest.approx(10.0)
+
+
+def test_a_phase_is_announced_once() -> None:
+    console, text = _console()
+    progress = PlainProgress(console)
+    for phase in ["rollout", "learn", "rollout", "learn"]:
+        progress.on_phase(phase)
+    assert text.getvalue() == "-- rollout\n-- learn\n"
 
 
 def test_durations_read_as_clocks() -> None:

@@ -1,0 +1,57 @@
+"""Let a trained model play tasks from their true start, through the same fleet of actors as in training.
+
+Called by `ale.api.evaluate` and `ale rollout --policy RUN`. Nothing is learned and nothing is written.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from agent_runtime.store import decode
+from agent_runtime.types import Trajectory
+from ale import config as configuration
+from ale import runs
+from rock_env.plugins import env_params, load_env
+from trainer.config import TrainConfig
+from trainer.errors import RunFolderError
+from trainer.placement import Fleet
+from trainer.rollout.tasks import eval_requests, task_ids
+from trainer.seeds import derive
+
+__all__ = ["MODEL", "model_settings", "play_tasks"]
+
+MODEL = "model"
+"""Folder of a run in which the trained model lies."""
+
+
+def model_settings(model: str, *, named: dict[str, object], overrides: list[str]) -> configuration.Resolved:
+    """Resolve the settings to play with: those of the run that `model` names, or the recipe's for any other model.
+
+    Raise `RunFolderError` for a run that has not exported its model yet.
+    """
+    folder = runs.locate(model)
+    if not (folder / runs.CONFIG).is_file():
+        return configuration.resolve(options={**named, "model": model}, overrides=overrides)
+    if not (folder / MODEL).is_dir():
+        raise RunFolderError(
+            f"the run in {folder} has no trained model yet: it ends with one. Finish it with "
+            f"`ale train --resume --run {model}`."
+        )
+    resolved = configuration.resolve(file=folder / runs.CONFIG, options=named, overrides=overrides)
+    trained = {**resolved.config.model_dump(), "model": str(folder / MODEL)}
+    return configuration.Resolved(TrainConfig.model_validate(trained), resolved.notices)
+
+
+def play_tasks(config: TrainConfig, *, ray_address: str | None = None) -> list[Trajectory]:
+    """Play `eval.tasks` tasks of `eval.split` once each; the same ones, with the same seeds, as a run's evaluations.
+
+    Raise `TrainerError` or `RockError`.
+    """
+    spec = load_env(config.env)
+    params = env_params(spec, msgspec.json.encode(config.env_args).decode())
+    seed = derive(config.seed, "held-out tasks")
+    tasks = task_ids(spec.tasks(params), config.eval.split, config.eval.tasks, seed)
+    with Fleet(config, ray_address) as fleet:
+        fleet.publish(0)
+        encoded = fleet.run(eval_requests(config, params.canonical(), 0, tasks), 0)
+    return [decode(data) for data in encoded]
