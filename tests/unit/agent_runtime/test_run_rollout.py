@@ -14,7 +14,7 @@ from agent_runtime.agents.chat_loop import turn_seed
 from agent_runtime.agents.oracle import record_expert
 from agent_runtime.errors import InvalidTrajectory
 from agent_runtime.graph import validate
-from agent_runtime.policy import Completion
+from agent_runtime.policy import Completion, Message
 from agent_runtime.run import rollout, run_rollout
 from agent_runtime.types import AgentConfig, PrefixTurn, Start, StopReason
 from rock_env.env import observation_hash
@@ -118,6 +118,20 @@ async def test_a_prefix_that_does_not_reproduce_is_a_failure_not_a_rollout():
     assert trajectory.failure is not None
     assert trajectory.failure.code == "reset_divergence"
     assert trajectory.turns == ()
+    source = await play(a_request())
+    only_first_differs = Start(3, "elsewhere", (PrefixTurn(source.actions[0], source.observations[0]),))
+    trajectory = await play(a_request(start=only_first_differs))
+    assert trajectory.failure is not None
+    assert "first observation" in trajectory.failure.message
+
+
+async def test_the_context_is_full_when_the_longest_answer_would_not_fit():
+    request = a_request(agent=AgentConfig(max_turns=1))
+    prompt = len((await play(request)).turns[0].context_ids)
+    fits = await play(request, template=CharTemplate(prompt + request.sampling.max_tokens))
+    assert fits.stop_reason is StopReason.MAX_TURNS
+    full = await play(request, template=CharTemplate(prompt + request.sampling.max_tokens - 1))
+    assert (full.stop_reason, full.turns) == (StopReason.CONTEXT_FULL, ())
 
 
 @pytest.mark.parametrize(
@@ -268,6 +282,8 @@ async def test_an_expert_is_recorded_by_the_same_loop_with_the_same_contexts():
     assert all(np.isnan(turn.logprobs).all() for turn in expert.turns)
     for turn in expert.turns:
         np.testing.assert_array_equal(turn.completion_ids, CharTemplate().encode_completion("aim"))
+    shown = CharTemplate().extend([Message("user", expert.observations[0])], closed=True)
+    np.testing.assert_array_equal(expert.turns[1].context_ids, shown)
     sampled = await play(request)
     np.testing.assert_array_equal(sampled.turns[0].context_ids, expert.turns[0].context_ids)
 

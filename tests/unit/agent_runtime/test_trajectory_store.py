@@ -108,7 +108,7 @@ trajectories = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(written=st.lists(trajectories, max_size=3))
 def test_what_is_written_is_read_bit_for_bit(tmp_path_factory, written):
     folder = tmp_path_factory.mktemp("run")

@@ -104,20 +104,24 @@ def test_sampled_tokens_are_never_tokenised_again(request):
 
 
 @settings(max_examples=60, deadline=None)
-@given(request=requests)
-def test_a_prompt_shows_the_last_observations_of_the_window_and_closes_every_answer(request):
+@given(request=requests, anchor=st.integers(0, 4))
+def test_a_prompt_shows_the_last_observations_of_the_window_and_closes_every_answer(request, anchor):
+    source = play(request)
+    anchor = min(anchor, len(source.turns) - 1)
     sampler = ScriptedSampler()
-    trajectory = play(request, sampler)
-    observations = [trajectory.first_observation, *trajectory.observations]
+    trajectory = play(replace(request, start=prefix_from(source, anchor), seed=request.seed + 1), sampler)
+    observations = [source.first_observation, *source.observations[:anchor], *trajectory.observations]
+    actions = source.actions[:anchor] + trajectory.actions
     window = request.agent.window_turns
     for turn in trajectory.turns:
-        first = max(0, turn.index - window + 1) if window else 0
+        newest = anchor + turn.index
+        first = max(0, newest - window + 1) if window else 0
         text = CharTemplate().decode(np.array(sampler.prompts[trajectory.id, turn.index]))
         expected = f"Solve {trajectory.task_id}." if request.agent.system else ""
-        for past in range(first, turn.index):
-            expected += observations[past] + trajectory.actions[past]
-        assert text == expected + observations[turn.index]
-        messages = int(request.agent.system) + 2 * (turn.index - first) + 1
+        for past in range(first, newest):
+            expected += observations[past] + actions[past]
+        assert text == expected + observations[newest]
+        messages = int(request.agent.system) + 2 * (newest - first) + 1
         assert sampler.prompts[trajectory.id, turn.index].count(END) == messages
 
 
