@@ -27,7 +27,10 @@ from agent_runtime.run import run_rollout
 from agent_runtime.store import (
     TrajectoryReader,
     TrajectoryWriter,
+    decode,
+    encode,
     index,
+    read_encoded,
     read_segment,
     segment_path,
     write_segment,
@@ -106,6 +109,17 @@ trajectories = st.builds(
     stop_reason=st.sampled_from(StopReason),
     failure=st.none() | st.builds(RolloutFailure, text, text, st.integers(0, 9)),
 )
+
+
+def test_trajectories_cross_processes_in_the_form_in_which_they_are_stored(tmp_path):
+    encoded = [encode(BASE), encode(replace(BASE, id="other"))]
+    assert_same(decode(encoded[0]), BASE)
+    write_segment(tmp_path / "encoded.traj", encoded)
+    write_segment(tmp_path / "plain.traj", map(decode, encoded))
+    assert (tmp_path / "encoded.traj").read_bytes() == (tmp_path / "plain.traj").read_bytes()
+    assert list(read_encoded(tmp_path / "plain.traj")) == encoded
+    with pytest.raises(CorruptTrajectory, match="memory"):
+        decode(encoded[0][:-1])
 
 
 @settings(max_examples=30, deadline=None)
