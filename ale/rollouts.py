@@ -117,7 +117,7 @@ def _play_model(command: RolloutCommand) -> list[Trajectory]:
     named: dict[str, object] = {"env": command.env, "seed": command.seed}
     config = model_settings(command.policy, named=named, overrides=[*arguments, *chosen]).config
     settings = config.model_dump()
-    settings["eval"]["temperature"] = config.sampling.temperature
+    settings["eval"]["temperature"] = 1.0
     settings["rollout"]["rock_address"] = command.rock
     return play_tasks(TrainConfig.model_validate(settings))
 

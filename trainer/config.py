@@ -51,10 +51,9 @@ class AgentOptions(_Section):
 
 
 class SamplingOptions(_Section):
-    """How training rollouts sample."""
+    """How training rollouts sample: always from the model's own distribution (temperature 1, all tokens), because the train
+    engine's log-probabilities are those of that distribution and any other would bias every ratio."""
 
-    temperature: PositiveFloat = 1.0
-    top_p: float = Field(default=1.0, gt=0, le=1)
     max_tokens: PositiveInt = 256
     """Most tokens of one completion."""
 

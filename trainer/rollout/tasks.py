@@ -95,7 +95,7 @@ def _request(
     group: str,
     index: int,
     start: Start,
-    temperature: float | None = None,
+    temperature: float = 1.0,
 ) -> RolloutRequest:
     return RolloutRequest(
         id=identity,
@@ -111,8 +111,7 @@ def _request(
             system=config.agent.system,
         ),
         sampling=SamplingParams(
-            temperature=config.sampling.temperature if temperature is None else temperature,
-            top_p=config.sampling.top_p,
+            temperature=temperature,
             max_tokens=config.sampling.max_tokens,
         ),
         start=start,
