@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.runs import markdown_table, run_training, write_results
 
-WITHOUT = ["-s", "anchors.scheduler=none", "-s", "anchors.inject=0"]
+WITHOUT = ["-s", "anchors.scheduler=none"]
 WITH = ["-s", "anchors.scheduler=parallel"]
 METHODS = {
     "IPA + resets": ["--algo", "ipa", *WITH],

@@ -135,8 +135,10 @@ class AnchorOptions(_Section):
     retreat: float = Field(default=0.1, ge=0, le=1)
     """Sequential: success below which, three visits in a row, the anchor moves one turn later."""
     inject: NonNegativeInt = 0
-    """Expert trajectories per step whose turns up to the anchor are imitated (weight `lambda_il`), among anchors whose
-    rollouts had no success lately."""
+    """Expert trajectories imitated beside RL in each step (weight `lambda_il` of the algorithm)."""
+    inject_gate: Literal["dry", "none"] = "dry"
+    """`dry` imitates, up to the anchor, only experts whose anchored rollouts had no success lately; `none` draws whole
+    expert trajectories at random."""
     inject_until: float = Field(default=0.5, ge=0, le=1)
     """Share of the run's steps over which the imitation weight falls linearly to 0."""
 

@@ -20,17 +20,19 @@ with `rho_c = w_c u_c` and the mask on `w_c` in [mask_low, mask_high]; `mask_low
 train engine as the batch's updates began; `mu` is never recomputed, or every ratio would be 1.
 
 Normalisation [ours]: a constant known before masking, so that masking never re-inflates the survivors. With a baseline
-[ours] a positive trajectory with negative advantage is clipped like a negative one: no unbounded push-down.
+[ours] a positive trajectory with negative advantage is clipped like a negative one: no unbounded push-down. The T- branch
+has a weight of its own [ours], `neg_weight`, 0 by default: pushing failures down wrecked the small-scale runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
 
 from agent_runtime.types import Trajectory
 from trainer.algo.base import AlgoOptions, AlgorithmSpec, Credit, LossOutput, Metric
@@ -51,11 +53,10 @@ class IPAOptions(AlgoOptions):
     """H: chunks whose w_c exceeds it are dropped; `inf` drops none."""
     mask_low: NonNegativeFloat = 0.0
     """Chunks whose w_c falls below it are dropped; 0 is the paper's rule."""
+    neg_weight: NonNegativeFloat = 0.0
+    """Weight of the T- branch; 0 leaves it out, so that failures only lower the baseline."""
     reward_fail: float = Field(0.0, le=0)
-    """R of a trajectory whose raw outcome is not positive; without baseline, minus the weight of the negative branch.
-
-    0 makes that branch vanish. With a baseline, failures are below it anyway and this only stretches the scale.
-    """
+    """R of a trajectory whose raw outcome is not positive."""
     baseline: Baseline = "none"
     """What is subtracted from R, over the group's trajectories that did not fail."""
     turn_rewards: bool = False
@@ -66,6 +67,14 @@ class IPAOptions(AlgoOptions):
     """Weight of the chunk loss (Eq. 10)."""
     lambda_il: NonNegativeFloat = 0.1
     """Weight of the imitation loss (Eq. 10)."""
+
+    @model_validator(mode="after")
+    def _no_dead_option(self) -> Self:
+        if self.reward_fail and not self.neg_weight and self.baseline == "none":
+            raise ValueError(
+                "reward_fail has no effect without neg_weight or a baseline: set neg_weight, or leave it 0"
+            )
+        return self
 
 
 class Ipa:
@@ -90,9 +99,10 @@ class Ipa:
         rewards = [self._chunk_rewards(t, chunk_K) for t, chunk_K in zip(learners, chunks, strict=True)]
         # The baseline is of whole outcomes, taken off the end: at gamma = 1 this is G_1 minus the group's mean G_1.
         finals_G -= baselines(finals_G + np.array([r.sum() for r in rewards]), options.baseline)
+        weights = [1.0 if t.reward > 0 else options.neg_weight for t in learners]
         return [
-            chunk_returns(final, len(rewards_C), options.gamma, rewards_C)[chunk_K]
-            for final, rewards_C, chunk_K in zip(finals_G, rewards, chunks, strict=True)
+            weight * chunk_returns(final, len(rewards_C), options.gamma, rewards_C)[chunk_K]
+            for weight, final, rewards_C, chunk_K in zip(weights, finals_G, rewards, chunks, strict=True)
         ]
 
     def _chunk_rewards(self, trajectory: Trajectory, chunk_K: NDArray[np.int64]) -> Floats:

@@ -89,7 +89,9 @@ class Learner:
         history = []
         for first in range(0, len(experts), batch_trajectories):
             part = experts[first : first + batch_trajectories]
-            batch, _ = build_batch(part, self._bc.credit(part), token_budget=self._config.rollout.token_budget)
+            batch, _ = build_batch(
+                part, self._bc.credit(part), token_budget=self._config.rollout.token_budget
+            )
             history.append(self._engine.step(batch, self._bc.loss, lr=lr))
         return {name: float(np.mean([m[name] for m in history])) for name in history[0]} if history else {}
 

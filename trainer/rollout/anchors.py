@@ -150,13 +150,14 @@ class AnchorPool:
             progress.low_visits = 0
 
     def injections(self, count: int, seed: int) -> list[Anchor]:
-        """Return up to `count` anchors to imitate: those whose rollouts had no success lately (the gate of Eq. 10)."""
-        dry = [
-            Anchor(self._experts[expert_id], progress.turn)
-            for expert_id, progress in self._progress.items()
-            if progress.dry >= _MIN_ROLLOUTS and self._experts[expert_id].oracle
+        """Return up to `count` anchors up to which an expert is imitated, by the gate of Eq. 10."""
+        gated = self._options.inject_gate == "dry"
+        found = [
+            Anchor(expert, progress.turn if gated else len(expert.turns) - 1)
+            for expert, progress in ((self._experts[key], p) for key, p in self._progress.items())
+            if expert.oracle and (not gated or progress.dry >= _MIN_ROLLOUTS)
         ]
-        return dry if len(dry) <= count else random.Random(seed).sample(dry, count)
+        return found if len(found) <= count else random.Random(seed).sample(found, count)
 
     def state(self) -> dict[str, Any]:
         """Return plain data for a checkpoint."""

@@ -177,6 +177,7 @@ def ipa_reference(
                 np.exp(np.mean((pi - prox)[c])) if len(c) else 1,
             )
             weight = min(max(w * u, 0), 1) if t.reward <= 0 or g < 0 else 1.0
+            weight *= o.neg_weight if t.reward <= 0 else 1.0
             weight = weight if o.mask_low <= w <= o.mask_high else 0.0
             for token in c:
                 loss -= o.lambda_rl * weight * g * pi[token] / z

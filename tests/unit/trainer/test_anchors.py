@@ -95,6 +95,14 @@ def test_injection_is_gated_to_oracle_anchors_without_recent_success():
     assert [anchor.expert.id for anchor in pool.injections(5, 0)] == ["dry"]
 
 
+def test_ungated_injection_imitates_whole_oracle_trajectories():
+    pool = AnchorPool(AnchorOptions(inject_gate="none"))
+    for name, oracle in [("a", True), ("b", True), ("own", False)]:
+        pool.add(expert(name, oracle=oracle))
+    assert {(anchor.expert.id, anchor.turn) for anchor in pool.injections(5, 0)} == {("a", 4), ("b", 4)}
+    assert len(pool.injections(1, 0)) == 1
+
+
 def test_no_scheduler_means_no_anchors():
     pool = AnchorPool(AnchorOptions(scheduler="none"))
     pool.add(expert("e"))

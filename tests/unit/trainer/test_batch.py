@@ -27,7 +27,7 @@ from trainer.algo.base import Credit
 from trainer.algo.ipa import Ipa, IPAOptions
 from trainer.data.build import Ledger, build_batch, microbatches, split_rows
 
-ALGORITHM = Ipa(IPAOptions(reward_fail=-1, baseline="group_mean"))
+ALGORITHM = Ipa(IPAOptions(reward_fail=-1, neg_weight=1, baseline="group_mean"))
 
 
 def built(group, algorithm=ALGORITHM, **options):

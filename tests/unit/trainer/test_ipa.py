@@ -26,15 +26,23 @@ from trainer.data.build import build_batch
 
 
 @pytest.mark.parametrize(
-    ("baseline", "turn_rewards", "chunk_turns", "reward_fail"),
-    list(product(["none", "group_mean", "leave_one_out"], [False, True], [0, 1, 2], [0.0, -1.0])),
+    ("baseline", "turn_rewards", "chunk_turns", "negatives"),
+    list(
+        product(
+            ["none", "group_mean", "leave_one_out"],
+            [False, True],
+            [0, 1, 2],
+            [(0.0, 0.0), (0.0, 0.5), (-1.0, 1.0)],
+        )
+    ),
 )
-def test_equals_the_reference(baseline, turn_rewards, chunk_turns, reward_fail):
+def test_equals_the_reference(baseline, turn_rewards, chunk_turns, negatives):
     options = IPAOptions(
         baseline=baseline,
         turn_rewards=turn_rewards,
         chunk_turns=chunk_turns,
-        reward_fail=reward_fail,
+        reward_fail=negatives[0],
+        neg_weight=negatives[1],
         mask_high=1.6,
         mask_low=0.6,
         lambda_rl=0.7,
@@ -100,7 +108,7 @@ def test_a_positive_below_its_baseline_is_clipped_like_a_negative():
 def metrics_of(prox, pi, **options):
     mu, _, _ = tables()
     group = ragged_group(mu, experts=False)
-    algorithm = Ipa(IPAOptions(reward_fail=-1, **options))
+    algorithm = Ipa(IPAOptions(reward_fail=-1, neg_weight=1, **options))
     batch, _ = build_batch(group, algorithm.credit(group), token_budget=BUDGET)
     if prox is not None:
         batch = replace(batch, prox_logprobs_BT=torch.tensor(prox)[batch.tokens_BT])
@@ -142,12 +150,19 @@ def test_an_overflowing_ratio_is_masked_or_clipped_never_nan():
     group = ragged_group(mu, experts=False)
     far = mu + 5000
     for high in (5.0, float("inf")):
-        loss, grad = computed(Ipa(IPAOptions(reward_fail=-1, mask_high=high)), group, far, pi)
+        loss, grad = computed(Ipa(IPAOptions(reward_fail=-1, neg_weight=1, mask_high=high)), group, far, pi)
         assert np.isfinite(loss)
         assert np.isfinite(grad).all()
 
 
 def test_options_refuse_the_impossible():
-    for bad in ({"gamma": 0}, {"gamma": 1.1}, {"reward_fail": 0.5}, {"mask_high": 0}, {"neg_weight": 1}):
+    for bad in (
+        {"gamma": 0},
+        {"gamma": 1.1},
+        {"reward_fail": 0.5},
+        {"mask_high": 0},
+        {"neg_weight": -1},
+        {"reward_fail": -1},
+    ):
         with pytest.raises(ValidationError):
             IPAOptions(**bad)

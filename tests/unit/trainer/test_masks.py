@@ -18,7 +18,7 @@ from trainer.algo.reinforce import Reinforce, REINFORCEOptions
 from trainer.data.build import build_batch
 
 ALGORITHMS = {
-    "ipa": Ipa(IPAOptions(reward_fail=-1, mask_high=1.5)),
+    "ipa": Ipa(IPAOptions(reward_fail=-1, neg_weight=1, mask_high=1.5)),
     "ipa with baseline": Ipa(IPAOptions(baseline="leave_one_out", chunk_turns=2)),
     "reinforce": Reinforce(REINFORCEOptions()),
     **{f"grpo {mode}": Grpo(GRPOOptions(aggregation=mode)) for mode in get_args(Aggregation)},
