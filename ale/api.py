@@ -13,9 +13,10 @@ from ale import plots, runs
 from ale.config import expand
 from ale.model_play import play_tasks
 from ale.progress import PlainProgress
-from rock_env.plugins import load_env
+from rock_env.plugins import load, load_env
 from trainer.config import TrainConfig
-from trainer.errors import Halted
+from trainer.engine.base import EngineSpec
+from trainer.errors import ConfigError, Halted
 from trainer.loop import train as train_loop
 from trainer.metrics import Evaluation, Observer, RunSummary
 
@@ -35,7 +36,7 @@ def train(
     `run_folder` defaults to `runs/ENV-ALGO-seedN`. Return None when the observer stopped the run. Raise
     `ConfigError`, `RunFolderError` (the folder is in use), other `TrainerError`s, or `RockError`.
     """
-    config = expand(config)
+    config = _checked(config)
     folder = run_folder or runs.locate(runs.default_name(config))
     watcher = observer or PlainProgress(Console(stderr=True))
     if resume:
@@ -56,7 +57,7 @@ def evaluate(config: TrainConfig, *, ray_address: str | None = None) -> Evaluati
     With a run's settings and its exported model this repeats the run's last evaluation. Failed rollouts are left out
     and counted. Raise `Halted` if all failed, other `TrainerError`s, or `RockError`.
     """
-    config = expand(config)
+    config = _checked(config)
     trajectories = play_tasks(config, ray_address=ray_address)
     done = [trajectory for trajectory in trajectories if trajectory.failure is None]
     if not done:
@@ -74,3 +75,15 @@ def evaluate(config: TrainConfig, *, ray_address: str | None = None) -> Evaluati
         episodes=len(done),
         failures=len(trajectories) - len(done),
     )
+
+
+def _checked(config: TrainConfig) -> TrainConfig:
+    """Return the config with all plugin defaults; refuse a model that does not open, before any process starts."""
+    config = expand(config)
+    spec = load("ale.engines", config.engine)
+    if not isinstance(spec, EngineSpec):
+        raise ConfigError(
+            f"the engine plugin {config.engine!r} is not an EngineSpec: got {type(spec).__name__}"
+        )
+    spec.template(config.model, spec.options.model_validate(config.engine_options))
+    return config

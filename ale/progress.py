@@ -10,12 +10,11 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
-from ale.stop import StopRequest
+from ale.stop import STOPPING, StopRequest
 
 if TYPE_CHECKING:
     from trainer.metrics import Evaluation
@@ -30,6 +29,8 @@ SHOWN = {
     "loss": "loss {:.4f}",
 }
 """The metrics of a step that are shown, if the loop reports them; all of them are in metrics.jsonl."""
+
+BAR_WIDTH = 24
 
 SMOOTHING = 0.3
 """Weight of the newest step in the average step duration: settles within about five steps."""
@@ -73,7 +74,7 @@ class PlainProgress:
     """Prints one line per event; for logs, pipes and tests."""
 
     def __init__(self, console: Console, *, quiet: bool = False) -> None:
-        self.stop = StopRequest(self.on_log)
+        self.stop = StopRequest(announce=True)
         self._console = console
         self._quiet = quiet
         self._clock = StepClock()
@@ -114,7 +115,7 @@ class LiveProgress:
     """Redraws a small block at the foot of the terminal; evaluations and messages scroll above it."""
 
     def __init__(self, console: Console, *, title: str) -> None:
-        self.stop = StopRequest(self.on_log)
+        self.stop = StopRequest(announce=False)  # the display says so
         self._console = console
         self._title = title
         self._clock = StepClock()
@@ -148,19 +149,23 @@ class LiveProgress:
     def on_log(self, message: str) -> None:
         self._console.print(message, markup=False, highlight=False)
 
-    def _draw(self) -> Table:
-        block = Table.grid(padding=(0, 2))
+    def _draw(self) -> Group:
         left = self._clock.left_s(self._total - self._step)
-        eta = f"{duration(left)} left" if left is not None else ""
-        elapsed = duration(time.monotonic() - self._started)
-        block.add_row(Text(self._title, style="bold"), Text(self._phase, style="cyan"), elapsed, eta)
+        times = [duration(time.monotonic() - self._started)]
+        times += [f"about {duration(left)} left"] if left is not None and self._total else []
+        lines = [Text.assemble((self._title, "bold"), "  ", (self._phase, "cyan"), "  ", ", ".join(times))]
         if self._total:
-            done = round(24 * self._step / self._total)
-            bar = Text("━" * done, style="green") + Text("━" * (24 - done), style="dim")
-            block.add_row(bar, f"step {self._step}/{self._total}", *_numbers(self._metrics)[:3])
+            done = round(BAR_WIDTH * self._step / self._total)
+            bar = Text("━" * done, style="green") + Text("━" * (BAR_WIDTH - done), style="dim")
+            numbers = "  ".join([f"  step {self._step}/{self._total}", *_numbers(self._metrics)])
+            lines.append(bar + Text(numbers))
         if self._evaluation is not None:
-            block.add_row("held-out", _evaluation(self._evaluation))
-        return block
+            lines.append(Text(f"held-out {_evaluation(self._evaluation)}"))
+        if self.stop_requested:
+            lines.append(Text(STOPPING, style="yellow"))
+        for line in lines:
+            line.no_wrap, line.overflow = True, "ellipsis"
+        return Group(*lines)
 
 
 def _numbers(metrics: Mapping[str, float]) -> list[str]:

@@ -5,18 +5,21 @@ Entered by `ale train` around the loop, which polls `requested` between steps. M
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Callable
+import sys
 from types import FrameType, TracebackType
 from typing import Self
 
-__all__ = ["StopRequest"]
+__all__ = ["STOPPING", "StopRequest"]
+
+STOPPING = "Stopping after this step and saving; press Ctrl-C again to abort without saving."
 
 
 class StopRequest:
     """A flag that SIGINT and SIGTERM set; leaving the context restores the former handlers."""
 
-    def __init__(self, announce: Callable[[str], None]) -> None:
+    def __init__(self, *, announce: bool) -> None:
         self.requested = False
         self._announce = announce
         self._former: dict[signal.Signals, signal._HANDLER] = {}
@@ -36,4 +39,6 @@ class StopRequest:
         if self.requested:
             raise KeyboardInterrupt
         self.requested = True
-        self._announce("Stopping after this step and saving; press Ctrl-C again to abort without saving.")
+        if self._announce:
+            # Not print: a handler may interrupt one, and Python's buffers cannot be entered twice.
+            os.write(sys.stderr.fileno(), f"{STOPPING}\n".encode())

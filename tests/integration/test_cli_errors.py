@@ -152,3 +152,45 @@ def test_ctrl_c_at_the_prompt_ends_the_game(tmp_path: Path) -> None:
         time.sleep(0.5)  # the prompt follows; the signal may come at any moment after it all the same
         game.send_signal(signal.SIGINT)
         assert game.wait(timeout=30) == 130
+
+
+SMALL = [
+    *("-s", "warmup.trajectories=4", "-s", "warmup.epochs=1", "-s", "eval.tasks=4", "-s", "eval.every=0"),
+    *("-s", "rollout.groups_per_step=2", "-s", "rollout.group_size=2", "-s", "checkpoint.every=1000000"),
+    *("-s", "rollout.workers=1", "-s", "rollout.engines=1"),
+]
+
+
+@pytest.mark.ray
+def test_ctrl_c_in_training_saves_and_the_run_continues(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "ale",
+        "train",
+        "--env",
+        "frozen_lake",
+        "--steps",
+        "100000",
+        "--run",
+        "./lake",
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        [*command, *SMALL], cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment
+    ) as training:
+        assert training.stderr is not None
+        for line in training.stderr:
+            if line.startswith("step 2/"):
+                break
+        training.send_signal(signal.SIGINT)
+        said = training.stderr.read()
+        assert training.wait(timeout=60) == 130
+    assert "Stopping after this step" in said
+    assert "Continue with: ale train --resume --run ./lake" in said
+    saved = max(int(path.name.removeprefix("step-")) for path in (tmp_path / "lake/checkpoints").iterdir())
+    assert saved >= 2
+    refused(
+        ale("train", "--resume", "--run", "./lake", "--steps", "3", cwd=tmp_path), 2, "steps = 100000, got 3"
+    )
+    refused(ale("eval", "./lake", cwd=tmp_path), 73, "ale train --resume --run ./lake")

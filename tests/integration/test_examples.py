@@ -1,6 +1,7 @@
 """Every example runs as its first lines say, in a folder of its own."""
 
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -50,6 +51,9 @@ def test_03_train_frozen_lake(tmp_path: Path) -> None:
     assert {"config.toml", "metrics.jsonl", "summary.json", "success.png"} <= {
         path.name for path in (tmp_path / "lake").iterdir()
     }
+    summary = json.loads((tmp_path / "lake" / "summary.json").read_text(encoding="utf-8"))
+    measured = run("-m", "ale", "eval", "./lake", cwd=tmp_path)
+    assert f"success {summary['success_final']:.4f} of an optimum of {summary['optimum']:.4f}" in measured
 
 
 def test_04_replay(tmp_path: Path) -> None:

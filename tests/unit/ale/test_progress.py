@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from ale.progress import LiveProgress, PlainProgress, StepClock, duration
+from ale.stop import STOPPING
 from trainer.metrics import Evaluation, Observer
 
 METRICS = {"success": 0.25, "turns_per_s": 1234.5, "tokens_per_s": 99_999.0, "lr": 1e-3}
@@ -85,15 +86,18 @@ def test_durations_read_as_clocks() -> None:
     assert [duration(value) for value in (0, 61, 3723.4)] == ["0:00", "1:01", "1:02:03"]
 
 
-def test_the_first_interrupt_asks_and_the_second_aborts() -> None:
-    console, text = _console()
-    progress = PlainProgress(console, quiet=True)
+@pytest.mark.parametrize("terminal", [False, True])
+def test_the_first_interrupt_asks_and_the_second_aborts(
+    terminal: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    console, text = _console(terminal=terminal)
+    progress = LiveProgress(console, title="x") if terminal else PlainProgress(console, quiet=True)
     before = signal.getsignal(signal.SIGINT)
-    with progress.stop:
+    with progress.stop, progress.display():
         assert not progress.stop_requested
         os.kill(os.getpid(), signal.SIGINT)
         assert progress.stop_requested
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
-    assert "saving" in text.getvalue()
+    assert STOPPING in (text.getvalue() if terminal else capfd.readouterr().err)
