@@ -69,7 +69,9 @@ class Bubblewrap:
             process.kill()
             await process.wait()
             return f"bubblewrap did not finish within {_CHECK_S:g} s"
-        return "" if process.returncode == 0 else stderr.decode(errors="replace").strip()
+        if process.returncode == 0:
+            return ""
+        return stderr.decode(errors="replace").strip() or f"{self.bwrap} ended with status {process.returncode}"
 
     def fence(
         self, *, tools: Toolkit | None, binds: dict[Path, str], workdir: str, identity: int

@@ -7,12 +7,15 @@ guest is gone, every request in progress is told so and nothing waits for ever. 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import marshal
+import os
 import signal as signals
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, cast
 
 from rock_env.errors import InfraError, InvalidArgument, NotFound, RockError
@@ -271,8 +274,8 @@ class GuestLink(asyncio.SubprocessProtocol):
     def fail(self, reason: str) -> None:
         """Give the box up: kill what holds it and end every request in progress with `reason`."""
         self.failure = self.failure or reason
-        if self._transport is not None and not self._exited.done():
-            self._transport.kill()
+        if not self._exited.done():
+            self._kill()
         for sink in tuple(self._sinks.values()):
             sink.lost(self.failure)
 
@@ -285,7 +288,7 @@ class GuestLink(asyncio.SubprocessProtocol):
             self._stdin.close()
         try:
             if not await _within(KILL_GRACE_S, self._exited):
-                self._transport.kill()
+                self._kill()
                 await self._exited
             # The guest's ends of the pipes close when it dies, also where only its parent had to be killed.
             await _within(KILL_GRACE_S, self._drained)
@@ -318,6 +321,18 @@ class GuestLink(asyncio.SubprocessProtocol):
 
     def process_exited(self) -> None:
         self._exited.set_result(None)
+        if self._stdin is not None:
+            self._stdin.close()  # so that a guest whose parent alone was killed ends, too
+
+    def _kill(self) -> None:
+        """Kill the guest where it hangs. Under bubblewrap it is the child of the process that we know."""
+        if self._transport is None:
+            return
+        pid = self._transport.get_pid()
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+                os.kill(int(child), signals.SIGKILL)
+        self._transport.kill()
 
     def connection_lost(self, _: Exception | None) -> None:
         assert self._transport is not None

@@ -222,9 +222,9 @@ class ProcessBackend:
             raise InvalidArgument(f"a sandbox {sandbox_id!r} exists already") from error
         try:
             if self._fence is None:
-                argv, config = _bare(spec, sandbox_id, folder, tools)
+                argv, config = _bare(spec, folder, tools)
             else:
-                argv, config = _fenced(spec, sandbox_id, folder, (self._fence, tools))
+                argv, config = _fenced(spec, folder, (self._fence, tools))
             link = await GuestLink.open(argv, cwd=str(folder), config=config)
         except BaseException:
             await asyncio.to_thread(_remove_tree, folder)
@@ -258,10 +258,9 @@ class ProcessBackend:
                 raise NotFound("the process backend is closed")
             if self._root is None or self._tools is None:
                 self._fence = await self._choose_fence()
-                self._root, self._lock_fd = await asyncio.to_thread(_make_root, self._parent)
-                self._tools = await asyncio.to_thread(
-                    Toolkit.build, self._root / ".tools", self._python_packages
-                )
+                root, self._lock_fd = await asyncio.to_thread(_make_root, self._parent)
+                self._tools = await asyncio.to_thread(Toolkit.build, root / ".tools", self._python_packages)
+                self._root = root
             return self._root, self._tools
 
     async def _choose_fence(self) -> Bubblewrap | None:
@@ -333,14 +332,13 @@ def _check(spec: SandboxSpec) -> None:
         )
 
 
-def _environment(spec: SandboxSpec, sandbox_id: str, *, home: str, programs: str) -> dict[str, str]:
+def _environment(spec: SandboxSpec, *, home: str, programs: str) -> dict[str, str]:
     return {
         "PATH": f"{programs}:{_SYSTEM_PATH}",
         "HOME": home,
         "USER": "agent",
         "LANG": "C.UTF-8",
         "TERM": "dumb",
-        "ROCK_SANDBOX_ID": sandbox_id,
         **dict(spec.env),
     }
 
@@ -358,7 +356,7 @@ def _limits(spec: SandboxSpec, *, fenced: bool) -> list[tuple[int, int]]:
 
 
 def _fenced(
-    spec: SandboxSpec, sandbox_id: str, folder: Path, parts: tuple[Bubblewrap, Toolkit]
+    spec: SandboxSpec, folder: Path, parts: tuple[Bubblewrap, Toolkit]
 ) -> tuple[list[str], dict[str, object]]:
     fence, tools = parts
     identity = box_identity()
@@ -373,23 +371,21 @@ def _fenced(
         "workdir": spec.workdir,
         "public_workdir": spec.workdir,
         "roots": list(binds.values()),
-        "env": _environment(spec, sandbox_id, home=_HOME, programs=f"{BOX_PYTHON}/bin"),
+        "env": _environment(spec, home=_HOME, programs=f"{BOX_PYTHON}/bin"),
         "rlimits": _limits(spec, fenced=True),
     }
 
 
-def _bare(
-    spec: SandboxSpec, sandbox_id: str, folder: Path, tools: Toolkit
-) -> tuple[list[str], dict[str, object]]:
-    work, home = (folder.resolve() / name for name in ("work", "home"))
-    for host in (work, home):
+def _bare(spec: SandboxSpec, folder: Path, tools: Toolkit) -> tuple[list[str], dict[str, object]]:
+    work, home, temporary = (folder.resolve() / name for name in ("work", "home", "tmp"))
+    for host in (work, home, temporary):
         host.mkdir()
     programs = str(Path(sys.executable).parent)
     return [sys.executable, "-I", "-S", str(tools.guest)], {
         "workdir": str(work),
         "public_workdir": spec.workdir,
-        "roots": [str(work), str(home)],
-        "env": _environment(spec, sandbox_id, home=str(home), programs=programs),
+        "roots": [str(work), str(home), str(temporary)],
+        "env": {"TMPDIR": str(temporary), **_environment(spec, home=str(home), programs=programs)},
         "rlimits": _limits(spec, fenced=False),
     }
 

@@ -139,9 +139,7 @@ class Guest:
         os.chdir(config["workdir"])
         # Undumpable: a command of the box, which has the guest's uid, can neither trace it nor open its /proc files.
         self.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-        if os.getpid() == 1:  # changing uid on the way here cleared what bubblewrap had set
-            self.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        else:
+        if os.getpid() != 1:  # as pid 1 it inherits orphans anyway
             self.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def control(self, kind: int, request: int, payload: bytes) -> None:
