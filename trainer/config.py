@@ -115,6 +115,7 @@ class WarmupOptions(_Section):
     batch_trajectories: PositiveInt = 8
     """Trajectories of one imitation update."""
     lr: PositiveFloat = 1e-5
+    """Learning rate of the first epoch; falls linearly to `optim.lr_end` of it."""
 
 
 class AnchorOptions(_Section):

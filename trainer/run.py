@@ -140,12 +140,12 @@ class Run:
 
     def warm_up(self) -> None:
         """Imitate the experts for the configured epochs and publish version 0."""
-        warmup = self._config.warmup
+        config, warmup = self._config, self._config.warmup
         if warmup.trajectories and warmup.epochs:
             self._observer.on_phase("warm-up")
             for epoch in range(warmup.epochs):
                 metrics = self._fleet.imitate(
-                    lr=warmup.lr,
+                    lr=warmup.lr * (1 - epoch / warmup.epochs * (1 - config.optim.lr_end)),
                     batch_trajectories=warmup.batch_trajectories,
                     seed=derive(self._config.seed, "warm-up", epoch),
                 )
