@@ -404,15 +404,12 @@ def _entry(block: bytes) -> FileEntry:
 
 def _remove_tree(folder: Path) -> None:
     """Delete what a box left, also where its commands took away their own permissions."""
-
-    def unlock(remove: Callable[[str], object], path: str, _: object) -> None:
-        parent = Path(path).parent
-        for locked in (parent, Path(path)):
-            if not locked.is_symlink() and locked.exists():
-                locked.chmod(locked.stat().st_mode | stat.S_IRWXU)
-        if Path(path).is_dir() and not Path(path).is_symlink():
-            shutil.rmtree(path, onerror=unlock)
-        else:
-            Path(path).unlink(missing_ok=True)
-
-    shutil.rmtree(folder, onerror=unlock)
+    try:
+        shutil.rmtree(folder)
+    except OSError:
+        folder.chmod(stat.S_IRWXU)
+        for path, names, _ in os.walk(folder):
+            for below in (Path(path, name) for name in names):
+                if not below.is_symlink():
+                    below.chmod(stat.S_IRWXU)  # before os.walk looks into it
+        shutil.rmtree(folder)

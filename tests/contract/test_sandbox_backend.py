@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import sys
 from collections.abc import AsyncIterator, Callable
 from functools import cache
 from pathlib import Path
@@ -280,3 +281,38 @@ async def test_a_box_whose_holder_is_killed_says_so(backend: Backend) -> None:
     assert "status -9" in result.infra_error
     await box.close()
     assert not processes_marked(f"{MARK}7")
+
+
+OWNER = """
+import asyncio, sys
+from pathlib import Path
+from rock_env.backends.process import ProcessBackend
+from rock_env.spec import SandboxSpec
+
+async def main():
+    backend = ProcessBackend(root=Path(sys.argv[1]), isolation=sys.argv[2])
+    box = await backend.create(SandboxSpec(), sandbox_id="box")
+    await box.exec(["bash", "-c", "setsid -f bash -c 'exec -a " + sys.argv[3] + " sleep 600'"])
+    await box.exec(["bash", "-c", "exec -a " + sys.argv[3] + " sleep 600"], timeout_s=600)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("isolation", ["bubblewrap", "none"])
+async def test_killing_the_server_ends_its_boxes(isolation: str, tmp_path: Path) -> None:
+    if isolation == "bubblewrap" and await asyncio.to_thread(why_not_isolated):
+        pytest.skip(f"no isolation here: {why_not_isolated()}")
+    mark = f"{MARK}8-{isolation}"
+    owner = await asyncio.create_subprocess_exec(sys.executable, "-c", OWNER, str(tmp_path), isolation, mark)
+    for _ in range(1500):
+        if len([pid for pid in processes_marked(mark) if pid != owner.pid]) >= 2:
+            break
+        await asyncio.sleep(0.02)
+    owner.kill()
+    await owner.wait()
+    for _ in range(1500):
+        if not processes_marked(mark):
+            break
+        await asyncio.sleep(0.02)
+    assert not processes_marked(mark)
