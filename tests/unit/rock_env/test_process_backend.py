@@ -166,7 +166,7 @@ async def test_input_and_output_flow_while_a_command_runs(box: ProcessSandbox) -
 
 async def test_a_signal_reaches_the_command(box: ProcessSandbox) -> None:
     async with box.start(
-        ["bash", "-c", "trap 'echo caught; exit 5' USR1; echo up; while :; do sleep 0.01; done"]
+        ["bash", "-c", "trap 'echo caught; exit 5' USR1; echo up; while :; do read -t 1; done"]
     ) as command:
         events = aiter(command.events())
         assert await anext(events) == OutputChunk("stdout", b"up\n")
