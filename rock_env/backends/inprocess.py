@@ -78,24 +78,31 @@ class EnvHostWorker(asyncio.Protocol):
             self._progress_at = self._loop.time()
         self._calls[self._last_id] = _Call(count, timeout_s, sink)
         self._transport.write(pack(Frame(self._last_id, kind, count, timeout_s, payload)))
-        if self._watch is None:
-            self._arm()
+        self._watch_head()
 
-    def _arm(self) -> None:
+    def _due(self) -> float:
+        """Return when the worker must have answered another item of the call it works on."""
         head = next(iter(self._calls.values()))
-        due = self._progress_at + head.timeout_s + self._hang_grace_s
-        self._watch = self._loop.call_at(due, self._check_progress)
+        return self._progress_at + head.timeout_s + self._hang_grace_s
+
+    def _watch_head(self) -> None:
+        """Set the timer if none will fire in time. An early one is no harm: it looks and sets itself again."""
+        due = self._due()
+        if self._watch is None or due < self._watch.when():
+            if self._watch is not None:
+                self._watch.cancel()
+            self._watch = self._loop.call_at(due, self._check_progress)
 
     def _check_progress(self) -> None:
         """Kill a worker whose running item neither ended nor could be interrupted (blocked in native code)."""
         self._watch = None
         if not self._calls:
             return
-        head = next(iter(self._calls.values()))
-        if self._loop.time() < self._progress_at + head.timeout_s + self._hang_grace_s:
-            self._arm()
+        if self._loop.time() < self._due():
+            self._watch_head()
             return
-        self._hung = f"no progress within {head.timeout_s + self._hang_grace_s:g} s, so the service killed it"
+        limit_s = self._due() - self._progress_at
+        self._hung = f"no progress within {limit_s:g} s, so the service killed it"
         log.error("env host hung pid=%d", self.pid)
         self._process.kill()
 
@@ -110,6 +117,8 @@ class EnvHostWorker(asyncio.Protocol):
             if call.answered >= call.count:
                 del self._calls[frame.call_id]
             call.sink.frame(frame)
+        if self._calls:
+            self._watch_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._watch is not None:

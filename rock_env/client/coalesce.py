@@ -135,8 +135,11 @@ class Coalescer:
             await retrying(attempt, for_s=self._retry_for_s)
         except RockError as error:
             _give_up(calls, error)
-        finally:  # also when cancelled by `close`: nobody may wait for ever
+        except asyncio.CancelledError:
             _give_up(calls, Unavailable(f"the client of {self._address} closed before the answer came."))
+            raise
+        finally:  # a bug of ours ends the task with its traceback, and still nobody waits for ever
+            _give_up(calls, InfraError("the ROCK client failed, see its traceback. Please report it."))
 
     async def _batch(self, verb: Verb, calls: list[Call], timeout_s: float) -> None:
         many: Any = _MANY[verb](items=[call.request for call in calls])

@@ -14,7 +14,8 @@ from tenacity import (
     retry_if_exception_type,
     stop_after_attempt,
     stop_after_delay,
-    wait_exponential_jitter,
+    wait_exponential,
+    wait_random,
 )
 
 from rock_env.errors import CODES, InfraError, RockError, Unavailable, from_code
@@ -58,7 +59,7 @@ async def retrying(attempt: Callable[[], Awaitable[None]], *, for_s: float) -> N
     policy = AsyncRetrying(
         retry=retry_if_exception_type(Unavailable),
         stop=stop_after_attempt(MAX_ATTEMPTS - 1) | stop_after_delay(for_s),
-        wait=wait_exponential_jitter(initial=0.05, max=2.0, jitter=0.05),
+        wait=wait_exponential(multiplier=0.05, max=2.0) + wait_random(0, 0.05),
         reraise=True,
     )
     try:

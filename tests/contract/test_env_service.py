@@ -1,0 +1,549 @@
+"""What the EnvService promises over a real connection: exactly once, reset to anywhere, truthful failure.
+
+Everything runs against embedded servers: real processes, real sockets, the client users have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import grpc
+import psutil
+import pytest
+
+from rock_env.channel import target
+from rock_env.client import AsyncEnv, Client
+from rock_env.env import StepResult, observation_hash
+from rock_env.errors import (
+    DeadlineExceeded,
+    EnvLost,
+    FailedPrecondition,
+    InfraError,
+    InvalidArgument,
+    NotFound,
+    ResetDivergence,
+    Unavailable,
+    Unimplemented,
+    UnknownName,
+)
+from rock_env.local import EmbeddedServer, embedded, start_embedded
+from rock_env.plugins import env_params, load_env, names
+from rock_env.proto.v1 import env_pb2 as pb
+from rock_env.proto.v1 import env_pb2_grpc
+
+TOYS = [f"--env={Path(__file__).with_name('toy_envs.py')}:{name}" for name in ("TOY", "PLAIN", "BOX")]
+SIMULATORS = [name for name in names("ale.envs") if load_env(name).sandbox is None]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[EmbeddedServer]:
+    with start_embedded([*TOYS, "--workers=2", "--hang-grace-s=0.3"]) as running:
+        yield running
+
+
+@pytest.fixture
+async def client(server: EmbeddedServer) -> AsyncIterator[Client]:
+    async with Client(server.address, retry_for_s=5.0) as connected:
+        yield connected
+
+
+@pytest.fixture
+async def stub(server: EmbeddedServer) -> AsyncIterator[env_pb2_grpc.EnvServiceStub]:
+    async with grpc.aio.insecure_channel(target(server.address)) as channel:
+        yield env_pb2_grpc.EnvServiceStub(channel)
+
+
+async def started(client: Client, seed: int = 1) -> AsyncEnv:
+    env = await client.make("toy")
+    await env.reset("train/3", seed)
+    return env
+
+
+async def on_two_workers(client: Client) -> tuple[list[AsyncEnv], list[int]]:
+    """Start environments until both workers have some; return them with their workers' process ids."""
+    envs: list[AsyncEnv] = []
+    pids: list[int] = []
+    while len(set(pids)) < 2:
+        envs.append(await started(client))
+        pids.append(int((await envs[-1].step("pid")).observation))
+    return envs, pids
+
+
+async def play(env: AsyncEnv, actions: list[str]) -> list[StepResult]:
+    return [await env.step(action) for action in actions]
+
+
+def oracle_actions(name: str, task_id: str, first: str, turns: int) -> list[str]:
+    """Return legal actions: what the environment's oracle plays at its first observation."""
+    spec = load_env(name)
+    params = env_params(spec, "{}")
+    split, index = task_id.split("/")
+    oracle = spec.oracle(params, spec.tasks(params).get(split, int(index)))
+    return [oracle(first)] * turns
+
+
+# -- the life of an environment
+
+
+@pytest.mark.parametrize("name", SIMULATORS)
+async def test_equal_seeds_give_equal_episodes(client: Client, name: str) -> None:
+    first, second = await client.make(name), await client.make(name)
+    start = await first.reset("train/0", 7)
+    assert await second.reset("train/0", 7) == start
+    actions = oracle_actions(name, "train/0", start[0], 2)
+    assert await play(first, actions) == await play(second, actions)
+    assert await first.evaluate() == await second.evaluate()
+
+
+async def test_a_reply_holds_all_the_environment_said(client: Client) -> None:
+    env = await client.make("toy", '{"prefix": "é "}')
+    observation, info, instruction = await env.reset("test/5", 1)
+    assert observation.startswith("é 0:")
+    assert (info, instruction) == ({"index": 5}, "Count to 5.")
+    result = await env.step("end")
+    assert (result.reward, result.terminated, result.truncated, result.info) == (
+        0.5,
+        True,
+        False,
+        {"steps": 1},
+    )
+    verdict = await env.evaluate()
+    assert (verdict.reward, verdict.passed, verdict.details) == (1.0, True, "steps")
+
+
+async def test_calls_out_of_turn_are_refused(client: Client) -> None:
+    env = await client.make("toy")
+    for call in (env.step("go"), env.evaluate(), env.checkpoint()):
+        with pytest.raises(FailedPrecondition, match="before reset"):
+            await call
+    await env.reset("train/0", 0)
+    await env.step("end")
+    with pytest.raises(FailedPrecondition, match="after the end"):
+        await env.step("go")
+    await env.reset("train/0", 0)
+    assert (await env.step("go")).info == {"steps": 1}
+
+
+async def test_a_second_call_in_flight_is_refused(client: Client) -> None:
+    env = await started(client)
+    results = await asyncio.gather(env.step("go"), env.step("go"), return_exceptions=True)
+    assert isinstance(results[0], StepResult)
+    assert isinstance(results[1], FailedPrecondition)
+
+
+async def test_an_abandoned_call_still_counts(client: Client) -> None:
+    env = await started(client)
+    abandoned = asyncio.ensure_future(env.step("go"))
+    await asyncio.sleep(0)
+    abandoned.cancel()
+    while True:  # in flight until its reply is in
+        try:
+            result = await env.step("go")
+            break
+        except FailedPrecondition:
+            await asyncio.sleep(0.01)
+    assert result.info == {"steps": 2}
+
+
+async def test_unknown_names_are_named(client: Client) -> None:
+    with pytest.raises(UnknownName, match="Did you mean 'toy'"):
+        await client.make("toyy")
+    with pytest.raises(UnknownName, match="Did you mean 'prefix'"):
+        await client.make("toy", '{"prefixx": ""}')
+    with pytest.raises(InvalidArgument, match="prefix"):
+        await client.make("toy", '{"prefix": 3}')
+    env = await client.make("toy")
+    with pytest.raises(InvalidArgument, match="split/index"):
+        await env.reset("train", 0)
+    with pytest.raises(UnknownName, match="validation"):
+        await env.reset("validation/0", 0)
+    await env.reset("train/0", 0)  # a refusal uses up no sequence number
+
+
+async def test_a_closed_environment_is_gone(client: Client) -> None:
+    env = await started(client)
+    await env.close()
+    await env.close()
+    with pytest.raises(NotFound, match="Make it again"):
+        await env.step("go")
+
+
+async def test_the_server_describes_what_it_offers(client: Client) -> None:
+    offered = {env.name: env for env in await client.list_envs()}
+    assert {"toy", "toy_plain", "toy_box", *names("ale.envs")} <= offered.keys()
+    assert (offered["toy"].snapshots, offered["toy_plain"].replayable, offered["toy_box"].sandboxed) == (
+        True,
+        False,
+        True,
+    )
+    assert "prefix" in json.loads(offered["toy"].params_schema_json)["properties"]
+    assert await client.splits("toy") == {"train": 100, "test": 100}
+
+
+# -- exactly once
+
+
+async def test_a_retry_returns_the_stored_reply(stub: env_pb2_grpc.EnvServiceStub) -> None:
+    make = pb.MakeRequest(env="toy", idempotency_key="make-once")
+    env_id = (await stub.Make(make)).env_id
+    assert (await stub.Make(make)).env_id == env_id
+    reset = pb.ResetRequest(env_id=env_id, sequence=1, idempotency_key="a", task_id="train/0", seed=3)
+    assert await stub.Reset(reset) == await stub.Reset(reset)
+    step = pb.StepRequest(env_id=env_id, sequence=2, idempotency_key="b", action="go")
+    first = await stub.Step(step)
+    assert await stub.Step(step) == first
+    batched = [
+        reply async for chunk in stub.StepMany(pb.StepManyRequest(items=[step])) for reply in chunk.items
+    ]
+    assert batched == [first]
+    evaluate = pb.EvaluateRequest(env_id=env_id, sequence=3, idempotency_key="c")
+    assert (await stub.Evaluate(evaluate)).reward == 1.0
+    assert await stub.Evaluate(evaluate) == await stub.Evaluate(evaluate)
+
+
+@pytest.mark.parametrize(("sequence", "key"), [(1, "other"), (3, "b"), (0, "b")])
+async def test_a_gap_or_another_key_is_refused(
+    stub: env_pb2_grpc.EnvServiceStub, sequence: int, key: str
+) -> None:
+    env_id = (await stub.Make(pb.MakeRequest(env="toy"))).env_id
+    await stub.Reset(pb.ResetRequest(env_id=env_id, sequence=1, idempotency_key="a", task_id="train/0"))
+    step = pb.StepRequest(env_id=env_id, sequence=sequence, idempotency_key=key, action="go")
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.Step(step)
+    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert ("rock-error-code", "failed_precondition") in tuple(caught.value.trailing_metadata() or ())
+    details = caught.value.details() or ""
+    assert "got" in details
+    assert "expected" in details
+
+
+class CuttingProxy:
+    """A TCP proxy that, once armed, cuts the connection instead of passing the server's next bytes on."""
+
+    def __init__(self, socket_path: str) -> None:
+        self._socket_path = socket_path
+        self._handlers: list[asyncio.Task[None]] = []
+        self._sinks: list[asyncio.StreamWriter] = []
+        self.armed = False
+        self.cuts = 0
+
+    @asynccontextmanager
+    async def listen(self) -> AsyncIterator[str]:
+        listener = await asyncio.start_server(self._handle, "127.0.0.1", 0)
+        port = listener.sockets[0].getsockname()[1]
+        async with listener:
+            yield f"127.0.0.1:{port}"
+        for sink in self._sinks:
+            sink.close()  # gRPC keeps a closed channel's connection until it is garbage collected
+        await asyncio.gather(*self._handlers)
+
+    async def _handle(self, down_reader: asyncio.StreamReader, down: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._handlers.append(task)
+        up_reader, up = await asyncio.open_unix_connection(self._socket_path)
+        self._sinks += [up, down]
+        await asyncio.gather(self._pump(down_reader, up), self._pump(up_reader, down, replies=True))
+        for sink in (up, down):
+            with suppress(ConnectionError):
+                await sink.wait_closed()
+
+    async def _pump(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, replies: bool = False
+    ) -> None:
+        """Copy until the source ends or the proxy cuts; then close the sink, which ends the other direction too."""
+        with suppress(ConnectionError):
+            while data := await source.read(1 << 16):
+                if replies and self.armed:
+                    self.armed = False
+                    self.cuts += 1
+                    break
+                sink.write(data)
+        sink.close()
+
+
+async def test_a_lost_connection_repeats_no_action(server: EmbeddedServer) -> None:
+    proxy = CuttingProxy(server.address.removeprefix("unix://"))
+    async with proxy.listen() as address, Client(address) as client:
+        proxy.armed = True  # Make is repeated by key
+        envs = await asyncio.gather(*(client.make("toy") for _ in range(8)))
+        await asyncio.gather(*(env.reset("train/0", 0) for env in envs))
+        for turn in range(1, 6):
+            proxy.armed = True
+            results = await asyncio.gather(*(env.step("go") for env in envs))
+            assert [result.info["steps"] for result in results] == [turn] * 8
+            proxy.armed = True
+            assert (await envs[0].evaluate()).reward == turn
+        assert proxy.cuts >= 6
+
+
+async def test_a_server_that_is_gone_is_named() -> None:
+    server = await asyncio.to_thread(start_embedded, [*TOYS, "--workers=1"])
+    async with Client(server.address, retry_for_s=0.2) as client:
+        env = await started(client)
+        os.kill(server.pid, signal.SIGKILL)
+        with pytest.raises(Unavailable, match=r"(?s)unix://.*Is it running"):
+            await env.step("go")
+        with pytest.raises(FailedPrecondition, match="unknown"):
+            await env.step("go")
+        with pytest.raises(Unavailable):
+            await client.make("toy")
+    await asyncio.to_thread(server.close)
+
+
+# -- batches
+
+
+async def test_a_batch_answers_every_item_in_order(client: Client) -> None:
+    envs = await asyncio.gather(*(client.make("toy", json.dumps({"prefix": f"{i}/"})) for i in range(700)))
+    resets = await asyncio.gather(*(env.reset("train/0", 0) for env in envs))
+    assert [observation.split("/")[0] for observation, _, _ in resets] == [str(i) for i in range(700)]
+    await envs[5].step("end")
+    results = await client.step_many([(env, "go") for env in envs])
+    assert isinstance(results[5], FailedPrecondition)
+    others = [result for result in results if isinstance(result, StepResult)]
+    assert [result.observation.split("/")[0] for result in others] == [str(i) for i in range(700) if i != 5]
+
+
+# -- reset to anywhere
+
+
+@pytest.mark.parametrize("name", [*SIMULATORS, "toy"])
+async def test_snapshot_replay_and_fork_agree(client: Client, name: str) -> None:
+    env = await client.make(name)
+    observation, _, instruction = await env.reset("train/1", 11)
+    actions = ["go"] * 4 if name == "toy" else oracle_actions(name, "train/1", observation, 4)
+    prefix = await play(env, actions[:2])
+    assert not prefix[-1].terminated, "the test needs an episode of more than two turns"
+    checkpoint = await env.checkpoint()
+    (forked,) = await env.fork(1)
+    future = await play(env, actions[2:])
+
+    replayed = await client.make(name)
+    turns = [(action, observation_hash(r.observation)) for action, r in zip(actions, prefix, strict=False)]
+    assert (await replayed.reset("train/1", 11, turns, initial_hash=observation_hash(observation)))[
+        2
+    ] == instruction
+    restored = await client.make(name)
+    assert (await restored.restore(checkpoint))[2] == instruction
+    for branch in (forked, replayed, restored):
+        assert await play(branch, actions[2:]) == future
+        assert await branch.evaluate() == await env.evaluate()
+
+
+async def test_a_resume_seed_gives_another_future_of_the_same_state(client: Client) -> None:
+    env = await started(client)
+    past = [("go", b"")] * 2
+    await env.reset("train/3", 1, past)
+    checkpoint = await env.checkpoint()
+    own = await play(env, ["go"] * 3)
+    await env.restore(checkpoint, resume_seed=99)
+    other = await play(env, ["go"] * 3)
+    assert [result.info for result in other] == [result.info for result in own]
+    assert [result.observation for result in other] != [result.observation for result in own]
+    await env.reset("train/3", 1, past, resume_seed=99)
+    assert await play(env, ["go"] * 3) == other
+    await env.restore(checkpoint)
+    forks = await env.fork(3, [99, 5, 99])
+    futures = [await play(fork, ["go"] * 3) for fork in forks]
+    assert futures[0] == futures[2] == other
+    assert futures[1] != other
+
+
+async def test_a_divergent_replay_names_the_turn(client: Client) -> None:
+    env = await started(client)
+    right = observation_hash((await env.step("go")).observation)
+    with pytest.raises(ResetDivergence, match="turn 2"):
+        await env.reset("train/3", 1, [("go", right), ("go", b"12345678")])
+    with pytest.raises(ResetDivergence, match="turn 0"):
+        await env.reset("train/3", 1, initial_hash=b"12345678")
+    with pytest.raises(ResetDivergence, match="had ended"):
+        await env.reset("train/3", 1, [("end", b""), ("go", b"")])
+    with pytest.raises(ResetDivergence, match="until it is reset"):
+        await env.step("go")
+    await env.reset("train/3", 1, [("go", right)])
+    assert (await env.step("go")).info == {"steps": 2}
+
+
+async def test_what_an_environment_lacks_is_unimplemented(client: Client) -> None:
+    env = await client.make("toy_plain")
+    with pytest.raises(Unimplemented, match="without a prefix"):
+        await env.reset("train/0", 0, [("go", b"")])
+    await env.reset("train/0", 0)
+    with pytest.raises(Unimplemented, match="no snapshots"):
+        await env.checkpoint()
+
+
+async def test_a_checkpoint_fits_only_its_own_environment(client: Client) -> None:
+    checkpoint = await (await started(client)).checkpoint()
+    other = await client.make("toy", '{"prefix": "x"}')
+    with pytest.raises(InvalidArgument, match="another environment"):
+        await other.restore(checkpoint)
+    with pytest.raises(NotFound, match="unknown checkpoint"):
+        await other.restore("nonsense")
+    await other.reset("train/0", 0)
+
+
+# -- failures
+
+
+async def test_an_exception_of_the_environment_is_an_infra_error(client: Client) -> None:
+    env = await started(client)
+    with pytest.raises(InfraError, match="ValueError: as asked"):
+        await env.step("raise")
+    with pytest.raises(InfraError, match="until it is reset"):
+        await env.evaluate()
+    await env.reset("train/0", 0)
+    assert (await env.step("go")).info == {"steps": 1}
+
+
+async def test_a_dead_worker_costs_only_its_own_environments(client: Client) -> None:
+    envs, pids = await on_two_workers(client)
+    os.kill(pids[0], signal.SIGKILL)
+    for env, pid in zip(envs, pids, strict=True):
+        if pid == pids[0]:
+            with pytest.raises(EnvLost, match="Make the environment again"):
+                await env.step("go")
+            with pytest.raises(EnvLost):
+                await env.reset("train/0", 0)
+            await env.close()
+        else:
+            assert (await env.step("go")).info == {"steps": 2}
+    _, new_pids = await on_two_workers(client)
+    assert pids[0] not in new_pids
+
+
+async def test_a_worker_that_dies_in_a_batch_loses_the_rest_of_it(client: Client) -> None:
+    envs, pids = await on_two_workers(client)
+    results = await client.step_many([(env, "exit" if i == 0 else "go") for i, env in enumerate(envs)])
+    for result, pid in zip(results, pids, strict=True):
+        assert isinstance(result, EnvLost if pid == pids[0] else StepResult)
+
+
+async def test_a_hung_item_is_late_and_the_others_are_not(client: Client) -> None:
+    envs = [await started(client) for _ in range(8)]
+    steps = [(env, "hang" if i == 0 else "go") for i, env in enumerate(envs)]
+    results = await client.step_many(steps, timeout_s=0.2)
+    assert isinstance(results[0], DeadlineExceeded)
+    assert all(isinstance(result, StepResult) for result in results[1:])
+    with pytest.raises(DeadlineExceeded, match="until it is reset"):
+        await envs[0].step("go")
+    await envs[0].reset("train/0", 0)
+    assert (await envs[0].step("go")).info == {"steps": 1}
+
+
+async def test_a_worker_hung_in_native_code_is_replaced(client: Client) -> None:
+    env = await started(client)
+    with pytest.raises(EnvLost, match="no progress"):
+        await env.step("hang natively", timeout_s=0.2)
+    await started(client)
+
+
+async def test_idle_environments_and_checkpoints_are_reaped() -> None:
+    async with embedded([*TOYS, "--workers=1", "--idle-timeout-s=0.2"]) as address, Client(address) as client:
+        env, busy = await started(client), await started(client)
+        checkpoint = await env.checkpoint()
+        for _ in range(10):
+            await asyncio.sleep(0.05)
+            await busy.step("go")
+        with pytest.raises(NotFound, match="idle"):
+            await env.step("go")
+        with pytest.raises(NotFound, match="unknown checkpoint"):
+            await busy.restore(checkpoint)
+
+
+async def test_nothing_outlives_a_killed_owner() -> None:
+    owner = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", _OWNER, *TOYS),
+        stdout=asyncio.subprocess.PIPE,
+        stdin=asyncio.subprocess.DEVNULL,
+    )
+    assert owner.stdout is not None
+    server, worker = (psutil.Process(int(pid)) for pid in (await owner.stdout.readline()).split())
+    assert server.is_running()
+    assert worker.is_running()
+    owner.kill()
+    await owner.wait()
+    _, alive = await asyncio.to_thread(psutil.wait_procs, [server, worker], 30)
+    assert alive == []
+
+
+_OWNER = """
+import asyncio, sys, time
+from rock_env.client import Client
+from rock_env.local import start_embedded
+
+async def main():
+    server = start_embedded(sys.argv[1:])
+    async with Client(server.address) as client:
+        env = await client.make("toy")
+        await env.reset("train/0", 0)
+        print(server.pid, (await env.step("pid")).observation, flush=True)
+        await asyncio.sleep(3600)
+
+asyncio.run(main())
+"""
+
+
+# -- environments in a sandbox
+
+
+async def test_a_sandboxed_environment_keeps_the_same_promises(
+    client: Client, stub: env_pb2_grpc.EnvServiceStub
+) -> None:
+    env = await client.make("toy_box")
+    with pytest.raises(FailedPrecondition, match="before reset"):
+        await env.step("true")
+    assert (await env.reset("train/0", 4))[0] == "seed 4"
+    first = await env.step("cat seed; echo one >> log; cat log")
+    assert first.observation == "4one\n"
+    step = pb.StepRequest(env_id=env.env_id, sequence=2, idempotency_key="other", action="true")
+    with pytest.raises(grpc.aio.AioRpcError, match="another idempotency key"):
+        await stub.Step(step)
+    assert (await env.evaluate()).reward == 1.0
+    with pytest.raises(Unimplemented, match="prefix"):
+        await env.checkpoint()
+
+    twin = await client.make("toy_box")
+    await twin.reset(
+        "train/0", 4, [("cat seed; echo one >> log; cat log", observation_hash(first.observation))]
+    )
+    assert (await twin.step("cat log")).observation == "one\n"
+    with pytest.raises(ResetDivergence, match="turn 1"):
+        await twin.reset("train/0", 4, [("echo else", observation_hash("x"))])
+    await env.reset("train/0", 5)
+    assert (await env.step("ls")).observation == "seed\n"  # a fresh box
+    await asyncio.gather(env.close(), twin.close())
+
+
+async def test_a_sandboxed_call_may_be_late_or_fail(client: Client) -> None:
+    env = await client.make("toy_box")
+    await env.reset("train/0", 0)
+    with pytest.raises(InfraError, match="ValueError: as asked"):
+        await env.step("raise")
+    await env.reset("train/0", 0)
+    with pytest.raises(DeadlineExceeded, match=r"longer than 0\.2 s"):
+        await env.step("sleep 60", timeout_s=0.2)
+    with pytest.raises(DeadlineExceeded):
+        await env.step("true")
+    await env.reset("train/0", 0)
+    running = asyncio.ensure_future(env.step("sleep 60"))
+    await asyncio.sleep(0.1)
+    await env.close()  # interrupts
+    with pytest.raises(NotFound, match="closed"):
+        await running
+
+
+def test_a_bad_option_is_one_clear_line(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(InfraError, match="did not start"):
+        start_embedded(["--env=nowhere.py:ENV"])
+    message = capfd.readouterr().err.strip()
+    assert message.startswith("rock server: environment reference")
+    assert "\n" not in message

@@ -1,0 +1,95 @@
+"""The journal lets each sequence number act once, whatever a client retries, skips or repeats."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from rock_env.errors import DeadlineExceeded, FailedPrecondition, InfraError, ResetDivergence, RockError
+from rock_env.journal import Journal, as_rock_error, check_observation, plugin_call
+
+
+class OneEnvironment(RuleBasedStateMachine):
+    """Calls arrive in any order; an action happens exactly for each new sequence number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.journal = Journal("e")
+        self.actions: list[tuple[int, str]] = []
+
+    def call(self, sequence: int, key: str) -> object:
+        stored = self.journal.replay(sequence, key)
+        if stored is not None:
+            return stored
+        self.actions.append((sequence, key))
+        self.journal.commit(sequence, key, ("reply", sequence, key))
+        return ("reply", sequence, key)
+
+    @rule(key=st.sampled_from("abc"))
+    def next_call(self, key: str) -> None:
+        sequence = len(self.actions) + 1
+        assert self.call(sequence, key) == ("reply", sequence, key)
+        assert len(self.actions) == sequence
+
+    @rule(key=st.sampled_from("abc"))
+    def repeat(self, key: str) -> None:
+        if not self.actions:
+            return
+        sequence, last = self.actions[-1]
+        if key == last:
+            assert self.call(sequence, key) == ("reply", sequence, last)
+        else:
+            with pytest.raises(FailedPrecondition, match="another idempotency key"):
+                self.call(sequence, key)
+
+    @rule(sequence=st.integers(0, 20), key=st.sampled_from("abc"))
+    def out_of_order(self, sequence: int, key: str) -> None:
+        if sequence in (len(self.actions), len(self.actions) + 1) and sequence > 0:
+            return
+        with pytest.raises(FailedPrecondition, match=f"got {sequence}, expected {len(self.actions) + 1}"):
+            self.call(sequence, key)
+
+    @invariant()
+    def acted_once_each(self) -> None:
+        assert [sequence for sequence, _ in self.actions] == list(range(1, len(self.actions) + 1))
+
+
+TestOneEnvironment = OneEnvironment.TestCase
+
+
+def test_a_broken_environment_keeps_its_cause_until_settled() -> None:
+    journal = Journal("e")
+    with pytest.raises(FailedPrecondition, match="step before reset"):
+        journal.need_step()
+    journal.touch()
+    assert journal.unsound
+    journal.broke(DeadlineExceeded("too slow."))
+    assert not journal.unsound
+    for _ in range(2):  # the message does not grow
+        with pytest.raises(
+            DeadlineExceeded, match=r"^too slow\. Environment e is unusable until it is reset\.$"
+        ):
+            journal.need_step()
+    journal.settle(done=False)
+    journal.need_step()
+    journal.settle(done=True)
+    with pytest.raises(FailedPrecondition, match="after the end"):
+        journal.need_step()
+    journal.need_episode("evaluate")
+
+
+def test_a_plugin_error_is_attributed() -> None:
+    with pytest.raises(InfraError, match="step of x failed: KeyError: 'y'"), plugin_call("step of x"):
+        raise KeyError("y")
+    own = FailedPrecondition("mine")
+    assert as_rock_error(own, doing="step") is own
+    with pytest.raises(RockError, match=r"^mine$"), plugin_call("step of x"):
+        raise own
+
+
+def test_only_a_recorded_hash_is_compared() -> None:
+    check_observation(1, recorded=b"", actual=b"x", env_id="e")
+    check_observation(1, recorded=b"x", actual=b"x", env_id="e")
+    with pytest.raises(ResetDivergence, match="turn 3"):
+        check_observation(3, recorded=b"y", actual=b"x", env_id="e")
