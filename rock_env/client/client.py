@@ -74,8 +74,19 @@ class Client:
         request = pb.MakeRequest(env=env, params_json=params_json, idempotency_key=self.key())
         call = Call("", request, self.future())
         self.coalescer.submit(Verb.MAKE, call, 0.0)
-        reply = outcome(await call.future)
+        try:
+            reply = outcome(await asyncio.shield(call.future))
+        except asyncio.CancelledError:  # the server makes it all the same: free it when its id is known
+            call.future.add_done_callback(self._discard)
+            raise
         return AsyncEnv(self, env_id=reply.env_id, name=env, version=reply.version, params_json=params_json)
+
+    def _discard(self, made: asyncio.Future[Any]) -> None:
+        if not made.cancelled() and not isinstance(made.result(), RockError):
+            env_id = made.result().env_id
+            self.coalescer.submit(
+                Verb.CLOSE, Call(env_id, pb.CloseRequest(env_id=env_id), self.future()), 0.0
+            )
 
     async def step_many(
         self, steps: Sequence[tuple[AsyncEnv, str]], *, timeout_s: float | None = None

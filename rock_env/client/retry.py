@@ -25,7 +25,7 @@ __all__ = ["MAX_ATTEMPTS", "retrying", "rock_error"]
 MAX_ATTEMPTS = 8
 _CONNECTION_LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 """CANCELLED is what calls in flight get from a server that stops; our own cancellation never reaches here."""
-_BY_STATUS = {kind.grpc: kind for kind in reversed(CODES.values())}
+_BY_STATUS = {kind.grpc: kind for kind in reversed(CODES.values()) if kind is not RockError}
 
 
 def rock_error(failure: grpc.aio.AioRpcError, address: str) -> tuple[RockError, bool]:

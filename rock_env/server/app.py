@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import logging
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Sequence
@@ -69,6 +70,11 @@ def _parser() -> argparse.ArgumentParser:
         help="of process sandboxes; auto uses bubblewrap where it works",
     )
     parser.add_argument("--exit-with-parent", action="store_true", help="stop when stdin closes")
+    parser.add_argument(
+        "--remove-folder",
+        action="store_true",
+        help="at the end, remove the folder of the unix socket (embedded mode)",
+    )
     parser.add_argument("--log-level", default="WARNING", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
     return parser
 
@@ -113,9 +119,9 @@ async def run(arguments: argparse.Namespace, backend: Backend) -> None:
 async def _add_health_and_reflection(server: grpc.aio.Server) -> health.aio.HealthServicer:
     status = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(status, server)
-    for name in ("", SERVICE):
-        await status.set(name, health_pb2.HealthCheckResponse.SERVING)
     sandbox_service = SERVICE.replace("EnvService", "SandboxService")
+    for name in ("", SERVICE, sandbox_service):
+        await status.set(name, health_pb2.HealthCheckResponse.SERVING)
     reflection.enable_server_reflection(
         (SERVICE, sandbox_service, health.SERVICE_NAME, reflection.SERVICE_NAME), server
     )
@@ -163,4 +169,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RockError as error:
         sys.stderr.write(f"rock server: {error}\n")
         return error.exit_code
+    finally:
+        if arguments.remove_folder:
+            shutil.rmtree(Path(arguments.listen.removeprefix("unix://")).parent, ignore_errors=True)
     return 0

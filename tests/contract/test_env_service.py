@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import grpc
-import psutil
 import pytest
 
 from rock_env.channel import target
@@ -23,17 +19,15 @@ from rock_env.client import AsyncEnv, Client
 from rock_env.env import StepResult, observation_hash
 from rock_env.errors import (
     DeadlineExceeded,
-    EnvLost,
     FailedPrecondition,
     InfraError,
     InvalidArgument,
     NotFound,
     ResetDivergence,
-    Unavailable,
     Unimplemented,
     UnknownName,
 )
-from rock_env.local import EmbeddedServer, embedded, start_embedded
+from rock_env.local import EmbeddedServer, start_embedded
 from rock_env.plugins import env_params, load_env, names
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1 import env_pb2_grpc
@@ -64,16 +58,6 @@ async def started(client: Client, seed: int = 1) -> AsyncEnv:
     env = await client.make("toy")
     await env.reset("train/3", seed)
     return env
-
-
-async def on_two_workers(client: Client) -> tuple[list[AsyncEnv], list[int]]:
-    """Start environments until both workers have some; return them with their workers' process ids."""
-    envs: list[AsyncEnv] = []
-    pids: list[int] = []
-    while len(set(pids)) < 2:
-        envs.append(await started(client))
-        pids.append(int((await envs[-1].step("pid")).observation))
-    return envs, pids
 
 
 async def play(env: AsyncEnv, actions: list[str]) -> list[StepResult]:
@@ -284,20 +268,6 @@ async def test_a_lost_connection_repeats_no_action(server: EmbeddedServer) -> No
         assert proxy.cuts >= 6
 
 
-async def test_a_server_that_is_gone_is_named() -> None:
-    server = await asyncio.to_thread(start_embedded, [*TOYS, "--workers=1"])
-    async with Client(server.address, retry_for_s=0.2) as client:
-        env = await started(client)
-        os.kill(server.pid, signal.SIGKILL)
-        with pytest.raises(Unavailable, match=r"(?s)unix://.*Is it running"):
-            await env.step("go")
-        with pytest.raises(FailedPrecondition, match="unknown"):
-            await env.step("go")
-        with pytest.raises(Unavailable):
-            await client.make("toy")
-    await asyncio.to_thread(server.close)
-
-
 # -- batches
 
 
@@ -391,107 +361,6 @@ async def test_a_checkpoint_fits_only_its_own_environment(client: Client) -> Non
     await other.reset("train/0", 0)
 
 
-# -- failures
-
-
-async def test_an_exception_of_the_environment_is_an_infra_error(client: Client) -> None:
-    env = await started(client)
-    with pytest.raises(InfraError, match="ValueError: as asked"):
-        await env.step("raise")
-    with pytest.raises(InfraError, match="until it is reset"):
-        await env.evaluate()
-    await env.reset("train/0", 0)
-    assert (await env.step("go")).info == {"steps": 1}
-
-
-async def test_a_dead_worker_costs_only_its_own_environments(client: Client) -> None:
-    envs, pids = await on_two_workers(client)
-    os.kill(pids[0], signal.SIGKILL)
-    for env, pid in zip(envs, pids, strict=True):
-        if pid == pids[0]:
-            with pytest.raises(EnvLost, match="Make the environment again"):
-                await env.step("go")
-            with pytest.raises(EnvLost):
-                await env.reset("train/0", 0)
-            await env.close()
-        else:
-            assert (await env.step("go")).info == {"steps": 2}
-    _, new_pids = await on_two_workers(client)
-    assert pids[0] not in new_pids
-
-
-async def test_a_worker_that_dies_in_a_batch_loses_the_rest_of_it(client: Client) -> None:
-    envs, pids = await on_two_workers(client)
-    results = await client.step_many([(env, "exit" if i == 0 else "go") for i, env in enumerate(envs)])
-    for result, pid in zip(results, pids, strict=True):
-        assert isinstance(result, EnvLost if pid == pids[0] else StepResult)
-
-
-async def test_a_hung_item_is_late_and_the_others_are_not(client: Client) -> None:
-    envs = [await started(client) for _ in range(8)]
-    steps = [(env, "hang" if i == 0 else "go") for i, env in enumerate(envs)]
-    results = await client.step_many(steps, timeout_s=0.2)
-    assert isinstance(results[0], DeadlineExceeded)
-    assert all(isinstance(result, StepResult) for result in results[1:])
-    with pytest.raises(DeadlineExceeded, match="until it is reset"):
-        await envs[0].step("go")
-    await envs[0].reset("train/0", 0)
-    assert (await envs[0].step("go")).info == {"steps": 1}
-
-
-async def test_a_worker_hung_in_native_code_is_replaced(client: Client) -> None:
-    env = await started(client)
-    with pytest.raises(EnvLost, match="no progress"):
-        await env.step("hang natively", timeout_s=0.2)
-    await started(client)
-
-
-async def test_idle_environments_and_checkpoints_are_reaped() -> None:
-    async with embedded([*TOYS, "--workers=1", "--idle-timeout-s=0.2"]) as address, Client(address) as client:
-        env, busy = await started(client), await started(client)
-        checkpoint = await env.checkpoint()
-        for _ in range(10):
-            await asyncio.sleep(0.05)
-            await busy.step("go")
-        with pytest.raises(NotFound, match="idle"):
-            await env.step("go")
-        with pytest.raises(NotFound, match="unknown checkpoint"):
-            await busy.restore(checkpoint)
-
-
-async def test_nothing_outlives_a_killed_owner() -> None:
-    owner = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", _OWNER, *TOYS),
-        stdout=asyncio.subprocess.PIPE,
-        stdin=asyncio.subprocess.DEVNULL,
-    )
-    assert owner.stdout is not None
-    server, worker = (psutil.Process(int(pid)) for pid in (await owner.stdout.readline()).split())
-    assert server.is_running()
-    assert worker.is_running()
-    owner.kill()
-    await owner.wait()
-    _, alive = await asyncio.to_thread(psutil.wait_procs, [server, worker], 30)
-    assert alive == []
-
-
-_OWNER = """
-import asyncio, sys, time
-from rock_env.client import Client
-from rock_env.local import start_embedded
-
-async def main():
-    server = start_embedded(sys.argv[1:])
-    async with Client(server.address) as client:
-        env = await client.make("toy")
-        await env.reset("train/0", 0)
-        print(server.pid, (await env.step("pid")).observation, flush=True)
-        await asyncio.sleep(3600)
-
-asyncio.run(main())
-"""
-
-
 # -- environments in a sandbox
 
 
@@ -539,11 +408,3 @@ async def test_a_sandboxed_call_may_be_late_or_fail(client: Client) -> None:
     await env.close()  # interrupts
     with pytest.raises(NotFound, match="closed"):
         await running
-
-
-def test_a_bad_option_is_one_clear_line(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(InfraError, match="did not start"):
-        start_embedded(["--env=nowhere.py:ENV"])
-    message = capfd.readouterr().err.strip()
-    assert message.startswith("rock server: environment reference")
-    assert "\n" not in message
