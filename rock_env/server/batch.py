@@ -75,12 +75,16 @@ class Batch:
         replies = [fill_error(self._messages.reply(env_id=env_id), error) for env_id in env_ids]
         self.put(len(replies), self._messages.many_response(items=replies).SerializeToString())
 
+    async def chunk(self) -> bytes:
+        """Return the next serialised response."""
+        count, chunk = await self._chunks.get()
+        self._missing -= count
+        return chunk
+
     async def chunks(self) -> AsyncIterator[bytes]:
         """Yield serialised responses until every item is answered."""
         while self._missing > 0:
-            count, chunk = await self._chunks.get()
-            self._missing -= count
-            yield chunk
+            yield await self.chunk()
 
 
 class Shard:

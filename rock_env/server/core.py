@@ -259,7 +259,7 @@ class EnvServiceCore:
             return pb.CloseResponse(env_id=request.env_id)
         if kind is Kind.CLOSE or (hosted := self.find(request.env_id)).worker is None:
             batch = self._start(kind, [request], asked_s)
-            payload = await anext(batch.chunks())
+            payload = await batch.chunk()
         else:
             payload = await self.in_worker(
                 hosted, kind, MESSAGES[kind].many_request(items=[request]), asked_s

@@ -117,6 +117,20 @@ async def test_a_worker_hung_in_native_code_is_replaced(client: Client) -> None:
     await started(client)
 
 
+async def test_closing_the_client_answers_what_is_pending(server: EmbeddedServer) -> None:
+    async with Client(server.address) as client:
+        sent, queued = await started(client), await started(client)
+        running = asyncio.ensure_future(sent.step("hang", timeout_s=0.3))
+        await asyncio.sleep(0.05)
+        waiting = asyncio.ensure_future(queued.step("go"))
+        await asyncio.sleep(0)
+    for call in (running, waiting):
+        with pytest.raises(Unavailable, match="closed before the answer came"):
+            await call
+    with pytest.raises(Unavailable, match="Open a new one"):
+        await client.make("toy")
+
+
 async def test_idle_environments_and_checkpoints_are_reaped() -> None:
     async with embedded([*TOYS, "--workers=1", "--idle-timeout-s=0.2"]) as address, Client(address) as client:
         env, busy = await started(client), await started(client)
