@@ -13,6 +13,8 @@ from pathlib import Path
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from rock_env.channel import target
 from rock_env.client import AsyncEnv, Client
@@ -169,6 +171,25 @@ async def test_the_server_describes_what_it_offers(client: Client) -> None:
     )
     assert "prefix" in json.loads(offered["toy"].params_schema_json)["properties"]
     assert await client.splits("toy") == {"train": 100, "test": 100}
+
+
+async def test_messages_beyond_grpcs_default_limit_pass(client: Client) -> None:
+    large = "x" * (5 << 20)
+    env = await client.make("toy", json.dumps({"prefix": large}))
+    await env.reset("train/0", 0)
+    assert (await env.step(large)).observation.startswith(large)
+
+
+async def test_health_and_reflection_answer(server: EmbeddedServer) -> None:
+    async with grpc.aio.insecure_channel(target(server.address)) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        for service in ("", "rock.v1.EnvService", "rock.v1.SandboxService"):
+            reply = await health.Check(health_pb2.HealthCheckRequest(service=service))
+            assert reply.status == health_pb2.HealthCheckResponse.SERVING
+        reflection = reflection_pb2_grpc.ServerReflectionStub(channel)
+        request = reflection_pb2.ServerReflectionRequest(list_services="")
+        (reply,) = [reply async for reply in reflection.ServerReflectionInfo(iter([request]))]
+        assert "rock.v1.EnvService" in {service.name for service in reply.list_services_response.service}
 
 
 # -- exactly once
