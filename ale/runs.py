@@ -76,5 +76,9 @@ def continue_run(folder: Path, config: TrainConfig) -> None:
 def _write(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
     temporary = path.with_suffix(".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)  # a folder with anything in it is taken
+        raise

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
-from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary as EventSummary
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
+from tensorboard.summary.writer.record_writer import RecordWriter
 
-__all__ = ["Evaluation", "MetricsLog", "Observer", "RunSummary"]
+from trainer.folder import writing
+
+__all__ = ["Evaluation", "MetricsLog", "Observer", "RunSummary", "write_summary"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,54 +81,88 @@ class Observer(Protocol):
 
 
 class MetricsLog:
-    """`metrics.jsonl` (one object a line) and TensorBoard events, appended; cut back to a step on resume."""
+    """`metrics.jsonl` (one object a line) and TensorBoard events, appended; cut back to a step on resume.
+
+    Both are on the disk when `write` returns. Opening raises `OSError`, writing `RunFolderError`, closing nothing.
+    """
 
     def __init__(self, folder: Path, *, resume_step: int | None) -> None:
-        self._path = folder / "metrics.jsonl"
-        if resume_step is not None and self._path.exists():
-            self._cut(resume_step)
-        self._file = self._path.open("a", encoding="utf-8")
-        (folder / "events").mkdir(exist_ok=True)
-        self._events = EventFileWriter(str(folder / "events"))
-        if resume_step is not None:
-            self._events.add_event(
-                Event(wall_time=time.time(), step=resume_step + 1, file_version="brain.Event:2")
-            )
+        """Open both. `resume_step` None starts the record anew, whatever an attempt before left."""
+        self._folder = folder
+        path, events = folder / "metrics.jsonl", folder / "events"
+        _cut(path, resume_step)
+        events.mkdir(exist_ok=True)
+        self._file = _Appended(path)
+        # Not EventFileWriter: its thread would meet a full disk after the step that caused it.
+        name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
+        self._records = RecordWriter(_Appended(events / name))
+        self._add_event(Event(wall_time=time.time(), file_version="brain.Event:2"))
+        if resume_step is not None:  # makes TensorBoard forget what the cut steps wrote
+            begin = SessionLog(status=SessionLog.START)
+            self._add_event(Event(wall_time=time.time(), step=resume_step + 1, session_log=begin))
 
     def write(self, step: int, kind: str, metrics: Mapping[str, float]) -> None:
         """Append one record. `kind` is `warmup`, `train` or `eval` and prefixes the TensorBoard tags."""
-        self._file.write(json.dumps({"step": step, "kind": kind, **metrics}) + "\n")
-        self._file.flush()
+        line = json.dumps({"step": step, "kind": kind, **metrics}) + "\n"
         values = [
             EventSummary.Value(tag=f"{kind}/{name}", simple_value=value) for name, value in metrics.items()
         ]
-        self._events.add_event(Event(wall_time=time.time(), step=step, summary=EventSummary(value=values)))
+        with writing("metrics", self._folder):
+            self._file.write(line.encode())
+            self._add_event(Event(wall_time=time.time(), step=step, summary=EventSummary(value=values)))
 
     def close(self) -> None:
-        """Flush both files."""
+        """Close both files. Safe after a failed write: nothing is held back."""
         self._file.close()
-        self._events.close()
+        self._records.close()
 
-    def _cut(self, step: int) -> None:
-        kept = []
-        for line in self._path.read_text(encoding="utf-8").splitlines():
-            try:
-                record = json.loads(line)
-            except json.JSONDecodeError:
-                break  # the torn last line of a killed run
-            if record["step"] <= step:
-                kept.append(line)
-        temporary = self._path.with_suffix(".tmp")
-        temporary.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
-        temporary.replace(self._path)
+    def _add_event(self, event: Event) -> None:
+        self._records.write(event.SerializeToString())
+
+
+class _Appended:
+    """A file that grows without a buffer, so that a failed write leaves nothing for `close` to fail on."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("ab", buffering=0)
+
+    def write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[self._file.write(view) :]
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _cut(path: Path, step: int | None) -> None:
+    """Keep what `metrics.jsonl` has up to `step`; None keeps nothing."""
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines() if step is not None and path.exists() else []:
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError:
+            break  # the torn last line of a killed run
+        if record["step"] <= step:
+            kept.append(line + "\n")
+    _replace(path, "".join(kept))
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def write_summary(folder: Path, summary: RunSummary) -> None:
-    """Write `summary.json` atomically."""
-    temporary = folder / "summary.json.tmp"
-    with temporary.open("w", encoding="utf-8") as file:
-        json.dump(asdict(summary), file, indent=2)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(folder / "summary.json")
+    """Write `summary.json` atomically. Raise `RunFolderError`."""
+    with writing("summary.json", folder):
+        _replace(folder / "summary.json", json.dumps(asdict(summary), indent=2) + "\n")

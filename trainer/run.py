@@ -7,6 +7,7 @@ here computes a gradient or talks to an environment: the fleet's actors do.
 from __future__ import annotations
 
 import math
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from trainer import checkpoint
 from trainer.config import TrainConfig
 from trainer.engine.injection import Injection
 from trainer.errors import Halted, RunFolderError
+from trainer.folder import writing
 from trainer.metrics import Evaluation, MetricsLog, Observer, RunSummary, write_summary
 from trainer.placement import Fleet
 from trainer.rollout.anchors import Anchor, AnchorPool, expert_from
@@ -89,16 +91,13 @@ class Run:
         self._last_evaluation: Evaluation | None = None
 
     def __enter__(self) -> Run:
-        try:
+        with writing("records", self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
-            found = checkpoint.latest(self._folder / "checkpoints") if self._resume else None
-            if found is not None:
-                self._restore(found)
-            self._metrics = MetricsLog(self._folder, resume_step=self._state.step if self._resume else None)
-        except OSError as error:
-            raise RunFolderError(
-                f"cannot write the run folder {self._folder}: {error}. Choose another with --run."
-            ) from error
+        found = checkpoint.latest(self._folder / "checkpoints") if self._resume else None
+        if found is not None:
+            self._restore(found)
+        with writing("records", self._folder):
+            self._metrics = MetricsLog(self._folder, resume_step=None if found is None else self._state.step)
         self.is_new = found is None
         self._started = time.monotonic() - self._state.train_s
         return self
@@ -255,21 +254,14 @@ class Run:
         self._state.anchors = self._pool.state()
         self._state.train_s = time.monotonic() - self._started
         folder, keep = self._folder / "checkpoints", self._config.checkpoint.keep
-        try:
+        with writing(f"checkpoint {self._state.step}", folder):
             checkpoint.save(folder, self._state.step, self._state, engine=self._fleet.save, keep=keep)
-        except OSError as error:
-            raise RunFolderError(
-                f"cannot save checkpoint {self._state.step} in {folder}: {error}. Earlier checkpoints are intact: "
-                "free space, then continue with --resume."
-            ) from error
 
     def finish(self) -> RunSummary:
         """Evaluate once more, export the model, save, and write the summary."""
         final = self._evaluate(self._config.steps, self._config.eval.tasks)
         self.save()
-        model = self._folder / "model"
-        model.mkdir(exist_ok=True)
-        self._fleet.export(model)
+        self._export()
         state, config = self._state, self._config
         summary = RunSummary(
             env=config.env,
@@ -289,6 +281,20 @@ class Run:
         return summary
 
     # -- inside -----------------------------------------------------------------------------------------------
+
+    def _export(self) -> None:
+        """Put the model into the folder whole or not at all."""
+        model, aside = self._folder / "model", self._folder / ".model.tmp"
+        with writing("the model", self._folder):
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.mkdir()
+            try:
+                self._fleet.export(aside)
+            except OSError:
+                shutil.rmtree(aside, ignore_errors=True)
+                raise
+            shutil.rmtree(model, ignore_errors=True)
+            aside.rename(model)
 
     @property
     def _learns_from_rollouts(self) -> bool:
@@ -376,9 +382,7 @@ class Run:
         try:
             write_segment(path, encoded)
         except StoreWriteFailed as error:
-            raise RunFolderError(
-                f"{error} What was committed before is intact: free space, then continue with --resume."
-            ) from error
+            raise RunFolderError(f"{error} A training run continues with --resume.") from error
 
     def _restore(self, found: Path) -> None:
         self._observer.on_phase("resume")
@@ -389,7 +393,8 @@ class Run:
         if experts.exists():
             self._fleet.take_experts(list(read_encoded(experts)))
         self._fleet.publish(self._state.step)
-        for path in (self._folder / "trajectories").glob("step-*.traj"):
-            if int(path.stem.removeprefix("step-")) > self._state.step:
-                path.unlink()  # belongs to steps that will be done again
+        with writing("records", self._folder):
+            for path in (self._folder / "trajectories").glob("step-*.traj"):
+                if int(path.stem.removeprefix("step-")) > self._state.step:
+                    path.unlink()  # belongs to steps that will be done again
         self._observer.on_log(f"resumed after step {self._state.step}")

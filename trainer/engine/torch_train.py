@@ -9,9 +9,12 @@ D width, V vocabulary.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -103,7 +106,7 @@ class TorchTrain:
         return host_weights(self.net)
 
     def save(self, folder: Path) -> None:
-        """Write parameters and optimizer state to one file in `folder`, atomically."""
+        """Write parameters and optimizer state to one file in `folder`, atomically. Raise `OSError`."""
         tensors = {f"model.{name}": value.detach() for name, value in self._parameters.items()}
         steps: dict[str, float] = {}
         for name, value in self._parameters.items():
@@ -113,7 +116,8 @@ class TorchTrain:
                 steps[name] = float(state["step"])
         metadata = {"steps": json.dumps(steps)}
         host = {name: value.cpu().contiguous() for name, value in tensors.items()}
-        write_atomically(folder / STATE_FILE, lambda path: save_file(host, path, metadata=metadata))
+        with _system_errors(folder / STATE_FILE):
+            write_atomically(folder / STATE_FILE, lambda path: save_file(host, path, metadata=metadata))
 
     @torch.no_grad()
     def load(self, folder: Path) -> None:
@@ -125,7 +129,8 @@ class TorchTrain:
                 steps = json.loads(file.metadata()["steps"])
         except (OSError, SafetensorError) as error:
             raise InvalidArgument(
-                f"cannot read the training state {path}: {error}. Resume from an older checkpoint."
+                f"cannot read the training state {path}: {error}. Remove the folder {folder.name} to resume from the "
+                "checkpoint before it."
             ) from error
         expected = {f"model.{name}": value.shape for name, value in self._parameters.items()}
         found = {name: value.shape for name, value in stored.items() if name.startswith("model.")}
@@ -145,8 +150,9 @@ class TorchTrain:
                 }
 
     def export(self, folder: Path) -> None:
-        """Write the model in the form that `--model FOLDER` reads again."""
-        self._export(folder)
+        """Write the model in the form that `--model FOLDER` reads again. Raise `OSError`."""
+        with _system_errors(folder):
+            self._export(folder)
 
     def _refuse(self, what: str) -> None:
         self._optimizer.zero_grad(set_to_none=True)
@@ -287,3 +293,15 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def _system_errors(path: Path) -> Iterator[None]:
+    """Turn what safetensors raises for a refused write into the `OSError` that the system gave it."""
+    try:
+        yield
+    except SafetensorError as error:
+        given = re.search(r"\(os error (\d+)\)", str(error))
+        number = int(given[1]) if given else errno.EIO
+        reason = os.strerror(number) if given else str(error)
+        raise OSError(number, reason, str(path)) from error

@@ -1,5 +1,7 @@
 """The generic trainer: where the batch is cut never matters, a broken update leaves no trace, a resume is exact."""
 
+import errno
+import resource
 from dataclasses import fields, replace
 
 import pytest
@@ -319,13 +321,13 @@ def test_saving_leaves_one_file_and_replaces_the_old_one(tmp_path):
 
 
 def test_a_damaged_or_missing_state_is_one_clear_error(tmp_path):
-    with pytest.raises(InvalidArgument, match="older checkpoint"):
+    with pytest.raises(InvalidArgument, match="Remove the folder .* to resume from the checkpoint before"):
         engine().load(tmp_path)
     train = engine()
     train.save(tmp_path)
     whole = (tmp_path / STATE_FILE).read_bytes()
     (tmp_path / STATE_FILE).write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InvalidArgument, match="older checkpoint"):
+    with pytest.raises(InvalidArgument, match="Remove the folder .* to resume from the checkpoint before"):
         train.load(tmp_path)
 
 
@@ -334,3 +336,20 @@ def test_another_models_state_is_refused(tmp_path):
     other = TorchTrain(TinyModel(replace(SHAPE, layers=1)), OptimOptions(), export=lambda folder: None)
     with pytest.raises(InvalidArgument, match="another model"):
         other.load(tmp_path)
+
+
+def test_a_full_disk_is_the_systems_error_and_leaves_the_file_before(tmp_path):
+    """The safetensors library has an error class of its own, which nobody above would take for a full disk."""
+    train = engine()
+    train.save(tmp_path)
+    before = (tmp_path / STATE_FILE).read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, hard))  # Python ignores SIGXFSZ
+    try:
+        with pytest.raises(OSError, match=STATE_FILE) as refused:
+            train.save(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert refused.value.errno == errno.EFBIG
+    assert [path.name for path in tmp_path.iterdir()] == [STATE_FILE]
+    assert (tmp_path / STATE_FILE).read_bytes() == before
