@@ -26,7 +26,8 @@ class Engine:
             raise PolicyError("engine on fire")
         done = requests[:-1] if self.short else requests
         return [
-            Completion(np.array([int(r.rollout_id)], np.int32), np.zeros(1, np.float32), "stop", 0) for r in done
+            Completion(np.array([int(r.rollout_id)], np.int32), np.zeros(1, np.float32), "stop", 0)
+            for r in done
         ]
 
 
@@ -58,7 +59,9 @@ async def test_eager_does_not_wait_for_the_slow():
 
 async def test_eager_gathers_what_arrives_while_the_engine_is_busy():
     engine = Engine(pause_s=0.02)
-    await rollouts(BatchingSampler(engine, lockstep=False), {"1": 1, "2": 1, "3": 1}, {"2": 0.005, "3": 0.006})
+    await rollouts(
+        BatchingSampler(engine, lockstep=False), {"1": 1, "2": 1, "3": 1}, {"2": 0.005, "3": 0.006}
+    )
     assert engine.batches == [["1"], ["2", "3"]]
 
 

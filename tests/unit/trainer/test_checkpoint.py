@@ -45,7 +45,9 @@ def test_a_killed_save_is_not_seen(tmp_path):
 def test_a_corrupt_state_is_one_clear_error(tmp_path):
     folder = checkpoint.save(tmp_path, 1, State(1), engine=write, keep=2)
     (folder / "state.msgpack").write_bytes(b"\xc1\xff")
-    with pytest.raises(CheckpointError, match=r"cannot read checkpoint .*step-000001.*Remove the folder step-000001"):
+    with pytest.raises(
+        CheckpointError, match=r"cannot read checkpoint .*step-000001.*Remove the folder step-000001"
+    ):
         checkpoint.read_state(folder, State)
 
 

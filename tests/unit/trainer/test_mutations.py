@@ -30,7 +30,11 @@ from trainer.algo.reinforce import Reinforce, REINFORCEOptions
 USERS = (ipa, grpo, reinforce, bc)
 
 CASES = {
-    "ipa": (Ipa, IPAOptions(reward_fail=-1, neg_weight=1, turn_rewards=True, mask_high=1.6, mask_low=0.6), ipa_reference),
+    "ipa": (
+        Ipa,
+        IPAOptions(reward_fail=-1, neg_weight=1, turn_rewards=True, mask_high=1.6, mask_low=0.6),
+        ipa_reference,
+    ),
     "grpo": (Grpo, GRPOOptions(), grpo_reference),
     "reinforce": (Reinforce, REINFORCEOptions(gamma=0.9), reinforce_reference),
     "bc": (Bc, BCOptions(), bc_reference),
