@@ -168,7 +168,7 @@ def _environments() -> tuple[list[EnvSpec], list[str]]:
     for name in plugins.names("ale.envs"):
         try:
             working.append(plugins.load_env(name))
-        except (ImportError, AttributeError, RockError) as error:
+        except RockError as error:
             broken.append(f"{name} ({error})")
     return working, broken
 

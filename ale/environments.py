@@ -46,11 +46,7 @@ def show_command(name: str) -> None:
 def _row(name: str) -> tuple[str, ...]:
     try:
         spec = plugins.load_env(name)
-    except (
-        ImportError,
-        AttributeError,
-        RockError,
-    ) as error:  # a third party's defect must not hide the others
+    except RockError as error:  # a third party's defect must not hide the others
         return name, "", "", "", f"broken plugin: {error}"
     resets = "snapshot" if spec.snapshots else "replay" if spec.replayable else "none"
     return spec.name, spec.version, resets, "yes" if spec.sandbox else "no", spec.summary

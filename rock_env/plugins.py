@@ -28,11 +28,24 @@ def names(group: str) -> tuple[str, ...]:
 
 
 def load(group: str, name: str) -> object:
-    """Import and return the plugin object. Raise `UnknownName` naming the nearest and all known names."""
+    """Import and return the plugin object.
+
+    Raise `UnknownName` naming the nearest and all known names, or `InvalidArgument` if the plugin does not load.
+    """
+    kind = group.removeprefix("ale.").removesuffix("s")
     point = _group(group).get(name)
     if point is None:
-        raise nearest(group.removeprefix("ale.").removesuffix("s"), name, _group(group))
-    return point.load()
+        raise nearest(kind, name, _group(group))
+    try:
+        return point.load()
+    except Exception as error:  # boundary: a third party's module runs here
+        owner = point.dist.name if point.dist else "the package it comes with"
+        remedy = f"Repair or update {owner}, or uninstall it."
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            remedy = f"Install what it needs ({owner} may have an extra for it), or uninstall {owner}."
+        raise InvalidArgument(
+            f"the {kind} plugin {name!r} ({point.value}) does not load: {type(error).__name__}: {error}. {remedy}"
+        ) from error
 
 
 def load_env(name: str) -> EnvSpec:

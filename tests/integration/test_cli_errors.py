@@ -73,6 +73,56 @@ def test_training_refuses(words: list[str], code: int, said: str, tmp_path: Path
     assert not (tmp_path / "runs").exists()
 
 
+BROKEN = {
+    "needy": (
+        "import a_package_nobody_has\n",
+        "No module named 'a_package_nobody_has'. Install what it needs",
+    ),
+    "renamed": (
+        "ENVIRONMENT = None\n",
+        "has no attribute 'ENV'. Repair or update broken-envs, or uninstall it.",
+    ),
+    "buggy": ("1 / 0\n", "ZeroDivisionError: division by zero. Repair or update"),
+}
+
+
+@pytest.fixture
+def broken_plugins(tmp_path: Path) -> Path:
+    """A third party's distribution, as pip would leave it, of which no environment loads."""
+    site = tmp_path / "site"
+    info = site / "broken_envs-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Name: broken-envs\nVersion: 1\n", encoding="utf-8")
+    points = [f"{name} = {name}_env:ENV" for name in BROKEN]
+    (info / "entry_points.txt").write_text("\n".join(["[ale.envs]", *points]), encoding="utf-8")
+    for name, (source, _) in BROKEN.items():
+        (site / f"{name}_env.py").write_text(source, encoding="utf-8")
+    return site
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_plugin_is_named_with_cause_and_remedy(
+    name: str, broken_plugins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(broken_plugins)])
+    refused(
+        ale("rollout", "--env", name, cwd=tmp_path),
+        2,
+        f"the env plugin '{name}' ({name}_env:ENV)",
+        BROKEN[name][1],
+    )
+
+
+def test_a_broken_plugin_does_not_hide_the_others(
+    broken_plugins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(broken_plugins)])
+    done = ale("env", "list", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for name in [*BROKEN, "frozen_lake", "sokoban"]:
+        assert f"\n{name} " in done.stdout
+
+
 def test_play_ends_with_the_input(tmp_path: Path) -> None:
     done = ale("env", "play", "frozen_lake", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
