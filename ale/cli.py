@@ -32,6 +32,8 @@ DISK_ERRORS = {
     errno.EROFS: "Choose a place you may write to (--run, --out).",
 }
 EXIT_IO = 74  # EX_IOERR of sysexits.h, as all exit codes here
+RAYS_OWN_WORDS = "A worker died or was killed"
+"""Ray prints a paragraph of its own for what we say in a line."""
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
 env_app = typer.Typer(no_args_is_help=True, help="Look at environments, and play them yourself.")
@@ -243,6 +245,7 @@ def replay_run(
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", RAYS_OWN_WORDS)  # read when Ray is imported
     try:
         app()
     except Exception as error:

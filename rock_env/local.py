@@ -44,6 +44,14 @@ class EmbeddedServer:
     ) -> None:
         self.close()
 
+    @property
+    def end(self) -> str:
+        """Say how the server ended, such as "killed by signal 9"; empty while it runs."""
+        code = self._process.poll()
+        if code is None:
+            return ""
+        return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+
     def close(self) -> None:
         """Stop the server and its environments. Safe to call twice, and after the server died."""
         _stop(self._process)

@@ -15,14 +15,15 @@ from types import TracebackType
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import RayError
 
 from agent_runtime.types import RolloutRequest
-from rock_env.local import start_embedded
+from rock_env.local import EmbeddedServer, start_embedded
 from trainer.config import TrainConfig
 from trainer.engine.actors import InferenceActor, Learner
 from trainer.engine.injection import Injection
 from trainer.errors import ConfigError, Halted
+from trainer.ray_errors import deliberate, reason
 from trainer.rollout.worker import RolloutWorker
 
 __all__ = ["Fleet"]
@@ -38,6 +39,7 @@ class Fleet:
         self._workers: list[Any] = []
         self._engines: list[Any] = []
         self._learner: Any = None
+        self._server: EmbeddedServer | None = None
         self.learns_from_rollouts = True
         """Whether the algorithm needs training rollouts at all."""
 
@@ -46,9 +48,9 @@ class Fleet:
             self._connect_ray(stack)
             rock_address = self._config.rollout.rock_address
             if not rock_address:
-                server = start_embedded()
-                stack.callback(server.close)
-                rock_address = server.address
+                self._server = start_embedded()
+                stack.callback(self._server.close)
+                rock_address = self._server.address
             self._place(rock_address, stack)
             self._stack = stack.pop_all()
         return self
@@ -57,6 +59,11 @@ class Fleet:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stack.close()
+
+    @property
+    def server_end(self) -> str:
+        """Say how the embedded ROCK server ended; empty while it runs, and for a server that is not ours."""
+        return self._server.end if self._server else ""
 
     # -- rollouts ---------------------------------------------------------------------------------------------
 
@@ -162,15 +169,16 @@ class Fleet:
         return results
 
     def _get(self, refs: Any) -> Any:
+        """Return the actors' results; raise what they raised, or `Halted` where a process or the numbers broke."""
         try:
             return ray.get(refs)
-        except RayActorError as error:
-            raise Halted(
-                f"a worker process died: {error}. The last checkpoint is intact: continue with --resume; "
-                "if it was killed for memory, lower rollout.concurrency or optim.microbatch_tokens."
-            ) from error
         except RayError as error:
-            cause = getattr(error, "cause", None)
-            if isinstance(cause, Exception):
+            cause = deliberate(error)
+            if isinstance(cause, FloatingPointError):
+                raise Halted(f"{cause} What was saved before is intact.") from error
+            if cause is not None:
                 raise cause from error
-            raise
+            raise Halted(
+                f"{reason(error)}. What was saved before is intact: continue with --resume. If memory ran out, "
+                "lower rollout.concurrency or optim.microbatch_tokens."
+            ) from error

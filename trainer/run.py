@@ -368,14 +368,22 @@ class Run:
         return self._source.get(split, int(index))
 
     def _halt_on_failures(self, trajectories: Sequence[Trajectory]) -> None:
+        """Halt where more failed than allowed, and where nothing is left to go on with."""
         failures = [t.failure for t in trajectories if t.failure is not None]
-        if failures and len(failures) > self._config.rollout.max_failure_rate * len(trajectories):
-            first = failures[0]
+        allowed = min(self._config.rollout.max_failure_rate * len(trajectories), len(trajectories) - 1)
+        if not failures or len(failures) <= allowed:
+            return
+        count = f"{len(failures)} of {len(trajectories)} rollouts failed"
+        if end := self._fleet.server_end:
             raise Halted(
-                f"{len(failures)} of {len(trajectories)} rollouts failed (limit: share "
-                f"{self._config.rollout.max_failure_rate}), the first with {first.code}: {first.message} "
-                "Failures are never trained on as rewards; after mending the cause continue with --resume."
+                f"the embedded ROCK server ended ({end}), so {count}. What was saved before is intact: continue "
+                "with --resume."
             )
+        first = failures[0]
+        raise Halted(
+            f"{count} (limit: share {self._config.rollout.max_failure_rate}), the first with {first.code}: "
+            f"{first.message} Failures are never trained on as rewards; after mending the cause continue with --resume."
+        )
 
     def _write(self, kind: str, step: int | None, encoded: Sequence[bytes]) -> None:
         path = segment_path(self._folder, kind, step)

@@ -71,7 +71,9 @@ class Bubblewrap:
             return f"bubblewrap did not finish within {_CHECK_S:g} s"
         if process.returncode == 0:
             return ""
-        return stderr.decode(errors="replace").strip() or f"{self.bwrap} ended with status {process.returncode}"
+        return (
+            stderr.decode(errors="replace").strip() or f"{self.bwrap} ended with status {process.returncode}"
+        )
 
     def fence(
         self, *, tools: Toolkit | None, binds: dict[Path, str], workdir: str, identity: int

@@ -1,6 +1,7 @@
 """The Ray actors around the engines: one samples, one learns. Called by `trainer.placement.Fleet`.
 
 They translate between encoded trajectories and batches, hold the weights' version, and decide nothing about the run.
+`ready` builds what `__init__` would, because Ray reports an error there as a dead process and loses its class.
 """
 
 from __future__ import annotations
@@ -37,12 +38,13 @@ class InferenceActor:
     """Samples for rollout workers."""
 
     def __init__(self, config: TrainConfig) -> None:
-        torch.set_num_threads(1)
-        spec, options = _engine_spec(config)
-        self._engine = spec.inference(config.model, options, config.seed)
+        self._config = config
 
     def ready(self) -> None:
-        """Return once the engine is built."""
+        """Build the engine. First of all calls."""
+        torch.set_num_threads(1)
+        spec, options = _engine_spec(self._config)
+        self._engine = spec.inference(self._config.model, options, self._config.seed)
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[Completion]:
         """Sample one completion per request, in order."""
@@ -57,21 +59,22 @@ class Learner:
     """Owns the train engine and the algorithm."""
 
     def __init__(self, config: TrainConfig) -> None:
+        self._config = config
+        self._experts: dict[str, Trajectory] = {}
+
+    def ready(self) -> None:
+        """Build the engine and the algorithm. First of all calls."""
+        config = self._config
         torch.set_num_threads(config.optim.threads)
         spec, options = _engine_spec(config)
         algorithm = load("ale.algorithms", config.algo)
         assert isinstance(algorithm, AlgorithmSpec)
         imitation = load("ale.algorithms", "bc")
         assert isinstance(imitation, AlgorithmSpec)
-        self._config = config
         self._engine = spec.train(config.model, options, config.seed, config.optim)
         self._algo: Algorithm = algorithm.build(algorithm.options(**config.algo_options))
         self._bc: Algorithm = imitation.build(imitation.options())
-        self._experts: dict[str, Trajectory] = {}
         self._learns_from_rollouts = algorithm.learns_from_rollouts
-
-    def ready(self) -> None:
-        """Return once the engine is built."""
 
     def learns_from_rollouts(self) -> bool:
         """Return whether the algorithm needs training rollouts at all."""

@@ -22,6 +22,7 @@ from rock_env.plugins import env_params, load, load_env
 from rock_env.spec import EnvSpec
 from trainer.config import TrainConfig
 from trainer.engine.base import EngineSpec
+from trainer.ray_errors import reason
 from trainer.rollout.sampler import BatchingSampler
 
 __all__ = ["RolloutWorker"]
@@ -31,16 +32,17 @@ class RolloutWorker:
     """One actor: one ROCK connection, one sampler."""
 
     def __init__(self, config: TrainConfig, rock_address: str, engine: Any) -> None:
-        spec = load("ale.engines", config.engine)
-        assert isinstance(spec, EngineSpec)
         self._config = config
-        self._template = spec.template(config.model, spec.options(**config.engine_options))
         self._rock_address = rock_address
         self._engine = engine
         self._client: Client | None = None
 
     async def ready(self) -> None:
-        """Return once ROCK answers."""
+        """Open the chat template and the connection. First of all calls; see `trainer.engine.actors`."""
+        spec = load("ale.engines", self._config.engine)
+        assert isinstance(spec, EngineSpec)
+        options = spec.options(**self._config.engine_options)
+        self._template = spec.template(self._config.model, options)
         await self._connect()
 
     async def run(self, requests: Sequence[RolloutRequest], policy_step: int) -> list[bytes]:
@@ -101,7 +103,8 @@ class RolloutWorker:
         try:
             completions: list[Completion] = await self._engine.sample.remote(requests)
         except RayError as error:
-            raise PolicyError(f"the inference engine failed a batch of {len(requests)}: {error}") from error
+            message = f"the inference engine failed a batch of {len(requests)}: {reason(error)}."
+            raise PolicyError(message) from error
         return completions
 
     async def _connect(self) -> Client:
