@@ -1,6 +1,6 @@
 """Find plugins by entry point. Built-in and third-party environments come in by this one door.
 
-Groups: `ale.envs`, `ale.agents`, `ale.backends`, `ale.algorithms`, `ale.engines`; value `package.module:OBJECT`.
+Groups: `ale.envs`, `ale.algorithms`, `ale.engines`; value `package.module:OBJECT`.
 Loading is lazy: listing names imports no plugin.
 """
 

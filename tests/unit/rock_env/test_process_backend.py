@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import inspect
 import logging
 import os
+import re
 import shutil
 import signal
+import tomllib
 from collections.abc import AsyncIterator
 from functools import cache
 from pathlib import Path
@@ -241,3 +244,14 @@ def test_the_toolkit_holds_a_distribution_and_what_it_requires(tmp_path: Path) -
     assert {"pytest", "_pytest", "pluggy", "packaging", "iniconfig"} <= names
     assert not {"rock_env", "sandboxes", "grpc", "pytest_asyncio"} & names
     assert tools.guest.is_file()
+
+
+def test_what_boxes_have_installed_comes_with_this_distribution() -> None:
+    """Boxes get these packages from the Python that runs ROCK; without pytest nothing could be graded."""
+    wanted = inspect.signature(ProcessBackend).parameters["python_packages"].default
+    required = {
+        re.match(r"[\w-]+", requirement).group()
+        for requirement in tomllib.loads((PACKAGES / "pyproject.toml").read_text())["project"]["dependencies"]
+    }
+    assert "pytest" in wanted
+    assert required.issuperset(wanted)
