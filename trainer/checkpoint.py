@@ -23,9 +23,14 @@ _T = TypeVar("_T")
 
 
 def save(folder: Path, step: int, state: Any, *, engine: Callable[[Path], None], keep: int) -> Path:
-    """Write checkpoint `step` atomically and remove all but the newest `keep`. Raise `OSError` when the disk refuses."""
+    """Write checkpoint `step` atomically and remove all but the newest `keep`. Raise `OSError` when the disk refuses.
+
+    One that is there already is kept: a step has one state, and to write it again would risk it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     final, temporary = folder / f"step-{step:06d}", folder / f".step-{step:06d}.tmp"
+    if (final / _STATE).is_file():
+        return final
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     try:
@@ -34,7 +39,7 @@ def save(folder: Path, step: int, state: Any, *, engine: Callable[[Path], None],
         for path in temporary.iterdir():
             _sync(path)
         _sync(temporary)
-        shutil.rmtree(final, ignore_errors=True)
+        shutil.rmtree(final, ignore_errors=True)  # incomplete, or it would have been kept
         temporary.rename(final)
         _sync(folder)
     except OSError:

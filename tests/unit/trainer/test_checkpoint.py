@@ -53,3 +53,21 @@ def test_a_corrupt_state_is_one_clear_error(tmp_path):
 
 def test_no_checkpoint_is_none(tmp_path):
     assert checkpoint.latest(tmp_path / "absent") is None
+
+
+def test_a_step_that_is_saved_twice_never_loses_its_checkpoint(tmp_path):
+    """Ctrl-C right after a due save. The second write must not touch the first, even if it would fail."""
+
+    def full(folder):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    first = checkpoint.save(tmp_path, 1, State(1), engine=write, keep=2)
+    assert checkpoint.save(tmp_path, 1, State(1), engine=full, keep=2) == first
+    assert checkpoint.read_state(checkpoint.latest(tmp_path), State).step == 1
+
+
+def test_an_incomplete_checkpoint_is_replaced(tmp_path):
+    (tmp_path / "step-000001").mkdir()
+    (tmp_path / "step-000001" / "rubbish").touch()
+    checkpoint.save(tmp_path, 1, State(1), engine=write, keep=2)
+    assert sorted(path.name for path in (tmp_path / "step-000001").iterdir()) == ["state.msgpack", "weights"]
