@@ -27,7 +27,7 @@ has a weight of its own [ours], `neg_weight`, 0 by default: pushing failures dow
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 import torch
@@ -38,7 +38,15 @@ from agent_runtime.types import Trajectory
 from trainer.algo.base import AlgoOptions, AlgorithmSpec, Credit, LossOutput, Metric
 from trainer.algo.chunks import Chunks, chunks_of
 from trainer.algo.loss import aggregate, imitation_term, keep, mean_metric
-from trainer.algo.returns import Baseline, Floats, baselines, chunk_of_turn, chunk_returns, credit_group
+from trainer.algo.returns import (
+    Baseline,
+    Floats,
+    baselines,
+    chunk_of_turn,
+    chunk_returns,
+    credit_group,
+    state_advantages,
+)
 from trainer.data.batch import TrainBatch
 
 __all__ = ["IPA", "IPAOptions", "Ipa"]
@@ -57,8 +65,12 @@ class IPAOptions(AlgoOptions):
     """Weight of the T- branch; 0 leaves it out, so that failures only lower the baseline."""
     reward_fail: float = Field(0.0, le=0)
     """R of a trajectory whose raw outcome is not positive."""
-    baseline: Baseline = "none"
-    """What is subtracted from R, over the group's trajectories that did not fail."""
+    baseline: Baseline | Literal["state_mean"] = "none"
+    """What is subtracted, over the group's trajectories that did not fail: from R, or (`state_mean`) from each G_k the mean
+    return of the group's chunks that begin at the same observation."""
+    state_trace: float = Field(1.0, ge=0, le=1)
+    """With `state_mean`: 1 compares the whole return G_k with the state's mean; lower values replace the far part of the
+    return by the means of the states reached (less variance, some bias)."""
     turn_rewards: bool = False
     """Add the environment's per-turn rewards to the return. Leave off where the outcome already contains them."""
     chunk_turns: NonNegativeInt = 1
@@ -73,6 +85,10 @@ class IPAOptions(AlgoOptions):
         if self.reward_fail and not self.neg_weight and self.baseline == "none":
             raise ValueError(
                 "reward_fail has no effect without neg_weight or a baseline: set neg_weight, or leave it 0"
+            )
+        if self.state_trace != 1 and self.baseline != "state_mean":
+            raise ValueError(
+                f"state_trace has no effect with baseline={self.baseline!r}: use baseline='state_mean'"
             )
         return self
 
@@ -97,12 +113,21 @@ class Ipa:
         chunks = [chunk_of_turn(len(t.turns), options.chunk_turns) for t in learners]
         finals_G = np.array([t.reward if t.reward > 0 else options.reward_fail for t in learners])
         rewards = [self._chunk_rewards(t, chunk_K) for t, chunk_K in zip(learners, chunks, strict=True)]
-        # The baseline is of whole outcomes, taken off the end: at gamma = 1 this is G_1 minus the group's mean G_1.
-        finals_G -= baselines(finals_G + np.array([r.sum() for r in rewards]), options.baseline)
+        if options.baseline != "state_mean":
+            # The baseline is of whole outcomes, taken off the end: at gamma = 1 this is G_1 minus the group's mean G_1.
+            finals_G -= baselines(finals_G + np.array([r.sum() for r in rewards]), options.baseline)
+        returns = [
+            chunk_returns(final, len(rewards_C), options.gamma, rewards_C)
+            for final, rewards_C in zip(finals_G, rewards, strict=True)
+        ]
+        if options.baseline == "state_mean":
+            size = options.chunk_turns or max((len(t.turns) for t in learners), default=1) or 1
+            gamma, trace = options.gamma, options.state_trace
+            returns = state_advantages(learners, returns, finals_G, gamma=gamma, trace=trace, size=size)
         weights = [1.0 if t.reward > 0 else options.neg_weight for t in learners]
         return [
-            weight * chunk_returns(final, len(rewards_C), options.gamma, rewards_C)[chunk_K]
-            for weight, final, rewards_C, chunk_K in zip(weights, finals_G, rewards, chunks, strict=True)
+            weight * return_C[chunk_K]
+            for weight, return_C, chunk_K in zip(weights, returns, chunks, strict=True)
         ]
 
     def _chunk_rewards(self, trajectory: Trajectory, chunk_K: NDArray[np.int64]) -> Floats:

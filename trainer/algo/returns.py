@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from agent_runtime.types import Trajectory
 from trainer.algo.base import Credit
 
-__all__ = ["Baseline", "baselines", "chunk_of_turn", "chunk_returns", "credit_group"]
+__all__ = ["Baseline", "baselines", "chunk_of_turn", "chunk_returns", "credit_group", "state_advantages"]
 
 Baseline = Literal["none", "group_mean", "leave_one_out"]
 
@@ -41,9 +41,16 @@ def chunk_returns(final: float, chunks: int, gamma: float, rewards_C: Floats | N
     returns: Floats = final * gamma ** steps[::-1].astype(np.float64)
     if rewards_C is None:
         return returns
+    return returns + _discounted(rewards_C, gamma)
+
+
+def _discounted(values_C: Floats, gamma: float) -> Floats:
+    """Return the sum over j >= k of `gamma^(j-k) values_j`, for every k."""
+    steps = np.arange(len(values_C))
     ahead = steps[None, :] - steps[:, None]
     discount = np.where(ahead >= 0, np.float64(gamma) ** np.maximum(ahead, 0), 0.0)
-    return returns + discount @ rewards_C
+    summed: Floats = discount @ values_C
+    return summed
 
 
 def baselines(scores_G: Floats, kind: Baseline) -> Floats:
@@ -57,6 +64,43 @@ def baselines(scores_G: Floats, kind: Baseline) -> Floats:
         return np.full_like(scores_G, scores_G.mean())
     others: Floats = (scores_G.sum() - scores_G) / (len(scores_G) - 1)
     return others
+
+
+def state_advantages(
+    group: Sequence[Trajectory],
+    returns: Sequence[Floats],
+    finals_G: Floats,
+    *,
+    gamma: float,
+    trace: float,
+    size: int,
+) -> list[Floats]:
+    """Return each chunk's advantage over V(s), the mean return of the group's chunks that begin at the same observation.
+
+    `returns` are the chunk returns G and `finals_G` the outcomes R they end in; chunks have `size` turns. `trace` 1
+    gives `G_k - V(s_k)`; below, the sum over j of `(gamma trace)^j delta_(k+j)`, where `delta_k` is the advantage of G's
+    first step with V(s_(k+1)) for the rest (generalised advantage estimation, arXiv 1506.02438, Eq. 16). A state visited
+    once is its own baseline. The grouping is GiGPO's (arXiv 2505.10978, section 4.2); V assumes that the observation is
+    the state.
+    """
+    ids: dict[str, int] = {}
+    states = [
+        np.array(
+            [ids.setdefault(o, len(ids)) for o in (t.first_observation, *t.observations[:-1])[::size]],
+            np.int64,
+        )
+        for t in group
+    ]
+    flat = np.concatenate([np.empty(0, np.int64), *states])
+    totals = np.bincount(flat, np.concatenate([np.empty(0), *returns]), minlength=len(ids))
+    means = totals / np.maximum(np.bincount(flat, minlength=len(ids)), 1)
+    advantages = []
+    for state_C, return_C, final in zip(states, returns, finals_G, strict=True):
+        value_C = means[state_C]
+        reward_C = return_C - gamma * np.append(return_C[1:], final / gamma)  # what G_k adds to gamma G_(k+1)
+        delta_C = reward_C + gamma * np.append(value_C[1:], final / gamma) - value_C
+        advantages.append(_discounted(delta_C, gamma * trace))
+    return advantages
 
 
 def credit_group(

@@ -17,10 +17,24 @@ from agent_runtime.policy import Message
 from agent_runtime.types import IntArray
 from rock_env.errors import InvalidArgument
 
-__all__ = ["ASSISTANT", "DEFAULT_WORDS", "END", "PAD", "SYSTEM", "USER", "TinyChatTemplate", "TinyTokenizer"]
+__all__ = [
+    "ASSISTANT",
+    "DEFAULT_WORDS",
+    "END",
+    "NEWLINE",
+    "PAD",
+    "SPECIALS",
+    "SYSTEM",
+    "USER",
+    "TinyChatTemplate",
+    "TinyTokenizer",
+]
 
 PAD, SYSTEM, USER, ASSISTANT, END = range(5)
-_FIRST_BYTE = 5
+SPECIALS = 5
+"""Ids below are special tokens. `END` is the last, and the only one a policy may sample."""
+_FIRST_BYTE = SPECIALS
+NEWLINE = _FIRST_BYTE + ord("\n")
 _FIRST_WORD = _FIRST_BYTE + 256
 _FORMAT = "ale-tiny-tokenizer-1"
 _CACHED_TEXTS = 65536  # observations repeat a lot; a grid of 40 tokens costs about 300 bytes

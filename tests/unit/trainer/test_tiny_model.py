@@ -5,6 +5,7 @@ import torch
 
 from rock_env.errors import InvalidArgument
 from trainer.engine.tiny_model import TinyModel, TinyShape
+from trainer.engine.tiny_tokenizer import ASSISTANT, END, NEWLINE, SPECIALS, USER
 
 SHAPE = TinyShape(vocabulary=40, layers=3, width=16, heads=2, max_context=24)
 
@@ -17,8 +18,14 @@ def model():
 
 
 def rows_of(lengths, seed=0):
+    """Return rows of a chat: a message with a line break, then as much of the answer as fits."""
     generator = torch.Generator().manual_seed(seed)
-    return [torch.randint(1, SHAPE.vocabulary, (length,), generator=generator) for length in lengths]
+    rows = []
+    for length in lengths:
+        row = torch.randint(SPECIALS, SHAPE.vocabulary, (length,), generator=generator)
+        row[0], row[2], row[4] = USER, NEWLINE, ASSISTANT
+        rows.append(row)
+    return rows
 
 
 def every_logit(model, row_T):
@@ -49,22 +56,44 @@ def test_a_seed_fixes_the_parameters_and_leaves_torchs_generator_alone():
     assert not torch.equal(one.embedding, other.embedding)
 
 
-def test_a_fresh_model_is_the_uniform_policy():
+def test_a_fresh_model_is_uniform_over_what_may_be_sampled():
     logits = every_logit(TinyModel(SHAPE), rows_of([5])[0])
-    assert torch.equal(logits, torch.zeros_like(logits))
+    assert torch.equal(logits[:, END:], torch.zeros_like(logits[:, END:]))
+    assert torch.isneginf(logits[:, :END]).all()
 
 
-def test_the_future_does_not_change_the_past(model):
+def close(one, other):
+    return torch.allclose(one[..., END:], other[..., END:], atol=1e-6)
+
+
+def test_what_is_sampled_does_not_change_what_came_before(model):
     row = rows_of([9])[0]
-    changed = row.clone()
-    changed[6:] = 1
-    torch.testing.assert_close(every_logit(model, row)[:6], every_logit(model, changed)[:6])
-    assert not torch.allclose(every_logit(model, row)[6], every_logit(model, changed)[6])
+    for changed_at in range(5, 9):
+        changed = row.clone()
+        changed[changed_at] = (row[changed_at] - SPECIALS + 1) % (SHAPE.vocabulary - SPECIALS) + SPECIALS
+        before, after = every_logit(model, row), every_logit(model, changed)
+        assert close(before[:changed_at], after[:changed_at])
+        assert not close(before[changed_at:], after[changed_at:])
 
 
-def test_positions_matter(model):
-    row = rows_of([6])[0]
-    assert not torch.allclose(every_logit(model, row)[-1], every_logit(model, row.flip(0).roll(-1))[-1])
+def test_a_message_is_read_as_a_whole_and_alone(model):
+    """Its tokens see each other both ways, and neither the answer after it nor the next message."""
+    two = torch.tensor([USER, 20, 21, ASSISTANT, 22, END, USER, 23, 24, ASSISTANT])
+    whole = every_logit(model, two)
+    for changed_at, reaches_back_to in [(2, 0), (4, 4), (8, 6)]:
+        changed = two.clone()
+        changed[changed_at] = 30
+        other = every_logit(model, changed)
+        same = [close(whole[t], other[t]) for t in range(len(two))]
+        assert same == [t < reaches_back_to for t in range(len(two))], changed_at
+
+
+def test_line_and_column_tell_places_apart(model):
+    """The same character at another line or column is another place; an equal page read twice is the same."""
+    pages = [[20, NEWLINE, 21, 22], [20, 21, NEWLINE, 22], [20, 22, NEWLINE, 21]]
+    answers = [every_logit(model, torch.tensor([USER, *page, ASSISTANT]))[-1] for page in pages]
+    assert not close(answers[0], answers[1])
+    assert not close(answers[1], answers[2])
 
 
 def test_picked_positions_of_padded_rows_equal_those_of_single_rows(model):
@@ -85,7 +114,11 @@ def test_prefill_and_decode_equal_the_full_forward(model, lengths):
     for step in range(4):
         for b, row in enumerate(rows):
             torch.testing.assert_close(logits[b], every_logit(model, row)[-1], atol=1e-5, rtol=1e-5)
-        new_B = torch.arange(len(rows)) + step
+        new_B = (
+            torch.tensor([NEWLINE, 20, END][: len(rows)])
+            if step == 1
+            else torch.arange(len(rows)) + 10 + step
+        )
         rows = [torch.cat((row, new)) for row, new in zip(rows, new_B[:, None], strict=True)]
         logits = model.decode(new_B, cache)
 
@@ -96,8 +129,8 @@ def test_dropped_rows_do_not_disturb_the_others(model, lengths):
     tokens_BT, mask_BT = pad(rows, left=True)
     _, cache = model.prefill(tokens_BT, mask_BT if len(set(lengths)) > 1 else None, room=2)
     cache.keep(torch.tensor([2, 0]))
-    logits = model.decode(torch.tensor([3, 4]), cache)
-    for b, (row, new) in enumerate(((rows[2], 3), (rows[0], 4))):
+    logits = model.decode(torch.tensor([13, 14]), cache)
+    for b, (row, new) in enumerate(((rows[2], 13), (rows[0], 14))):
         full = every_logit(model, torch.cat((row, torch.tensor([new]))))[-1]
         torch.testing.assert_close(logits[b], full, atol=1e-5, rtol=1e-5)
 

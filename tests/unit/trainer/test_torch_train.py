@@ -14,6 +14,7 @@ from trainer.data.batch import TrainBatch
 from trainer.engine import torch_train
 from trainer.engine.base import OptimOptions
 from trainer.engine.tiny_model import TinyModel, TinyShape
+from trainer.engine.tiny_tokenizer import SPECIALS
 from trainer.engine.torch_train import STATE_FILE, TorchTrain
 
 SHAPE = TinyShape(vocabulary=30, layers=2, width=16, heads=2, max_context=32)
@@ -33,7 +34,7 @@ def batch_of(lengths, *, trained=2, seed=0):
     length_B = torch.tensor(lengths)[:, None]
     real = place < length_B
     mask = real & (place >= length_B - trained)
-    tokens = torch.randint(1, SHAPE.vocabulary, (rows, width), generator=generator)
+    tokens = torch.randint(SPECIALS, SHAPE.vocabulary, (rows, width), generator=generator)
     return TrainBatch(
         tokens_BT=torch.where(real, tokens, 0),
         segment_ids_BT=real.long(),
@@ -283,9 +284,7 @@ def test_weight_decay_shrinks_matrices_and_spares_vectors():
     batch = batch_of([6, 8])
     train.step(batch, loss, lr=1e-2)
     plain.step(batch, loss, lr=1e-2)
-    assert (
-        train.net.position[20].norm() < plain.net.position[20].norm()
-    )  # never read, so decay alone moves it
+    assert train.net.line[20].norm() < plain.net.line[20].norm()  # never read, so decay alone moves it
     assert torch.equal(train.net.norm, plain.net.norm)
 
 
