@@ -137,23 +137,25 @@ class _Appended:
 
 def _cut(path: Path, step: int | None) -> None:
     """Keep what `metrics.jsonl` has up to `step`; None keeps nothing."""
-    kept = []
-    for line in path.read_text(encoding="utf-8").splitlines() if step is not None and path.exists() else []:
+    kept = b""
+    for line in path.read_bytes().splitlines(keepends=True) if step is not None and path.exists() else []:
         try:
             record = json.loads(line)
-        except json.JSONDecodeError:
+        except ValueError:
             break  # the torn last line of a killed run
+        if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+            break
         if record["step"] <= step:
-            kept.append(line + "\n")
-    _replace(path, "".join(kept))
+            kept += line
+    _replace(path, kept)
 
 
-def _replace(path: Path, text: str) -> None:
+def _replace(path: Path, content: bytes) -> None:
     """Write a file whole or not at all."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with temporary.open("wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -165,4 +167,4 @@ def _replace(path: Path, text: str) -> None:
 def write_summary(folder: Path, summary: RunSummary) -> None:
     """Write `summary.json` atomically. Raise `RunFolderError`."""
     with writing("summary.json", folder):
-        _replace(folder / "summary.json", json.dumps(asdict(summary), indent=2) + "\n")
+        _replace(folder / "summary.json", json.dumps(asdict(summary), indent=2).encode() + b"\n")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,6 +28,9 @@ from trainer.ray_errors import deliberate, reason
 from trainer.rollout.worker import RolloutWorker
 
 __all__ = ["Fleet"]
+
+_REACH_S = 10.0
+"""How long a Ray cluster's head may take to accept a connection."""
 
 
 class Fleet:
@@ -115,6 +119,8 @@ class Fleet:
     def _connect_ray(self, stack: ExitStack) -> None:
         if ray.is_initialized():
             return
+        if self._ray_address:
+            _check_reachable(self._ray_address)
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         try:
             if self._ray_address:
@@ -131,7 +137,8 @@ class Fleet:
         except (ConnectionError, RuntimeError, ValueError) as error:
             where = self._ray_address or "a local Ray"
             raise ConfigError(
-                f"cannot reach {where}: {error}. Check --ray-address, or leave it out to train on this machine."
+                f"cannot reach {where}: {str(error).rstrip('.')}. Check --ray-address, or leave it out to train on "
+                "this machine."
             ) from error
         stack.callback(ray.shutdown)
 
@@ -182,3 +189,17 @@ class Fleet:
                 f"{reason(error)}. What was saved before is intact: continue with --resume. If memory ran out, "
                 "lower rollout.concurrency or optim.microbatch_tokens."
             ) from error
+
+
+def _check_reachable(address: str) -> None:
+    """Raise `ConfigError` where nothing listens: Ray itself tries for minutes. One without a port is Ray's to find."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=_REACH_S).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"cannot reach the Ray cluster at {address}: {error}. Check --ray-address, or leave it out to train on "
+            "this machine."
+        ) from error

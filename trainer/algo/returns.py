@@ -84,13 +84,10 @@ def state_advantages(
     the state.
     """
     ids: dict[str, int] = {}
-    states = [
-        np.array(
-            [ids.setdefault(o, len(ids)) for o in (t.first_observation, *t.observations[:-1])[::size]],
-            np.int64,
-        )
-        for t in group
-    ]
+    states = []
+    for t in group:
+        seen = (t.first_observation, *t.observations)[: len(t.turns) : size]
+        states.append(np.array([ids.setdefault(observation, len(ids)) for observation in seen], np.int64))
     flat = np.concatenate([np.empty(0, np.int64), *states])
     totals = np.bincount(flat, np.concatenate([np.empty(0), *returns]), minlength=len(ids))
     means = totals / np.maximum(np.bincount(flat, minlength=len(ids)), 1)

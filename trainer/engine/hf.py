@@ -8,6 +8,7 @@ Shapes: B rows, T tokens, M picked positions of a row, N picked positions of all
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -143,12 +144,13 @@ def _read(kind: str, model: str, **how: Any) -> Any:
     import transformers
 
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it reports every retry of a download
     try:
         return getattr(transformers, kind).from_pretrained(model, **how)
     except (OSError, ValueError, KeyError, ImportError, SafetensorError) as error:
         reason = str(error).strip().splitlines()
         raise InvalidArgument(
-            f"cannot load model {model!r}: {reason[0] if reason else type(error).__name__}. Expected 'tiny', a "
+            f"cannot load model {model!r}: {reason[0].rstrip('.') if reason else type(error).__name__}. Expected 'tiny', a "
             "folder with config.json, tokenizer and weights, or a Hugging Face id. Without network access download "
             "the model first and pass its folder."
         ) from error

@@ -44,6 +44,15 @@ def test_a_resumed_record_goes_on_where_the_checkpoint_was(tmp_path):
     assert steps_of(tmp_path) == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("damage", [b"\xff\xfe\n", b"[1]\n", b"{}\n", b"x\n"])
+def test_a_damaged_record_does_not_stop_the_run(damage, tmp_path):
+    write_steps(tmp_path, [1, 2])
+    with (tmp_path / "metrics.jsonl").open("ab") as file:
+        file.write(damage)
+    write_steps(tmp_path, [3], resume_step=2)
+    assert steps_of(tmp_path) == [1, 2, 3]
+
+
 def test_tensorboard_shows_every_step_once(tmp_path):
     write_steps(tmp_path, [1, 2, 3])
     write_steps(tmp_path, [3, 4], resume_step=2)
