@@ -320,13 +320,13 @@ def test_saving_leaves_one_file_and_replaces_the_old_one(tmp_path):
 
 
 def test_a_damaged_or_missing_state_is_one_clear_error(tmp_path):
-    with pytest.raises(InvalidArgument, match="Remove the folder .* to resume from the checkpoint before"):
+    with pytest.raises(InvalidArgument, match=r"Remove the folder .* to resume from the checkpoint before"):
         engine().load(tmp_path)
     train = engine()
     train.save(tmp_path)
     whole = (tmp_path / STATE_FILE).read_bytes()
     (tmp_path / STATE_FILE).write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InvalidArgument, match="Remove the folder .* to resume from the checkpoint before"):
+    with pytest.raises(InvalidArgument, match=r"Remove the folder .* to resume from the checkpoint before"):
         train.load(tmp_path)
 
 
