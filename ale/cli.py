@@ -7,6 +7,7 @@ may bring torch and Ray. `ALE_DEBUG=1` (or `ale --debug ...`) shows tracebacks.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sys
 from pathlib import Path
@@ -65,6 +66,9 @@ def _root(
     """Train LLM agents by reinforcement learning in real environments."""
     if debug:
         os.environ["ALE_DEBUG"] = "1"
+    # What goes wrong is said once, by `main`; logs that say it too are for who asks for them.
+    level = logging.INFO if os.environ.get("ALE_DEBUG") else logging.ERROR
+    logging.basicConfig(level=level, format="%(levelname)s %(name)s %(message)s")
 
 
 @app.command()

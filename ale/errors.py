@@ -2,14 +2,15 @@
 
 AleError                        exit code 1
 ├── RecordError (ValueError)    65  a record on disk is missing or unreadable
-└── Diverged (RuntimeError)     1   a re-executed trajectory did not reproduce its record
+├── Diverged (RuntimeError)     1   a re-executed trajectory did not reproduce its record
+└── NotRun (RuntimeError)       75  episodes that the environment or the policy could not play to their end
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-__all__ = ["AleError", "Diverged", "RecordError"]
+__all__ = ["AleError", "Diverged", "NotRun", "RecordError"]
 
 
 class AleError(Exception):
@@ -24,3 +25,7 @@ class RecordError(AleError, ValueError):
 
 class Diverged(AleError, RuntimeError):
     exit_code = 1
+
+
+class NotRun(AleError, RuntimeError):
+    exit_code = 75

@@ -22,6 +22,7 @@ from agent_runtime.run import Rock
 from agent_runtime.store import segment_path, write_segment
 from agent_runtime.types import AgentConfig, IntArray, RolloutRequest, SamplingParams, Start, Trajectory
 from ale import runs
+from ale.errors import NotRun
 from ale.rock import connected
 from ale.terminal import print_table, stdout
 from rock_env import plugins
@@ -72,7 +73,10 @@ class ByteTemplate:
 
 
 def rollout_command(command: RolloutCommand) -> None:
-    """Play, print a line per episode and the totals, and keep the records if asked. Raise `RockError`."""
+    """Play, print a line per episode and the totals, and keep the records if asked.
+
+    Raise `NotRun` if an episode failed to run, `RockError` if none could begin.
+    """
     spec = plugins.load_env(command.env)
     params = plugins.env_params(spec, json.dumps(command.env_args))
     started = time.monotonic()
@@ -92,6 +96,12 @@ def rollout_command(command: RolloutCommand) -> None:
         path = segment_path(command.out, "rollout")
         write_segment(path, trajectories)
         out.print(f"kept in {path}")
+    failures = [trajectory.failure for trajectory in trajectories if trajectory.failure is not None]
+    if failures:
+        raise NotRun(
+            f"{len(failures)} of {len(trajectories)} episodes failed to run, the first with {failures[0].code}: "
+            f"{failures[0].message}"
+        )
 
 
 async def _play(command: RolloutCommand, spec: EnvSpec, params: EnvParams) -> list[Trajectory]:

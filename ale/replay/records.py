@@ -9,6 +9,7 @@ import difflib
 from collections.abc import Iterator
 from pathlib import Path
 
+from agent_runtime.errors import StoreError
 from agent_runtime.store import FOLDER, read_segment
 from agent_runtime.types import Trajectory
 from ale import runs
@@ -37,10 +38,23 @@ def segments(where: str) -> list[Path]:
 
 
 def iterate(where: str) -> Iterator[tuple[Path, Trajectory]]:
-    """Yield every trajectory with its file, in the order written. Raise `RecordError` or `StoreError`."""
+    """Yield every trajectory with its file, in the order written; a damaged file does not hide the others.
+
+    Raise `StoreError` for a damaged file, or `RecordError` for several, after everything that is intact.
+    """
+    damaged: list[StoreError] = []
     for path in segments(where):
-        for trajectory in read_segment(path):
-            yield path, trajectory
+        try:
+            for trajectory in read_segment(path):
+                yield path, trajectory
+        except StoreError as error:
+            damaged.append(error)
+    if len(damaged) > 1:
+        raise RecordError(
+            f"{len(damaged)} trajectory files are damaged. The first: {damaged[0]}"
+        ) from damaged[0]
+    if damaged:
+        raise damaged[0]
 
 
 def find(where: str, identity: str | None) -> Trajectory:

@@ -3,6 +3,7 @@
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -169,6 +170,22 @@ def test_a_damaged_file_shows_what_is_intact_and_names_the_place(recorded: Path,
     assert "oracle-00005" not in done.stdout
 
 
+def test_a_damaged_file_does_not_hide_the_others(recorded: Path, tmp_path: Path) -> None:
+    (info,) = index(recorded)
+    folder = tmp_path / "trajectories"
+    folder.mkdir()
+    (folder / "a.traj").write_bytes(b"rubbish")
+    (folder / "b.traj").write_bytes(info.path.read_bytes())
+    done = ale("replay", "list", str(tmp_path), cwd=tmp_path)
+    refused(done, 65, "a.traj at byte 0")
+    assert "6 of 6 trajectories shown; 6 passed" in done.stdout
+    assert ale("replay", "show", str(tmp_path), "oracle-00003", cwd=tmp_path).returncode == 0
+    (folder / "c.traj").write_bytes(b"")
+    refused(
+        ale("replay", "list", str(tmp_path), cwd=tmp_path), 65, "2 trajectory files are damaged", "a.traj"
+    )
+
+
 def test_an_unknown_trajectory_names_the_nearest(recorded: Path) -> None:
     refused(ale("replay", "show", str(recorded), "oracle-9", cwd=recorded), 65, "Did you mean 'oracle-0000")
     refused(ale("replay", "list", "nothing-here", cwd=recorded), 65, "no trajectories in 'nothing-here'")
@@ -184,6 +201,22 @@ def test_a_full_disk_is_named_and_leaves_no_half_file(recorded: Path, tmp_path: 
 def test_a_server_that_is_gone_is_named(recorded: Path, tmp_path: Path) -> None:
     address = f"unix://{tmp_path}/gone"
     refused(ale("replay", "run", str(recorded), "--rock", address, cwd=tmp_path), 69, address)
+
+
+def test_episodes_that_could_not_run_are_an_error(tmp_path: Path) -> None:
+    words = ["--env", "frozen_lake", "--episodes", "2", "--rock", f"unix://{tmp_path}/gone"]
+    done = ale("rollout", *words, cwd=tmp_path)
+    refused(done, 75, "2 of 2 episodes failed to run", "unavailable", f"{tmp_path}/gone")
+    assert "0 of 0 passed, 2 failed to run" in done.stdout
+
+
+def test_a_ray_cluster_that_is_not_there_is_named_at_once(tmp_path: Path) -> None:
+    with socket.socket() as taken:  # bound, and nobody listens
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        refused(
+            ale("train", "--quiet", "--ray-address", address, cwd=tmp_path), 2, f"Ray cluster at {address}"
+        )
 
 
 def test_ctrl_c_at_the_prompt_ends_the_game(tmp_path: Path) -> None:
