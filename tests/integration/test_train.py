@@ -19,7 +19,18 @@ SMALL = [
 
 
 def train_command(run: Path, *arguments: str) -> list[str]:
-    return [sys.executable, "-m", "ale", "train", "--env", "frozen_lake", "--run", str(run), "--quiet", *arguments]
+    return [
+        sys.executable,
+        "-m",
+        "ale",
+        "train",
+        "--env",
+        "frozen_lake",
+        "--run",
+        str(run),
+        "--quiet",
+        *arguments,
+    ]
 
 
 def environment() -> dict[str, str]:
@@ -61,9 +72,24 @@ def uninterrupted(tmp_path_factory) -> Path:
 @pytest.mark.timeout(300)
 def test_a_run_folder_tells_the_whole_story(uninterrupted):
     summary = json.loads((uninterrupted / "summary.json").read_text())
-    for name in "env algo seed success_warmup success_final train_s env_steps tokens steps".split():
+    for name in [
+        "env",
+        "algo",
+        "seed",
+        "success_warmup",
+        "success_final",
+        "train_s",
+        "env_steps",
+        "tokens",
+        "steps",
+    ]:
         assert name in summary, name
-    assert (summary["env"], summary["algo"], summary["seed"], summary["steps"]) == ("frozen_lake", "ipa", 5, 4)
+    assert (summary["env"], summary["algo"], summary["seed"], summary["steps"]) == (
+        "frozen_lake",
+        "ipa",
+        5,
+        4,
+    )
     assert 0 <= summary["success_warmup"] <= 1
     assert summary["env_steps"] > 0
     assert summary["tokens"] >= summary["env_steps"]
@@ -109,7 +135,11 @@ def test_kill_at_any_moment_and_resume_equals_the_uninterrupted_run(uninterrupte
     resumed = train(run, "--resume")
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     assert_same_weights(uninterrupted, run)
-    steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines() if '"train"' in line]
+    steps = [
+        json.loads(line)["step"]
+        for line in (run / "metrics.jsonl").read_text().splitlines()
+        if '"train"' in line
+    ]
     assert steps == [1, 2, 3, 4]
 
 
@@ -127,7 +157,9 @@ def test_resets_replay_expert_prefixes(scheduler, tmp_path):
     from agent_runtime.store import read_segment
 
     run = tmp_path / scheduler
-    done = train(run, "--steps", "2", *SMALL, "-s", f"anchors.scheduler={scheduler}", "-s", "anchors.start_share=0.34")
+    done = train(
+        run, "--steps", "2", *SMALL, "-s", f"anchors.scheduler={scheduler}", "-s", "anchors.start_share=0.34"
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     trajectories = list(read_segment(run / "trajectories" / "step-000001.traj"))
     anchored = [t for t in trajectories if t.start.source_id]
