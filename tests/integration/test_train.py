@@ -143,6 +143,35 @@ def test_kill_at_any_moment_and_resume_equals_the_uninterrupted_run(uninterrupte
     assert steps == [1, 2, 3, 4]
 
 
+@pytest.mark.timeout(600)
+def test_ctrl_c_saves_and_resume_equals_the_uninterrupted_run(uninterrupted, tmp_path):
+    """The signal goes to all processes of the run, as a terminal's Ctrl-C does: Ray and ROCK must not heed it."""
+    run = tmp_path / "stopped"
+    command = train_command(run, "--algo", "ipa", "--steps", "4", "--seed", "5", *SMALL)
+    command.remove("--quiet")
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+        start_new_session=True,
+    ) as process:
+        for line in process.stderr:
+            if line.startswith("step 0 "):  # evaluated, with all steps still to do
+                break
+        os.killpg(process.pid, signal.SIGINT)
+        said = process.stderr.read()
+        assert process.wait(timeout=60) == 130, said
+    assert f"Saved. Continue with: ale train --resume --run {run}" in said
+    assert not (run / "summary.json").exists()
+    resumed = train(run, "--resume")
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    assert_same_weights(uninterrupted, run)
+    assert json.loads((run / "summary.json").read_text())["steps"] == 4
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("algo", ["grpo", "reinforce", "bc"])
 def test_every_algorithm_runs_end_to_end(algo, tmp_path):
