@@ -134,11 +134,16 @@ class Fleet:
                     logging_level=logging.ERROR,
                     log_to_driver=False,
                 )
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            where = self._ray_address or "a local Ray"
-            raise ConfigError(
-                f"cannot reach {where}: {str(error).rstrip('.')}. Check --ray-address, or leave it out to train on "
-                "this machine."
+        except Exception as error:  # boundary: Ray raises whatever it met, also a bare Exception
+            what = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+            if self._ray_address:
+                raise ConfigError(
+                    f"cannot reach {self._ray_address}: {what}. Check --ray-address, or leave it out to train on this "
+                    "machine."
+                ) from error
+            raise Halted(
+                f"cannot start Ray on this machine: {what}. Check the space in /tmp and /dev/shm, and Ray's own log in "
+                "/tmp/ray."
             ) from error
         stack.callback(ray.shutdown)
 

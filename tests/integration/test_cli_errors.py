@@ -219,6 +219,12 @@ def test_a_ray_cluster_that_is_not_there_is_named_at_once(tmp_path: Path) -> Non
         )
 
 
+def test_a_ray_that_cannot_start_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "file" / "folder"))
+    refused(ale("train", "--quiet", cwd=tmp_path), 75, "cannot start Ray on this machine", "Not a directory")
+
+
 def test_ctrl_c_at_the_prompt_ends_the_game(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ale", "env", "play", "frozen_lake"]
     with subprocess.Popen(
