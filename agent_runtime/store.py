@@ -95,6 +95,11 @@ def write_segment(path: Path | str, trajectories: Iterable[Trajectory | bytes]) 
     leaving what was there before.
     """
     path = Path(path)
+    if path.exists() and not path.is_file():  # a rename would replace a device such as the null device
+        raise StoreWriteFailed(
+            f"cannot write trajectories to {path}: it is no regular file. Name a file that may be replaced.",
+            path=path,
+        )
     parts = [frames.file_header(frames.SEGMENT_MAGIC)]
     parts += [item if isinstance(item, bytes) else frames.encode(item) for item in trajectories]
     parts.append(frames.seal(len(parts) - 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import pickle
 import resource
 import signal
@@ -405,3 +406,12 @@ def test_errors_cross_process_borders():
     full = pickle.loads(pickle.dumps(StoreWriteFailed("full", path=Path("y"))))
     assert isinstance(full, OSError)
     assert str(full) == "full"
+
+
+def test_what_is_no_regular_file_is_never_replaced(tmp_path):
+    """A rename onto a device node would remove the device, for everybody on the machine."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(StoreWriteFailed, match="no regular file"):
+        write_segment(pipe, [])
+    assert pipe.is_fifo()
