@@ -24,7 +24,7 @@ def train(*words: str) -> subprocess.CompletedProcess[str]:
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         check=False,
-        timeout=100,
+        timeout=200,
     )
 
 
@@ -46,7 +46,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.ray
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(500)
 def test_a_full_disk_stops_the_run_and_space_lets_it_go_on(disk: Path) -> None:
     run = disk / "run"
     stopped = train("--env", "frozen_lake", "--steps", "2", "--run", str(run), *SMALL)
