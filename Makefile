@@ -24,7 +24,7 @@ fast: $(VENV)/.ready
 	$(BIN)/python -m pytest tests/unit tests/contract -n 2 --dist worksteal
 
 integration: $(VENV)/.ready
-	$(BIN)/python -m pytest tests/integration
+	$(BIN)/python -m pytest tests/integration -n 2 --dist loadfile --durations 8
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff format --check .

@@ -17,6 +17,8 @@ SMALL = [
     *("-s", "rollout.groups_per_step=6", "-s", "rollout.group_size=4", "-s", "checkpoint.every=1"),
 ]
 
+ONE_EACH = ["-s", "rollout.workers=1", "-s", "rollout.engines=1"]
+
 
 def train_command(run: Path, *arguments: str) -> list[str]:
     return [
@@ -175,7 +177,7 @@ def test_ctrl_c_saves_and_resume_equals_the_uninterrupted_run(uninterrupted, tmp
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("algo", ["grpo", "reinforce", "bc"])
 def test_every_algorithm_runs_end_to_end(algo, tmp_path):
-    done = train(tmp_path / algo, "--algo", algo, "--steps", "1", *SMALL)
+    done = train(tmp_path / algo, "--algo", algo, "--steps", "1", *SMALL, *ONE_EACH)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads((tmp_path / algo / "summary.json").read_text())["algo"] == algo
 
@@ -187,7 +189,15 @@ def test_resets_replay_expert_prefixes(scheduler, tmp_path):
 
     run = tmp_path / scheduler
     done = train(
-        run, "--steps", "2", *SMALL, "-s", f"anchors.scheduler={scheduler}", "-s", "anchors.start_share=0.34"
+        run,
+        "--steps",
+        "1",
+        *SMALL,
+        *ONE_EACH,
+        "-s",
+        f"anchors.scheduler={scheduler}",
+        "-s",
+        "anchors.start_share=0.34",
     )
     assert done.returncode == 0, done.stdout + done.stderr
     trajectories = list(read_segment(run / "trajectories" / "step-000001.traj"))
