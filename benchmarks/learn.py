@@ -1,6 +1,6 @@
 """Does it learn? `ale train --env frozen_lake --algo ipa` over seeds, deterministic and slippery.
 
-    python -m benchmarks.learn [--quick] [--seeds 5] [--env frozen_lake] [--write]
+    python -m benchmarks.learn [--quick] [--seeds 5] [--env frozen_lake] [--variant slippery] [--write]
 
 Prints the table of seeds and, as its last line, one JSON object: `rise_by_seed` (held-out success after RL minus after
 the imitation warm-up), `final_share_by_seed` (of an optimal policy's success) and `train_s` (longest run), for the
@@ -80,9 +80,12 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one seed, few steps, at most 50 s")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--env", choices=sorted(VARIANTS), default="frozen_lake")
+    parser.add_argument("--variant", choices=["deterministic", "slippery"], help="only this one")
     parser.add_argument("--write", action="store_true", help="write docs/results/learn-ENV.md")
     options = parser.parse_args()
     variants = VARIANTS[options.env]
+    if options.variant:
+        variants = {name: words for name, words in variants.items() if name == options.variant}
     if options.quick:
         summaries = measure(options.env, ["--steps", "8", "-s", "eval.every=0"], 1)
         print(json.dumps({**figures(summaries), "quick": True}))
@@ -102,10 +105,12 @@ def main() -> None:
         )
         print(parts[-1], flush=True)
     if options.write:
-        command = f"python -m benchmarks.learn --env {options.env} --seeds {options.seeds} --write"
-        target = Path("docs/results") / f"learn-{options.env}.md"
+        only = f" --variant {options.variant}" if options.variant else ""
+        command = f"python -m benchmarks.learn --env {options.env} --seeds {options.seeds}{only} --write"
+        suffix = f"-{options.variant}" if options.variant else ""
+        target = Path("docs/results") / f"learn-{options.env}{suffix}.md"
         write_results(target, f"Learning on {options.env}", command, "\n\n".join(parts))
-    first = measured.pop("deterministic")
+    first = measured.pop(next(iter(measured)))
     print(json.dumps({"env": options.env, **first, **measured}))
 
 
