@@ -22,7 +22,6 @@ from agent_runtime.errors import StoreWriteFailed
 from agent_runtime.store import decode, read_encoded, segment_path, write_segment
 from agent_runtime.types import RolloutRequest, Trajectory
 from rock_env.plugins import env_params, load_env
-from rock_env.spec import TaskSpec
 from trainer import checkpoint
 from trainer.config import TrainConfig
 from trainer.engine.injection import Injection
@@ -88,7 +87,7 @@ class Run:
         self._state = RunState()
         self._resume = resume
         self._learn_metrics: dict[str, float] = {}
-        self._last_evaluation: Evaluation | None = None
+        self._optima: dict[str, float] = {}
 
     def __enter__(self) -> Run:
         with writing("records", self._folder):
@@ -345,7 +344,7 @@ class Run:
         evaluation = Evaluation(
             step=step,
             success=float(np.mean([t.passed for t in done])),
-            optimum=float(np.mean([self._spec.optimum(self._params, self._task(i)) for i in ids])),
+            optimum=float(np.mean([self._optimum(task_id) for task_id in ids])),
             episodes=len(done),
             failures=len(trajectories) - len(done),
         )
@@ -363,9 +362,12 @@ class Run:
         self._observer.on_eval(evaluation)
         return evaluation
 
-    def _task(self, task_id: str) -> TaskSpec:
-        split, _, index = task_id.rpartition("/")
-        return self._source.get(split, int(index))
+    def _optimum(self, task_id: str) -> float:
+        """Return the task's optimum, solved once a run: every evaluation asks for the same tasks."""
+        if task_id not in self._optima:
+            split, _, index = task_id.rpartition("/")
+            self._optima[task_id] = self._spec.optimum(self._params, self._source.get(split, int(index)))
+        return self._optima[task_id]
 
     def _halt_on_failures(self, trajectories: Sequence[Trajectory]) -> None:
         """Halt where more failed than allowed, and where nothing is left to go on with."""
