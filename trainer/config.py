@@ -113,7 +113,7 @@ class WarmupOptions(_Section):
     epochs: NonNegativeInt = 4
     """Passes over them; 0 records experts (for anchors and injection) without a warm-up."""
     batch_trajectories: PositiveInt = 8
-    """Trajectories of one imitation update."""
+    """How many updates a pass takes: one for this many trajectories. Each sees turns of all of them, in a new order."""
     lr: PositiveFloat = 1e-5
     """Learning rate of the first epoch; falls linearly to `optim.lr_end` of it."""
 
@@ -137,6 +137,8 @@ class AnchorOptions(_Section):
     """Sequential: success below which, three visits in a row, the anchor moves one turn later."""
     inject: NonNegativeInt = 0
     """Expert trajectories imitated beside RL in each step (weight `lambda_il` of the algorithm)."""
+    inject_turns: NonNegativeInt = 0
+    """Turns of these trajectories to imitate, drawn evenly in each step and weighted up to stand for all; 0 imitates all."""
     inject_gate: Literal["dry", "none"] = "dry"
     """`dry` imitates, up to the anchor, only experts whose anchored rollouts had no success lately; `none` draws whole
     expert trajectories at random."""

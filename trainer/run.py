@@ -29,7 +29,7 @@ from trainer.errors import Halted, RunFolderError
 from trainer.folder import writing
 from trainer.metrics import Evaluation, MetricsLog, Observer, RunSummary, write_summary
 from trainer.placement import Fleet
-from trainer.rollout.anchors import Anchor, AnchorPool, expert_from
+from trainer.rollout.anchors import Anchor, AnchorPool, expert_from, injections
 from trainer.rollout.report import summary_metrics
 from trainer.rollout.tasks import eval_requests, expert_requests, task_ids, train_requests
 from trainer.seeds import derive
@@ -311,8 +311,9 @@ class Run:
         weight = 1 - (step - 1) / (anchors.inject_until * steps)
         if weight <= 0:
             return []
-        drawn = self._pool.injections(anchors.inject, derive(self._config.seed, "inject", step))
-        return [Injection(anchor.expert.id, anchor.turn, weight) for anchor in drawn]
+        seed = derive(self._config.seed, "inject", step)
+        drawn = self._pool.injections(anchors.inject, seed)
+        return injections(drawn, anchors.inject_turns, weight=weight, seed=seed)
 
     def _observe_anchors(self, plan: Plan, trajectories: Sequence[Trajectory]) -> None:
         groups: dict[str, list[Trajectory]] = {}

@@ -66,11 +66,11 @@ class IPAOptions(AlgoOptions):
     reward_fail: float = Field(0.0, le=0)
     """R of a trajectory whose raw outcome is not positive."""
     baseline: Baseline | Literal["state_mean"] = "none"
-    """What is subtracted, over the group's trajectories that did not fail: from R, or (`state_mean`) from each G_k the mean
-    return of the group's chunks that begin at the same observation."""
+    """What is subtracted, over the group's trajectories that did not fail: from R, or (`state_mean`) from each G_k the
+    value of the observation the chunk begins at, estimated from the group's visits to it."""
     state_trace: float = Field(1.0, ge=0, le=1)
     """With `state_mean`: 1 compares the whole return G_k with the state's mean; lower values replace the far part of the
-    return by the means of the states reached (less variance, some bias)."""
+    return by the values of the states reached (less variance; wrong where the observation hides the state)."""
     turn_rewards: bool = False
     """Add the environment's per-turn rewards to the return. Leave off where the outcome already contains them."""
     chunk_turns: NonNegativeInt = 1
@@ -122,8 +122,9 @@ class Ipa:
         ]
         if options.baseline == "state_mean":
             size = options.chunk_turns or max((len(t.turns) for t in learners), default=1) or 1
-            gamma, trace = options.gamma, options.state_trace
-            returns = state_advantages(learners, returns, finals_G, gamma=gamma, trace=trace, size=size)
+            returns = state_advantages(
+                learners, returns, gamma=options.gamma, trace=options.state_trace, size=size
+            )
         weights = [1.0 if t.reward > 0 else options.neg_weight for t in learners]
         return [
             weight * return_C[chunk_K]

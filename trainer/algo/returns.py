@@ -45,7 +45,7 @@ def chunk_returns(final: float, chunks: int, gamma: float, rewards_C: Floats | N
 
 
 def _discounted(values_C: Floats, gamma: float) -> Floats:
-    """Return the sum over j >= k of `gamma^(j-k) values_j`, for every k."""
+    """Return the sum over j >= k of `gamma^(j-k) values_j`, for every k; of vectors, if the entries are."""
     steps = np.arange(len(values_C))
     ahead = steps[None, :] - steps[:, None]
     discount = np.where(ahead >= 0, np.float64(gamma) ** np.maximum(ahead, 0), 0.0)
@@ -67,37 +67,37 @@ def baselines(scores_G: Floats, kind: Baseline) -> Floats:
 
 
 def state_advantages(
-    group: Sequence[Trajectory],
-    returns: Sequence[Floats],
-    finals_G: Floats,
-    *,
-    gamma: float,
-    trace: float,
-    size: int,
+    group: Sequence[Trajectory], returns: Sequence[Floats], *, gamma: float, trace: float, size: int
 ) -> list[Floats]:
-    """Return each chunk's advantage over V(s), the mean return of the group's chunks that begin at the same observation.
+    """Return each chunk's advantage over V(s), the value of the observation s that the chunk begins at.
 
-    `returns` are the chunk returns G and `finals_G` the outcomes R they end in; chunks have `size` turns. `trace` 1
-    gives `G_k - V(s_k)`; below, the sum over j of `(gamma trace)^j delta_(k+j)`, where `delta_k` is the advantage of G's
-    first step with V(s_(k+1)) for the rest (generalised advantage estimation, arXiv 1506.02438, Eq. 16). A state visited
-    once is its own baseline. The grouping is GiGPO's (arXiv 2505.10978, section 4.2); V assumes that the observation is
-    the state.
+    `returns` are the chunk returns G; chunks have `size` turns. The advantage is the sum over j of `(gamma trace)^j
+    delta_(k+j)`, with `delta_k = r_k + gamma V(s_(k+1)) - V(s_k)` (generalised advantage estimation, arXiv 1506.02438,
+    Eq. 16), and V is the one table under which every state's advantages add up to zero (least-squares temporal
+    differences, Boyan 2002). At `trace` 1 V is the mean return of the group's visits and the advantage `G_k - V(s_k)`,
+    GiGPO's (arXiv 2505.10978, section 4.2); lower values trust what the group's other rollouts met after the same
+    states: less variance, and exact in the limit only if the observation is the state. A state visited once is its own
+    baseline. The work is cubic in the number of distinct states of a group.
     """
     ids: dict[str, int] = {}
     states = []
     for t in group:
         seen = (t.first_observation, *t.observations)[: len(t.turns) : size]
         states.append(np.array([ids.setdefault(observation, len(ids)) for observation in seen], np.int64))
-    flat = np.concatenate([np.empty(0, np.int64), *states])
-    totals = np.bincount(flat, np.concatenate([np.empty(0), *returns]), minlength=len(ids))
-    means = totals / np.maximum(np.bincount(flat, minlength=len(ids)), 1)
-    advantages = []
-    for state_C, return_C, final in zip(states, returns, finals_G, strict=True):
-        value_C = means[state_C]
-        reward_C = return_C - gamma * np.append(return_C[1:], final / gamma)  # what G_k adds to gamma G_(k+1)
-        delta_C = reward_C + gamma * np.append(value_C[1:], final / gamma) - value_C
-        advantages.append(_discounted(delta_C, gamma * trace))
-    return advantages
+    system_SS, target_S = np.zeros((len(ids), len(ids))), np.zeros(len(ids))
+    sides = []
+    for state_C, return_C in zip(states, returns, strict=True):
+        steps = np.arange(len(state_C))
+        value_CS = np.zeros((len(state_C), len(ids)))  # the part of delta that depends on V, negated
+        value_CS[steps, state_C] = 1.0
+        value_CS[steps[:-1], state_C[1:]] -= gamma
+        reward_C = return_C - gamma * np.append(return_C[1:], 0.0)
+        side = _discounted(reward_C, gamma * trace), _discounted(value_CS, gamma * trace)
+        np.add.at(target_S, state_C, side[0])
+        np.add.at(system_SS, state_C, side[1])
+        sides.append(side)
+    value_S = np.linalg.solve(system_SS, target_S)
+    return [reward_C - value_CS @ value_S for reward_C, value_CS in sides]
 
 
 def credit_group(

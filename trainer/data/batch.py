@@ -57,3 +57,5 @@ class TrainBatch:
     """Of the expert trajectories."""
     trajectory_tokens_B: torch.Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     """int64; trained (or imitated) tokens of the row's whole trajectory, for `seq_mean_token_mean`."""
+    group_index_B: torch.Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    """int64; which group of rollouts (one task from one start) the row belongs to; an expert's row is its own."""

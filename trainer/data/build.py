@@ -1,6 +1,6 @@
 """Pack trajectories and their credits into a `TrainBatch`, and cut a batch into parts.
 
-Called by the loop (`build_batch`, `split_rows`) and by train engines (`microbatches`). It never decides who
+Called by the loop (`build_batch`, `split_rows`, `shuffled_rows`) and by train engines (`microbatches`). It never decides who
 learns what: that is the algorithm's credit. The `Ledger` accounts for every sampled token exactly once.
 
 One row per branch, its segment numbered 1. Work per token is flat NumPy; Python loops run over turns at most.
@@ -21,7 +21,7 @@ from agent_runtime.types import Trajectory
 from trainer.algo.base import Credit
 from trainer.data.batch import Counts, TrainBatch
 
-__all__ = ["Ledger", "build_batch", "microbatches", "split_rows"]
+__all__ = ["Ledger", "build_batch", "microbatches", "shuffled_rows", "split_rows"]
 
 Ints = NDArray[np.int64]
 Array = NDArray[Any]
@@ -57,6 +57,7 @@ class _Kept:
     credits: list[Credit] = field(default_factory=list)
     index: list[int] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
+    groups: list[int] = field(default_factory=list)
     masked: Counter[str] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)
     rl: Counts = field(default_factory=Counts)
@@ -104,6 +105,7 @@ def build_batch(
 def _choose(trajectories: Sequence[Trajectory], credits: Sequence[Credit]) -> _Kept:
     kept = _Kept()
     totals = {True: [0, 0], False: [0, 0]}
+    groups: dict[str, int] = {}
     for index, (trajectory, credit) in enumerate(zip(trajectories, credits, strict=True)):
         tokens = trajectory.sampled_tokens
         if credit.dropped:
@@ -122,6 +124,7 @@ def _choose(trajectories: Sequence[Trajectory], credits: Sequence[Credit]) -> _K
         kept.credits.append(credit)
         kept.index.append(index)
         kept.tokens.append(tokens)
+        kept.groups.append(-1 if expert else groups.setdefault(trajectory.group_id, len(groups)))
     kept.rl, kept.imitation = Counts(*totals[False]), Counts(*totals[True])
     return kept
 
@@ -255,7 +258,15 @@ def _pack(kept: _Kept, rows: _Rows, pad_to: int) -> TrainBatch:
         counts=kept.rl,
         imitation_counts=kept.imitation,
         trajectory_tokens_B=torch.from_numpy(np.array(kept.tokens, np.int64)[rows.trajectory_B]),
+        group_index_B=torch.from_numpy(_groups(kept, rows)),
     )
+
+
+def _groups(kept: _Kept, rows: _Rows) -> Ints:
+    """Return every row's group; the rows of experts, which nothing holds together, are groups of their own."""
+    group_B = np.array(kept.groups, np.int64)[rows.trajectory_B]
+    alone_B = group_B < 0
+    return np.where(alone_B, len(kept.groups) + np.arange(len(group_B)), group_B)
 
 
 def _concat(arrays: Sequence[Array], dtype: type[np.generic]) -> Array:
@@ -274,15 +285,30 @@ def _number_chunks(kept: _Kept, turns_K: Ints) -> tuple[Ints, int]:
 
 
 def split_rows(batch: TrainBatch, parts: int) -> list[TrainBatch]:
-    """Return at most `parts` minibatches of whole trajectories, none empty.
+    """Return at most `parts` minibatches of whole groups, none empty.
 
-    Trajectories are dealt in turn, so that each part gets its share of every group and of the experts. Parts keep
-    the batch's normalizers: their losses add up to the batch's.
+    A group's advantages sum to about zero over what they share, and its rollouts share prompts that are then computed
+    once: both hold only while it stays together. Groups and rows of experts are dealt in turn, so that each part gets
+    its share of both. Parts keep the batch's normalizers: their losses add up to the batch's.
     """
-    owners = np.unique(batch.trajectory_index_B.numpy())
-    index_B = batch.trajectory_index_B.numpy()
-    hands = [owners[part::parts] for part in range(min(parts, len(owners)))]
+    index_B = batch.group_index_B.numpy()
+    groups = np.unique(index_B)
+    hands = [groups[part::parts] for part in range(min(parts, len(groups)))]
     return [_take(batch, np.flatnonzero(np.isin(index_B, hand))) for hand in hands]
+
+
+def shuffled_rows(batch: TrainBatch, parts: int, seed: int) -> list[TrainBatch]:
+    """Return at most `parts` minibatches of about as many rows each, none empty, in an order drawn from `seed`.
+
+    For imitation, where nothing holds rows together: turns of many experts teach more than as many turns of few. Parts
+    keep the batch's normalizers.
+    """
+    order_B = np.random.default_rng(seed).permutation(len(batch.tokens_BT))
+    return [
+        _take(batch, np.sort(rows))
+        for rows in np.array_split(order_B, min(parts, len(order_B)) or 1)
+        if len(rows)
+    ]
 
 
 def microbatches(batch: TrainBatch, max_tokens: int, *, pad_to: int = 8) -> list[TrainBatch]:

@@ -6,7 +6,6 @@ They translate between encoded trajectories and batches, hold the weights' versi
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from agent_runtime.types import Trajectory
 from rock_env.plugins import load
 from trainer.algo.base import Algorithm, AlgorithmSpec, Credit
 from trainer.config import TrainConfig
-from trainer.data.build import build_batch, split_rows
+from trainer.data.build import build_batch, shuffled_rows, split_rows
 from trainer.engine.base import EngineSpec, Weights
 from trainer.engine.injection import Injection
 
@@ -88,14 +87,11 @@ class Learner:
     def imitate(self, *, lr: float, batch_trajectories: int, seed: int) -> dict[str, float]:
         """One pass of imitation over the experts, in an order drawn from `seed`. Return mean metrics."""
         experts = list(self._experts.values())
-        random.Random(seed).shuffle(experts)
-        history = []
-        for first in range(0, len(experts), batch_trajectories):
-            part = experts[first : first + batch_trajectories]
-            batch, _ = build_batch(
-                part, self._bc.credit(part), token_budget=self._config.rollout.token_budget
-            )
-            history.append(self._engine.step(batch, self._bc.loss, lr=lr))
+        batch, _ = build_batch(
+            experts, self._bc.credit(experts), token_budget=self._config.rollout.token_budget
+        )
+        parts = shuffled_rows(batch, -(-len(experts) // batch_trajectories), seed)
+        history = [self._engine.step(part, self._bc.loss, lr=lr) for part in parts]
         return {name: float(np.mean([m[name] for m in history])) for name in history[0]} if history else {}
 
     def update(
@@ -150,5 +146,6 @@ class Learner:
     def _inject(self, injection: Injection) -> tuple[Trajectory, Credit]:
         expert = self._experts[injection.trajectory_id]
         (credit,) = self._algo.credit([expert])
-        gate = np.where(np.arange(len(expert.turns)) <= injection.until, injection.weight, 0.0)
+        gate = np.zeros(len(expert.turns))
+        gate[list(injection.turns)] = injection.weight
         return expert, replace(credit, imitation_K=credit.imitation_K * gate)

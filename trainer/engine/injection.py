@@ -9,8 +9,8 @@ __all__ = ["Injection"]
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """Imitate expert `trajectory_id` up to and including turn `until`, scaled by `weight` (annealing)."""
+    """Imitate the turns `turns` of expert `trajectory_id`, scaled by `weight`."""
 
     trajectory_id: str
-    until: int
+    turns: tuple[int, ...]
     weight: float

@@ -14,8 +14,9 @@ from typing import Any
 
 from agent_runtime.types import PrefixTurn, Start, Trajectory
 from trainer.config import AnchorOptions
+from trainer.engine.injection import Injection
 
-__all__ = ["Anchor", "AnchorPool", "Expert", "expert_from"]
+__all__ = ["Anchor", "AnchorPool", "Expert", "expert_from", "injections"]
 
 _MIN_ROLLOUTS = 8  # IPA.md section 2: the moving average needs n >= 8 rollouts before it decides
 _PATIENCE = 3  # visits below `retreat` before the anchor moves later
@@ -79,6 +80,20 @@ class _Progress:
     """turn -> [successes, rollouts] since the start."""
     dry: int = 0
     """Anchored rollouts since the last success: the injection gate."""
+
+
+def injections(anchors: Sequence[Anchor], turns: int, *, weight: float, seed: int) -> list[Injection]:
+    """Return what to imitate of experts up to their anchors: everything, or `turns` turns drawn evenly.
+
+    The imitation term is a mean over the experts given, so those that had turns drawn are weighted to stand for all.
+    """
+    every = [(anchor.expert.id, turn) for anchor in anchors for turn in range(anchor.turn + 1)]
+    drawn = sorted(random.Random(seed).sample(every, turns)) if 0 < turns < len(every) else every
+    chosen: dict[str, list[int]] = {}
+    for expert, turn in drawn:
+        chosen.setdefault(expert, []).append(turn)
+    stands_for = len(every) / max(1, len(drawn)) * len(chosen) / max(1, len(anchors))
+    return [Injection(expert, tuple(own), weight * stands_for) for expert, own in chosen.items()]
 
 
 class AnchorPool:

@@ -3,7 +3,8 @@ from hypothesis import strategies as st
 
 from agent_runtime.types import PrefixTurn
 from trainer.config import AnchorOptions
-from trainer.rollout.anchors import AnchorPool, Expert
+from trainer.engine.injection import Injection
+from trainer.rollout.anchors import Anchor, AnchorPool, Expert, injections
 
 
 def expert(name: str, turns: int = 5, *, oracle: bool = True) -> Expert:
@@ -134,3 +135,22 @@ def test_a_restored_pool_goes_on_as_the_original(scheduler, history, seed):
     assert twin.choose(2, seed) == pool.choose(2, seed)
     assert twin.injections(3, seed) == pool.injections(3, seed)
     assert twin.state() == pool.state()
+
+
+def test_without_a_limit_every_turn_up_to_the_anchor_is_imitated():
+    drawn = injections([Anchor(expert("e"), 2), Anchor(expert("f", turns=3), 0)], 0, weight=0.5, seed=0)
+    assert drawn == [Injection("e", (0, 1, 2), 0.5), Injection("f", (0,), 0.5)]
+    assert injections([], 4, weight=0.5, seed=0) == []
+
+
+@given(st.integers(1, 40), st.integers(0, 99))
+def test_drawn_turns_stand_for_all(limit, seed):
+    """The imitation term divides by the experts given; the sum of weights over it must not depend on the draw."""
+    anchors = [Anchor(expert(str(n), turns=n + 1), n) for n in range(7)]
+    every = {(str(n), turn) for n in range(7) for turn in range(n + 1)}
+    drawn = injections(anchors, limit, weight=0.5, seed=seed)
+    turns = [(each.trajectory_id, turn) for each in drawn for turn in each.turns]
+    assert set(turns) <= every
+    assert len(set(turns)) == len(turns) == min(limit, len(every))
+    total = sum(each.weight * len(each.turns) for each in drawn)
+    assert abs(total / len(drawn) - 0.5 * len(every) / len(anchors)) < 1e-9

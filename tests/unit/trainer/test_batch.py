@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import count
+from itertools import chain, count
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from agent_runtime.graph import token_arrays
 from trainer.algo.base import Credit
 from trainer.algo.ipa import Ipa, IPAOptions
-from trainer.data.build import Ledger, build_batch, microbatches, split_rows
+from trainer.data.build import Ledger, build_batch, microbatches, shuffled_rows, split_rows
 
 ALGORITHM = Ipa(IPAOptions(reward_fail=-1, neg_weight=1, baseline="group_mean"))
 
@@ -239,13 +239,31 @@ def test_microbatches_add_up_to_the_batch(chunk_turns, max_tokens, seed):
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 100])
-def test_minibatches_are_whole_trajectories_and_add_up(parts):
-    batch, _ = built(ragged_group(tables()[0]))
+def test_minibatches_are_whole_groups_and_add_up(parts):
+    """The rollouts of a group stay together, whatever the order they come in; experts' rows are dealt one by one."""
+    members = [replace(t, group_id=f"task-{n % 3}") for n, t in enumerate(ragged_group(tables()[0]))]
+    batch, _ = built(members)
+    experts = sum(members[index].is_expert for index in batch.trajectory_index_B.tolist())
     minis = split_rows(batch, parts)
-    owners = [set(mini.trajectory_index_B.tolist()) for mini in minis]
-    assert len(set().union(*owners)) == sum(map(len, owners))
-    assert len(minis) == min(parts, sum(map(len, owners)))
+    indices = [mini.trajectory_index_B.tolist() for mini in minis]
+    groups = [{members[i].group_id for i in index if not members[i].is_expert} for index in indices]
+    assert sum(map(len, groups)) == len(set().union(*groups)) == 3
+    assert sum(members[i].is_expert for index in indices for i in index) == experts > 1
+    assert len(minis) == min(parts, 3 + experts)
     whole_and_parts(batch, minis, ALGORITHM)
+
+
+@pytest.mark.parametrize("parts", [1, 3, 100])
+def test_shuffled_rows_are_the_same_rows_in_another_order(parts):
+    batch, _ = built(ragged_group(tables()[0]))
+    hands = [shuffled_rows(batch, parts, seed) for seed in (0, 0, 1)]
+    rows = [[part.tokens_BT[part.tokens_BT > 0].tolist() for part in hand] for hand in hands]
+    assert rows[0] == rows[1]
+    assert sorted(chain.from_iterable(rows[0])) == sorted(chain.from_iterable(rows[2]))
+    assert len(rows[0]) == min(parts, len(batch.tokens_BT))
+    if parts == 3:
+        assert rows[0] != rows[2]
+    whole_and_parts(batch, hands[0], ALGORITHM)
 
 
 def test_microbatches_fit_and_are_trimmed():
