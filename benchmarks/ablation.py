@@ -1,6 +1,6 @@
 """What carries the gain? The same expert data, tasks and budget for IPA and GRPO with and without resets, and BC.
 
-    python -m benchmarks.ablation [--quick] [--seeds 5] [--steps N] [--write]
+    python -m benchmarks.ablation [--quick] [--seeds 5] [--steps N] [--slippery] [--only BC] [--write]
 
 For one seed every method starts from the same experts, the same initial weights and the same warm-up. Prints a table
 with every seed and, as its last line, one JSON object: method -> list of final held-out success by seed.
@@ -36,12 +36,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--slippery", action="store_true")
+    parser.add_argument("--only", action="append", choices=sorted(METHODS), help="these methods; repeatable")
     parser.add_argument(
         "--jobs", type=int, default=1, help="runs at once; quality does not depend on it, time does"
     )
     parser.add_argument("--write", action="store_true", help="write docs/results/ablation[-slippery].md")
     options = parser.parse_args()
-    methods = dict(METHODS)
+    methods = {name: METHODS[name] for name in options.only or METHODS}
     if options.quick:
         options.seeds, options.steps = 1, 3
         methods = {name: METHODS[name] for name in ("IPA", "BC")}
@@ -74,6 +75,7 @@ def main() -> None:
     if options.write:
         suffix = "-slippery" if options.slippery else ""
         flags = " --slippery" if options.slippery else ""
+        flags += "".join(f' --only "{name}"' for name in options.only or ())
         write_results(
             Path(f"docs/results/ablation{suffix}.md"),
             f"Ablation on frozen_lake{' (slippery)' if options.slippery else ''}",
