@@ -29,9 +29,9 @@ NOTES = {
     ),
     ("frozen_lake", "slippery"): (
         f"{HELD_OUT}, 600 episodes on maps that training never saw; the optimum is that of\n"
-        "the best policy within 60 turns. 256 expert trajectories (about 5,900 turns, 1.5 % of all turns) warm the policy up in\n"
-        "192 updates, and 512 of their turns are imitated beside each step of reinforcement learning, so the rise is that of\n"
-        "both together."
+        "the best policy within 60 turns. 256 expert trajectories (about 5,900 turns, 1.5 % of all turns) warm the\n"
+        "policy up in 192 updates, and 512 of their turns are imitated beside each step of reinforcement learning,\n"
+        "so the rise is that of both together."
     ),
     ("sokoban", "deterministic"): (
         f"{HELD_OUT}, on 300 rooms that training never saw. 64 expert trajectories warm the\n"
@@ -119,8 +119,8 @@ def main() -> None:
         )
         parts.append(
             f"## {name}\n\n{NOTES[options.env, name]}\n\n{table(summaries)}\n\n"
-            f"{good} of {len(summaries)} seeds rise by at least {rise_goal} and end at {share_goal} of the optimum or above; "
-            f"longest training {measured[name]['train_s']} s (goal {limit_s:.0f} s)."
+            f"{good} of {len(summaries)} seeds rise by at least {rise_goal} and end at {share_goal} of the optimum or "
+            f"above; longest training {measured[name]['train_s']} s (goal {limit_s:.0f} s)."
         )
         print(parts[-1], flush=True)
     if options.write:
