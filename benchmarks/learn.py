@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.runs import markdown_table, run_training, write_results
 
-VARIANTS = {
+VARIANTS: dict[str, dict[str, list[str]]] = {
     "frozen_lake": {"deterministic": [], "slippery": ["--env-arg", "slippery=true"]},
     "sokoban": {"deterministic": []},
 }
