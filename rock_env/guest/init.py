@@ -41,6 +41,8 @@ NOT_FOUND, INVALID, INFRA = b"N", b"I", b"F"
 MAX_ENTRIES = 100_000
 _PIPE_BYTES = 1 << 16
 _BLOCK = 1 << 20
+_GOING, _STOPPED = (b"R", b"S"), (b"T", b"t")
+_LOOK_S = 0.001
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 1, 4, 36
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO}
 
@@ -290,12 +292,22 @@ class Guest:
                 self.finish(command, status)
 
     def pause(self) -> None:
-        """Stop every process of the box but this one; `resume` leaves alone what was stopped before."""
-        while new := _going(self.others(), self.halted):
+        """Stop every process of the box but this one, and wait until they stand still.
+
+        `resume` leaves alone what was stopped before. One in uninterruptible sleep is not waited for: such as the
+        parent of a vfork whose child was stopped; it comes to nothing of its own before it stops, too.
+        """
+        while True:
+            states = _states(self.others())
+            new = [pid for pid, state in states.items() if pid not in self.halted and state not in _STOPPED]
+            if not new and not any(states.get(pid) in _GOING for pid in self.halted):
+                return
             for pid in new:  # a process that was signalled starts no others: the last look finds nothing new
                 self.halted.add(pid)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGSTOP)
+            if not new:
+                select.select((), (), (), _LOOK_S)
 
     def resume(self) -> None:
         """Let go on what `pause` stopped."""
@@ -424,18 +436,16 @@ def _kind_of(error: OSError) -> bytes:
     return INFRA if error.errno in _FULL else INVALID
 
 
-def _going(pids: list[int], halted: set[int]) -> list[int]:
-    """Return those that neither we (`halted`) nor anyone else has stopped."""
-    going = []
+def _states(pids: list[int]) -> dict[int, bytes]:
+    """Return the letter of each process's state, as in `man 5 proc`."""
+    states = {}
     for pid in pids:
         try:
             with open(f"/proc/{pid}/stat", "rb") as file:
-                state = file.read().rpartition(b")")[2].split()[0]
+                states[pid] = file.read().rpartition(b")")[2].split()[0]
         except OSError:
             continue  # it ended while we looked
-        if pid not in halted and state not in (b"T", b"t"):
-            going.append(pid)
-    return going
+    return states
 
 
 def _descendants(root: int) -> list[int]:

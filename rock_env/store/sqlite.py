@@ -30,7 +30,7 @@ KEPT_DELETED = 1000
 """How many deleted sandboxes are still known by id and idempotency key."""
 _APPLICATION_ID = 0x524F434B
 """Marks the file as ours: "ROCK"."""
-_BUSY_S = 3.0
+_BUSY_S = 1.0
 """How long to wait for a server that is just letting go of the file."""
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
@@ -66,6 +66,7 @@ class SqliteStore:
         self._kept_deleted = kept_deleted
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rock-store")
         self._database: sqlite3.Connection | None = None
+        self._closed = False
 
     @classmethod
     async def open(cls, path: Path | None = None, *, kept_deleted: int = KEPT_DELETED) -> SqliteStore:
@@ -104,13 +105,14 @@ class SqliteStore:
         return await self._run(self._revision)
 
     async def close(self) -> None:
-        try:
+        if not self._closed:
+            self._closed = True
             await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
-        except RuntimeError:
-            return  # closed before: its thread takes no more work
-        self._thread.shutdown()
+            self._thread.shutdown()
 
     async def _run(self, act: Callable[..., T], *arguments: object) -> T:
+        if self._closed:
+            raise InfraError("the store of sandbox records is closed")
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, act, *arguments)
         except sqlite3.Error as error:
@@ -128,8 +130,7 @@ class SqliteStore:
 
     @property
     def _open_database(self) -> sqlite3.Connection:
-        if self._database is None:
-            raise InfraError("the store of sandbox records is closed")
+        assert self._database is not None  # `open` made it
         return self._database
 
     def _open(self) -> None:
