@@ -373,17 +373,16 @@ class SandboxCore:
             record = transition(record, SandboxState.DELETING, at=self._now(), reason=reason)
             try:
                 await self._save(held, record)
-                record = held.record
-            except (
-                InfraError
-            ) as error:  # the box must go all the same; both changes are stored together below
+            except RockError as error:
+                # The box must go all the same; both changes are stored together below.
                 log.error("a sandbox is being deleted unrecorded sandbox_id=%s: %s", record.id, error)
+                held.record = record
         try:
             if held.box is not None:
                 with plugin_call(f"closing sandbox {record.id}"):
                     await held.box.close()
                 held.box = None
-            await self._save(held, transition(record, SandboxState.DELETED, at=self._now(), reason=reason))
+            await self._move(held, SandboxState.DELETED, reason)
         except RockError as error:
             self._deadlines.set(record.id, asyncio.get_running_loop().time() + _RETRY_S)
             raise InfraError(f"sandbox {record.id!r} could not be deleted: {error.message}") from error

@@ -20,7 +20,7 @@ import pytest
 
 from rock_env.backends.bubblewrap import Bubblewrap
 from rock_env.backends.process import ProcessBackend
-from rock_env.errors import InfraError
+from rock_env.errors import InfraError, NotFound
 from rock_env.lifecycle import SandboxState, born
 from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.proto.v1.sandbox_pb2_grpc import SandboxServiceStub
@@ -343,4 +343,35 @@ async def test_a_full_store_loses_no_box(tmp_path: Path) -> None:
         await limit_pages(1_000_000)
         assert (await core.delete(made.id)).state is SandboxState.DELETED
         assert len(psutil.Process().children()) == guests - 1
+    await backend.close()
+
+
+async def test_a_store_that_cannot_be_written_keeps_no_box_alive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rock_env.server.sandbox_core._RETRY_S", 0.1)
+    (tmp_path / "boxes").mkdir()
+    backend = ProcessBackend(root=tmp_path / "boxes", isolation="none")
+    async with await SqliteStore.open(tmp_path / "store.db") as store, SandboxCore(backend, store) as core:
+        made = await core.create(SandboxWish(SandboxSpec()))
+
+        async def writable(answer: bool) -> None:
+            await store._run(lambda: store._open_database.execute(f"PRAGMA query_only = {not answer}"))
+
+        await writable(False)
+        with pytest.raises(InfraError, match="readonly"):
+            await core.create(SandboxWish(SandboxSpec()))
+        with pytest.raises(InfraError, match="could not be deleted"):
+            await core.delete(made.id)
+        assert not psutil.Process().children()
+        with pytest.raises(NotFound, match="DELETING"):
+            async with core.using(made.id):
+                pass
+        await writable(True)
+        async for record in core.watch({}, after_revision=made.revision):  # it is tried again by itself
+            assert [change.state for change in record.history[2:]] == [
+                SandboxState.DELETING,
+                SandboxState.DELETED,
+            ]
+            break
     await backend.close()
