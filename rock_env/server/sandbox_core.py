@@ -14,7 +14,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -109,9 +109,15 @@ class _Held:
 
 
 class SandboxCore:
-    """Create it with a backend and an open store, both the caller's to close, and enter it on the event loop."""
+    """Create it with a backend and an open store, both the caller's to close, and enter it on the event loop.
 
-    def __init__(self, backend: Backend, store: SandboxStore) -> None:
+    `tenant` tells for whom the present call is made; nobody sees, uses or changes another tenant's sandboxes.
+    """
+
+    def __init__(
+        self, backend: Backend, store: SandboxStore, *, tenant: Callable[[], str] = lambda: ""
+    ) -> None:
+        self._tenant = tenant
         self._backend = backend
         self._backend_name = type(backend).__name__.removesuffix("Backend").lower()
         self._store = store
@@ -162,13 +168,13 @@ class SandboxCore:
         """Return the record. Raise `NotFound` for an id that is unknown or deleted long ago."""
         held = self._held.get(sandbox_id)
         record = await self._store.get(sandbox_id) if held is None else held.record
-        if record is None:
+        if record is None or record.tenant != self._tenant():
             raise NotFound(f"no sandbox {sandbox_id!r} on this server; List shows those there are")
         return record
 
     async def find(self, query: Query) -> Sequence[SandboxRecord]:
-        """Return the matching records by ascending id."""
-        return await self._store.find(query)
+        """Return the tenant's matching records by ascending id."""
+        return await self._store.find(replace(query, tenant=self._tenant()))
 
     async def watch(self, labels: Mapping[str, str], *, after_revision: int) -> AsyncGenerator[SandboxRecord]:
         """Yield what changed after the revision (0: every live sandbox), then each change as it happens.
@@ -180,10 +186,11 @@ class SandboxCore:
                 f"after_revision is {after_revision}, but the latest change here is {self._revision}: "
                 "the server lost its store or is another one. Watch from 0."
             )
-        watcher = self._watchers.add(labels)
+        watcher = self._watchers.add(self._tenant(), labels)
         try:
             states = LIVE if after_revision == 0 else frozenset(SandboxState)
-            known = await self._store.find(Query(states, labels, after_revision=after_revision))
+            query = Query(states=states, labels=labels, after_revision=after_revision)
+            known = await self.find(query)
             for record in sorted(known, key=lambda record: record.revision):
                 watcher.skip(record.revision)
                 yield record
@@ -194,7 +201,7 @@ class SandboxCore:
 
     async def delete(self, sandbox_id: str) -> SandboxRecord:
         """Destroy the box; deleting what is deleted returns its record."""
-        held = self._held.get(sandbox_id)
+        held = self._visible(sandbox_id)
         if held is None:
             return await self.get(sandbox_id)
         await self._own(self._destroy(held, "deleted by its user"))
@@ -215,7 +222,7 @@ class SandboxCore:
     @asynccontextmanager
     async def using(self, sandbox_id: str) -> AsyncIterator[ServedSandbox]:
         """Give the box to one call; it is not idle meanwhile. Raise `NotFound` or `FailedPrecondition`."""
-        held = self._held.get(sandbox_id)
+        held = self._visible(sandbox_id)
         state = (await self.get(sandbox_id)).state if held is None else held.record.state
         if held is None or state in (SandboxState.DELETING, SandboxState.DELETED):
             record = await self.get(sandbox_id)
@@ -283,6 +290,7 @@ class SandboxCore:
         )
         record = replace(
             record,
+            tenant=self._tenant(),
             environment=wish.environment,
             labels=wish.labels,
             idempotency_key=wish.key,
@@ -327,12 +335,13 @@ class SandboxCore:
                     f"the {self._backend_name} backend's sandboxes can only be used through an environment"
                 )
             held.box = box
-            await self._move(held, SandboxState.RUNNING, "started")
+            held.last_used_at = self._now()
+            running = transition(held.record, SandboxState.RUNNING, at=held.last_used_at, reason="started")
+            await self._save(held, kept_busy(running, last_used_at=held.last_used_at))
         except RockError as error:
             held.error = error
             await self._logged(self._bury(held, error.message))
             raise
-        held.last_used_at = self._now()
         self._spawn(self._logged(self._await_loss(held, box)), self._listening)
 
     async def _bury(self, held: _Held, reason: str) -> None:
@@ -418,8 +427,12 @@ class SandboxCore:
                 raise
             return held.record
 
-    async def _find_held(self, sandbox_id: str) -> _Held:
+    def _visible(self, sandbox_id: str) -> _Held | None:
         held = self._held.get(sandbox_id)
+        return held if held is not None and held.record.tenant == self._tenant() else None
+
+    async def _find_held(self, sandbox_id: str) -> _Held:
+        held = self._visible(sandbox_id)
         if held is None:
             record = await self.get(sandbox_id)
             raise FailedPrecondition(f"sandbox {sandbox_id!r} is {record.state} ({record.reason})")
@@ -452,7 +465,7 @@ class SandboxCore:
 
     async def _reconcile(self) -> None:
         """End the records of boxes that are gone. No backend can take its boxes up again yet, so all are gone."""
-        left = await self._store.find(Query(LIVE))
+        left = await self._store.find(Query(states=LIVE))
         for record in left:
             if record.state in (SandboxState.PENDING, SandboxState.STARTING):
                 record = replace(

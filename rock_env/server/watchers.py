@@ -20,7 +20,8 @@ QUEUE_LIMIT = 10_000
 class Watcher:
     """One listener, from its registration on; iterate over it. Changes must be offered in the order of revisions."""
 
-    def __init__(self, labels: Mapping[str, str], limit: int) -> None:
+    def __init__(self, tenant: str, labels: Mapping[str, str], limit: int) -> None:
+        self._tenant = tenant
         self._labels = labels.items()
         self._limit = limit
         self._queue: asyncio.Queue[SandboxRecord | None] = asyncio.Queue()
@@ -29,7 +30,7 @@ class Watcher:
 
     def offer(self, record: SandboxRecord) -> bool:
         """Queue a change; return False if the listener is too far behind to go on."""
-        if self._labels <= record.labels.items():
+        if self._tenant == record.tenant and self._labels <= record.labels.items():
             self._behind = self._queue.qsize() >= self._limit
             self._queue.put_nowait(None if self._behind else record)
         return not self._behind
@@ -66,9 +67,9 @@ class Watchers:
         self._all: set[Watcher] = set()
         self._ended = False
 
-    def add(self, labels: Mapping[str, str]) -> Watcher:
-        """Register a listener; it misses nothing from now on."""
-        watcher = Watcher(labels, self._limit)
+    def add(self, tenant: str, labels: Mapping[str, str]) -> Watcher:
+        """Register a listener for a tenant's sandboxes with these labels; it misses nothing from now on."""
+        watcher = Watcher(tenant, labels, self._limit)
         if self._ended:
             watcher.end()
         self._all.add(watcher)

@@ -18,6 +18,8 @@ __all__ = ["Query", "SandboxStore"]
 class Query:
     """Which records to find; all conditions must hold."""
 
+    tenant: str | None = None
+    """None: any; for the server's own business."""
     states: frozenset[SandboxState] = frozenset(SandboxState)
     labels: Mapping[str, str] = field(default_factory=dict)
     environment: str = ""

@@ -40,6 +40,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             environment TEXT NOT NULL, revision INTEGER NOT NULL, record BLOB NOT NULL
         ) WITHOUT ROWID""",
         "CREATE UNIQUE INDEX sandboxes_key ON sandboxes (tenant, idempotency_key) WHERE idempotency_key != ''",
+        "CREATE INDEX sandboxes_tenant ON sandboxes (tenant, id)",
         "CREATE INDEX sandboxes_state ON sandboxes (state, revision)",
         "CREATE INDEX sandboxes_environment ON sandboxes (environment, id)",
         "CREATE INDEX sandboxes_revision ON sandboxes (revision)",
@@ -271,6 +272,9 @@ def query_sql(query: Query) -> tuple[str, list[str | int]]:
     if query.after_revision:
         conditions.append("revision > ?")
         values.append(query.after_revision)
+    if query.tenant is not None:
+        conditions.append("tenant = ?")
+        values.append(query.tenant)
     if query.states != frozenset(SandboxState):
         # Most states: walking the ids in order and stopping at the limit beats sorting nearly all (+ forgoes the index).
         column = "+state" if len(query.states) > len(SandboxState) // 2 else "state"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -337,7 +338,7 @@ async def test_a_full_store_loses_no_box(tmp_path: Path) -> None:
 
         with pytest.raises(InfraError, match="disk full"):
             await fill()
-        running = [it.id for it in await core.find(Query(frozenset({SandboxState.RUNNING})))]
+        running = [it.id for it in await core.find(Query(states=frozenset({SandboxState.RUNNING})))]
         guests = len(psutil.Process().children())
         assert len(running) == guests, "a sandbox that could not be stored has no box"
         await limit_pages(1_000_000)
@@ -374,4 +375,42 @@ async def test_a_store_that_cannot_be_written_keeps_no_box_alive(
                 SandboxState.DELETED,
             ]
             break
+    await backend.close()
+
+
+async def test_tenants_do_not_see_each_other(tmp_path: Path) -> None:
+    (tmp_path / "boxes").mkdir()
+    backend = ProcessBackend(root=tmp_path / "boxes", isolation="none")
+    caller: ContextVar[str] = ContextVar("caller", default="")
+    async with (
+        await SqliteStore.open() as store,
+        SandboxCore(backend, store, tenant=caller.get) as core,
+    ):
+        caller.set("a")
+        theirs = await core.create(SandboxWish(SandboxSpec(), key="k"))
+        gone = await core.create(SandboxWish(SandboxSpec()))
+        await core.delete(gone.id)
+        caller.set("b")
+        mine = await core.create(SandboxWish(SandboxSpec(), key="k"))
+        assert (theirs.tenant, mine.tenant) == ("a", "b")
+        assert mine.id != theirs.id, "a key is one tenant's own"
+        for sandbox_id in (theirs.id, gone.id):
+            for act in (core.get, core.delete, core.pause, core.resume):
+                with pytest.raises(NotFound, match="no sandbox"):
+                    await act(sandbox_id)
+            with pytest.raises(NotFound, match="no sandbox"):
+                await core.renew(sandbox_id, 1.0)
+            with pytest.raises(NotFound, match="no sandbox"):
+                await core.using(sandbox_id).__aenter__()
+        assert [record.id for record in await core.find(Query())] == [mine.id]
+        watch = core.watch({}, after_revision=0)
+        assert (await anext(watch)).id == mine.id
+        caller.set("a")
+        await core.pause(theirs.id)
+        caller.set("b")
+        await core.pause(mine.id)
+        assert (await anext(watch)).id == mine.id
+        await watch.aclose()
+        caller.set("a")
+        assert (await core.get(theirs.id)).state is SandboxState.PAUSED
     await backend.close()

@@ -110,6 +110,7 @@ class Stored(RuleBasedStateMachine):
         states=st.just(frozenset(SandboxState)) | st.frozensets(st.sampled_from(SandboxState), min_size=1),
         labels=LABELS,
         environment=NAMES,
+        tenant=st.none() | NAMES,
         limit=st.none() | st.integers(1, 3),
         after=st.integers(0, 5),
         by_revision=st.booleans(),
@@ -124,6 +125,7 @@ class Stored(RuleBasedStateMachine):
             it
             for it in self.model.values()
             if it.state in query.states
+            and query.tenant in (None, it.tenant)
             and query.labels.items() <= it.labels.items()
             and query.environment in ("", it.environment)
             and it.id > query.after_id
@@ -149,6 +151,7 @@ TestStored.settings = settings(max_examples=30, stateful_step_count=25, deadline
         (Query(limit=10), "PRIMARY KEY"),
         (Query(states=frozenset({SandboxState.FAILED}), limit=10), "sandboxes_state"),
         (Query(environment="swe", limit=10), "sandboxes_environment"),
+        (Query(tenant="a", states=frozenset(SandboxState) - {SandboxState.DELETED}), "sandboxes_tenant"),
         (Query(labels={"team": "a"}, states=frozenset({SandboxState.RUNNING})), "labels USING PRIMARY KEY"),
         (Query(after_revision=5), "sandboxes_revision"),
     ],
