@@ -28,6 +28,7 @@ __all__ = [
 
 _LONGEST_S = 10 * 366 * 86400.0
 _SHORTEST_S = 0.001
+_MOST_CPUS = 100_000
 
 
 def seconds(message: Duration, name: str) -> float:
@@ -39,7 +40,9 @@ def seconds(message: Duration, name: str) -> float:
 
 
 def sandbox_spec(message: pb.SandboxSpec) -> SandboxSpec:
-    """Read a spec; an absent or zero field means the default."""
+    """Read a spec; an absent or zero field means the default. Raise `InvalidArgument` for what is no amount."""
+    if not 0 <= message.resources.cpus <= _MOST_CPUS:  # also where it is not a number
+        raise InvalidArgument(f"cpus must be from 0 to {_MOST_CPUS}, got {message.resources.cpus}")
     asked, default, base = message.resources, Resources(), SandboxSpec()
     return SandboxSpec(
         image=message.image,

@@ -118,6 +118,10 @@ class SqliteStore:
             return await asyncio.get_running_loop().run_in_executor(self._thread, act, *arguments)
         except sqlite3.Error as error:
             raise self._explained(error) from error
+        except msgspec.DecodeError as error:
+            raise InfraError(
+                f"{self._path} holds a record that cannot be read: {error}. Is it damaged?"
+            ) from error
 
     def _explained(self, error: sqlite3.Error) -> RockError:
         where = f"the store of sandbox records, {self._path or 'in memory'},"

@@ -92,6 +92,7 @@ async def test_creating_at_once_with_one_key_makes_one_sandbox(stub: Any) -> Non
     request = pb.CreateSandboxRequest(idempotency_key="same")
     made = await asyncio.gather(*(stub.Create(request) for _ in range(5)))
     assert len({info.id for info in made}) == 1
+    assert {info.state for info in made} == {pb.SANDBOX_STATE_RUNNING}, "nobody is answered before it runs"
     assert len((await stub.List(pb.ListSandboxesRequest())).sandboxes) == 1
 
 
@@ -100,6 +101,8 @@ async def test_a_refused_create_leaves_its_key_free(stub: Any) -> None:
     with pytest.raises(grpc.aio.AioRpcError, match="docker") as caught:
         await stub.Create(refused)
     assert code_of(caught) == ("UNIMPLEMENTED", "unimplemented")
+    at_once = await asyncio.gather(*(stub.Create(refused) for _ in range(3)), return_exceptions=True)
+    assert [type(refusal) for refusal in at_once] == [grpc.aio.AioRpcError] * 3
     assert (await stub.Create(pb.CreateSandboxRequest(idempotency_key="k"))).state == pb.SANDBOX_STATE_RUNNING
 
 

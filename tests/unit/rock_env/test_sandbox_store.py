@@ -250,6 +250,19 @@ async def test_what_is_not_a_store_is_left_alone(tmp_path: Path) -> None:
         await SqliteStore.open(tmp_path / "nowhere" / "store.db")
 
 
+async def test_a_damaged_record_is_said_to_be_one(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    async with await SqliteStore.open(path) as store:
+        await store.add(record(1))
+    database = sqlite3.connect(path)
+    database.execute("UPDATE sandboxes SET record = '{}'")
+    database.commit()
+    database.close()
+    async with await SqliteStore.open(path) as store:
+        with pytest.raises(InfraError, match=r"store\.db holds a record that cannot be read"):
+            await store.get("sb-001")
+
+
 async def test_a_closed_store_says_so() -> None:
     store = await SqliteStore.open()
     await store.close()

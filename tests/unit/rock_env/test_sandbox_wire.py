@@ -47,6 +47,12 @@ def test_a_spec_survives_the_wire(spec: SandboxSpec) -> None:
     assert again.digest == spec.digest
 
 
+@pytest.mark.parametrize("cpus", [-1.0, float("nan"), float("inf")])
+def test_cpus_must_be_an_amount(cpus: float) -> None:
+    with pytest.raises(InvalidArgument, match="cpus must be"):
+        sandbox_spec(pb.SandboxSpec(resources=pb.Resources(cpus=cpus)))
+
+
 def test_an_empty_spec_means_the_defaults() -> None:
     assert sandbox_spec(pb.SandboxSpec()) == SandboxSpec()
 
