@@ -414,3 +414,21 @@ async def test_tenants_do_not_see_each_other(tmp_path: Path) -> None:
         caller.set("a")
         assert (await core.get(theirs.id)).state is SandboxState.PAUSED
     await backend.close()
+
+
+async def test_a_renewal_that_came_before_the_expiry_wins(tmp_path: Path) -> None:
+    (tmp_path / "boxes").mkdir()
+    backend = ProcessBackend(root=tmp_path / "boxes", isolation="none")
+    async with await SqliteStore.open() as store, SandboxCore(backend, store) as core:
+        made = await core.create(SandboxWish(SandboxSpec(), lease_s=0.3))
+        async with core._held[made.id].lock:  # another change is in progress
+            renewal = asyncio.create_task(core.renew(made.id, 600))
+            for _ in range(1500):
+                await asyncio.sleep(0.02)
+                if core._deadlines._heap.next_at() is None:
+                    break  # the lease expired, with the renewal waiting
+        await renewal
+        await asyncio.gather(*core._tasks)
+        assert (await core.get(made.id)).state is SandboxState.RUNNING
+        assert core._deadlines._heap.next_at() is not None, "and its new deadline is watched"
+    await backend.close()
