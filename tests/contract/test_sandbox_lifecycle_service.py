@@ -1,12 +1,9 @@
-"""The life of sandboxes over gRPC, on real processes: leases, deadlines, pause, watch, and servers that are killed."""
+"""The life of sandboxes over gRPC, on real processes: leases, deadlines, pause, watch, restarts and full disks."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
@@ -277,47 +274,6 @@ async def test_a_create_that_was_never_answered_can_be_tried_again(tmp_path: Pat
         lost = await stub.Get(pb.GetSandboxRequest(id="sb-half"))
         assert [change.state for change in lost.history] == [STARTING, FAILED, DELETING, DELETED]
         assert {change.reason for change in lost.history[1:]} == {"server restarted"}
-
-
-def start_server(folder: Path) -> tuple[subprocess.Popen[str], str]:
-    command = [sys.executable, "-m", "rock_env.server", f"--listen=unix://{folder}/s", "--isolation=none"]
-    process = subprocess.Popen(
-        [*command, "--workers=1", f"--store={folder}/store.db"], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    return process, process.stdout.readline().strip()
-
-
-async def test_a_killed_server_keeps_its_records_and_says_what_was_lost(tmp_path: Path) -> None:
-    request = pb.CreateSandboxRequest(idempotency_key="k", labels={"team": "a"})
-    process, address = await asyncio.to_thread(start_server, tmp_path)
-    async with grpc.aio.insecure_channel(address) as channel:
-        stub: Any = SandboxServiceStub(channel)
-        made = await stub.Create(request, wait_for_ready=True)
-        boxes = psutil.Process(process.pid).children(recursive=True)
-        process.send_signal(signal.SIGKILL)
-        await asyncio.to_thread(process.communicate)
-    await asyncio.to_thread(psutil.wait_procs, boxes, timeout=30)
-    assert not [box for box in boxes if box.is_running()], "its boxes died with it"
-    process, address = await asyncio.to_thread(start_server, tmp_path)
-    try:
-        async with grpc.aio.insecure_channel(address) as channel:
-            stub = SandboxServiceStub(channel)
-            again = await stub.Create(request, wait_for_ready=True)
-            assert again.id == made.id
-            assert again.history[:2] == made.history
-            states = [(change.state, change.reason) for change in again.history[2:]]
-            assert states == [(state, "server restarted") for state in (FAILED, DELETING, DELETED)]
-            assert not (await stub.List(pb.ListSandboxesRequest())).sandboxes
-            missed = stub.Watch(pb.WatchSandboxesRequest(after_revision=made.revision))
-            assert await missed.read() == again
-            process.terminate()
-            code, said = await refusal(missed.read())
-            assert (code, "the server is stopping" in said) == ("UNAVAILABLE", True)
-    finally:
-        process.terminate()
-        await asyncio.to_thread(process.communicate)
-    assert process.returncode == 0
 
 
 async def test_a_full_store_loses_no_box(tmp_path: Path) -> None:

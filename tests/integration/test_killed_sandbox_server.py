@@ -1,4 +1,4 @@
-"""A sandbox server killed again and again under load: nothing acknowledged is lost, nothing is made twice."""
+"""Sandbox servers that are killed: nothing acknowledged is lost, nothing is made twice, and what was lost is said."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from typing import Any
 
 import grpc
 import psutil
+import pytest
 
 from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.proto.v1.sandbox_pb2_grpc import SandboxServiceStub
 
+ENDED = (pb.SANDBOX_STATE_FAILED, pb.SANDBOX_STATE_DELETING, pb.SANDBOX_STATE_DELETED)
 ROUNDS, ACKNOWLEDGED_PER_ROUND, CALLERS = 3, 25, 8
 
 
@@ -31,6 +33,39 @@ def start_server(folder: Path) -> tuple[subprocess.Popen[str], str]:
     )
     assert process.stdout is not None
     return process, process.stdout.readline().strip()
+
+
+async def test_a_killed_server_keeps_its_records_and_says_what_was_lost(tmp_path: Path) -> None:
+    request = pb.CreateSandboxRequest(idempotency_key="k", labels={"team": "a"})
+    process, address = await asyncio.to_thread(start_server, tmp_path)
+    async with grpc.aio.insecure_channel(address) as channel:
+        stub: Any = SandboxServiceStub(channel)
+        made = await stub.Create(request, wait_for_ready=True)
+        boxes = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGKILL)
+        await asyncio.to_thread(process.communicate)
+    await asyncio.to_thread(psutil.wait_procs, boxes, timeout=30)
+    assert not [box for box in boxes if box.is_running()], "its boxes died with it"
+    process, address = await asyncio.to_thread(start_server, tmp_path)
+    try:
+        async with grpc.aio.insecure_channel(address) as channel:
+            stub = SandboxServiceStub(channel)
+            again = await stub.Create(request, wait_for_ready=True)
+            assert again.id == made.id
+            assert again.history[:2] == made.history
+            states = [(change.state, change.reason) for change in again.history[2:]]
+            assert states == [(state, "server restarted") for state in ENDED]
+            assert not (await stub.List(pb.ListSandboxesRequest())).sandboxes
+            missed = stub.Watch(pb.WatchSandboxesRequest(after_revision=made.revision))
+            assert await missed.read() == again
+            process.terminate()
+            with pytest.raises(grpc.aio.AioRpcError, match="the server is stopping") as caught:
+                await missed.read()
+            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    finally:
+        process.terminate()
+        await asyncio.to_thread(process.communicate)
+    assert process.returncode == 0
 
 
 class Callers:

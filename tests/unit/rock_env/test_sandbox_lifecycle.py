@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -106,6 +107,7 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
+TestLife.settings = settings(max_examples=50, deadline=None)
 
 
 def test_a_long_life_keeps_its_newest_changes() -> None:

@@ -145,6 +145,19 @@ TestStored = Stored.TestCase
 TestStored.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
 
 
+async def test_only_the_newest_deleted_ones_are_kept_and_a_forgotten_key_is_free() -> None:
+    async with await SqliteStore.open(kept_deleted=KEPT) as store:
+        lives = await store.add(record(0))
+        for number in range(1, 6):
+            it = await store.add(record(number, idempotency_key=f"k{number}", labels={"x": "1"}))
+            for state in (SandboxState.DELETING, SandboxState.DELETED):
+                it = await store.save(transition(it, state, at=1.0))
+        assert [it.id for it in await store.find(Query())] == [lives.id, "sb-003", "sb-004", "sb-005"]
+        assert (await store.add(record(6, idempotency_key="k3"))).id == "sb-003"
+        assert (await store.add(record(7, idempotency_key="k2"))).id == "sb-007"
+        assert await store._run(store._number, "SELECT count(*) FROM labels") == KEPT
+
+
 @pytest.mark.parametrize(
     ("query", "index"),
     [
