@@ -205,7 +205,8 @@ def added_until_killed(path: Path) -> list[list[str]]:
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            acknowledged.append(line.split())
+            if line.endswith("\n"):  # the last one may have been cut off
+                acknowledged.append(line.split())
             if len(acknowledged) == 40:
                 process.send_signal(signal.SIGKILL)
     return acknowledged
