@@ -18,7 +18,7 @@ import pytest
 
 from rock_env.backends.bubblewrap import Bubblewrap
 from rock_env.backends.process import ProcessBackend
-from rock_env.errors import InfraError, NotFound
+from rock_env.errors import InfraError, NotFound, Unavailable
 from rock_env.lifecycle import SandboxState, born
 from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.proto.v1.sandbox_pb2_grpc import SandboxServiceStub
@@ -387,4 +387,22 @@ async def test_a_renewal_that_came_before_the_expiry_wins(tmp_path: Path) -> Non
         await asyncio.gather(*core._tasks)
         assert (await core.get(made.id)).state is SandboxState.RUNNING
         assert core._deadlines._heap.next_at() is not None, "and its new deadline is watched"
+    await backend.close()
+
+
+async def test_a_server_that_stops_while_sandboxes_start_leaves_none(tmp_path: Path) -> None:
+    (tmp_path / "boxes").mkdir()
+    backend = ProcessBackend(root=tmp_path / "boxes", isolation="none")
+    async with await SqliteStore.open() as store:
+        async with SandboxCore(backend, store) as core:
+            starting = [asyncio.create_task(core.create(SandboxWish(SandboxSpec()))) for _ in range(4)]
+            await asyncio.sleep(0)  # asked for, not answered
+        answers = await asyncio.gather(*starting, return_exceptions=True)
+        records = await store.find(Query())
+        assert {record.state for record in records} <= {SandboxState.DELETED}
+        answered = {answer.id for answer in answers if not isinstance(answer, BaseException)}
+        assert answered <= {record.id for record in records}
+        assert not psutil.Process().children()
+        with pytest.raises(Unavailable, match="stopping"):
+            await core.create(SandboxWish(SandboxSpec()))
     await backend.close()
