@@ -390,13 +390,15 @@ async def test_a_renewal_that_came_before_the_expiry_wins(tmp_path: Path) -> Non
     await backend.close()
 
 
-async def test_a_server_that_stops_while_sandboxes_start_leaves_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("turns", [1, 3, 10, 100])
+async def test_a_server_that_stops_while_sandboxes_start_leaves_none(turns: int, tmp_path: Path) -> None:
     (tmp_path / "boxes").mkdir()
     backend = ProcessBackend(root=tmp_path / "boxes", isolation="none")
     async with await SqliteStore.open() as store:
         async with SandboxCore(backend, store) as core:
             starting = [asyncio.create_task(core.create(SandboxWish(SandboxSpec()))) for _ in range(4)]
-            await asyncio.sleep(0)  # asked for, not answered
+            for _ in range(turns):  # of the event loop: asked for, being stored, being made
+                await asyncio.sleep(0)
         answers = await asyncio.gather(*starting, return_exceptions=True)
         records = await store.find(Query())
         assert {record.state for record in records} <= {SandboxState.DELETED}
