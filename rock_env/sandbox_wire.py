@@ -7,18 +7,42 @@ from __future__ import annotations
 
 import stat
 
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from rock_env.backends.guest_link import CommandEnd, FileEntry
+from rock_env.errors import InvalidArgument
+from rock_env.lifecycle import SandboxRecord, SandboxState
 from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.spec import NetworkPolicy, Resources, SandboxSpec
-from rock_env.state import SandboxInfo, SandboxState
 
-__all__ = ["exit_message", "file_message", "info_message", "sandbox_spec", "sandbox_state", "spec_message"]
+__all__ = [
+    "exit_message",
+    "file_message",
+    "info_message",
+    "sandbox_spec",
+    "sandbox_state",
+    "seconds",
+    "spec_message",
+]
+
+_LONGEST_S = 10 * 366 * 86400.0
+_SHORTEST_S = 0.001
+_MOST_CPUS = 100_000
+
+
+def seconds(message: Duration, name: str) -> float:
+    """Read a duration. Raise `InvalidArgument` unless it is positive and at most about ten years."""
+    value: float = message.seconds + message.nanos / 1e9
+    if not _SHORTEST_S <= value <= _LONGEST_S:
+        raise InvalidArgument(f"{name} must be from {_SHORTEST_S:g} to {_LONGEST_S:g} seconds, got {value:g}")
+    return value
 
 
 def sandbox_spec(message: pb.SandboxSpec) -> SandboxSpec:
-    """Read a spec; an absent or zero field means the default."""
+    """Read a spec; an absent or zero field means the default. Raise `InvalidArgument` for what is no amount."""
+    if not 0 <= message.resources.cpus <= _MOST_CPUS:  # also where it is not a number
+        raise InvalidArgument(f"cpus must be from 0 to {_MOST_CPUS}, got {message.resources.cpus}")
     asked, default, base = message.resources, Resources(), SandboxSpec()
     return SandboxSpec(
         image=message.image,
@@ -33,8 +57,13 @@ def sandbox_spec(message: pb.SandboxSpec) -> SandboxSpec:
         env=tuple(sorted(message.env.items())),
         workdir=message.workdir or base.workdir,
         ports=tuple(message.ports),
-        lifetime_s=message.lifetime.ToTimedelta().total_seconds() or base.lifetime_s,
+        lifetime_s=_lifetime_s(message, base.lifetime_s),
     )
+
+
+def _lifetime_s(message: pb.SandboxSpec, default: float) -> float:
+    given = message.lifetime.seconds or message.lifetime.nanos
+    return seconds(message.lifetime, "spec.lifetime") if given else default
 
 
 def spec_message(spec: SandboxSpec) -> pb.SandboxSpec:
@@ -59,29 +88,35 @@ def spec_message(spec: SandboxSpec) -> pb.SandboxSpec:
 
 
 def sandbox_state(number: int) -> SandboxState:
-    """Read a state."""
+    """Read a state. Raise `InvalidArgument` for a number that names none."""
+    if number == pb.SANDBOX_STATE_UNSPECIFIED or number not in pb.SandboxState.values():
+        raise InvalidArgument(f"{number} is no state of a sandbox; expected one of SandboxState")
     return SandboxState(pb.SandboxState.Name(number).removeprefix("SANDBOX_STATE_"))
 
 
-def info_message(info: SandboxInfo) -> pb.SandboxInfo:
+def info_message(record: SandboxRecord) -> pb.SandboxInfo:
     """Write a sandbox's record."""
     message = pb.SandboxInfo(
-        id=info.id,
-        spec_digest=info.spec_digest,
-        state=_wire_name(info.state),
-        reason=info.reason,
-        created_at=_timestamp(info.created_at),
-        owner=info.owner,
-        endpoints=info.endpoints,
-        labels=info.labels,
-        backend=info.backend,
+        id=record.id,
+        spec_digest=record.spec.digest,
+        state=_wire_name(record.state),
+        reason=record.reason,
+        created_at=_timestamp(record.created_at),
+        owner=record.tenant,
+        labels=record.labels,
+        backend=record.backend,
         history=[
             pb.StateChange(state=_wire_name(change.state), reason=change.reason, at=_timestamp(change.at))
-            for change in info.history
+            for change in record.history
         ],
+        revision=record.revision,
+        environment=record.environment,
+        expires_at=_timestamp(record.expires_at),
     )
-    if info.lease_expires_at is not None:
-        message.lease_expires_at.CopyFrom(_timestamp(info.lease_expires_at))
+    if record.lease_expires_at is not None:
+        message.lease_expires_at.CopyFrom(_timestamp(record.lease_expires_at))
+    if record.idle_expires_at is not None:
+        message.idle_expires_at.CopyFrom(_timestamp(record.idle_expires_at))
     return message
 
 

@@ -209,8 +209,8 @@ class GuestLink(asyncio.SubprocessProtocol):
         self._sinks: dict[int, _Reply | Command] = {}
         self._exited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.failure = ""
-        """Why the box can no longer be used; empty while it can."""
+        self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """Why the box can no longer be used, from then on."""
 
     @classmethod
     async def open(cls, argv: Sequence[str], *, cwd: str, config: Mapping[str, object]) -> GuestLink:
@@ -226,6 +226,11 @@ class GuestLink(asyncio.SubprocessProtocol):
             await link.close()
             raise
         return link
+
+    @property
+    def failure(self) -> str:
+        """Return why the box can no longer be used; empty while it can."""
+        return self.lost.result() if self.lost.done() else ""
 
     @property
     def pid(self) -> int:
@@ -273,15 +278,19 @@ class GuestLink(asyncio.SubprocessProtocol):
 
     def fail(self, reason: str) -> None:
         """Give the box up: kill what holds it and end every request in progress with `reason`."""
-        self.failure = self.failure or reason
+        self._lose(reason)
         if not self._exited.done():
             self._kill()
         for sink in tuple(self._sinks.values()):
             sink.lost(self.failure)
 
+    def _lose(self, reason: str) -> None:
+        if not self.lost.done():
+            self.lost.set_result(reason)
+
     async def close(self) -> None:
         """Hang up, on which the guest ends everything in the box and then itself; kill it if it does not."""
-        self.failure = self.failure or "the sandbox was closed"
+        self._lose("the sandbox was closed")
         if self._transport is None:
             return
         if self._stdin is not None:

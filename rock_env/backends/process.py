@@ -96,6 +96,10 @@ class ProcessSandbox:
         """Return why the box can no longer be used, or an empty string."""
         return self._link.failure
 
+    async def lost(self) -> str:
+        """Wait until the box can no longer be used, by failure or by `close`, and return why."""
+        return await asyncio.shield(self._link.lost)
+
     def start(
         self,
         argv: Sequence[str],
@@ -138,6 +142,16 @@ class ProcessSandbox:
         """Kill every process in the box, however far it detached itself. The box stays usable."""
         self._check_open()
         await self._link.ask(guest.KILL_ALL)
+
+    async def pause(self) -> None:
+        """Stop every process in the box. Their memory stays; the timeouts of running commands go on counting."""
+        self._check_open()
+        await self._link.ask(guest.PAUSE)
+
+    async def resume(self) -> None:
+        """Let what `pause` stopped go on. What a command itself had stopped before stays stopped."""
+        self._check_open()
+        await self._link.ask(guest.RESUME)
 
     async def read_file(self, path: str) -> bytes:
         """Return a whole file of at most `MAX_READ_BYTES`. Raise `InvalidArgument` beyond that."""

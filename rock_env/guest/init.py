@@ -35,11 +35,14 @@ ENTRY = struct.Struct("!QIdHH")
 
 CONFIG, EXEC, STDIN, STDIN_EOF, KILL, KILL_ALL, READ, WRITE, STAT, LIST = range(10)
 READY, STDOUT, STDERR, EXIT, DATA, DONE, REFUSED = range(10, 17)
+PAUSE, RESUME = range(17, 19)
 
 NOT_FOUND, INVALID, INFRA = b"N", b"I", b"F"
 MAX_ENTRIES = 100_000
 _PIPE_BYTES = 1 << 16
 _BLOCK = 1 << 20
+_GOING, _STOPPED = (b"R", b"S"), (b"T", b"t")
+_LOOK_S = 0.001
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 1, 4, 36
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO}
 
@@ -79,6 +82,7 @@ class Guest:
         self.by_fd: dict[int, Command] = {}
         self.by_pid: dict[int, Command] = {}
         self.config: dict[str, Any] = {}
+        self.halted: set[int] = set()
         self.prctl = ctypes.CDLL(None).prctl
         self.wake, wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
@@ -287,6 +291,37 @@ class Guest:
             if command is not None:
                 self.finish(command, status)
 
+    def pause(self) -> None:
+        """Stop every process of the box but this one, and wait until they stand still.
+
+        `resume` leaves alone what was stopped before. One in uninterruptible sleep is not waited for: such as the
+        parent of a vfork whose child was stopped; it comes to nothing of its own before it stops, too.
+        """
+        while True:
+            states = _states(self.others())
+            new = [pid for pid, state in states.items() if pid not in self.halted and state not in _STOPPED]
+            if not new and not any(states.get(pid) in _GOING for pid in self.halted):
+                return
+            for pid in new:  # a process that was signalled starts no others: the last look finds nothing new
+                self.halted.add(pid)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
+            if not new:
+                select.select((), (), (), _LOOK_S)
+
+    def resume(self) -> None:
+        """Let go on what `pause` stopped."""
+        for pid in self.halted.intersection(self.others()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        self.halted.clear()
+
+    def others(self) -> list[int]:
+        """Return every process of the box but this one."""
+        if os.getpid() == 1:
+            return [int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1"]
+        return _descendants(os.getpid())
+
     def stop(self) -> NoReturn:
         self.send = lambda *_: None  # type: ignore[method-assign]  # nobody listens any more
         self.kill_all()
@@ -311,6 +346,10 @@ class Guest:
     def serve_files(self, kind: int, request: int, payload: bytes) -> None:
         if kind == KILL_ALL:
             self.kill_all()
+        elif kind == PAUSE:
+            self.pause()
+        elif kind == RESUME:
+            self.resume()
         elif kind == READ:
             self.read(request, *marshal.loads(payload))
         elif kind == WRITE:
@@ -395,6 +434,18 @@ def _kind_of(error: OSError) -> bytes:
     if error.errno == errno.ENOENT:
         return NOT_FOUND
     return INFRA if error.errno in _FULL else INVALID
+
+
+def _states(pids: list[int]) -> dict[int, bytes]:
+    """Return the letter of each process's state, as in `man 5 proc`."""
+    states = {}
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                states[pid] = file.read().rpartition(b")")[2].split()[0]
+        except OSError:
+            continue  # it ended while we looked
+    return states
 
 
 def _descendants(root: int) -> list[int]:

@@ -29,7 +29,9 @@ from rock_env.channel import SERVER_OPTIONS, target
 from rock_env.errors import RockError, Unavailable
 from rock_env.server.core import CoreOptions, EnvServiceCore
 from rock_env.server.grpc import SERVICE, add_env_service
+from rock_env.server.sandbox_core import SandboxCore
 from rock_env.server.sandbox_service import add_sandbox_service
+from rock_env.store.sqlite import SqliteStore
 
 __all__ = ["main", "run"]
 
@@ -69,6 +71,12 @@ def _parser() -> argparse.ArgumentParser:
         choices=["auto", "bubblewrap", "none"],
         help="of process sandboxes; auto uses bubblewrap where it works",
     )
+    parser.add_argument(
+        "--store",
+        type=Path,
+        metavar="FILE",
+        help="SQLite file for the records of sandboxes, made if absent; without it they are kept in memory",
+    )
     parser.add_argument("--exit-with-parent", action="store_true", help="stop when stdin closes")
     parser.add_argument(
         "--remove-folder",
@@ -102,10 +110,14 @@ async def run(arguments: argparse.Namespace, backend: Backend) -> None:
     _stop_on_signals(stop)
     if arguments.exit_with_parent:
         _stop_on_stdin_close(stop)
-    async with core:
+    async with (
+        core,
+        await SqliteStore.open(arguments.store) as store,
+        SandboxCore(backend, store) as sandboxes,
+    ):
         server = grpc.aio.server(options=SERVER_OPTIONS)
         add_env_service(server, core)
-        add_sandbox_service(server, backend)
+        add_sandbox_service(server, sandboxes)
         status = await _add_health_and_reflection(server)
         address = _bind(server, listen)
         await server.start()
@@ -113,6 +125,7 @@ async def run(arguments: argparse.Namespace, backend: Backend) -> None:
         sys.stdout.flush()
         await stop.wait()
         await status.enter_graceful_shutdown()
+        sandboxes.stop()
         await server.stop(_STOP_GRACE_S)
 
 

@@ -1,47 +1,44 @@
-"""The gRPC SandboxService over one backend: boxes by id, commands with streamed output, files.
+"""The gRPC face of the SandboxService: lifecycle calls for the core, commands with streamed output, files.
 
-Called by `server/app.py`. Keeps the records of its boxes in memory; the boxes end with the backend. What it does
-not offer yet answers UNIMPLEMENTED and says what to use instead.
+Called by `server/app.py`. It keeps no state: the core has the sandboxes. What it does not offer yet answers
+UNIMPLEMENTED and says what to use instead.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import secrets
-import time
+import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from contextlib import aclosing
+from typing import Any
 
 import grpc
 
-from rock_env.backends.base import Backend
-from rock_env.backends.guest_link import Command, FileEntry, OutputChunk
-from rock_env.errors import FailedPrecondition, InvalidArgument, NotFound, RockError, Unimplemented
+from rock_env.backends.guest_link import Command, OutputChunk
+from rock_env.errors import InvalidArgument, RockError, Unimplemented
 from rock_env.proto.v1 import sandbox_pb2 as pb
-from rock_env.sandbox import Sandbox
-from rock_env.sandbox_wire import exit_message, file_message, info_message, sandbox_spec, sandbox_state
+from rock_env.sandbox_wire import (
+    exit_message,
+    file_message,
+    info_message,
+    sandbox_spec,
+    sandbox_state,
+    seconds,
+)
 from rock_env.server.grpc import fail
-from rock_env.spec import SandboxSpec
-from rock_env.state import SandboxInfo, SandboxState, StateChange
+from rock_env.server.sandbox_core import LIVE, SandboxCore, SandboxWish
+from rock_env.store.base import Query
 
 __all__ = ["SERVICE", "add_sandbox_service"]
-
-log = logging.getLogger(__name__)
 
 SERVICE = pb.DESCRIPTOR.services_by_name["SandboxService"].full_name
 MAX_WRITE_BYTES = 64 << 20
 _CHUNK_BYTES = 1 << 20
 _DEFAULT_EXEC_S = 60.0
 _PAGE = 1000
-_REMEMBERED = 1000
-"""How many deleted sandboxes are still known by id."""
+_LEAST_IDLE_S = 0.1
+"""A sandbox in use looks at its idle deadline, and stores the next one, once per this time at most."""
 _INSTEAD = {
-    "Watch": "poll Get",
-    "Pause": "leave the sandbox idle",
-    "Resume": "sandboxes are never paused",
-    "Renew": "set spec.lifetime on Create",
     "Snapshot": "create a sandbox and repeat the commands",
     "Fork": "create a sandbox and repeat the commands",
     "OpenSession": "run each command with Exec, or `bash` with its commands on stdin",
@@ -60,157 +57,68 @@ Context = Any  # grpc.aio.ServicerContext is generic only in the stubs
 Act = Callable[[Any, Context], Awaitable[Any]]
 
 
-@runtime_checkable
-class ServedSandbox(Sandbox, Protocol):
-    """What this service needs of a box beyond `Sandbox`."""
-
-    @property
-    def failure(self) -> str: ...
-    def start(
-        self,
-        argv: Any,
-        *,
-        env: Any = None,
-        cwd: Any = None,
-        timeout_s: float = ...,
-        max_output_bytes: int = ...,
-    ) -> Command: ...
-    async def read_range(self, path: str, *, offset: int, length: int) -> bytes: ...
-    async def write_file(
-        self, path: str, content: bytes, *, mode: int = 0o644, append: bool = False
-    ) -> None: ...
-    async def stat(self, path: str) -> FileEntry: ...
-    async def list_files(self, path: str, *, recursive: bool = False) -> list[FileEntry]: ...
-
-
-@dataclass(slots=True)
-class _Held:
-    info: SandboxInfo
-    key: str = ""
-    """The idempotency key of its Create."""
-    box: ServedSandbox | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Creation:
-    request: bytes
-    task: asyncio.Task[SandboxInfo]
-
-
 class _SandboxService:
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        self._held: dict[str, _Held] = {}
-        self._created: dict[str, _Creation] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
+    def __init__(self, core: SandboxCore) -> None:
+        self._core = core
 
     async def create(self, request: pb.CreateSandboxRequest, _: Context) -> pb.SandboxInfo:
-        if request.snapshot_id or request.HasField("lease"):
+        if request.snapshot_id:
             raise Unimplemented(
-                "Create takes neither snapshot_id nor lease yet; set spec.lifetime to bound its age"
+                "Create does not take snapshot_id yet; leave it out and repeat the commands in the new sandbox"
             )
         # Deterministic bytes: a retry must compare equal whatever order its maps were filled in.
-        wanted, key = request.SerializeToString(deterministic=True), request.idempotency_key
-        creation = self._created.get(key) if key else None
-        if creation is None:
-            # A task of the service's own: a caller who hangs up and retries finds the same box.
-            act = self._create(sandbox_spec(request.spec), labels=dict(request.labels), key=key)
-            creation = _Creation(wanted, self._spawn(act))
-            if key:
-                self._created[key] = creation
-        if creation.request != wanted:
-            raise FailedPrecondition(f"idempotency key {key!r} was used for another Create; take a new one")
-        try:
-            info = await asyncio.shield(creation.task)
-        except RockError:
-            self._created.pop(key, None)  # nothing was made, so the key is free for another try
-            raise
-        return info_message(self._current(self._held.get(info.id) or _Held(info)))
-
-    def _spawn(self, act: Any) -> asyncio.Task[Any]:
-        task = asyncio.get_running_loop().create_task(act)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    async def _create(self, spec: SandboxSpec, *, labels: dict[str, str], key: str) -> SandboxInfo:
-        sandbox_id = f"sb-{secrets.token_hex(8)}"
-        now, name = time.time(), type(self._backend).__name__.removesuffix("Backend").lower()
-        held = _Held(
-            SandboxInfo(
-                id=sandbox_id,
-                spec_digest=spec.digest,
-                backend=name,
-                labels=labels,
-                history=(StateChange(SandboxState.STARTING, "asked for", now),),
-            ),
-            key,
+        wanted = request.SerializeToString(deterministic=True)
+        idle_timeout_s = (
+            seconds(request.idle_timeout, "idle_timeout") if request.HasField("idle_timeout") else None
         )
-        box = await self._backend.create(spec, sandbox_id=sandbox_id)
-        if not isinstance(box, ServedSandbox):
-            await box.close()
-            raise Unimplemented(f"the {name} backend's sandboxes can only be used through an environment")
-        held.info = held.info.moved(SandboxState.RUNNING, at=time.time())
-        held.box = box
-        self._held[sandbox_id] = held
-        loop = asyncio.get_running_loop()
-        loop.call_later(spec.lifetime_s, lambda: self._spawn(self._destroy(held, "its lifetime ended")))
-        return held.info
-
-    async def _destroy(self, held: _Held, reason: str) -> None:
-        if held.info.state in (SandboxState.RUNNING, SandboxState.FAILED):
-            held.info = held.info.moved(SandboxState.DELETING, at=time.time(), reason=reason)
-        if held.box is None:
-            return
-        await held.box.close()  # a second caller waits here for the same end
-        if held.info.state is SandboxState.DELETING:
-            held.info = held.info.moved(SandboxState.DELETED, at=time.time(), reason=reason)
-            held.box = None
-            gone = [sandbox_id for sandbox_id, other in self._held.items() if other.box is None]
-            for sandbox_id in gone[:-_REMEMBERED]:
-                self._created.pop(self._held.pop(sandbox_id).key, None)
-
-    def _current(self, held: _Held) -> SandboxInfo:
-        if held.box is not None and held.box.failure and held.info.state is SandboxState.RUNNING:
-            held.info = held.info.moved(SandboxState.FAILED, at=time.time(), reason=held.box.failure)
-        return held.info
-
-    def _find(self, sandbox_id: str) -> _Held:
-        held = self._held.get(sandbox_id)
-        if held is None:
-            raise NotFound(f"no sandbox {sandbox_id!r} on this server; List shows those there are")
-        return held
-
-    def _box(self, sandbox_id: str) -> ServedSandbox:
-        held = self._find(sandbox_id)
-        if held.box is None or held.info.state is SandboxState.DELETING:
-            raise NotFound(f"sandbox {sandbox_id!r} is {held.info.state} ({held.info.reason})")
-        return held.box
+        if idle_timeout_s is not None and idle_timeout_s < _LEAST_IDLE_S:
+            raise InvalidArgument(
+                f"idle_timeout must be at least {_LEAST_IDLE_S:g} s, got {idle_timeout_s:g}"
+            )
+        wish = SandboxWish(
+            spec=sandbox_spec(request.spec),
+            environment=request.environment,
+            labels=dict(request.labels),
+            lease_s=seconds(request.lease, "lease") if request.HasField("lease") else None,
+            idle_timeout_s=idle_timeout_s,
+            key=request.idempotency_key,
+            digest=hashlib.sha256(wanted).hexdigest(),
+        )
+        return info_message(await self._core.create(wish))
 
     async def get(self, request: pb.GetSandboxRequest, _: Context) -> pb.SandboxInfo:
-        return info_message(self._current(self._find(request.id)))
+        return info_message(await self._core.get(request.id))
 
     async def list(self, request: pb.ListSandboxesRequest, _: Context) -> pb.ListSandboxesResponse:
-        states = {sandbox_state(number) for number in request.states} or set(SandboxState) - {
-            SandboxState.DELETED
-        }
-        wanted = request.labels.items()
-        matching = [
-            info
-            for sandbox_id in sorted(self._held)
-            if sandbox_id > request.page_token
-            and (info := self._current(self._held[sandbox_id])).state in states
-            and all(info.labels.get(name) == value for name, value in wanted)
-        ]
         size = min(request.page_size or _PAGE, _PAGE)
-        page = matching[:size]
-        token = page[-1].id if len(matching) > size else ""
-        return pb.ListSandboxesResponse(sandboxes=map(info_message, page), next_page_token=token)
+        query = Query(
+            states=frozenset(map(sandbox_state, request.states)) or LIVE,
+            labels=dict(request.labels),
+            environment=request.environment,
+            after_id=request.page_token,
+            limit=size + 1,
+        )
+        found = await self._core.find(query)
+        token = found[size - 1].id if len(found) > size else ""
+        return pb.ListSandboxesResponse(sandboxes=map(info_message, found[:size]), next_page_token=token)
+
+    async def watch(self, request: pb.WatchSandboxesRequest, context: Context) -> None:
+        changes = self._core.watch(dict(request.labels), after_revision=request.after_revision)
+        async with aclosing(changes):
+            async for record in changes:
+                await context.write(info_message(record))
 
     async def delete(self, request: pb.DeleteSandboxRequest, _: Context) -> pb.SandboxInfo:
-        held = self._find(request.id)
-        await asyncio.shield(self._spawn(self._destroy(held, "deleted by its user")))
-        return info_message(held.info)
+        return info_message(await self._core.delete(request.id))
+
+    async def renew(self, request: pb.RenewSandboxRequest, _: Context) -> pb.SandboxInfo:
+        return info_message(await self._core.renew(request.id, seconds(request.lease, "lease")))
+
+    async def pause(self, request: pb.PauseSandboxRequest, _: Context) -> pb.SandboxInfo:
+        return info_message(await self._core.pause(request.id))
+
+    async def resume(self, request: pb.ResumeSandboxRequest, _: Context) -> pb.SandboxInfo:
+        return info_message(await self._core.resume(request.id))
 
     async def exec(self, requests: AsyncIterator[pb.ExecRequest], context: Context) -> None:
         first = await anext(aiter(requests), None)
@@ -221,13 +129,19 @@ class _SandboxService:
             raise Unimplemented(
                 "Exec cannot be resumed by key and offset yet; leave idempotency_key and offsets out"
             )
-        command = self._box(start.sandbox_id).start(
-            list(start.argv),
-            env=dict(start.env),
-            cwd=start.cwd or None,
-            timeout_s=start.timeout.ToTimedelta().total_seconds() or _DEFAULT_EXEC_S,
-            max_output_bytes=start.max_output_bytes or _CHUNK_BYTES,
-        )
+        async with self._core.using(start.sandbox_id) as box:
+            command = box.start(
+                list(start.argv),
+                env=dict(start.env),
+                cwd=start.cwd or None,
+                timeout_s=start.timeout.ToTimedelta().total_seconds() or _DEFAULT_EXEC_S,
+                max_output_bytes=start.max_output_bytes or _CHUNK_BYTES,
+            )
+            await self._stream(command, requests, context)
+
+    async def _stream(
+        self, command: Command, requests: AsyncIterator[pb.ExecRequest], context: Context
+    ) -> None:
         sent = {"stdout": 0, "stderr": 0}
         async with command, asyncio.TaskGroup() as group:
             pump = group.create_task(_pump(requests, command))
@@ -241,16 +155,17 @@ class _SandboxService:
             pump.cancel()
 
     async def read_file(self, request: pb.ReadFileRequest, context: Context) -> None:
-        box, offset, left = self._box(request.sandbox_id), request.offset, request.length or None
-        while left != 0:
-            size = _CHUNK_BYTES if left is None else min(left, _CHUNK_BYTES)
-            data = await box.read_range(request.path, offset=offset, length=size)
-            if data:
-                await context.write(pb.FileChunk(data=data))
-            if len(data) < size:
-                return
-            offset += size
-            left = None if left is None else left - size
+        offset, left = request.offset, request.length or None
+        async with self._core.using(request.sandbox_id) as box:
+            while left != 0:
+                size = _CHUNK_BYTES if left is None else min(left, _CHUNK_BYTES)
+                data = await box.read_range(request.path, offset=offset, length=size)
+                if data:
+                    await context.write(pb.FileChunk(data=data))
+                if len(data) < size:
+                    return
+                offset += size
+                left = None if left is None else left - size
 
     async def write_file(self, requests: AsyncIterator[pb.WriteFileRequest], _: Context) -> pb.FileStat:
         content = bytearray()
@@ -266,17 +181,17 @@ class _SandboxService:
             raise InvalidArgument("WriteFile needs at least one message, with sandbox_id and path")
         if first.append and first.idempotency_key:
             raise Unimplemented("an append cannot be made exactly-once yet; write the whole file instead")
-        box = self._box(first.sandbox_id)
-        await box.write_file(first.path, bytes(content), mode=first.mode or 0o644, append=first.append)
-        return file_message(await box.stat(first.path))
+        async with self._core.using(first.sandbox_id) as box:
+            await box.write_file(first.path, bytes(content), mode=first.mode or 0o644, append=first.append)
+            return file_message(await box.stat(first.path))
 
     async def stat(self, request: pb.StatRequest, _: Context) -> pb.FileStat:
-        return file_message(await self._box(request.sandbox_id).stat(request.path))
+        async with self._core.using(request.sandbox_id) as box:
+            return file_message(await box.stat(request.path))
 
     async def list_files(self, request: pb.ListFilesRequest, _: Context) -> pb.ListFilesResponse:
-        entries = await self._box(request.sandbox_id).list_files(
-            request.path or ".", recursive=request.recursive
-        )
+        async with self._core.using(request.sandbox_id) as box:
+            entries = await box.list_files(request.path or ".", recursive=request.recursive)
         return pb.ListFilesResponse(files=map(file_message, entries))
 
 
@@ -320,14 +235,18 @@ def _unoffered(name: str) -> Act:
     return act
 
 
-def add_sandbox_service(server: grpc.aio.Server, backend: Backend) -> None:
-    """Register the SandboxService on a server that has not started yet. `backend` stays the caller's to close."""
-    service = _SandboxService(backend)
+def add_sandbox_service(server: grpc.aio.Server, core: SandboxCore) -> None:
+    """Register the SandboxService on a server that has not started yet. `core` stays the caller's to close."""
+    service = _SandboxService(core)
     acts: dict[str, Act] = {
         "Create": service.create,
         "Get": service.get,
         "List": service.list,
+        "Watch": service.watch,
         "Delete": service.delete,
+        "Pause": service.pause,
+        "Resume": service.resume,
+        "Renew": service.renew,
         "Exec": service.exec,
         "ReadFile": service.read_file,
         "WriteFile": service.write_file,

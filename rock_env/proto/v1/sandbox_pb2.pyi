@@ -88,7 +88,7 @@ class StateChange(_message.Message):
     def __init__(self, state: _Optional[_Union[SandboxState, str]] = ..., reason: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class SandboxInfo(_message.Message):
-    __slots__ = ("id", "spec_digest", "state", "reason", "created_at", "lease_expires_at", "owner", "endpoints", "labels", "history", "backend")
+    __slots__ = ("id", "spec_digest", "state", "reason", "created_at", "lease_expires_at", "owner", "endpoints", "labels", "history", "backend", "revision", "environment", "expires_at", "idle_expires_at")
     class EndpointsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -114,6 +114,10 @@ class SandboxInfo(_message.Message):
     LABELS_FIELD_NUMBER: _ClassVar[int]
     HISTORY_FIELD_NUMBER: _ClassVar[int]
     BACKEND_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    IDLE_EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
     id: str
     spec_digest: str
     state: SandboxState
@@ -125,10 +129,14 @@ class SandboxInfo(_message.Message):
     labels: _containers.ScalarMap[str, str]
     history: _containers.RepeatedCompositeFieldContainer[StateChange]
     backend: str
-    def __init__(self, id: _Optional[str] = ..., spec_digest: _Optional[str] = ..., state: _Optional[_Union[SandboxState, str]] = ..., reason: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., owner: _Optional[str] = ..., endpoints: _Optional[_Mapping[str, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., history: _Optional[_Iterable[_Union[StateChange, _Mapping]]] = ..., backend: _Optional[str] = ...) -> None: ...
+    revision: int
+    environment: str
+    expires_at: _timestamp_pb2.Timestamp
+    idle_expires_at: _timestamp_pb2.Timestamp
+    def __init__(self, id: _Optional[str] = ..., spec_digest: _Optional[str] = ..., state: _Optional[_Union[SandboxState, str]] = ..., reason: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., owner: _Optional[str] = ..., endpoints: _Optional[_Mapping[str, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., history: _Optional[_Iterable[_Union[StateChange, _Mapping]]] = ..., backend: _Optional[str] = ..., revision: _Optional[int] = ..., environment: _Optional[str] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., idle_expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class CreateSandboxRequest(_message.Message):
-    __slots__ = ("spec", "idempotency_key", "labels", "lease", "snapshot_id")
+    __slots__ = ("spec", "idempotency_key", "labels", "lease", "snapshot_id", "idle_timeout", "environment")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -141,12 +149,16 @@ class CreateSandboxRequest(_message.Message):
     LABELS_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
+    IDLE_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     spec: SandboxSpec
     idempotency_key: str
     labels: _containers.ScalarMap[str, str]
     lease: _duration_pb2.Duration
     snapshot_id: str
-    def __init__(self, spec: _Optional[_Union[SandboxSpec, _Mapping]] = ..., idempotency_key: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., snapshot_id: _Optional[str] = ...) -> None: ...
+    idle_timeout: _duration_pb2.Duration
+    environment: str
+    def __init__(self, spec: _Optional[_Union[SandboxSpec, _Mapping]] = ..., idempotency_key: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., snapshot_id: _Optional[str] = ..., idle_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., environment: _Optional[str] = ...) -> None: ...
 
 class GetSandboxRequest(_message.Message):
     __slots__ = ("id",)
@@ -155,7 +167,7 @@ class GetSandboxRequest(_message.Message):
     def __init__(self, id: _Optional[str] = ...) -> None: ...
 
 class ListSandboxesRequest(_message.Message):
-    __slots__ = ("labels", "states", "page_size", "page_token")
+    __slots__ = ("labels", "states", "page_size", "page_token", "environment")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -167,11 +179,13 @@ class ListSandboxesRequest(_message.Message):
     STATES_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     labels: _containers.ScalarMap[str, str]
     states: _containers.RepeatedScalarFieldContainer[SandboxState]
     page_size: int
     page_token: str
-    def __init__(self, labels: _Optional[_Mapping[str, str]] = ..., states: _Optional[_Iterable[_Union[SandboxState, str]]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    environment: str
+    def __init__(self, labels: _Optional[_Mapping[str, str]] = ..., states: _Optional[_Iterable[_Union[SandboxState, str]]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., environment: _Optional[str] = ...) -> None: ...
 
 class ListSandboxesResponse(_message.Message):
     __slots__ = ("sandboxes", "next_page_token")

@@ -13,7 +13,9 @@ import pytest
 from rock_env.backends.process import ProcessBackend
 from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.proto.v1.sandbox_pb2_grpc import SandboxServiceStub
+from rock_env.server.sandbox_core import SandboxCore
 from rock_env.server.sandbox_service import add_sandbox_service
+from rock_env.store.sqlite import SqliteStore
 
 
 @pytest.fixture
@@ -21,13 +23,15 @@ async def stub(tmp_path: Path) -> AsyncIterator[Any]:
     backend = ProcessBackend(root=tmp_path / "boxes", isolation="none")
     (tmp_path / "boxes").mkdir()
     server = grpc.aio.server()
-    add_sandbox_service(server, backend)
-    address = f"unix://{tmp_path}/socket"
-    server.add_insecure_port(address)
-    await server.start()
-    async with grpc.aio.insecure_channel(address) as channel:
-        yield SandboxServiceStub(channel)
-    await server.stop(None)
+    async with await SqliteStore.open() as store, SandboxCore(backend, store) as core:
+        add_sandbox_service(server, core)
+        address = f"unix://{tmp_path}/socket"
+        server.add_insecure_port(address)
+        await server.start()
+        async with grpc.aio.insecure_channel(address) as channel:
+            yield SandboxServiceStub(channel)
+        core.stop()
+        await server.stop(None)
     await backend.close()
 
 
@@ -88,6 +92,7 @@ async def test_creating_at_once_with_one_key_makes_one_sandbox(stub: Any) -> Non
     request = pb.CreateSandboxRequest(idempotency_key="same")
     made = await asyncio.gather(*(stub.Create(request) for _ in range(5)))
     assert len({info.id for info in made}) == 1
+    assert {info.state for info in made} == {pb.SANDBOX_STATE_RUNNING}, "nobody is answered before it runs"
     assert len((await stub.List(pb.ListSandboxesRequest())).sandboxes) == 1
 
 
@@ -96,6 +101,8 @@ async def test_a_refused_create_leaves_its_key_free(stub: Any) -> None:
     with pytest.raises(grpc.aio.AioRpcError, match="docker") as caught:
         await stub.Create(refused)
     assert code_of(caught) == ("UNIMPLEMENTED", "unimplemented")
+    at_once = await asyncio.gather(*(stub.Create(refused) for _ in range(3)), return_exceptions=True)
+    assert [type(refusal) for refusal in at_once] == [grpc.aio.AioRpcError] * 3
     assert (await stub.Create(pb.CreateSandboxRequest(idempotency_key="k"))).state == pb.SANDBOX_STATE_RUNNING
 
 
@@ -201,9 +208,8 @@ async def test_what_is_missing_says_what_to_use(stub: Any) -> None:
         with pytest.raises(grpc.aio.AioRpcError, match="not offered by this server yet; ") as caught:
             await call
         assert code_of(caught) == ("UNIMPLEMENTED", "unimplemented")
-    offered = {"Create", "Get", "List", "Delete", "Exec", "ReadFile", "WriteFile", "Stat", "ListFiles"}
     for method in pb.DESCRIPTOR.services_by_name["SandboxService"].methods:
-        if method.name in offered or method.client_streaming or not method.server_streaming:
+        if method.name in ("ReadFile", "Watch") or method.client_streaming or not method.server_streaming:
             continue
         with pytest.raises(grpc.aio.AioRpcError, match="not offered"):
             async for _ in getattr(stub, method.name)(getattr(pb, method.input_type.name)()):

@@ -1,0 +1,1 @@
+"""Where the records of sandboxes live: one Protocol, `base.SandboxStore`, and its implementations."""
