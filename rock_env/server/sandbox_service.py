@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import grpc
 
+from rock_env.auth import current_tenant
 from rock_env.backends.base import Backend
 from rock_env.backends.guest_link import Command, FileEntry, OutputChunk
 from rock_env.errors import FailedPrecondition, InvalidArgument, NotFound, RockError, Unimplemented
@@ -86,8 +87,8 @@ class ServedSandbox(Sandbox, Protocol):
 @dataclass(slots=True)
 class _Held:
     info: SandboxInfo
-    key: str = ""
-    """The idempotency key of its Create."""
+    key: tuple[str, str] = ("", "")
+    """The tenant and idempotency key of its Create."""
     box: ServedSandbox | None = None
 
 
@@ -101,7 +102,8 @@ class _SandboxService:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._held: dict[str, _Held] = {}
-        self._created: dict[str, _Creation] = {}
+        self._created: dict[tuple[str, str], _Creation] = {}
+        """By tenant and key."""
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def create(self, request: pb.CreateSandboxRequest, _: Context) -> pb.SandboxInfo:
@@ -110,16 +112,19 @@ class _SandboxService:
                 "Create takes neither snapshot_id nor lease yet; set spec.lifetime to bound its age"
             )
         # Deterministic bytes: a retry must compare equal whatever order its maps were filled in.
-        wanted, key = request.SerializeToString(deterministic=True), request.idempotency_key
-        creation = self._created.get(key) if key else None
+        wanted = request.SerializeToString(deterministic=True)
+        key = (current_tenant(), request.idempotency_key)
+        creation = self._created.get(key) if key[1] else None
         if creation is None:
             # A task of the service's own: a caller who hangs up and retries finds the same box.
             act = self._create(sandbox_spec(request.spec), labels=dict(request.labels), key=key)
             creation = _Creation(wanted, self._spawn(act))
-            if key:
+            if key[1]:
                 self._created[key] = creation
         if creation.request != wanted:
-            raise FailedPrecondition(f"idempotency key {key!r} was used for another Create; take a new one")
+            raise FailedPrecondition(
+                f"idempotency key {key[1]!r} was used for another Create; take a new one"
+            )
         try:
             info = await asyncio.shield(creation.task)
         except RockError:
@@ -133,7 +138,9 @@ class _SandboxService:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _create(self, spec: SandboxSpec, *, labels: dict[str, str], key: str) -> SandboxInfo:
+    async def _create(
+        self, spec: SandboxSpec, *, labels: dict[str, str], key: tuple[str, str]
+    ) -> SandboxInfo:
         sandbox_id = f"sb-{secrets.token_hex(8)}"
         now, name = time.time(), type(self._backend).__name__.removesuffix("Backend").lower()
         held = _Held(
@@ -141,6 +148,7 @@ class _SandboxService:
                 id=sandbox_id,
                 spec_digest=spec.digest,
                 backend=name,
+                owner=key[0],
                 labels=labels,
                 history=(StateChange(SandboxState.STARTING, "asked for", now),),
             ),
@@ -177,7 +185,7 @@ class _SandboxService:
 
     def _find(self, sandbox_id: str) -> _Held:
         held = self._held.get(sandbox_id)
-        if held is None:
+        if held is None or held.info.owner != current_tenant():
             raise NotFound(f"no sandbox {sandbox_id!r} on this server; List shows those there are")
         return held
 
@@ -194,12 +202,13 @@ class _SandboxService:
         states = {sandbox_state(number) for number in request.states} or set(SandboxState) - {
             SandboxState.DELETED
         }
-        wanted = request.labels.items()
+        wanted, tenant = request.labels.items(), current_tenant()
         matching = [
             info
             for sandbox_id in sorted(self._held)
             if sandbox_id > request.page_token
-            and (info := self._current(self._held[sandbox_id])).state in states
+            and (info := self._current(self._held[sandbox_id])).owner == tenant
+            and info.state in states
             and all(info.labels.get(name) == value for name, value in wanted)
         ]
         size = min(request.page_size or _PAGE, _PAGE)
