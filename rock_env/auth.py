@@ -96,9 +96,10 @@ def check_scopes(names: Sequence[str]) -> frozenset[Scope]:
     """Return the scopes of these names. Raise `InvalidArgument` for none, `UnknownName` for an unknown one."""
     if not names:
         raise InvalidArgument(f"a token needs at least one scope: {', '.join(Scope)}.")
+    known = [scope.value for scope in Scope]
     for name in names:
-        if name not in set(Scope):
-            raise nearest("scope", name, Scope)
+        if name not in known:
+            raise nearest("scope", name, known)
     return frozenset(map(Scope, names))
 
 

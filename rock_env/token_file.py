@@ -38,7 +38,7 @@ _Seconds = Annotated[
 
 
 class _Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    id: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{12}$")]
+    id: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{12}\Z")]
     tenant: str
     scopes: list[Scope]
     sha256: str

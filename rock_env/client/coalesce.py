@@ -152,7 +152,8 @@ class Coalescer:
             except grpc.aio.AioRpcError as failure:
                 error, definite = rock_error(failure, self._address)
                 if not definite:
-                    raise error from failure
+                    # Its traceback holds gRPC's call, and that a closed channel that keeps connecting.
+                    raise error from failure.with_traceback(None)
                 for call in _open(calls):
                     call.answer(error)
 

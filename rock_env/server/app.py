@@ -104,7 +104,8 @@ def _bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredenti
         port = server.add_secure_port(listen, credentials) if secured else server.add_insecure_port(listen)
     except RuntimeError as error:
         raise Unavailable(
-            f"cannot listen on {listen}: {error}. Is another server using it, or is the folder missing?"
+            f"cannot listen on {listen}. Is another server using it, is the address another machine's, or is the "
+            "folder missing?"
         ) from error
     finally:
         os.umask(former)
