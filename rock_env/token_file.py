@@ -3,7 +3,7 @@
 Written by `ale rock token`, read by the server. It is replaced as a whole (write, fsync, rename) under a lock on its
 folder, so a reader sees the old or the new one and two writers cannot lose each other's change.
 
-The server looks at the file's inode, size and times at each call (one `stat`, about 2 µs) and reads it again when they
+The server looks at the file's inode, size and times at each call (one `stat`, a few µs) and reads it again when they
 changed. A signal would cost less, but then a revoked token would work until somebody remembered to send it. A file
 that cannot be read admits nobody: the last good one may hold a token that was revoked since.
 """

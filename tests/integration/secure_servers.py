@@ -15,6 +15,9 @@ from rock_env.auth import new_token
 from rock_env.token_file import add_token
 
 TOYS = Path(__file__).parents[1] / "contract" / "toy_envs.py"
+OFFER = [f"--env={TOYS}:TOY", f"--env={TOYS}:BOX"]
+SERVER = ["rock_env.server", "--listen=127.0.0.1:0", "--workers=1", "--isolation=none", "--log-level=INFO"]
+"""The words after `python -m` of a server that logs whom it refuses."""
 
 
 def token(file: Path, tenant: str, *scopes: str, expires_at: float | None = None, now: float = 0.0) -> str:

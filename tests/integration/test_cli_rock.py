@@ -136,7 +136,7 @@ def test_status_over_mtls_says_what_the_token_allows(tmp_path: Path, pki: Path) 
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    with serving([*SERVE, "--insecure", "--env", f"{TOYS}:BOX"], tmp_path) as server:
+    with serving([*SERVE, "--insecure", "--drain-s", "600", "--env", f"{TOYS}:BOX"], tmp_path) as server:
         yield server
 
 
