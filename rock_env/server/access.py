@@ -63,5 +63,6 @@ def _refusal(method: str, error: RockError) -> Handler:
         log.info("call refused method=%s peer=%s code=%s cause=%s", method, context.peer(), error.code, error)
         await fail(context, error)
 
-    # On the wire a stream fits every shape of call, and this one never waits for a message.
+    # On the wire a stream fits every shape of call, and this one never waits for a message, nor keeps one of a
+    # stranger's. A client that writes on meanwhile may see its write fail before it sees this answer.
     return grpc.stream_stream_rpc_method_handler(refuse)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -170,9 +169,9 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     token = added(path)
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))"
     done = subprocess.run(
-        [sys.executable, "-c", ADD, str(path)],
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300)),
+        [sys.executable, "-c", limited + ADD, str(path)],
         capture_output=True,
         text=True,
         check=False,
