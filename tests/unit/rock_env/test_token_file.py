@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rock_env.auth import Scope, Token, new_token
@@ -34,6 +34,7 @@ def added(path: Path, tenant: str = "blue") -> Token:
     return token
 
 
+@settings(deadline=None, max_examples=30)  # the disk decides how long it takes
 @given(st.lists(RECORDS, min_size=1, max_size=5, unique_by=lambda token: token.id))
 def test_what_is_added_is_read_and_what_is_revoked_is_gone(
     tmp_path_factory: pytest.TempPathFactory, tokens: list[Token]
