@@ -17,6 +17,7 @@ import typer
 
 from agent_runtime.errors import StoreError
 from ale.errors import AleError
+from ale.rock_cli import rock_app
 from rock_env.errors import RockError
 from trainer.errors import TrainerError
 
@@ -41,6 +42,7 @@ env_app = typer.Typer(no_args_is_help=True, help="Look at environments, and play
 replay_app = typer.Typer(no_args_is_help=True, help="Look at recorded trajectories, and run them again.")
 app.add_typer(env_app, name="env")
 app.add_typer(replay_app, name="replay")
+app.add_typer(rock_app, name="rock")
 
 EnvOption = Annotated[str | None, typer.Option("--env", help="An installed environment (ale env list).")]
 EnvArgs = Annotated[
@@ -249,6 +251,8 @@ def replay_run(
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    if not os.environ.get("ALE_DEBUG"):
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it logs what we say in a line; read at its import
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", RAYS_OWN_WORDS)  # read when Ray is imported
     try:
         app()

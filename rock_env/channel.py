@@ -5,10 +5,13 @@ Called by the client, the server and the embedded mode. It opens nothing.
 
 from __future__ import annotations
 
+import ipaddress
+
 from rock_env.errors import InvalidArgument
 
-__all__ = ["CLIENT_OPTIONS", "SERVER_OPTIONS", "target"]
+__all__ = ["CLIENT_OPTIONS", "SERVER_OPTIONS", "is_local", "is_tls", "target"]
 
+_TLS = "grpcs://"
 _MAX_MESSAGE_BYTES = 64 << 20
 _LIMITS = [
     ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
@@ -32,7 +35,7 @@ SERVER_OPTIONS = [
 
 
 def target(address: str) -> str:
-    """Return gRPC's form of `unix:///path`, `unix:path`, `host:port` or `grpc://host:port`.
+    """Return gRPC's form of `unix:///path`, `unix:path`, `host:port`, `grpc://host:port` or `grpcs://host:port`.
 
     Raise `InvalidArgument` for anything else.
     """
@@ -40,9 +43,27 @@ def target(address: str) -> str:
         path = address.removeprefix("unix://" if address.startswith("unix://") else "unix:")
         if path:
             return f"unix:{path}"
-    host, colon, port = address.removeprefix("grpc://").rpartition(":")
+    host, colon, port = address.removeprefix("grpc://").removeprefix(_TLS).rpartition(":")
     if colon and host and port.isascii() and port.isdigit() and int(port) < 65536 and "/" not in host:
         return f"{host}:{port}"
     raise InvalidArgument(
-        f"bad ROCK address {address!r}: expected unix:///path/to/socket, host:port or grpc://host:port."
+        f"bad ROCK address {address!r}: expected unix:///path/to/socket, host:port, grpc://host:port, or "
+        "grpcs://host:port with TLS."
     )
+
+
+def is_tls(address: str) -> bool:
+    """Return whether the address asks for TLS."""
+    return address.startswith(_TLS)
+
+
+def is_local(address: str) -> bool:
+    """Return whether no network lies on the way: a unix socket, or a loopback address by number or as localhost."""
+    plain = target(address)
+    if plain.startswith("unix:"):
+        return True
+    host = plain.rpartition(":")[0].removeprefix("[").removesuffix("]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

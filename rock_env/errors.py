@@ -8,7 +8,8 @@
     │   └── ResetDivergence                   a replayed prefix did not reproduce its recorded observations
     ├── ResourceExhausted (RuntimeError)      no capacity; carries `retry_after_s`
     ├── DeadlineExceeded (TimeoutError)       the caller's deadline passed
-    ├── Unauthenticated (PermissionError)
+    ├── Unauthenticated (PermissionError)     nobody knows who calls: no valid token
+    ├── PermissionDenied (PermissionError)    the caller is known and may not do this
     ├── Unimplemented (NotImplementedError)   a capability this backend or environment lacks
     ├── Unavailable (ConnectionError)         server or network gone; safe to retry with the same idempotency key
     └── InfraError (RuntimeError)             the service failed the request; never a reward of 0
@@ -31,6 +32,7 @@ __all__ = [
     "InfraError",
     "InvalidArgument",
     "NotFound",
+    "PermissionDenied",
     "ResetDivergence",
     "ResourceExhausted",
     "RockError",
@@ -103,6 +105,10 @@ class Unauthenticated(RockError, PermissionError):
     code, grpc, http, exit_code = "unauthenticated", "UNAUTHENTICATED", 401, 77
 
 
+class PermissionDenied(RockError, PermissionError):
+    code, grpc, http, exit_code = "permission_denied", "PERMISSION_DENIED", 403, 77
+
+
 class Unimplemented(RockError, NotImplementedError):
     code, grpc, http, exit_code = "unimplemented", "UNIMPLEMENTED", 501, 69
 
@@ -131,6 +137,7 @@ CODES: dict[str, type[RockError]] = {
         ResourceExhausted,
         DeadlineExceeded,
         Unauthenticated,
+        PermissionDenied,
         Unimplemented,
         Unavailable,
         InfraError,

@@ -1,7 +1,8 @@
 """Embedded mode: a ROCK server as a child process on a private unix socket.
 
 Used where no server was named: laptops, tests, one-machine training. The child notices when its owner dies, even
-by `kill -9`, and goes with it.
+by `kill -9`, and goes with it. It asks for no token: its socket lies in a folder of mode 0700, and who can open that
+could as well read our memory.
 """
 
 from __future__ import annotations

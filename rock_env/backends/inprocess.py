@@ -172,6 +172,11 @@ class EnvHostPool:
         self._starting = asyncio.Lock()
 
     @property
+    def size(self) -> int:
+        """Return how many workers there are when all are needed."""
+        return len(self._slots)
+
+    @property
     def workers(self) -> list[EnvHostWorker]:
         """Return the workers that run now."""
         return [worker for worker in self._slots if worker is not None and worker.lost is None]

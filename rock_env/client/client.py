@@ -15,8 +15,9 @@ from typing import Any, Self
 
 import grpc
 
-from rock_env.channel import CLIENT_OPTIONS, target
+from rock_env.channel import target
 from rock_env.client.coalesce import Call, Coalescer, Verb, outcome
+from rock_env.client.credentials import Credentials
 from rock_env.client.env import AsyncEnv
 from rock_env.env import StepResult
 from rock_env.errors import RockError
@@ -42,14 +43,18 @@ class EnvDescription:
 
 
 class Client:
-    """A connection to `address` (`unix:///path`, `host:port` or `grpc://host:port`).
+    """A connection to `address` (`unix:///path`, `host:port`, `grpc://host:port`, or `grpcs://host:port` with TLS).
 
+    `credentials` None takes what the environment holds (`ROCK_TOKEN`, `ROCK_CA`, `ROCK_CERT`, `ROCK_KEY`).
     `retry_for_s` bounds how long a lost connection is retried, always with the same idempotency keys.
     """
 
-    def __init__(self, address: str, *, retry_for_s: float = 10.0) -> None:
+    def __init__(
+        self, address: str, *, credentials: Credentials | None = None, retry_for_s: float = 10.0
+    ) -> None:
+        target(address)  # refuse a bad one here, not when it is entered
         self.address = address
-        self._target = target(address)
+        self._credentials = Credentials.from_environment() if credentials is None else credentials
         self._retry_for_s = retry_for_s
         self._channel: grpc.aio.Channel | None = None
         self._coalescer: Coalescer | None = None
@@ -59,9 +64,13 @@ class Client:
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
-        self._channel = grpc.aio.insecure_channel(self._target, options=CLIENT_OPTIONS)
-        stub = env_pb2_grpc.EnvServiceStub(self._channel)
-        self._coalescer = Coalescer(stub, address=self.address, retry_for_s=self._retry_for_s)
+        self._channel = self._credentials.channel(self.address)
+        self._coalescer = Coalescer(
+            env_pb2_grpc.EnvServiceStub(self._channel),
+            address=self.address,
+            metadata=self._credentials.metadata(),
+            retry_for_s=self._retry_for_s,
+        )
         return self
 
     async def __aexit__(self, *exc: object) -> None:

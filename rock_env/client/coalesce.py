@@ -75,9 +75,17 @@ def outcome(reply: Any) -> Any:
 class Coalescer:
     """Collects calls and sends them. Use on one event loop."""
 
-    def __init__(self, stub: Any, *, address: str, retry_for_s: float) -> None:
+    def __init__(
+        self,
+        stub: Any,
+        *,
+        address: str,
+        retry_for_s: float,
+        metadata: Sequence[tuple[str, str]] | None = None,
+    ) -> None:
         self._stub = stub
         self._address = address
+        self._metadata = metadata
         self._retry_for_s = retry_for_s
         self._queues: dict[tuple[Verb, float], list[Call]] = {}
         self._sending: set[asyncio.Task[None]] = set()
@@ -133,7 +141,7 @@ class Coalescer:
         """Send one call now as the unary `rpc` and return when it is answered, failures included."""
 
         async def attempt() -> None:
-            call.answer(await getattr(self._stub, rpc)(call.request))
+            call.answer(await getattr(self._stub, rpc)(call.request, metadata=self._metadata))
 
         await self._settle_all([call], attempt)
 
@@ -144,7 +152,8 @@ class Coalescer:
             except grpc.aio.AioRpcError as failure:
                 error, definite = rock_error(failure, self._address)
                 if not definite:
-                    raise error from failure
+                    # Its traceback holds gRPC's call, and that a closed channel that keeps connecting.
+                    raise error from failure.with_traceback(None)
                 for call in _open(calls):
                     call.answer(error)
 
@@ -162,7 +171,7 @@ class Coalescer:
         many: Any = _MANY[verb](items=[call.request for call in calls])
         if timeout_s:
             many.item_timeout_s = timeout_s
-        stream: AsyncIterator[Any] = getattr(self._stub, f"{verb.value}Many")(many)
+        stream: AsyncIterator[Any] = getattr(self._stub, f"{verb.value}Many")(many, metadata=self._metadata)
         if verb is Verb.MAKE:
             async for chunk in stream:
                 for index, reply in zip(chunk.indices, chunk.items, strict=True):

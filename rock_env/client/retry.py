@@ -39,8 +39,8 @@ def rock_error(failure: grpc.aio.AioRpcError, address: str) -> tuple[RockError, 
     status = failure.code()
     if status in _CONNECTION_LOST:
         message = (
-            f"ROCK server at {address} is not available: {details}. Is it running? Start one with "
-            "`python -m rock_env.server --listen ADDRESS`, or leave the address out to get an embedded one."
+            f"ROCK server at {address} is not available: {details}. Is it running, and with TLS if and only if the "
+            "address says grpcs://? Start one with `ale rock serve`, or leave the address out to get an embedded one."
         )
         return Unavailable(message), False
     kind = _BY_STATUS.get(status.name, InfraError)

@@ -12,7 +12,9 @@ import atexit
 import os
 import threading
 from collections.abc import Coroutine
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -20,6 +22,7 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from rock_env.client.client import Client
+from rock_env.client.credentials import Credentials
 from rock_env.client.env import AsyncEnv
 from rock_env.env import Scalar, observation_hash
 from rock_env.errors import InvalidArgument, NotFound, Unimplemented
@@ -51,12 +54,18 @@ class _Background:
 class Connection:
     """A synchronous connection to one server. Close it, or use it as a context manager."""
 
-    def __init__(self, address: str, *, retry_for_s: float = 10.0) -> None:
+    def __init__(
+        self, address: str, *, credentials: Credentials | None = None, retry_for_s: float = 10.0
+    ) -> None:
         self.address = address
-        self._client = Client(address, retry_for_s=retry_for_s)
+        self._client = Client(address, credentials=credentials, retry_for_s=retry_for_s)
         self._background = _Background()
         self._closed = False
-        self.run(self._client.__aenter__())
+        try:
+            self.run(self._client.__aenter__())
+        except InvalidArgument:
+            self._background.close()
+            raise
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine of the client's to its end."""
@@ -87,16 +96,29 @@ class Connection:
         self.close()
 
 
-def connect(address: str) -> Connection:
-    """Connect to a running server: `unix:///path`, `host:port` or `grpc://host:port`."""
-    return Connection(address)
+def connect(
+    address: str,
+    *,
+    token: str | None = None,
+    ca: str | Path | None = None,
+    cert: str | Path | None = None,
+    key: str | Path | None = None,
+) -> Connection:
+    """Connect to a running server: `unix:///path`, `host:port`, `grpc://host:port`, or `grpcs://host:port` with TLS.
+
+    `token` is an API token; `ca`, `cert` and `key` are PEM files: the CA to trust instead of the public ones, and the
+    client's own certificate. What is None comes from `ROCK_TOKEN`, `ROCK_CA`, `ROCK_CERT` and `ROCK_KEY`.
+    """
+    given = {"token": token, "ca": ca, "cert": cert, "key": key}
+    chosen = {name: str(value) for name, value in given.items() if value is not None}
+    return Connection(address, credentials=replace(Credentials.from_environment(), **chosen))
 
 
 @cache
 def _embedded(pid: int) -> Connection:
     """Start this process's embedded server; keyed by pid, so a forked child starts its own."""
     server = start_embedded()
-    connection = Connection(server.address)
+    connection = Connection(server.address, credentials=Credentials())  # it asks for none
 
     def close() -> None:
         if os.getpid() == pid:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
+from rock_env.auth import current_tenant
 from rock_env.errors import InvalidArgument, NotFound, ResourceExhausted, RockError
 from rock_env.guest.frames import Kind
 from rock_env.proto.v1 import env_pb2 as pb
@@ -26,10 +27,11 @@ MAX_FORK = 4096
 
 
 class _Checkpoint:
-    __slots__ = ("last_used", "state")
+    __slots__ = ("last_used", "state", "tenant")
 
     def __init__(self, state: host.EpisodeState, now: float) -> None:
         self.state = state
+        self.tenant = current_tenant()
         self.last_used = now
 
 
@@ -69,7 +71,7 @@ class Branches:
         """Continue an environment from a checkpoint of the same environment, version and arguments."""
         hosted = self._core.find(request.env_id)
         checkpoint = self._checkpoints.get(request.checkpoint_id)
-        if checkpoint is None:
+        if checkpoint is None or checkpoint.tenant != current_tenant():
             raise NotFound(
                 f"unknown checkpoint {request.checkpoint_id!r}: it was unused for too long or belongs to another "
                 "server. Checkpoint again, or reset with a prefix."

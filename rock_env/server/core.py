@@ -15,12 +15,14 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rock_env.auth import acting_for, current_tenant
 from rock_env.backends.base import Backend
 from rock_env.backends.inprocess import EnvHostPool, EnvHostWorker
 from rock_env.catalog import Catalog
 from rock_env.errors import NotFound, RockError, Unimplemented
 from rock_env.guest.frames import Kind
 from rock_env.journal import plugin_call
+from rock_env.proto.v1 import admin_pb2 as pb_admin
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1 import host_pb2 as host
 from rock_env.server.batch import MESSAGES, Batch, Reply, Shard
@@ -56,6 +58,8 @@ class Hosted:
     last_used: float
     worker: EnvHostWorker | None = None
     sandboxed: SandboxedEnv | None = None
+    tenant: str = field(default_factory=current_tenant)
+    """Whose it is: to everybody else it does not exist."""
     keys: list[str] = field(default_factory=list)
     """Idempotency keys whose stored replies end with this environment."""
 
@@ -105,7 +109,7 @@ class EnvServiceCore:
 
     def find(self, env_id: str) -> Hosted:
         """Return a live environment and mark it used. Raise `NotFound`, or `EnvLost` if its worker died."""
-        hosted = self._hosted.get(env_id)
+        hosted = self._visible(env_id)
         if hosted is None:
             raise NotFound(
                 f"unknown environment id {env_id!r}: it was closed, was idle for {self._options.idle_timeout_s:g} s, "
@@ -116,6 +120,10 @@ class EnvServiceCore:
         hosted.last_used = self._now()
         return hosted
 
+    def _visible(self, env_id: str) -> Hosted | None:
+        hosted = self._hosted.get(env_id)
+        return hosted if hosted is not None and hosted.tenant == current_tenant() else None
+
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
@@ -124,6 +132,16 @@ class EnvServiceCore:
         if asked_s:
             return asked_s
         return self._options.sandbox_timeout_s if hosted.sandboxed else self._options.step_timeout_s
+
+    def load(self) -> pb_admin.CapacityResponse:
+        """Count what runs here, of all tenants."""
+        sandboxed = sum(hosted.sandboxed is not None for hosted in self._hosted.values())
+        return pb_admin.CapacityResponse(
+            envs_in_workers=len(self._hosted) - sandboxed,
+            envs_in_sandboxes=sandboxed,
+            workers=len(self._pool.workers),
+            max_workers=self._pool.size,
+        )
 
     def list_envs(self) -> pb.ListEnvsResponse:
         """Describe every environment this server offers; one that does not load says so in its summary."""
@@ -165,7 +183,7 @@ class EnvServiceCore:
         replies: list[asyncio.Future[pb.MakeResponse]] = []
         fresh = []
         for item in items:
-            key = item.idempotency_key
+            key = _own_key(item)
             reply = self._made.get(key) if key else None
             if reply is None:
                 reply = loop.create_future()
@@ -205,9 +223,9 @@ class EnvServiceCore:
             replies += [(i, f, reply) for (i, f, _), reply in zip(in_workers, made_replies, strict=True)]
         for item, future, reply in replies:
             if reply.HasField("error"):
-                self._made.pop(item.idempotency_key, None)  # nothing was made, so a retry may try again
+                self._made.pop(_own_key(item), None)  # nothing was made, so a retry may try again
             elif item.idempotency_key:
-                self._hosted[reply.env_id].keys.append(item.idempotency_key)
+                self._hosted[reply.env_id].keys.append(_own_key(item))
             if not future.done():
                 future.set_result(reply)
 
@@ -255,7 +273,7 @@ class EnvServiceCore:
 
     async def one(self, kind: Kind, request: Any, asked_s: float | None) -> Any:
         """Run one call to its reply. Raise the `RockError` it ended in."""
-        if kind is Kind.CLOSE and request.env_id not in self._hosted:
+        if kind is Kind.CLOSE and self._visible(request.env_id) is None:
             return pb.CloseResponse(env_id=request.env_id)
         if kind is Kind.CLOSE or (hosted := self.find(request.env_id)).worker is None:
             batch = self._start(kind, [request], asked_s)
@@ -289,11 +307,15 @@ class EnvServiceCore:
     def _start(self, kind: Kind, items: Sequence[Any], asked_s: float | None) -> Batch:
         batch = Batch(kind, len(items))
         shards: dict[EnvHostWorker, tuple[Any, Shard]] = {}
-        now, hosted_by_id = self._now(), self._hosted
+        now, hosted_by_id, tenant = self._now(), self._hosted, current_tenant()
         timeout_s = asked_s or self._options.step_timeout_s
         for item in items:
             hosted = hosted_by_id.get(item.env_id)
-            if hosted is None or (hosted.worker is not None and hosted.worker.lost is not None):
+            if (
+                hosted is None
+                or hosted.tenant != tenant
+                or (hosted.worker is not None and hosted.worker.lost is not None)
+            ):
                 self._answer_gone(kind, item.env_id, batch)
                 continue
             hosted.last_used = now
@@ -315,7 +337,7 @@ class EnvServiceCore:
 
     def _answer_gone(self, kind: Kind, env_id: str, batch: Batch) -> None:
         if kind is Kind.CLOSE:  # what is gone already is closed
-            gone = self._hosted.get(env_id)
+            gone = self._visible(env_id)
             if gone is not None:
                 self._forget(gone)
             batch.reply(pb.CloseResponse(env_id=env_id))
@@ -361,7 +383,15 @@ class EnvServiceCore:
         ]
         if idle:
             log.info("closing idle environments count=%d", len(idle))
-            self._start(Kind.CLOSE, [pb.CloseRequest(env_id=hosted.env_id) for hosted in idle], None)
+        for tenant in {hosted.tenant for hosted in idle}:
+            theirs = [hosted.env_id for hosted in idle if hosted.tenant == tenant]
+            with acting_for(tenant):
+                self._start(Kind.CLOSE, [pb.CloseRequest(env_id=env_id) for env_id in theirs], None)
         self.branches.reap(oldest)
         loop = asyncio.get_running_loop()
         self._reaper = loop.call_later(max(self._options.idle_timeout_s / 4, 0.05), self._reap)
+
+
+def _own_key(item: pb.MakeRequest) -> str:
+    """Return the key of a Make among all tenants' keys; no tenant's name holds a zero. Empty if it has none."""
+    return f"{current_tenant()}\0{item.idempotency_key}" if item.idempotency_key else ""

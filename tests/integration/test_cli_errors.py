@@ -1,7 +1,6 @@
 """Bad input and bad luck at the command line: one clear line, an exit code, nothing lost, no traceback."""
 
 import os
-import resource
 import signal
 import socket
 import subprocess
@@ -14,20 +13,23 @@ import pytest
 
 from agent_runtime.store import index, read_segment, segment_path, write_segment
 
+LIMITED = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
+os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
+"""
+
 
 def ale(*words: str, cwd: Path, limit_bytes: int | None = None) -> subprocess.CompletedProcess[str]:
-    def limit() -> None:
-        if limit_bytes is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
-
+    # The child limits itself: a fork that runs Python is not safe once a test here has used gRPC.
+    limited = ["-c", LIMITED, str(limit_bytes)] if limit_bytes is not None else []
     return subprocess.run(
-        [sys.executable, "-m", "ale", *words],
+        [sys.executable, *limited, "-m", "ale", *words],
         cwd=cwd,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
-        preexec_fn=limit,
         check=False,
         timeout=100,
     )

@@ -19,6 +19,13 @@ COMMANDS = [
     ["replay", "list"],
     ["replay", "show"],
     ["replay", "run"],
+    ["rock"],
+    ["rock", "serve"],
+    ["rock", "status"],
+    ["rock", "token"],
+    ["rock", "token", "create"],
+    ["rock", "token", "list"],
+    ["rock", "token", "revoke"],
 ]
 HEAVY = ("torch", "ray", "transformers", "grpc", "numpy", "matplotlib", "tensorboard")
 

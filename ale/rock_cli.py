@@ -1,0 +1,164 @@
+"""The `ale rock` commands: run a ROCK server, look at one, and manage the tokens it takes.
+
+Added to the command line by `ale/cli.py`. As there, nothing heavy is imported before a command runs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+__all__ = ["rock_app"]
+
+rock_app = typer.Typer(no_args_is_help=True, help="Run a ROCK server, look at one, manage its tokens.")
+token_app = typer.Typer(
+    no_args_is_help=True,
+    help="Make, list and revoke API tokens. A running server takes the change at its next call.",
+)
+rock_app.add_typer(token_app, name="token")
+
+TokensOption = Annotated[Path, typer.Option("--tokens", metavar="FILE", help="The server's token file.")]
+
+
+@rock_app.command("serve")
+def rock_serve(
+    *,
+    listen: Annotated[
+        str, typer.Option("--listen", metavar="ADDRESS", help="host:port (port 0: any) or unix:///path.")
+    ] = "127.0.0.1:8120",
+    tokens: Annotated[
+        Path | None, typer.Option("--tokens", metavar="FILE", help="Who may call (ale rock token create).")
+    ] = None,
+    cert: Annotated[
+        Path | None, typer.Option("--cert", metavar="FILE", help="TLS: the certificate chain, PEM.")
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option("--key", metavar="FILE", help="TLS: its key without a passphrase, PEM.")
+    ] = None,
+    client_ca: Annotated[
+        Path | None,
+        typer.Option("--client-ca", metavar="FILE", help="mTLS: only clients this CA signed may connect."),
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Neither tokens nor TLS; loopback addresses only.")
+    ] = False,
+    workers: Annotated[
+        int, typer.Option("--workers", min=0, help="Env-host processes; 0 is one per CPU.")
+    ] = 0,
+    env: Annotated[
+        list[str] | None,
+        typer.Option("--env", metavar="MODULE:OBJECT", help="Also offer this EnvSpec (or FILE.py:OBJECT)."),
+    ] = None,
+    isolation: Annotated[
+        Literal["auto", "bubblewrap", "none"],
+        typer.Option(
+            "--isolation",
+            help="Of sandboxes. auto: bubblewrap, or none where it does not work and there are no --tokens.",
+        ),
+    ] = "auto",
+    store: Annotated[
+        Path | None,
+        typer.Option(
+            "--store", metavar="FILE", help="SQLite file for sandboxes' records; none keeps them in memory."
+        ),
+    ] = None,
+    idle_timeout_s: Annotated[
+        float, typer.Option("--idle-timeout-s", min=0.1, help="Close what nobody used for so long.")
+    ] = 1800.0,
+    drain_s: Annotated[
+        float,
+        typer.Option("--drain-s", min=0.0, help="How long running calls may take to finish after Ctrl-C."),
+    ] = 30.0,
+    log_level: Annotated[
+        Literal["DEBUG", "INFO", "WARNING", "ERROR"], typer.Option("--log-level", help="To standard error.")
+    ] = "WARNING",
+) -> None:
+    """Run a ROCK server until Ctrl-C; it prints its address on one line when it is ready.
+
+    Ctrl-C refuses new calls and lets running ones finish; a second one ends them.
+    """
+    from ale.rock_server import serve_command
+    from rock_env.server.options import ServerOptions
+
+    serve_command(
+        ServerOptions(
+            listen=listen,
+            tokens=_text(tokens),
+            insecure=insecure,
+            cert=_text(cert),
+            key=_text(key),
+            client_ca=_text(client_ca),
+            workers=workers,
+            env=tuple(env or ()),
+            isolation=isolation,
+            store=_text(store),
+            idle_timeout_s=idle_timeout_s,
+            drain_s=drain_s,
+        ),
+        log_level,
+    )
+
+
+@rock_app.command("status")
+def rock_status(
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="As the server printed it.")],
+) -> None:
+    """Say whether a server is up and how loaded it is.
+
+    The load needs a token with the scope admin. Token, CA and client certificate come from ROCK_TOKEN, ROCK_CA,
+    ROCK_CERT and ROCK_KEY.
+    """
+    from ale.rock_server import status_command
+
+    status_command(address)
+
+
+@token_app.command("create")
+def token_create(
+    *,
+    tokens: TokensOption,
+    tenant: Annotated[
+        str, typer.Option("--tenant", metavar="NAME", help="Whose it is; tenants do not see each other.")
+    ],
+    scopes: Annotated[
+        list[str],
+        typer.Option("--scope", help="env, sandbox or admin; none includes another. Repeat for several."),
+    ],
+    expires_in: Annotated[
+        str | None,
+        typer.Option("--expires-in", metavar="TIME", help="Such as 30d, 12h, 90m; none never expires."),
+    ] = None,
+) -> None:
+    """Make a token and print it: this is the only time it can be seen.
+
+    To rotate one, create its successor, hand it out, then revoke it.
+    """
+    from ale.rock_tokens import create_command
+
+    create_command(tokens, tenant=tenant, scopes=scopes, expires_in=expires_in)
+
+
+@token_app.command("list")
+def token_list(*, tokens: TokensOption) -> None:
+    """List the tokens of a file, without their secrets."""
+    from ale.rock_tokens import list_command
+
+    list_command(tokens)
+
+
+@token_app.command("revoke")
+def token_revoke(
+    token_id: Annotated[str, typer.Argument(metavar="ID", help="The twelve digits after rock_.")],
+    *,
+    tokens: TokensOption,
+) -> None:
+    """Take a token out of the file; calls that run already end by themselves."""
+    from ale.rock_tokens import revoke_command
+
+    revoke_command(tokens, token_id)
+
+
+def _text(path: Path | None) -> str:
+    return "" if path is None else str(path)

@@ -1,0 +1,71 @@
+"""What a client shows a server and what it asks of one: an API token, a CA to trust, a certificate of its own.
+
+Made by `rock_env.connect` and users of `Client`, or from the environment. It opens channels and keeps nothing else;
+the token is never in its repr.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+import grpc
+
+from rock_env.channel import CLIENT_OPTIONS, is_local, is_tls, target
+from rock_env.errors import InvalidArgument
+from rock_env.tls import client_credentials
+
+__all__ = ["Credentials"]
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """How to reach a server that is guarded; all empty for one that is not."""
+
+    token: str = field(default="", repr=False)
+    """An API token, `rock_<id>_<secret>`; environment variable ROCK_TOKEN."""
+    ca: str = ""
+    """PEM file of the CA that signed the server's certificate; ROCK_CA. Empty trusts the public ones."""
+    cert: str = ""
+    """PEM file of the client's certificate, for a server that asks for one; ROCK_CERT."""
+    key: str = ""
+    """PEM file of its key; ROCK_KEY."""
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
+        """Take what ROCK_TOKEN, ROCK_CA, ROCK_CERT and ROCK_KEY hold."""
+        names = ("token", "ca", "cert", "key")
+        return cls(**{name: environment.get(f"ROCK_{name.upper()}", "") for name in names})
+
+    def channel(self, address: str) -> grpc.aio.Channel:
+        """Open a channel on the running loop. Raise `InvalidArgument` where files or address cannot be used."""
+        self._check(address)
+        if not is_tls(address):
+            return grpc.aio.insecure_channel(target(address), options=CLIENT_OPTIONS)
+        credentials = client_credentials(ca=self.ca, cert=self.cert, key=self.key)
+        return grpc.aio.secure_channel(target(address), credentials, options=CLIENT_OPTIONS)
+
+    def metadata(self) -> tuple[tuple[str, str], ...] | None:
+        """Return what goes with each call."""
+        return (("authorization", f"Bearer {self.token}"),) if self.token else None
+
+    def _check(self, address: str) -> None:
+        plain = not is_tls(address)
+        files = [name for name in ("ca", "cert", "key") if getattr(self, name)]
+        if files and plain and not address.startswith("unix:"):
+            raise InvalidArgument(
+                f"{address} is an address without TLS, but {' and '.join(files)} was given. Use grpcs://, or unset "
+                f"{' and '.join(f'ROCK_{name.upper()}' for name in files)}."
+            )
+        if not self.token:
+            return
+        if not (self.token.isascii() and self.token.isprintable()):
+            raise InvalidArgument(
+                "malformed API token: it holds characters no token has. Was it copied in full?"
+            )
+        if plain and not is_local(address):
+            raise InvalidArgument(
+                f"will not send an API token to {address} in clear text. Use grpcs:// there, or unset ROCK_TOKEN."
+            )
