@@ -119,8 +119,9 @@ def main() -> None:
         )
         parts.append(
             f"## {name}\n\n{NOTES[options.env, name]}\n\n{table(summaries)}\n\n"
-            f"{good} of {len(summaries)} seeds rise by at least {rise_goal} and end at {share_goal} of the optimum or "
-            f"above; longest training {measured[name]['train_s']} s (goal {limit_s:.0f} s)."
+            f"{good} of {len(summaries)} seeds rise by at least {rise_goal}"
+            + (f" and end at {share_goal} of the optimum or above" if share_goal else "")
+            + f"; longest training {measured[name]['train_s']} s (goal {limit_s:.0f} s)."
         )
         print(parts[-1], flush=True)
     if options.write:
