@@ -24,7 +24,7 @@ BACKENDS: dict[str, Callable[[Path], Backend]] = {
     "process": lambda root: ProcessBackend(root=root, isolation="bubblewrap"),
     "process-bare": lambda root: ProcessBackend(root=root, isolation="none"),
 }
-MARK = "a-mark-no-other-process-carries"
+MARK = f"a-mark-no-other-process-carries-{os.getpid()}-"  # tests run in several processes
 
 
 def sh(script: str) -> list[str]:

@@ -38,6 +38,11 @@ def why_not_isolated() -> str:
     return found if isinstance(found, str) else asyncio.run(found.check())
 
 
+def guests_since(before: frozenset[psutil.Process]) -> frozenset[psutil.Process]:
+    """Return the children of this process that are not in `before`: other tests' servers may live on."""
+    return frozenset(psutil.Process().children()) - before
+
+
 @asynccontextmanager
 async def serving(
     folder: Path, isolation: Literal["bubblewrap", "none"], store: Path | None = None
@@ -277,6 +282,7 @@ async def test_a_create_that_was_never_answered_can_be_tried_again(tmp_path: Pat
 
 
 async def test_a_full_store_loses_no_box(tmp_path: Path) -> None:
+    before = guests_since(frozenset())
     (tmp_path / "boxes").mkdir()
     backend = ProcessBackend(root=tmp_path / "boxes", isolation="none")
     async with await SqliteStore.open(tmp_path / "store.db") as store, SandboxCore(backend, store) as core:
@@ -295,11 +301,11 @@ async def test_a_full_store_loses_no_box(tmp_path: Path) -> None:
         with pytest.raises(InfraError, match="disk full"):
             await fill()
         running = [it.id for it in await core.find(Query(states=frozenset({SandboxState.RUNNING})))]
-        guests = len(psutil.Process().children())
+        guests = len(guests_since(before))
         assert len(running) == guests, "a sandbox that could not be stored has no box"
         await limit_pages(1_000_000)
         assert (await core.delete(made.id)).state is SandboxState.DELETED
-        assert len(psutil.Process().children()) == guests - 1
+        assert len(guests_since(before)) == guests - 1
     await backend.close()
 
 
@@ -307,6 +313,7 @@ async def test_a_store_that_cannot_be_written_keeps_no_box_alive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rock_env.server.sandbox_core._RETRY_S", 0.1)
+    before = guests_since(frozenset())
     (tmp_path / "boxes").mkdir()
     backend = ProcessBackend(root=tmp_path / "boxes", isolation="none")
     async with await SqliteStore.open(tmp_path / "store.db") as store, SandboxCore(backend, store) as core:
@@ -320,7 +327,7 @@ async def test_a_store_that_cannot_be_written_keeps_no_box_alive(
             await core.create(SandboxWish(SandboxSpec()))
         with pytest.raises(InfraError, match="could not be deleted"):
             await core.delete(made.id)
-        assert not psutil.Process().children()
+        assert not guests_since(before)
         with pytest.raises(NotFound, match="DELETING"):
             async with core.using(made.id):
                 pass
@@ -392,6 +399,7 @@ async def test_a_renewal_that_came_before_the_expiry_wins(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("turns", [1, 3, 10, 100])
 async def test_a_server_that_stops_while_sandboxes_start_leaves_none(turns: int, tmp_path: Path) -> None:
+    before = guests_since(frozenset())
     (tmp_path / "boxes").mkdir()
     backend = ProcessBackend(root=tmp_path / "boxes", isolation="none")
     async with await SqliteStore.open() as store:
@@ -404,7 +412,7 @@ async def test_a_server_that_stops_while_sandboxes_start_leaves_none(turns: int,
         assert {record.state for record in records} <= {SandboxState.DELETED}
         answered = {answer.id for answer in answers if not isinstance(answer, BaseException)}
         assert answered <= {record.id for record in records}
-        assert not psutil.Process().children()
+        assert not guests_since(before)
         with pytest.raises(Unavailable, match="stopping"):
             await core.create(SandboxWish(SandboxSpec()))
     await backend.close()
