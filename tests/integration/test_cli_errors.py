@@ -10,38 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from command_line import ale, refused
 
 from agent_runtime.store import index, read_segment, segment_path, write_segment
-
-LIMITED = """
-import os, resource, sys
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
-os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
-"""
-
-
-def ale(*words: str, cwd: Path, limit_bytes: int | None = None) -> subprocess.CompletedProcess[str]:
-    # The child limits itself: a fork that runs Python is not safe once a test here has used gRPC.
-    limited = ["-c", LIMITED, str(limit_bytes)] if limit_bytes is not None else []
-    return subprocess.run(
-        [sys.executable, *limited, "-m", "ale", *words],
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
-        check=False,
-        timeout=100,
-    )
-
-
-def refused(done: subprocess.CompletedProcess[str], code: int, *said: str) -> None:
-    """The process ended with `code` and one line that says all of `said`."""
-    assert done.returncode == code, done.stdout + done.stderr
-    lines = done.stderr.strip().splitlines()
-    assert len(lines) == 1, done.stderr
-    for part in said:
-        assert part in lines[0]
 
 
 @pytest.fixture(scope="module")

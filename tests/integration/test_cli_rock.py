@@ -5,39 +5,17 @@ import os
 import signal
 import stat
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command_line import ale, refused
 from secure_servers import TOYS, make_certificates, serving
 
 from rock_env.client import Client, Credentials
 from rock_env.errors import RockError
 
 SERVE = ["ale", "rock", "serve", "--listen", "127.0.0.1:0", "--workers", "1", "--isolation", "none"]
-
-
-def ale(*words: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "ale", *words],
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
-        check=False,
-        timeout=100,
-    )
-
-
-def refused(done: subprocess.CompletedProcess[str], code: int, *said: str) -> None:
-    """The process ended with `code` and one line that says all of `said`."""
-    assert done.returncode == code, done.stdout + done.stderr
-    lines = done.stderr.strip().splitlines()
-    assert len(lines) == 1, done.stderr
-    for part in said:
-        assert part in lines[0]
 
 
 def create(cwd: Path, tenant: str, *words: str) -> str:

@@ -1,0 +1,38 @@
+"""The command line as a user runs it, for tests: one process, its words, its exit code."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+LIMITED = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
+os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
+"""
+
+
+def ale(
+    *words: str, cwd: Path, limit_bytes: int | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    # The child limits itself: a fork that runs Python is not safe once a test here has used gRPC.
+    limited = ["-c", LIMITED, str(limit_bytes)] if limit_bytes is not None else []
+    return subprocess.run(
+        [sys.executable, *limited, "-m", "ale", *words],
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path), **environment},
+        check=False,
+        timeout=100,
+    )
+
+
+def refused(done: subprocess.CompletedProcess[str], code: int, *said: str) -> None:
+    """The process ended with `code` and one line that says all of `said`."""
+    assert done.returncode == code, done.stdout + done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    for part in said:
+        assert part in lines[0]
