@@ -24,7 +24,7 @@ fast: $(VENV)/.ready
 	$(BIN)/python -m pytest tests/unit tests/contract -n 2 --dist worksteal
 
 integration: $(VENV)/.ready
-	$(BIN)/python -m pytest tests/integration -n 2 --dist loadfile --durations 8
+	$(BIN)/python -m pytest tests/integration tests/escape tests/chaos -n 2 --dist loadfile --durations 8
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff format --check .
@@ -42,7 +42,12 @@ protos: $(VENV)/.ready
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.steps --quick
+	$(BIN)/python -m benchmarks.chunks --quick
 	$(BIN)/python -m benchmarks.learn --quick
+	$(BIN)/python -m benchmarks.rock --quick
+	$(BIN)/python -m benchmarks.control_plane --quick
+	$(BIN)/python -m benchmarks.chaos --quick
+	$(BIN)/python -m benchmarks.reward_hacks --quick
 
 clean:
 	rm -rf $(VENV) build dist

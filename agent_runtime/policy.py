@@ -75,10 +75,13 @@ class ChatTemplate(Protocol):
         """
         ...
 
-    def encode_completion(self, text: str) -> IntArray:
-        """Return the ids of an assistant message nobody sampled (an expert's), end token included."""
+    def encode_completion(self, text: str, prompt_ids: IntArray | None = None) -> IntArray:
+        """Return the ids of an assistant message nobody sampled (an expert's), end token included.
+
+        A template whose answers point into the prompt needs it; others do not look at it.
+        """
         ...
 
-    def decode(self, ids: IntArray) -> str:
-        """Return the text of sampled ids, without special tokens."""
+    def decode(self, ids: IntArray, prompt_ids: IntArray | None = None) -> str:
+        """Return the text of sampled ids, without special tokens; the prompt as for `encode_completion`."""
         ...

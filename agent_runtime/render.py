@@ -63,11 +63,11 @@ class HFChatTemplate:
         ids = self._encode(self._after_answer(messages))
         return np.array(ids[1:] if closed else ids, np.int32)
 
-    def encode_completion(self, text: str) -> IntArray:
+    def encode_completion(self, text: str, prompt_ids: IntArray | None = None) -> IntArray:
         """Return the ids of an answer nobody sampled, end token included."""
         return np.array([*self._encode(text), self.end_id], np.int32)
 
-    def decode(self, ids: IntArray) -> str:
+    def decode(self, ids: IntArray, prompt_ids: IntArray | None = None) -> str:
         """Return the text of sampled ids, without special tokens."""
         text: str = self._tokenizer.decode(
             ids.tolist(), skip_special_tokens=True, clean_up_tokenization_spaces=False

@@ -18,7 +18,15 @@ from typing import Protocol
 from agent_runtime.agents.base import Agent, Move
 from agent_runtime.agents.chat_loop import ChatLoop
 from agent_runtime.policy import ChatTemplate, PolicyError, Sampler
-from agent_runtime.types import RolloutFailure, RolloutRequest, Start, StopReason, Trajectory, Turn
+from agent_runtime.types import (
+    RolloutFailure,
+    RolloutRequest,
+    Start,
+    StopReason,
+    Trajectory,
+    Turn,
+    TurnFault,
+)
 from rock_env.env import Info, StepResult, Verdict, observation_hash
 from rock_env.errors import DeadlineExceeded, RockError
 
@@ -169,6 +177,7 @@ async def _play(env: RockEnv, agent: Agent, record: _Record) -> StopReason:
         if move is None:
             return StopReason.CONTEXT_FULL
         sampled_s = perf_counter()
+        record.lost_tokens = len(move.completion_ids)  # until the environment has answered
         result = await env.step(move.action)
         record.add(move, result, (asked_s, sampled_s, perf_counter()))
         if result.terminated:
@@ -198,6 +207,7 @@ class _Record:
         self.request = request
         self.version = ""
         self.first_observation = ""
+        self.lost_tokens = 0
         self._policy_step = policy_step
         self._began_s = perf_counter()
         self._turns: list[Turn] = []
@@ -205,11 +215,13 @@ class _Record:
         self._observations: list[str] = []
         self._hashes: list[bytes] = []
         self._rewards: list[float] = []
+        self._faults: list[TurnFault] = []
         self._illegal = 0
 
     def add(self, move: Move, result: StepResult, times: tuple[float, float, float]) -> None:
         """Add a turn that the environment has answered; `times` is when it was asked, sampled and stepped."""
         asked_s, sampled_s, stepped_s = times
+        self.lost_tokens = 0
         action, parent, context_ids, completion_ids, logprobs, finish_reason, policy_version = move
         self._turns.append(
             Turn(
@@ -229,8 +241,21 @@ class _Record:
         self._observations.append(result.observation)
         self._hashes.append(observation_hash(result.observation))
         self._rewards.append(result.reward)
-        if result.info.get("illegal"):
+        self._judge(result.info)
+
+    def _judge(self, info: Info) -> None:
+        """Note what the environment says against the newest turn, or by it against an earlier one."""
+        fault = TurnFault.NONE
+        if info.get("illegal"):
+            fault = TurnFault.ILLEGAL
             self._illegal += 1
+        elif info.get("tool_failed"):
+            fault = TurnFault.TOOL_FAILED
+        self._faults.append(fault)
+        ago = info.get("undoes", 0)
+        # One that lies in the replayed prefix has no turn here.
+        if isinstance(ago, int) and 0 < ago < len(self._faults):
+            self._faults[-1 - ago] = TurnFault.UNDONE
 
     def finish(self, stop: StopReason, verdict: Verdict) -> Trajectory:
         """Return the record of a graded rollout."""
@@ -273,4 +298,6 @@ class _Record:
             failure=failure,
             duration_s=perf_counter() - self._began_s,
             policy_step=self._policy_step,
+            turn_faults=tuple(self._faults) if any(self._faults) else (),
+            lost_tokens=self.lost_tokens,
         )

@@ -15,7 +15,7 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +24,7 @@ from typing import BinaryIO, Self
 from agent_runtime import frames
 from agent_runtime.errors import StoreError, StoreWriteFailed
 from agent_runtime.types import Trajectory
+from rock_env.whole_file import sync_folder, write_whole
 
 __all__ = [
     "FOLDER",
@@ -103,20 +104,14 @@ def write_segment(path: Path | str, trajectories: Iterable[Trajectory | bytes]) 
     parts = [frames.file_header(frames.SEGMENT_MAGIC)]
     parts += [item if isinstance(item, bytes) else frames.encode(item) for item in trajectories]
     parts.append(frames.seal(len(parts) - 1))
-    aside = path.with_name(f".{path.name}.tmp")
+
+    def write(beside: Path) -> None:
+        with beside.open("wb") as file:
+            file.writelines(parts)
+
     with _reported(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with aside.open("wb") as file:
-                file.writelines(parts)
-                file.flush()
-                os.fsync(file.fileno())
-            aside.replace(path)
-        except BaseException:
-            with suppress(OSError):
-                aside.unlink(missing_ok=True)
-            raise
-        _sync_folder(path.parent)
+        write_whole(path, write)
     return sum(map(len, parts))
 
 
@@ -203,7 +198,7 @@ class TrajectoryWriter:
             self._pending.insert(0, header)
             self.commit()
             with _reported(self.path):
-                _sync_folder(self.path.parent)
+                sync_folder(self.path.parent)
 
     def _intact_bytes(self) -> int:
         with os.fdopen(os.dup(self._fd), "rb") as file:
@@ -302,12 +297,3 @@ def _reported(path: Path) -> Iterator[None]:
         raise StoreWriteFailed(
             f"cannot write trajectories to {path}: {error.strerror}. {remedy}", path=path
         ) from error
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename or a new file in `folder` survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

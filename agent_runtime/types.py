@@ -31,6 +31,7 @@ __all__ = [
     "StopReason",
     "Trajectory",
     "Turn",
+    "TurnFault",
 ]
 
 SCHEMA_VERSION = 1
@@ -51,6 +52,18 @@ class StopReason(StrEnum):
     """The next prompt would not fit the model's context."""
     FAILED = "failed"
     """See `Trajectory.failure`; such a trajectory is masked, never a reward of 0."""
+
+
+class TurnFault(StrEnum):
+    """Why a turn is no example to follow, although the trajectory succeeded. It stays context."""
+
+    NONE = ""
+    ILLEGAL = "illegal"
+    """It was no action."""
+    TOOL_FAILED = "tool_failed"
+    """It was an action, but the environment refused it."""
+    UNDONE = "undone"
+    """A later turn took back what it did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +211,10 @@ class Trajectory:
     policy_step: int = 0
     """The training step that asked for it."""
     schema_version: int = SCHEMA_VERSION
+    turn_faults: tuple[TurnFault, ...] = ()
+    """What the environment said against each turn; empty where no turn has a fault, and in records of before."""
+    lost_tokens: int = 0
+    """Tokens sampled for a turn that is not here, because the environment failed before it answered."""
 
     @property
     def is_expert(self) -> bool:
@@ -208,6 +225,10 @@ class Trajectory:
     def sampled_tokens(self) -> int:
         """Return the number of completion tokens over all turns."""
         return sum(len(turn.completion_ids) for turn in self.turns)
+
+    def is_faulty(self, turn: int) -> bool:
+        """Return whether a turn failed, or was taken back by a later one."""
+        return bool(self.turn_faults) and self.turn_faults[turn] is not TurnFault.NONE
 
     def branches(self) -> Iterator[Branch]:
         """Yield the root-to-leaf paths in order of their leaves. What two share trains in the first only."""

@@ -19,6 +19,7 @@ from trainer.engine.base import EngineSpec
 from trainer.errors import ConfigError, Halted
 from trainer.loop import train as train_loop
 from trainer.metrics import Evaluation, Observer, RunSummary
+from trainer.rollout.experts import check_data
 
 __all__ = ["evaluate", "train"]
 
@@ -42,6 +43,7 @@ def train(
     if resume:
         runs.continue_run(folder, config)
     else:
+        _check_data(config)
         runs.open_new(folder, config)
     summary = train_loop(config, folder, observer=watcher, resume=resume, ray_address=ray_address)
     try:
@@ -75,6 +77,13 @@ def evaluate(config: TrainConfig, *, ray_address: str | None = None) -> Evaluati
         episodes=len(done),
         failures=len(trajectories) - len(done),
     )
+
+
+def _check_data(config: TrainConfig) -> None:
+    if config.warmup.data:
+        spec = load_env(config.env)
+        params = spec.params.model_validate(config.env_args)
+        check_data(config.warmup.data, spec=spec, params=params, split=config.train_split)
 
 
 def _checked(config: TrainConfig) -> TrainConfig:

@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from agent_runtime.errors import StoreError
+from ale.env_cli import env_app
 from ale.errors import AleError
 from ale.rock_cli import rock_app
 from rock_env.errors import RockError
@@ -38,13 +39,12 @@ RAYS_OWN_WORDS = "A worker died or was killed"
 """Ray prints a paragraph of its own for what we say in a line."""
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
-env_app = typer.Typer(no_args_is_help=True, help="Look at environments, and play them yourself.")
 replay_app = typer.Typer(no_args_is_help=True, help="Look at recorded trajectories, and run them again.")
 app.add_typer(env_app, name="env")
 app.add_typer(replay_app, name="replay")
 app.add_typer(rock_app, name="rock")
 
-EnvOption = Annotated[str | None, typer.Option("--env", help="An installed environment (ale env list).")]
+EnvOption = Annotated[str | None, typer.Option("--env", help="An environment (ale env list).")]
 EnvArgs = Annotated[
     list[str] | None,
     typer.Option("--env-arg", metavar="KEY=VALUE", help="An argument of the environment (ale env show)."),
@@ -56,6 +56,21 @@ SetOptions = Annotated[
 SeedOption = Annotated[int | None, typer.Option("--seed", min=0, help="Determines everything random.")]
 TasksOption = Annotated[int | None, typer.Option("--tasks", min=1, help="How many tasks.")]
 SplitOption = Annotated[str, typer.Option("--split", help="Which tasks: train or held_out.")]
+FromOption = Annotated[
+    str | None,
+    typer.Option(
+        "--from", metavar="RUN", help="Begin with this run's model, in its environment, with its experts."
+    ),
+]
+ModelOption = Annotated[
+    str | None, typer.Option("--model", help="tiny, coder, a folder a run exported, or a Hugging Face model.")
+]
+ConfigOption = Annotated[Path | None, typer.Option("--config", help="A TOML file, such as a run's own.")]
+RunOption = Annotated[str | None, typer.Option("--run", metavar="NAME|FOLDER", help="Where it is kept.")]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="Continue the run from its checkpoint.")]
+RayOption = Annotated[str | None, typer.Option("--ray-address", help="A Ray cluster.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the resolved settings, then stop.")]
 RockOption = Annotated[
     str, typer.Option("--rock", metavar="ADDRESS", help="A running ROCK server; none starts an embedded one.")
 ]
@@ -78,21 +93,18 @@ def train(
     *,
     env: EnvOption = None,
     algo: Annotated[str | None, typer.Option("--algo", help="An installed algorithm.")] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", help="tiny, a folder a run exported, or a Hugging Face model.")
-    ] = None,
+    model: ModelOption = None,
+    begin_from: FromOption = None,
     seed: SeedOption = None,
     steps: Annotated[int | None, typer.Option("--steps", min=0, help="RL steps after the warm-up.")] = None,
     env_args: EnvArgs = None,
     overrides: SetOptions = None,
-    config: Annotated[Path | None, typer.Option("--config", help="A TOML file, such as a run's own.")] = None,
-    run: Annotated[str | None, typer.Option("--run", metavar="NAME|FOLDER", help="Where it is kept.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run from its checkpoint.")] = False,
-    ray_address: Annotated[str | None, typer.Option("--ray-address", help="A Ray cluster.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the resolved settings, then stop.")
-    ] = False,
+    config: ConfigOption = None,
+    run: RunOption = None,
+    resume: ResumeOption = False,
+    ray_address: RayOption = None,
+    quiet: QuietOption = False,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Train a model in an environment."""
     from ale.training import TrainCommand, train_command
@@ -109,9 +121,67 @@ def train(
                 ray_address=ray_address,
                 quiet=quiet,
                 dry_run=dry_run,
+                begin_from=begin_from,
             )
         )
     )
+
+
+@app.command()
+def sft(
+    *,
+    env: EnvOption = None,
+    model: ModelOption = None,
+    begin_from: FromOption = None,
+    experts: Annotated[
+        int | None, typer.Option("--experts", min=1, help="Oracle trajectories to record.")
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option("--data", metavar="RUN|FOLDER|FILE", help="Recorded trajectories instead (repeatable)."),
+    ] = None,
+    epochs: Annotated[int | None, typer.Option("--epochs", min=0, help="Passes over them.")] = None,
+    held_out: Annotated[
+        float | None, typer.Option("--held-out", help="Share of the experts to measure by, not to imitate.")
+    ] = None,
+    seed: SeedOption = None,
+    env_args: EnvArgs = None,
+    overrides: SetOptions = None,
+    config: ConfigOption = None,
+    run: RunOption = None,
+    resume: ResumeOption = False,
+    ray_address: RayOption = None,
+    quiet: QuietOption = False,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Imitate successful expert trajectories (supervised fine-tuning); `ale train --from` goes on from there."""
+    from ale.training import TrainCommand, sft_overrides, train_command
+
+    chosen = sft_overrides(experts=experts, data=data or [], held_out=held_out)
+    _end(
+        train_command(
+            TrainCommand(
+                named={"env": env, "algo": "bc", "model": model, "seed": seed, "steps": epochs},
+                overrides=[*_env_overrides(env_args), *chosen, *(overrides or [])],
+                file=config,
+                run=run,
+                resume=resume,
+                ray_address=ray_address,
+                quiet=quiet,
+                dry_run=dry_run,
+                begin_from=begin_from,
+                imitation=True,
+            )
+        )
+    )
+
+
+@app.command()
+def lineage(run: Annotated[str, typer.Argument(metavar="RUN", help="A run, by name or folder.")]) -> None:
+    """Show the chain of runs behind a model, and check that their files still agree."""
+    from ale.lineage import lineage_command
+
+    lineage_command(run)
 
 
 @app.command("eval")
@@ -145,7 +215,7 @@ def evaluate(
 @app.command()
 def rollout(
     *,
-    env: Annotated[str, typer.Option("--env", help="An installed environment (ale env list).")],
+    env: Annotated[str, typer.Option("--env", help="An environment (ale env list).")],
     policy: Annotated[
         str, typer.Option("--policy", metavar="oracle|random|RUN", help="Who plays.")
     ] = "oracle",
@@ -179,37 +249,6 @@ def doctor() -> None:
     from ale.doctor import doctor_command
 
     _end(doctor_command())
-
-
-@env_app.command("list")
-def env_list() -> None:
-    """List the installed environments."""
-    from ale.environments import list_command
-
-    list_command()
-
-
-@env_app.command("show")
-def env_show(name: Annotated[str, typer.Argument(metavar="NAME")]) -> None:
-    """Show an environment: what it is and which arguments it takes."""
-    from ale.environments import show_command
-
-    show_command(name)
-
-
-@env_app.command("play")
-def env_play(
-    *,
-    name: Annotated[str, typer.Argument(metavar="NAME")],
-    env_args: EnvArgs = None,
-    task: Annotated[str, typer.Option("--task", metavar="SPLIT/INDEX", help="Which task.")] = "train/0",
-    seed: SeedOption = 0,
-    rock: RockOption = "",
-) -> None:
-    """Play an environment yourself: one action per line, an empty line sends the text so far."""
-    from ale.play import play_command
-
-    play_command(name, _pairs(env_args), task=task, seed=seed or 0, rock=rock)
 
 
 @replay_app.command("list")

@@ -1,8 +1,9 @@
 """From files and options to one validated `TrainConfig`, and back to a `config.toml` that reruns the run.
 
 Called by `ale.cli` and `ale.api`. Layers, weakest first: built-in defaults, the environment's recipe
-(`ale/recipes/ENV.toml`), `--config FILE`, named options (`--seed 3`), overrides (`-s optim.lr=1e-3`).
-An unknown name is an error that says which layer holds it and names the nearest valid one.
+(`ale/recipes/ENV.toml`, `ale/recipes/default/tasks.toml` for one made of tasks; for `ale sft` turned into imitation), the
+run of `--from`, `--config FILE`, named options (`--seed 3`), overrides (`-s optim.lr=1e-3`). An unknown name is an error
+that says which layer holds it and names the nearest valid one.
 """
 
 from __future__ import annotations
@@ -21,12 +22,16 @@ from ale import toml_text
 from ale.option_names import OPTION_TABLES, check_names, comments, flat, option_names
 from rock_env import plugins
 from rock_env.errors import nearest
+from rock_env.tasksets.environment import TaskSetParams
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError
 
-__all__ = ["Resolved", "expand", "parse_overrides", "parse_scalar", "read_toml", "render", "resolve"]
+__all__ = ["Layer", "Resolved", "expand", "parse_overrides", "parse_scalar", "read_toml", "render", "resolve"]
 
 Values = dict[str, Any]
+
+HELD_OUT_SHARE = 0.1
+"""Of the experts' tasks, by which `ale sft` measures its epochs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +56,32 @@ class _WithOptions(Protocol):
 
 
 def resolve(
-    *, file: Path | None = None, options: Mapping[str, Any] | None = None, overrides: Sequence[str] = ()
+    *,
+    file: Path | None = None,
+    options: Mapping[str, Any] | None = None,
+    overrides: Sequence[str] = (),
+    before: Layer | None = None,
+    imitation: bool = False,
 ) -> Resolved:
     """Merge all layers, validate them, and fill in every plugin's own defaults.
 
-    `options` are top-level fields chosen by name (None means not chosen). Raise `ConfigError`, or `RockError`
-    for an unknown plugin.
+    `options` are top-level fields chosen by name (None means not chosen), `before` is what the run continued from
+    hands down, `imitation` makes the recipe's warm-up the whole run. Raise `ConfigError`, or `RockError` for an unknown
+    plugin.
     """
     named = {key: value for key, value in (options or {}).items() if value is not None}
     given = [Layer("the command line", named), Layer("the command line", parse_overrides(overrides))]
     if file is not None:
         given.insert(0, Layer(str(file), read_toml(file)))
+    if before is not None:
+        given.insert(0, before)
     for layer in given:
         check_names(layer.values, layer.source)
     given, notices = _drop_foreign_tables(given)
-    return Resolved(expand(_validate([*_recipe_layers(given), *given])), tuple(notices))
+    recipe = _recipe_layers(given)
+    if imitation:
+        recipe.append(_imitation_layer(_validate(recipe)))
+    return Resolved(expand(_validate([*recipe, *given])), tuple(notices))
 
 
 def expand(config: TrainConfig) -> TrainConfig:
@@ -127,6 +143,19 @@ def parse_scalar(text: str) -> Any:
     return parsed["value"] if len(parsed) == 1 else stripped
 
 
+def _imitation_layer(recipe: TrainConfig) -> Layer:
+    """Turn a recipe's warm-up into a run of its own: a step is an epoch, saved when it is done."""
+    warmup = recipe.warmup
+    values = {
+        "steps": warmup.epochs,
+        "optim": {"lr": warmup.lr},
+        "warmup": {"epochs": 0, "held_out": HELD_OUT_SHARE},
+        "eval": {"every": 0},
+        "checkpoint": {"every": 1},
+    }
+    return Layer("ale sft", values)
+
+
 def _drop_foreign_tables(layers: Sequence[Layer]) -> tuple[list[Layer], list[str]]:
     """Leave out option tables that belong to another env, algo or model than the one finally chosen."""
     kept, notices = [Layer(layer.source, copy.deepcopy(layer.values)) for layer in layers], []
@@ -142,11 +171,15 @@ def _drop_foreign_tables(layers: Sequence[Layer]) -> tuple[list[Layer], list[str
 def _recipe_layers(given: Sequence[Layer]) -> list[Layer]:
     """Return the recipe of the chosen environment and those of its variants that match what was chosen."""
     env = _merge(given).get("env", TrainConfig.model_fields["env"].default)
-    plugins.load_env(env)  # an unknown environment is refused before its (missing) recipe is looked for
-    recipe = resources.files("ale") / "recipes" / f"{env}.toml"
+    spec = plugins.load_env(
+        env
+    )  # an unknown environment is refused before its (missing) recipe is looked for
+    recipes = resources.files("ale") / "recipes"
+    recipe, source = recipes / f"{env}.toml", f"the recipe for {env}"
+    if not recipe.is_file() and issubclass(spec.params, TaskSetParams):
+        recipe, source = recipes / "default" / "tasks.toml", "the recipe for environments made of tasks"
     if not recipe.is_file():
         return []
-    source = f"the recipe for {env}"
     values = tomllib.loads(recipe.read_text(encoding="utf-8"))
     variants = values.pop("variant", [])
     check_names(values, source)
@@ -229,6 +262,11 @@ def _validated(model: type[BaseModel], values: Mapping[str, Any], what: str) -> 
 def _check_splits(config: TrainConfig) -> None:
     env, env_args = plugins.load_env(config.env), _env_args(config)
     splits = env.tasks(env.params.model_validate(env_args)).splits
-    for option, split in (("train_split", config.train_split), ("eval.split", config.eval.split)):
+    asked = [("train_split", config.train_split), ("eval.split", config.eval.split)]
+    for option, split in (*asked, *(("eval.apart", split) for split in config.eval.apart)):
         if split not in splits:
             raise nearest(f"{option} of env {config.env!r}", split, splits)
+    if len({config.eval.split, *config.eval.apart}) <= len(config.eval.apart):
+        raise ConfigError(
+            f"eval.apart names a split twice, or eval.split itself: {', '.join(config.eval.apart)}."
+        )

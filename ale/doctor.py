@@ -6,19 +6,22 @@ installed, changed or left behind.
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from ale.docker import INSTALL, engine_version
 from ale.rock import step_round_trip
 from ale.terminal import stdout
 from rock_env import plugins
+from rock_env.backends.process import why_not_fenced
+from rock_env.backends.process_setup import FENCE_REMEDY
 from rock_env.errors import RockError
 from rock_env.spec import EnvSpec
 
@@ -26,7 +29,6 @@ __all__ = ["CHECKS", "Finding", "doctor_command"]
 
 LOW_DISK_BYTES = 2 << 30
 """A long run's checkpoints and trajectories of the tiny engine fit; a Hugging Face model needs more anyway."""
-PROBE_LIMIT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,28 +102,19 @@ def _ray() -> Finding:
 
 
 def _sandbox() -> Finding:
-    tool = shutil.which("bwrap")
-    if tool is None:
-        return Finding(
-            "warn",
-            "bubblewrap is missing: shell environments run with weaker isolation",
-            "Install bubblewrap (apt install bubblewrap, dnf install bubblewrap).",
-        )
-    probe = [tool, "--ro-bind", "/", "/", "--unshare-all", "--die-with-parent", "true"]
+    problem = asyncio.run(why_not_fenced())
+    if not problem:
+        return Finding("ok", "process sandboxes have namespaces of their own")
+    found = problem.removesuffix(FENCE_REMEDY).rstrip(" .")
+    return Finding("warn", f"shell environments run without isolation: {found}", FENCE_REMEDY)
+
+
+def _docker() -> Finding:
     try:
-        done = subprocess.run(probe, capture_output=True, text=True, timeout=PROBE_LIMIT_S, check=False)
-    except subprocess.TimeoutExpired:
-        return Finding(
-            "warn", f"bubblewrap did not answer in {PROBE_LIMIT_S:.0f} s", "Look for a stuck mount."
-        )
-    if done.returncode == 0:
-        return Finding("ok", f"bubblewrap with its own namespaces ({tool})")
-    said = (done.stderr.strip().splitlines() or ["no message"])[-1]
-    return Finding(
-        "warn",
-        f"bubblewrap cannot create namespaces: {said}",
-        "Allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, or the container's seccomp profile).",
-    )
+        return Finding("ok", f"engine {asyncio.run(engine_version())}")
+    except RockError as error:
+        found = error.message.removesuffix(INSTALL).rstrip(" .")
+        return Finding("warn", f"no images, so no environments of your own: {found}", INSTALL)
 
 
 def _disk() -> Finding:
@@ -192,6 +185,7 @@ CHECKS: dict[str, Callable[[], Finding]] = {
     "torch": _torch,
     "ray": _ray,
     "sandbox": _sandbox,
+    "docker": _docker,
     "disk": _disk,
     "plugins": _plugins,
     "rock": _rock,

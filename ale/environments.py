@@ -1,31 +1,44 @@
-"""`ale env list` and `ale env show`: what is installed, and what it takes.
+"""`ale env list` and `ale env show`: which environments there are, and what they take.
 
-Called by `ale.cli`. Reads plugins; never runs an environment.
+Called by `ale.cli`. Reads plugins and what was registered; never runs an environment.
 """
 
 from __future__ import annotations
 
+import json
+import sys
+from datetime import datetime
 from importlib import resources
 from typing import Any
 
 from pydantic.fields import FieldInfo
 
 from ale.terminal import print_table, stdout
-from rock_env import plugins
+from rock_env import plugins, registered
 from rock_env.errors import RockError
+from rock_env.registered import Registration, Report
 from rock_env.spec import EnvSpec
 
 __all__ = ["list_command", "show_command"]
 
+_SHOWN_TASKS = 20
+_LINE = 80
 
-def list_command() -> None:
-    """Print one line per installed environment."""
-    rows = [_row(name) for name in plugins.names("ale.envs")]
-    print_table(("name", "version", "resets", "sandbox", "what it is"), rows)
+
+def list_command(*, as_json: bool = False) -> None:
+    """Print one line per environment: first the installed ones, then those that were registered."""
+    installed, own = plugins.names("ale.envs"), registered.names()
+    if as_json:
+        sys.stdout.write(f"{json.dumps([_json(name) for name in plugins.env_names()], indent=1)}\n")
+        return
+    print_table(("name", "version", "resets", "sandbox", "what it is"), [_row(name) for name in installed])
+    if own:
+        stdout().print(f"\nregistered in {registered.home()}")
+        print_table(("name", "digest", "tasks", "last check", "source"), [_own_row(name) for name in own])
 
 
 def show_command(name: str) -> None:
-    """Print an environment's arguments, its splits and its README. Raise `UnknownName`."""
+    """Print an environment's arguments, its splits and its README, or its last check. Raise `UnknownName`."""
     spec = plugins.load_env(name)
     out = stdout()
     out.print(f"{spec.key}: {spec.summary}\n")
@@ -39,8 +52,81 @@ def show_command(name: str) -> None:
         source = spec.tasks(spec.params())
         counts = ", ".join(f"{source.count(split)} {split}" for split in source.splits)
         out.print(f"\nTasks with the default arguments: {counts}")
-    if readme := _readme(spec):
+    if registered.known(name):
+        _show_registered(registered.find(name))
+    elif readme := _readme(spec):
         out.print(f"\n{readme}")
+
+
+def _show_registered(record: Registration) -> None:
+    out = stdout()
+    out.print(f"\nRegistered {_day(record.registered_at)} from {record.source}\nDigest {record.digest}")
+    for image in record.images:
+        out.print(f"Image {image}")
+    out.print("\nThe tasks:")
+    rows = [
+        (
+            task.name,
+            task.split or "by content",
+            "yes" if task.solution else "no",
+            _first_line(task.instruction),
+        )
+        for task in registered.tasks_of(record)[:_SHOWN_TASKS]
+    ]
+    print_table(("task", "split", "solution", "instruction"), rows)
+    if record.tasks > _SHOWN_TASKS:
+        out.print(f"and {record.tasks - _SHOWN_TASKS} more")
+    report = registered.report_of(record)
+    if report is None:
+        out.print(f"\nNot checked yet: ale env check {record.name}")
+        return
+    out.print(f"\nChecked {_day(report.checked_at)}:")
+    print_table(
+        ("", "check", "evidence"), [(check.result, check.name, check.evidence) for check in report.checks]
+    )
+
+
+def _own_row(name: str) -> tuple[str, ...]:
+    try:
+        record = registered.find(name)
+    except RockError as error:  # one that is damaged must not hide the others
+        return name, "", "", "", f"broken: {error}"
+    verdict = _verdict(registered.report_of(record))
+    if name in plugins.names("ale.envs"):
+        verdict = "unusable: an installed environment has this name"
+    return name, record.version, str(record.tasks), verdict, record.source
+
+
+def _verdict(report: Report | None) -> str:
+    if report is None:
+        return "none"
+    failed = sum(check.result == "FAIL" for check in report.checks)
+    return f"{f'FAIL ({failed})' if failed else 'PASS'} {_day(report.checked_at)}"
+
+
+def _json(name: str) -> dict[str, object]:
+    own = registered.known(name)
+    try:
+        spec = plugins.load_env(name)
+        described: dict[str, object] = {"name": name, "version": spec.version, "summary": spec.summary}
+        if own:
+            record = registered.find(name)
+            report = registered.report_of(record)
+            described |= {"digest": record.digest, "source": record.source, "tasks": record.tasks}
+            described |= {"registered_at": record.registered_at, "images": list(record.images)}
+            described["check"] = report and {"passed": report.passed, "checked_at": report.checked_at}
+    except RockError as error:
+        described = {"name": name, "broken": str(error)}
+    return {**described, "registered": own}
+
+
+def _day(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def _first_line(text: str) -> str:
+    line = text.strip().partition("\n")[0]
+    return line if len(line) <= _LINE else f"{line[: _LINE - 3]}..."
 
 
 def _row(name: str) -> tuple[str, ...]:

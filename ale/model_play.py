@@ -13,15 +13,11 @@ from ale import config as configuration
 from ale import runs
 from rock_env.plugins import env_params, load_env
 from trainer.config import TrainConfig
-from trainer.errors import RunFolderError
 from trainer.placement import Fleet
 from trainer.rollout.tasks import eval_requests, task_ids
 from trainer.seeds import derive
 
-__all__ = ["MODEL", "model_settings", "play_tasks"]
-
-MODEL = "model"
-"""Folder of a run in which the trained model lies."""
+__all__ = ["model_settings", "play_tasks"]
 
 
 def model_settings(model: str, *, named: dict[str, object], overrides: list[str]) -> configuration.Resolved:
@@ -32,13 +28,9 @@ def model_settings(model: str, *, named: dict[str, object], overrides: list[str]
     folder = runs.locate(model)
     if not (folder / runs.CONFIG).is_file():
         return configuration.resolve(options={**named, "model": model}, overrides=overrides)
-    if not (folder / MODEL).is_dir():
-        raise RunFolderError(
-            f"the run in {folder} has no trained model yet: it ends with one. Finish it with "
-            f"`ale train --resume --run {model}`."
-        )
+    trained_model = runs.trained_model(folder)
     resolved = configuration.resolve(file=folder / runs.CONFIG, options=named, overrides=overrides)
-    trained = {**resolved.config.model_dump(), "model": str(folder / MODEL)}
+    trained = {**resolved.config.model_dump(), "model": str(trained_model)}
     return configuration.Resolved(TrainConfig.model_validate(trained), resolved.notices)
 
 

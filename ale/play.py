@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 import threading
 from collections.abc import Mapping
@@ -17,33 +18,49 @@ from ale.rock import connected
 from ale.terminal import stdout
 from rock_env import plugins
 
-__all__ = ["play_command"]
+__all__ = ["is_complete", "play_command"]
 
 PROMPT = "> "
+CONTINUED = ". "
+_HOW = "One action per line; Ctrl-D ends the game."
+_HOW_IN_A_SHELL = (
+    "A line is an action. An edit (to its >>>>>>>), a ``` block, a here-document and a line that ends in a backslash go "
+    "on over several. Ctrl-D ends the task as it stands."
+)
+_EDIT_END = ">>>>>>>"
+_HERE_DOCUMENT = re.compile(
+    r"(?<![<\d])<<(?P<tabs>-?)\s*(?P<quote>['\"]?)\\?(?P<word>[A-Za-z_]\w*)(?P=quote)"
+)
 
 
 def play_command(name: str, env_args: Mapping[str, object], *, task: str, seed: int, rock: str) -> None:
     """Play one task to its end, or until the input ends. Raise `RockError`."""
-    params_json = plugins.env_params(plugins.load_env(name), json.dumps(env_args)).canonical()
-    asyncio.run(_play(name, params_json, task=task, seed=seed, rock=rock))
+    spec = plugins.load_env(name)
+    params_json = plugins.env_params(spec, json.dumps(env_args)).canonical()
+    shell = spec.sandbox is not None
+
+    async def act() -> None:
+        async with connected(rock) as service:
+            env = await service.make(name, params_json)
+            await _played(env, task, seed, shell=shell)
+
+    asyncio.run(act())
 
 
-async def _play(name: str, params_json: str, *, task: str, seed: int, rock: str) -> None:
-    async with connected(rock) as service:
-        env = await service.make(name, params_json)
-        try:
-            await _episode(env, task, seed)
-        finally:
-            await env.close()
+async def _played(env: RockEnv, task: str, seed: int, *, shell: bool) -> None:
+    try:
+        await _episode(env, task, seed, shell=shell)
+    finally:
+        await env.close()
 
 
-async def _episode(env: RockEnv, task: str, seed: int) -> None:
+async def _episode(env: RockEnv, task: str, seed: int, *, shell: bool) -> None:
     out = stdout()
     observation, _, instruction = await env.reset(task, seed)
-    out.print(f"{instruction}\n\nOne action per line; Ctrl-D ends the game.\n\n{observation}")
+    out.print(f"{instruction}\n\n{_HOW_IN_A_SHELL if shell else _HOW}\n\n{observation}")
     total, turns, over, lines = 0.0, 0, False, _Lines()
     while not over:
-        action = await lines.ask()
+        action = await _action(lines, shell=shell)
         if action is None:
             out.print()
             break
@@ -58,13 +75,49 @@ async def _episode(env: RockEnv, task: str, seed: int) -> None:
     out.print(f"{outcome} after {turns} turns, reward {verdict.reward:g} (turns {total:g}){details}")
 
 
+async def _action(lines: _Lines, *, shell: bool) -> str | None:
+    """Return the next action, or None at the end of input. In a shell it goes on until it is complete."""
+    text = await lines.ask(PROMPT)
+    if text is None or not shell:
+        return text
+    while not is_complete(text):
+        more = await lines.ask(CONTINUED)
+        if more is None:
+            return text
+        text += f"\n{more}"
+    return text
+
+
+def is_complete(text: str) -> bool:
+    """Return whether an action in a sandbox ends here: all that it opened is closed.
+
+    Open are an `edit` until its `>>>>>>>`, a code block until its fence, a here-document until its word, and a
+    line that ends in a backslash.
+    """
+    lines = text.split("\n")
+    first = lines[0].strip()
+    if first.startswith("```"):
+        return len(lines) > 1 and lines[-1].strip() == "```"
+    if first.split(" ", 1)[0] == "edit":
+        return lines[-1].strip() == _EDIT_END
+    waiting: list[tuple[str, bool]] = []
+    for line in lines:
+        if waiting:
+            word, tabs = waiting[0]
+            if (line.lstrip("\t") if tabs else line) == word:
+                waiting.pop(0)
+        else:
+            waiting = [(found["word"], bool(found["tabs"])) for found in _HERE_DOCUMENT.finditer(line)]
+    return not waiting and not lines[-1].endswith("\\")
+
+
 class _Lines:
     """Lines of standard input, read without Python's buffer, whose lock a waiting thread would hold at exit."""
 
     def __init__(self) -> None:
         self._rest = b""
 
-    async def ask(self) -> str | None:
+    async def ask(self, prompt: str) -> str | None:
         """Return the next line, or None at the end of input, while the connection goes on living."""
         loop = asyncio.get_running_loop()
         line: asyncio.Future[str | None] = loop.create_future()
@@ -76,7 +129,7 @@ class _Lines:
         def read() -> None:
             loop.call_soon_threadsafe(answer, self._read())
 
-        print(PROMPT, end="", flush=True)  # noqa: T201
+        print(prompt, end="", flush=True)  # noqa: T201
         # A daemon: Ctrl-C must end the game although nothing can interrupt a thread that waits for the terminal.
         threading.Thread(target=read, daemon=True).start()
         return await line

@@ -27,6 +27,8 @@ SHOWN = {
     "turns_per_s": "{:,.0f} turns/s",
     "tokens_per_s": "{:,.0f} tokens/s",
     "loss": "loss {:.4f}",
+    "held_out_loss": "held-out loss {:.4f}",
+    "held_out_accuracy": "{:.2f} of held-out turns",
 }
 """The metrics of a step that are shown, if the loop reports them; all of them are in metrics.jsonl."""
 
@@ -174,7 +176,8 @@ def _numbers(metrics: Mapping[str, float]) -> list[str]:
 
 def _evaluation(evaluation: Evaluation) -> str:
     failures = f", {evaluation.failures} failed" if evaluation.failures else ""
+    apart = "".join(f"; {split} {success:.3f}" for split, success in evaluation.apart.items())
     return (
         f"success {evaluation.success:.3f} = {evaluation.share:.2f} of the optimum"
-        f" ({evaluation.episodes} episodes{failures})"
+        f" ({evaluation.episodes} episodes{failures}){apart}"
     )

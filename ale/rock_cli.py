@@ -5,19 +5,28 @@ Added to the command line by `ale/cli.py`. As there, nothing heavy is imported b
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+from ale.rock_box_cli import add_box_commands
+from ale.rock_images import image_app
+from ale.rock_places import pool_app, quota_app
+
 __all__ = ["rock_app"]
 
-rock_app = typer.Typer(no_args_is_help=True, help="Run a ROCK server, look at one, manage its tokens.")
+rock_app = typer.Typer(no_args_is_help=True, help="Run a ROCK server, look at one, use its sandboxes.")
 token_app = typer.Typer(
     no_args_is_help=True,
     help="Make, list and revoke API tokens. A running server takes the change at its next call.",
 )
 rock_app.add_typer(token_app, name="token")
+add_box_commands(rock_app)
+rock_app.add_typer(image_app, name="image")
+rock_app.add_typer(quota_app, name="quota")
+rock_app.add_typer(pool_app, name="pool")
 
 TokensOption = Annotated[Path, typer.Option("--tokens", metavar="FILE", help="The server's token file.")]
 
@@ -28,6 +37,13 @@ def rock_serve(
     listen: Annotated[
         str, typer.Option("--listen", metavar="ADDRESS", help="host:port (port 0: any) or unix:///path.")
     ] = "127.0.0.1:8120",
+    http: Annotated[
+        str,
+        typer.Option("--http", metavar="HOST:PORT", help="Also serve REST here; its URL is printed second."),
+    ] = "",
+    http_url: Annotated[
+        str, typer.Option("--http-url", metavar="URL", help="Where clients reach --http, if elsewhere.")
+    ] = "",
     tokens: Annotated[
         Path | None, typer.Option("--tokens", metavar="FILE", help="Who may call (ale rock token create).")
     ] = None,
@@ -52,18 +68,48 @@ def rock_serve(
         typer.Option("--env", metavar="MODULE:OBJECT", help="Also offer this EnvSpec (or FILE.py:OBJECT)."),
     ] = None,
     isolation: Annotated[
-        Literal["auto", "bubblewrap", "none"],
+        Literal["auto", "namespaces", "none"],
         typer.Option(
             "--isolation",
-            help="Of sandboxes. auto: bubblewrap, or none where it does not work and there are no --tokens.",
+            help="Of sandboxes. auto: namespaces, or none where they do not work and there are no --tokens.",
         ),
     ] = "auto",
-    store: Annotated[
+    state: Annotated[
         Path | None,
         typer.Option(
-            "--store", metavar="FILE", help="SQLite file for sandboxes' records; none keeps them in memory."
+            "--state", metavar="DIR", help="Records, boxes and snapshots: sandboxes then outlive the server."
         ),
     ] = None,
+    store: Annotated[
+        str,
+        typer.Option(
+            "--store",
+            metavar="FILE|URL",
+            help="SQLite file for records, or postgresql://… for several servers; else in --state, or in memory.",
+        ),
+    ] = "",
+    node: Annotated[
+        str,
+        typer.Option(
+            "--node",
+            show_default="this machine's name",
+            help="Servers that share a store take over each other's boxes on one node.",
+        ),
+    ] = "",
+    replica_lease_s: Annotated[
+        float,
+        typer.Option("--replica-lease-s", help="Without a sign of life for so long, others take over."),
+    ] = 10.0,
+    quotas: Annotated[
+        Path | None,
+        typer.Option(
+            "--quotas", metavar="FILE", help="TOML: what the machine holds, what a tenant may take."
+        ),
+    ] = None,
+    build_network: Annotated[
+        Literal["default", "none"],
+        typer.Option("--build-network", help="What an image's RUN steps may reach."),
+    ] = "default",
     idle_timeout_s: Annotated[
         float, typer.Option("--idle-timeout-s", min=0.1, help="Close what nobody used for so long.")
     ] = 1800.0,
@@ -74,6 +120,13 @@ def rock_serve(
     log_level: Annotated[
         Literal["DEBUG", "INFO", "WARNING", "ERROR"], typer.Option("--log-level", help="To standard error.")
     ] = "WARNING",
+    log_format: Annotated[
+        Literal["text", "json"], typer.Option("--log-format", help="Of the lines on standard error.")
+    ] = "text",
+    metrics: Annotated[
+        str,
+        typer.Option("--metrics", metavar="HOST:PORT", help="Answer GET /metrics there, for Prometheus."),
+    ] = "",
 ) -> None:
     """Run a ROCK server until Ctrl-C; it prints its address on one line when it is ready.
 
@@ -85,6 +138,8 @@ def rock_serve(
     serve_command(
         ServerOptions(
             listen=listen,
+            http=http,
+            http_url=http_url,
             tokens=_text(tokens),
             insecure=insecure,
             cert=_text(cert),
@@ -93,9 +148,16 @@ def rock_serve(
             workers=workers,
             env=tuple(env or ()),
             isolation=isolation,
-            store=_text(store),
+            state=_text(state),
+            store=store,
+            node=node or platform.node(),
+            replica_lease_s=replica_lease_s,
+            quotas=_text(quotas),
+            build_network=build_network,
             idle_timeout_s=idle_timeout_s,
             drain_s=drain_s,
+            log_format=log_format,
+            metrics=metrics,
         ),
         log_level,
     )
@@ -103,7 +165,9 @@ def rock_serve(
 
 @rock_app.command("status")
 def rock_status(
-    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="As the server printed it.")],
+    address: Annotated[
+        str, typer.Argument(metavar="ADDRESS", envvar="ROCK_ADDRESS", help="As the server printed it.")
+    ] = "127.0.0.1:8120",
 ) -> None:
     """Say whether a server is up and how loaded it is.
 
@@ -113,6 +177,24 @@ def rock_status(
     from ale.rock_server import status_command
 
     status_command(address)
+
+
+@rock_app.command("drain")
+def rock_drain(
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="As the server printed it.")],
+    *,
+    within: Annotated[
+        float | None,
+        typer.Option("--within", metavar="SECONDS", help="Then end what still runs; default: its --drain-s."),
+    ] = None,
+) -> None:
+    """Make a server stop gracefully: other replicas get its durable sandboxes, running calls may finish.
+
+    Needs a token with the scope admin.
+    """
+    from ale.rock_server import drain_command
+
+    drain_command(address, within_s=within)
 
 
 @token_app.command("create")

@@ -1,4 +1,4 @@
-"""`ale rock serve` and `ale rock status`: a ROCK server in the foreground, and a look at one.
+"""`ale rock serve`, `status` and `drain`: a ROCK server in the foreground, a look at one, and its end.
 
 Called by the command line. What a server does is in `rock_env.server`; here it gets its log level and its words.
 """
@@ -6,27 +6,39 @@ Called by the command line. What a server does is in `rock_env.server`; here it 
 from __future__ import annotations
 
 import asyncio
-import logging
 
 from ale.terminal import stdout
-from rock_env.backends.process import ProcessBackend
-from rock_env.client.admin import AdminClient
+from rock_env.client.admin import AdminClient, Drained
 from rock_env.errors import Unavailable
 from rock_env.server.app import serve
 from rock_env.server.options import ServerOptions
+from rock_env.telemetry import set_up_telemetry
 
-__all__ = ["serve_command", "status_command"]
+__all__ = ["drain_command", "serve_command", "status_command"]
 
 
 def serve_command(options: ServerOptions, log_level: str) -> None:
     """Serve until Ctrl-C. Raise `RockError` if it cannot."""
-    logging.getLogger().setLevel(log_level)
-    asyncio.run(serve(options, ProcessBackend(isolation=options.sandbox_isolation)))
+    set_up_telemetry(log_level, options.log_format)
+    asyncio.run(serve(options))
 
 
 def status_command(address: str) -> None:
     """Print the state of a server. Raise `RockError` if it is not serving or does not answer."""
     asyncio.run(_status(address))
+
+
+def drain_command(address: str, *, within_s: float | None) -> None:
+    """Make a server end gracefully. Raise `RockError` if it does not answer."""
+    drained = asyncio.run(_drain(address, within_s))
+    stdout().print(
+        f"{address} is stopping; sandboxes: {drained.durable} live on, {drained.ending} end with it"
+    )
+
+
+async def _drain(address: str, within_s: float | None) -> Drained:
+    async with AdminClient(address) as admin:
+        return await admin.drain(within_s=within_s)
 
 
 async def _status(address: str) -> None:

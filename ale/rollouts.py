@@ -65,10 +65,10 @@ class ByteTemplate:
     def extend(self, messages: Sequence[Message], *, closed: bool) -> IntArray:
         return self.encode_completion("".join(f"{message.role}: {message.content}\n" for message in messages))
 
-    def encode_completion(self, text: str) -> IntArray:
+    def encode_completion(self, text: str, prompt_ids: IntArray | None = None) -> IntArray:
         return np.frombuffer(text.encode(), np.uint8).astype(np.int32)
 
-    def decode(self, ids: IntArray) -> str:
+    def decode(self, ids: IntArray, prompt_ids: IntArray | None = None) -> str:
         return bytes(ids.tolist()).decode(errors="replace")
 
 

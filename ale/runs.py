@@ -8,13 +8,27 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
+from agent_runtime.store import segment_path
 from ale import config as configuration
 from ale.option_names import flat
+from rock_env.whole_file import write_whole
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError, RunFolderError
+from trainer.lineage import MODEL
 
-__all__ = ["CONFIG", "continue_run", "default_name", "known", "locate", "open_new", "recorded_config"]
+__all__ = [
+    "CONFIG",
+    "continue_run",
+    "default_name",
+    "inherited",
+    "known",
+    "locate",
+    "open_new",
+    "recorded_config",
+    "trained_model",
+]
 
 CONFIG = "config.toml"
 HOME = Path("runs")
@@ -41,7 +55,8 @@ def open_new(folder: Path, config: TrainConfig) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         taken = any(folder.iterdir())
         if not taken:
-            _write(folder / CONFIG, configuration.render(config))
+            content = configuration.render(config).encode()
+            write_whole(folder / CONFIG, lambda beside: beside.write_bytes(content))
     except OSError as error:
         raise RunFolderError(
             f"cannot write the run folder {folder}: {error.strerror}. Name another place with --run."
@@ -62,6 +77,35 @@ def recorded_config(folder: Path) -> TrainConfig:
     return configuration.resolve(file=folder / CONFIG).config
 
 
+def trained_model(folder: Path) -> Path:
+    """Return the folder of a run's model. Raise `RunFolderError` for a run that has not exported one yet."""
+    if not (folder / MODEL).is_dir():
+        place = f"{folder}" if "/" in f"{folder}" else f"./{folder}"  # a bare name is one in runs/
+        raise RunFolderError(
+            f"the run in {folder} has no trained model yet: it ends with one. Finish it with "
+            f"`ale train --resume --run {place}`."
+        )
+    return folder / MODEL
+
+
+def inherited(folder: Path) -> dict[str, Any]:
+    """Return the settings that a run begun from this one's model takes over: what the model saw, and its experts.
+
+    Raise `RunFolderError` where there is no run, or an unfinished one.
+    """
+    before = recorded_config(folder)
+    model = trained_model(folder)
+    settings = before.model_dump()
+    taken = ("env", "env_args", "engine_options", "seed", "train_split", "agent", "sampling")
+    experts = segment_path(folder, "expert")
+    return {
+        **{name: settings[name] for name in taken},
+        "model": str(model),
+        "eval": {name: settings["eval"][name] for name in ("split", "tasks", "temperature")},
+        "warmup": {"data": [str(experts)] if experts.is_file() else [], "epochs": 0},
+    }
+
+
 def continue_run(folder: Path, config: TrainConfig) -> None:
     """Refuse to continue a run with other settings than it was started with. Raise `ConfigError`."""
     recorded, wanted = flat(recorded_config(folder).model_dump()), flat(config.model_dump())
@@ -71,14 +115,3 @@ def continue_run(folder: Path, config: TrainConfig) -> None:
                 f"the run in {folder} has {name} = {recorded.get(name)!r}, got {wanted.get(name)!r}. A resumed run "
                 "keeps its settings: leave the option out, or start another run with --run NAME."
             )
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    temporary = path.with_suffix(".tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)  # a folder with anything in it is taken
-        raise

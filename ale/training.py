@@ -1,10 +1,11 @@
-"""`ale train`: from parsed options to a run folder with a result and a picture.
+"""`ale train` and `ale sft`: from parsed options to a run folder with a result and a picture.
 
 Called by `ale.cli`. Settings are resolved, shown or refused before anything heavy starts; the learning itself is `ale.api`.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +17,9 @@ from ale import config as configuration
 from ale import runs
 from ale.progress import LiveProgress, PlainProgress
 from trainer.config import TrainConfig
+from trainer.errors import ConfigError
 
-__all__ = ["TrainCommand", "train_command"]
+__all__ = ["TrainCommand", "sft_overrides", "train_command"]
 
 EXIT_INTERRUPTED = 130
 
@@ -34,6 +36,31 @@ class TrainCommand:
     ray_address: str | None
     quiet: bool
     dry_run: bool
+    begin_from: str | None = None
+    """The run whose model this one begins with."""
+    imitation: bool = False
+    """`ale sft`: nothing but imitation."""
+
+    @property
+    def verb(self) -> str:
+        return "sft" if self.imitation else "train"
+
+    def folder(self, config: TrainConfig) -> Path:
+        """Return where the run is kept."""
+        default = f"{config.env}-sft-seed{config.seed}" if self.imitation else runs.default_name(config)
+        return runs.locate(self.run or default)
+
+
+def sft_overrides(*, experts: int | None, data: Sequence[str], held_out: float | None) -> list[str]:
+    """Return the settings behind `ale sft`'s own options. Raise `ConfigError` where two contradict each other."""
+    if experts is not None and data:
+        raise ConfigError("--experts has the oracle play, --data takes what is recorded: choose one")
+    chosen = [] if experts is None else [f"warmup.trajectories={experts}", "warmup.data=[]"]
+    if data:
+        # A name that is no file or folder here is a run's.
+        places = [place if Path(place).exists() else str(runs.locate(place)) for place in data]
+        chosen.append(f"warmup.data={json.dumps(places)}")
+    return chosen if held_out is None else [*chosen, f"warmup.held_out={held_out}"]
 
 
 def train_command(command: TrainCommand) -> int:
@@ -46,7 +73,7 @@ def train_command(command: TrainCommand) -> int:
     if command.dry_run:
         sys.stdout.write(configuration.render(config))
         return 0
-    folder = runs.locate(command.run or runs.default_name(config))
+    folder = command.folder(config)
     from ale import api  # brings torch and Ray, which a wrong option should not have to wait for
 
     progress: LiveProgress | PlainProgress
@@ -64,30 +91,49 @@ def train_command(command: TrainCommand) -> int:
         )
     out = Console()
     if summary is None:
-        again = f"ale train --resume --run {command.run or folder.name}"
+        again = f"ale {command.verb} --resume --run {command.run or folder.name}"
         console.print(f"Saved. Continue with: {again}", markup=False, highlight=False, soft_wrap=True)
         return EXIT_INTERRUPTED
     out.print(
         f"{folder}: held-out success {summary.success_warmup:.3f} -> {summary.success_final:.3f} "
         f"({summary.share_warmup:.2f} -> {summary.share_final:.2f} of the optimum) "
-        f"after {summary.steps} steps, {summary.train_s:.0f} s",
+        f"after {summary.steps} {'epochs' if command.imitation else 'steps'}, {summary.train_s:.0f} s",
         markup=False,
         highlight=False,
         soft_wrap=True,
     )
+    for split, success in summary.apart_final.items():
+        out.print(
+            f"{split}: {summary.apart_warmup[split]:.3f} -> {success:.3f}", markup=False, highlight=False
+        )
+    if summary.time_shares:
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in summary.time_shares.items())
+        out.print(f"processor time: {shares}", markup=False, highlight=False, soft_wrap=True)
     return 0
 
 
 def _resolve(command: TrainCommand) -> configuration.Resolved:
     """Resolve the settings; a resumed run's own are the file that options are laid over."""
-    file = command.file
-    if command.resume and file is None:
-        folder = runs.locate(command.run) if command.run else _default_folder(command)
+    if command.resume and command.file is None:
+        if command.begin_from is not None:
+            raise ConfigError("--resume continues a run as it was begun: leave --from out")
+        folder = command.folder(_layered(command, None).config)
         runs.recorded_config(folder)
-        file = folder / runs.CONFIG
-    return configuration.resolve(file=file, options=command.named, overrides=command.overrides)
+        return _layered(command, folder / runs.CONFIG)
+    return _layered(command, command.file)
 
 
-def _default_folder(command: TrainCommand) -> Path:
-    config: TrainConfig = configuration.resolve(options=command.named, overrides=command.overrides).config
-    return runs.locate(runs.default_name(config))
+def _layered(command: TrainCommand, file: Path | None) -> configuration.Resolved:
+    before = None
+    if command.begin_from is not None:
+        if command.named.get("model") is not None:
+            raise ConfigError(f"--from {command.begin_from} brings that run's model: leave --model out")
+        folder = runs.locate(command.begin_from)
+        before = configuration.Layer(f"the run {command.begin_from}", runs.inherited(folder))
+    return configuration.resolve(
+        file=file,
+        options=command.named,
+        overrides=command.overrides,
+        before=before,
+        imitation=command.imitation,
+    )

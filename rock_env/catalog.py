@@ -1,4 +1,4 @@
-"""The environments one server offers: what is installed, plus what was registered on its command line.
+"""The environments one server offers: what is installed and registered here, plus what its command line names.
 
 Called by the service core and by each env host, so both resolve a name, its arguments and its tasks alike.
 It loads plugins; it never runs an environment.
@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from rock_env import plugins
-from rock_env.errors import InvalidArgument, nearest
+from rock_env.errors import InvalidArgument
 from rock_env.spec import EnvParams, EnvSpec, TaskSource, TaskSpec
 
 __all__ = ["Catalog", "load_reference", "parse_task_id"]
@@ -60,33 +60,41 @@ def parse_task_id(task_id: str) -> tuple[str, int]:
 
 
 class Catalog:
-    """Environments by name; `extra` references win over installed plugins of the same name."""
+    """Environments by name; `extra` references win over installed and registered ones of the same name."""
 
     def __init__(self, extra: Sequence[str] = ()) -> None:
         self.references = tuple(extra)
         self._extra = {spec.name: spec for spec in map(load_reference, self.references)}
-        # Parsing arguments and opening a task source may be slow, and thousands of Makes repeat few of them.
-        self.params = lru_cache(maxsize=256)(self._params)
-        self.tasks = lru_cache(maxsize=64)(self._tasks)
+        # Parsing arguments and opening a task source may be slow, and thousands of Makes repeat few of them. By version,
+        # since a registered environment may be brought up to date while the server runs.
+        self._parsed = lru_cache(maxsize=256)(self._parse)
+        self._opened = lru_cache(maxsize=64)(self._open)
 
     def names(self) -> tuple[str, ...]:
         """Return all names, sorted; imports no plugin."""
-        return tuple(sorted({*plugins.names("ale.envs"), *self._extra}))
+        return tuple(sorted({*plugins.env_names(), *self._extra}))
 
     def spec(self, name: str) -> EnvSpec:
         """Return the environment `name`. Raise `UnknownName` listing the known ones."""
         if name in self._extra:
             return self._extra[name]
-        if name not in plugins.names("ale.envs"):
-            raise nearest("environment", name, self.names())
+        if not plugins.knows_env(name):
+            raise plugins.unknown_env(name, self.names())
         return plugins.load_env(name)
 
-    def _params(self, name: str, params_json: str) -> EnvParams:
+    def params(self, name: str, params_json: str) -> EnvParams:
+        """Validate an environment's arguments. Raise `UnknownName` or `InvalidArgument`."""
+        return self._parsed(name, self.spec(name).version, params_json)
+
+    def tasks(self, name: str, canonical: str) -> TaskSource:
+        """Return an environment's tasks with the arguments of this canonical form."""
+        return self._opened(name, self.spec(name).version, canonical)
+
+    def _parse(self, name: str, version: str, params_json: str) -> EnvParams:
         return plugins.env_params(self.spec(name), params_json)
 
-    def _tasks(self, name: str, canonical: str) -> TaskSource:
-        spec = self.spec(name)
-        return spec.tasks(self.params(name, canonical))
+    def _open(self, name: str, version: str, canonical: str) -> TaskSource:
+        return self.spec(name).tasks(self.params(name, canonical))
 
     def task(self, name: str, params: EnvParams, task_id: str) -> TaskSpec:
         """Resolve a task id. Raise `InvalidArgument`, or `UnknownName` for an unknown split."""

@@ -9,9 +9,11 @@ import ipaddress
 
 from rock_env.errors import InvalidArgument
 
-__all__ = ["CLIENT_OPTIONS", "SERVER_OPTIONS", "is_local", "is_tls", "target"]
+__all__ = ["CLIENT_OPTIONS", "SERVER_OPTIONS", "is_local", "is_rest", "is_tls", "target"]
 
-_TLS = "grpcs://"
+_TLS = ("grpcs://", "https://")
+_REST = ("http://", "https://")
+_SCHEMES = ("grpc://", *_TLS, *_REST)
 _MAX_MESSAGE_BYTES = 64 << 20
 _LIMITS = [
     ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
@@ -37,24 +39,31 @@ SERVER_OPTIONS = [
 def target(address: str) -> str:
     """Return gRPC's form of `unix:///path`, `unix:path`, `host:port`, `grpc://host:port` or `grpcs://host:port`.
 
-    Raise `InvalidArgument` for anything else.
+    Of REST's `http://host:port` and `https://host:port` it returns host:port. Raise `InvalidArgument` for anything
+    else.
     """
     if address.startswith("unix:"):
         path = address.removeprefix("unix://" if address.startswith("unix://") else "unix:")
         if path:
             return f"unix:{path}"
-    host, colon, port = address.removeprefix("grpc://").removeprefix(_TLS).rpartition(":")
+    scheme = next((scheme for scheme in _SCHEMES if address.startswith(scheme)), "")
+    host, colon, port = address.removeprefix(scheme).rpartition(":")
     if colon and host and port.isascii() and port.isdigit() and int(port) < 65536 and "/" not in host:
         return f"{host}:{port}"
     raise InvalidArgument(
         f"bad ROCK address {address!r}: expected unix:///path/to/socket, host:port, grpc://host:port, or "
-        "grpcs://host:port with TLS."
+        "grpcs://host:port with TLS; for REST http://host:port or https://host:port."
     )
 
 
 def is_tls(address: str) -> bool:
     """Return whether the address asks for TLS."""
     return address.startswith(_TLS)
+
+
+def is_rest(address: str) -> bool:
+    """Return whether the address is one of the REST face."""
+    return address.startswith(_REST)
 
 
 def is_local(address: str) -> bool:

@@ -8,13 +8,27 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from rock_env.sandbox import Sandbox
 from rock_env.spec import TaskSpec
 
-__all__ = ["Env", "Info", "Oracle", "SandboxEnv", "Scalar", "StepResult", "Verdict", "observation_hash"]
+__all__ = [
+    "Env",
+    "FreshBoxes",
+    "FreshGraded",
+    "Info",
+    "KeepsRunning",
+    "Oracle",
+    "RestorableSandboxEnv",
+    "SandboxEnv",
+    "Scalar",
+    "StepResult",
+    "Verdict",
+    "observation_hash",
+]
 
 Scalar = str | int | float | bool
 Info = Mapping[str, Scalar]
@@ -36,6 +50,9 @@ class StepResult:
     truncated: bool = False
     """The task was cut off by a limit (turns, time)."""
     info: Info = field(default_factory=dict)
+    """Three keys say what became of the action, and keep a turn of an expert from being imitated: `illegal` (it was no
+    action), `tool_failed` (it was one, but was refused), `undoes` (n: this action took back what the action n turns
+    before it did)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +109,59 @@ class SandboxEnv(Protocol):
 
     async def evaluate(self, sandbox: Sandbox) -> Verdict:
         """Grade from the sandbox's state; verifier files enter only now. Raise `InfraError` if grading failed."""
+        ...
+
+
+@runtime_checkable
+class RestorableSandboxEnv(SandboxEnv, Protocol):
+    """A `SandboxEnv` that can go on in a copy of its sandbox, since it can tell what it remembers outside of it."""
+
+    def snapshot(self) -> bytes:
+        """Return everything that is not in the sandbox, such as the task and the number of turns.
+
+        Raise `Unimplemented` for a task whose state is more than that and the sandbox's files, such as processes that run
+        in it: its recorded actions are then its checkpoint.
+        """
+        ...
+
+    def restore(self, state: bytes) -> None:
+        """Go on from `snapshot()`'s bytes; the sandbox handed in from now on is as it was then."""
+        ...
+
+
+class FreshBoxes(Protocol):
+    """Boxes for a grade alone, destroyed when left. Their making and life are not part of the agent's time."""
+
+    def pristine(self) -> AbstractAsyncContextManager[Sandbox]:
+        """Return a new box of the task's spec, with nothing of the agent in it."""
+        ...
+
+    def fork(self) -> AbstractAsyncContextManager[Sandbox]:
+        """Return a box that begins with a copy of the agent's files, and with no process of it.
+
+        Where the backend cannot copy boxes, raise `Unimplemented`.
+        """
+        ...
+
+
+@runtime_checkable
+class FreshGraded(Protocol):
+    """A `SandboxEnv` whose grade runs in boxes the agent never touched; then `grade` is called instead of `evaluate`."""
+
+    async def grade(self, box: Sandbox, fresh: FreshBoxes) -> Verdict:
+        """Grade what the agent left in `box`, in which nothing runs any more. Raise `InfraError` if grading failed.
+
+        See `KeepsRunning` for tasks that need it to.
+        """
+        ...
+
+
+@runtime_checkable
+class KeepsRunning(Protocol):
+    """A `FreshGraded` environment with tasks whose result is something that runs, such as a service."""
+
+    def keeps_running(self) -> bool:
+        """Return whether the present task is graded with what the agent left running: then nothing is ended first."""
         ...
 
 

@@ -13,7 +13,8 @@
     ├── Unimplemented (NotImplementedError)   a capability this backend or environment lacks
     ├── Unavailable (ConnectionError)         server or network gone; safe to retry with the same idempotency key
     └── InfraError (RuntimeError)             the service failed the request; never a reward of 0
-        └── EnvLost                           the process that hosted the environment died
+        ├── EnvLost                           the process that hosted the environment died
+        └── SandboxLost                       a sandbox ended while its user still needed it
 
 Every class is picklable (Ray) and crosses the wire as its `code`, never as a class path.
 """
@@ -36,6 +37,7 @@ __all__ = [
     "ResetDivergence",
     "ResourceExhausted",
     "RockError",
+    "SandboxLost",
     "Unauthenticated",
     "Unavailable",
     "Unimplemented",
@@ -66,7 +68,7 @@ class RockError(Exception):
         return self.message
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.message, self.retry_after_s))
+        return (_rebuild, (type(self), self.message, self.retry_after_s), self.__dict__)
 
 
 def _rebuild(kind: type[RockError], message: str, retry_after_s: float | None) -> RockError:
@@ -95,6 +97,8 @@ class ResetDivergence(FailedPrecondition):
 
 class ResourceExhausted(RockError, RuntimeError):
     code, grpc, http, exit_code = "resource_exhausted", "RESOURCE_EXHAUSTED", 429, 75
+    queue_position: int | None = None
+    """Where the request stood in its tenant's queue when it was given up, from 1; None where nothing queued."""
 
 
 class DeadlineExceeded(RockError, TimeoutError):
@@ -125,6 +129,10 @@ class EnvLost(InfraError):
     code, grpc, http, exit_code = "env_lost", "DATA_LOSS", 500, 70
 
 
+class SandboxLost(InfraError):
+    code, grpc, http, exit_code = "sandbox_lost", "DATA_LOSS", 500, 70
+
+
 CODES: dict[str, type[RockError]] = {
     kind.code: kind
     for kind in (
@@ -142,6 +150,7 @@ CODES: dict[str, type[RockError]] = {
         Unavailable,
         InfraError,
         EnvLost,
+        SandboxLost,
     )
 }
 

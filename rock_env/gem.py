@@ -54,8 +54,8 @@ class RockGemEnv(Env):  # type: ignore[misc]  # gem is not typed
 
 
 def register() -> tuple[str, ...]:
-    """Put `rock:<name>` for each installed environment into GEM's registry and return the names. Idempotent."""
-    names = tuple(f"rock:{name}" for name in plugins.names("ale.envs"))
+    """Put `rock:<name>` for each environment into GEM's registry and return the names. Idempotent."""
+    names = tuple(f"rock:{name}" for name in plugins.env_names())
     for name in names:
         if name not in registration.ENV_REGISTRY:
             registration.register(name, partial(RockGemEnv, name.removeprefix("rock:")))

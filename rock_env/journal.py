@@ -10,13 +10,15 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 from rock_env.errors import FailedPrecondition, InfraError, ResetDivergence, RockError
 
-__all__ = ["Journal", "Phase", "as_rock_error", "check_observation", "plugin_call"]
+__all__ = ["Journal", "Phase", "as_rock_error", "check_goes_on", "check_observation", "plugin_call"]
 
 log = logging.getLogger(__name__)
+
+Reply = TypeVar("Reply")
 
 
 class Phase(Enum):
@@ -45,16 +47,21 @@ class Journal:
         self.phase = Phase.NEW
         self.cause: RockError | None = None
 
-    def replay(self, sequence: int, key: str) -> Any:
+    def replay(self, sequence: int, key: str, kind: type[Reply]) -> Reply | None:
         """Return the stored reply of a retry, or None for the next call in order.
 
-        Raise `FailedPrecondition` for a gap, or for the last sequence under another key.
+        Raise `FailedPrecondition` for a gap, or for the last sequence under another key or by another call.
         """
         if sequence == self.sequence + 1:
             return None
         if sequence == self.sequence and sequence > 0:
-            if key == self.key:
+            if key == self.key and isinstance(self.reply, kind):
                 return self.reply
+            if key == self.key:
+                raise FailedPrecondition(
+                    f"sequence {sequence} of environment {self.env_id} was already used by another call, which answered "
+                    f"with a {type(self.reply).__name__}: expected {self.sequence + 1}, and a key of its own."
+                )
             raise FailedPrecondition(
                 f"sequence {sequence} of environment {self.env_id} was already used under another idempotency key: "
                 f"got {key!r}, expected {self.key!r}. Is a second client driving this environment?"
@@ -128,6 +135,14 @@ def plugin_call(doing: str) -> Iterator[None]:
     except Exception as error:
         log.exception("plugin failed call=%s", doing)
         raise as_rock_error(error, doing=doing) from error
+
+
+def check_goes_on(turn: int, *, done: bool, env_id: str) -> None:
+    """Refuse a recorded turn after the end of the replayed episode. Raise `ResetDivergence`."""
+    if done:
+        raise ResetDivergence(
+            f"replay of environment {env_id} diverged at turn {turn}: the episode had ended, the recording goes on."
+        )
 
 
 def check_observation(turn: int, *, recorded: bytes, actual: bytes, env_id: str) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from rock_env.errors import FailedPrecondition
+from rock_env.sandbox_tokens import SandboxToken
 from rock_env.spec import SandboxSpec
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "born",
     "kept_busy",
     "next_deadline",
+    "noted",
     "renewed",
     "transition",
 ]
@@ -92,6 +94,21 @@ class SandboxRecord:
     """The key of its Create, unique within the tenant; released (empty) if nothing was made."""
     request_digest: str = ""
     """Digest of its Create: another request under the same key is a mistake of the caller."""
+    tokens: tuple[SandboxToken, ...] = ()
+    """What may be used instead of an API token for this sandbox alone."""
+    box_id: str = ""
+    """The id its backend knows the box by: the sandbox's own, unless the box was made before anyone asked for it."""
+    durable: bool = False
+    """The box outlives its server, and the next one takes it up again."""
+    snapshot_id: str = ""
+    """The snapshot its file system builds upon: what it was started from or restored to, or its own latest one."""
+    leaving_snapshot_id: str = ""
+    """While it is being restored: the snapshot it built upon before, which is needed until that is done. Empty for one
+    that built upon its image alone."""
+    restoring: bool = False
+    """It is being given the files of `snapshot_id`; whoever takes up its box does that again."""
+    owner: str = ""
+    """The server that holds its box, `NODE:SERVER`; `NODE:` for any server there, empty for one that shares nothing."""
     revision: int = 0
     """The store's number of the last change, 0 before it is stored; larger is later over all sandboxes."""
 
@@ -139,6 +156,7 @@ def born(
         created_at=at,
         expires_at=at + spec.lifetime_s,
         history=(StateChange(SandboxState.STARTING, "asked for", at),),
+        box_id=sandbox_id,
         lease_expires_at=None if lease_s is None else at + lease_s,
         idle_timeout_s=idle_timeout_s,
         idle_expires_at=None if idle_timeout_s is None else at + idle_timeout_s,
@@ -152,8 +170,16 @@ def transition(record: SandboxRecord, to: SandboxState, *, at: float, reason: st
         raise FailedPrecondition(
             f"sandbox {record.id!r} cannot go from {record.state} to {to}; legal: {', '.join(sorted(legal)) or 'none'}"
         )
-    history = (*record.history, StateChange(to, reason, at))
-    return replace(record, history=history[-HISTORY_LIMIT:])
+    return _with(record, StateChange(to, reason, at))
+
+
+def noted(record: SandboxRecord, *, at: float, reason: str) -> SandboxRecord:
+    """Return the record in the same state as before, with what happened to it in its history."""
+    return _with(record, StateChange(record.state, reason, at))
+
+
+def _with(record: SandboxRecord, change: StateChange) -> SandboxRecord:
+    return replace(record, history=(*record.history, change)[-HISTORY_LIMIT:])
 
 
 def renewed(record: SandboxRecord, *, lease_s: float, at: float) -> SandboxRecord:

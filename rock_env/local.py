@@ -24,15 +24,17 @@ __all__ = ["EmbeddedServer", "embedded", "start_embedded"]
 
 _MAX_SOCKET_PATH = 100
 """A unix socket's path may have 107 bytes (sun_path, less the final zero); keep some for its name."""
-_STOP_S = 10.0
+_STOP_S = 30.0
 """The server's own grace times sum to less."""
 
 
 class EmbeddedServer:
     """A running embedded server; also a context manager that closes it."""
 
-    def __init__(self, process: subprocess.Popen[str], folder: Path, address: str) -> None:
+    def __init__(self, process: subprocess.Popen[str], folder: Path, address: str, *, http: str = "") -> None:
         self.address = address
+        self.http = http
+        """The URL of REST, with the option `--http=HOST:PORT`."""
         self.pid = process.pid
         self._process = process
         self._folder = folder
@@ -86,7 +88,8 @@ def start_embedded(options: Sequence[str] = ()) -> EmbeddedServer:
             f"the embedded ROCK server did not start (exit code {process.returncode}); its message is above. "
             f"Command: {' '.join(command)}"
         )
-    return EmbeddedServer(process, folder, address)
+    asked = any(option.startswith("--http=") for option in options)
+    return EmbeddedServer(process, folder, address, http=process.stdout.readline().strip() if asked else "")
 
 
 def _stop(process: subprocess.Popen[str]) -> None:

@@ -1,20 +1,24 @@
-"""Find plugins by entry point. Built-in and third-party environments come in by this one door.
+"""Find plugins by entry point, and environments also among those a user registered. All come in by this one door.
 
-Groups: `ale.envs`, `ale.algorithms`, `ale.engines`; value `package.module:OBJECT`.
-Loading is lazy: listing names imports no plugin.
+Groups: `ale.envs`, `ale.algorithms`, `ale.engines`; value `package.module:OBJECT`. A name that is both installed and
+registered is refused, since records and runs say no more than the name. Loading is lazy: listing names imports no plugin.
 """
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Iterable
+from functools import cache, lru_cache
 from importlib.metadata import EntryPoint, entry_points
 
 from pydantic import ValidationError
 
-from rock_env.errors import InvalidArgument, nearest
+from rock_env import registered
+from rock_env.errors import InvalidArgument, UnknownName, nearest
+from rock_env.registered import Registration
 from rock_env.spec import EnvParams, EnvSpec
+from rock_env.tasksets.environment import make_env_spec
 
-__all__ = ["env_params", "load", "load_env", "names"]
+__all__ = ["env_names", "env_params", "knows_env", "load", "load_env", "names", "unknown_env"]
 
 
 @cache
@@ -48,8 +52,31 @@ def load(group: str, name: str) -> object:
         ) from error
 
 
+def env_names() -> tuple[str, ...]:
+    """Return the sorted names of all environments, installed and registered."""
+    return tuple(sorted({*_group("ale.envs"), *registered.names()}))
+
+
+def knows_env(name: str) -> bool:
+    """Return whether there is an environment of this name."""
+    return name in _group("ale.envs") or registered.known(name)
+
+
 def load_env(name: str) -> EnvSpec:
-    """Return the `EnvSpec` installed as `name`. Raise `UnknownName`, or `InvalidArgument` for a wrong object."""
+    """Return the environment of this name, installed or registered.
+
+    Raise `UnknownName`, or `InvalidArgument` for a wrong object and for a name that is both.
+    """
+    installed = name in _group("ale.envs")
+    if registered.known(name):
+        if installed:
+            raise InvalidArgument(
+                f"the name {name!r} is that of an installed environment and of one that you registered. Remove yours "
+                f"(`ale env remove {name}`); you can register it under another name."
+            )
+        return _registered(registered.find(name))
+    if not installed:
+        raise unknown_env(name, env_names())
     spec = load("ale.envs", name)
     if not isinstance(spec, EnvSpec):
         raise InvalidArgument(
@@ -57,6 +84,20 @@ def load_env(name: str) -> EnvSpec:
             "Its entry point must name an object of type rock_env.spec.EnvSpec."
         )
     return spec
+
+
+def unknown_env(name: str, known: Iterable[str]) -> UnknownName:
+    """Build the error for an environment that this process does not know."""
+    error = nearest("environment", name, known)
+    return UnknownName(
+        f"{error.message}. Those that `ale env register PATH` made are known on the machine where it was run, to "
+        f"processes with the same ALE_HOME; that of the process which looked is {registered.home()}."
+    )
+
+
+@lru_cache(maxsize=32)
+def _registered(record: Registration) -> EnvSpec:
+    return make_env_spec(record.name, record.version, registered.tasks_of(record))
 
 
 def env_params(spec: EnvSpec, params_json: str) -> EnvParams:

@@ -10,25 +10,50 @@ import stat
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from rock_env.backends.guest_link import CommandEnd, FileEntry
 from rock_env.errors import InvalidArgument
 from rock_env.lifecycle import SandboxRecord, SandboxState
 from rock_env.proto.v1 import sandbox_pb2 as pb
+from rock_env.sandbox import CommandEnd, FileEntry
+from rock_env.snapshots import SnapshotRecord, SnapshotState, Uses
 from rock_env.spec import NetworkPolicy, Resources, SandboxSpec
 
 __all__ = [
+    "asked_idle_s",
+    "asked_lease_s",
+    "duration",
     "exit_message",
     "file_message",
     "info_message",
     "sandbox_spec",
     "sandbox_state",
     "seconds",
+    "snapshot_message",
+    "snapshot_state",
     "spec_message",
+    "timestamp",
 ]
 
 _LONGEST_S = 10 * 366 * 86400.0
 _SHORTEST_S = 0.001
+_LEAST_IDLE_S = 0.1
+"""A sandbox in use looks at its idle deadline, and stores the next one, once per this time at most."""
 _MOST_CPUS = 100_000
+
+
+def timestamp(seconds: float) -> Timestamp:
+    """Write a moment, in seconds since the epoch."""
+    message = Timestamp()
+    message.FromNanoseconds(round(seconds * 1e9))
+    return message
+
+
+def duration(seconds: float | None) -> Duration | None:
+    """Write a time, or nothing."""
+    if seconds is None:
+        return None
+    message = Duration()
+    message.FromNanoseconds(round(seconds * 1e9))
+    return message
 
 
 def seconds(message: Duration, name: str) -> float:
@@ -37,6 +62,21 @@ def seconds(message: Duration, name: str) -> float:
     if not _SHORTEST_S <= value <= _LONGEST_S:
         raise InvalidArgument(f"{name} must be from {_SHORTEST_S:g} to {_LONGEST_S:g} seconds, got {value:g}")
     return value
+
+
+def asked_lease_s(request: pb.CreateSandboxRequest | pb.ForkSandboxRequest) -> float | None:
+    """Read the lease of a sandbox to be made, if it gets one. Raise `InvalidArgument`."""
+    return seconds(request.lease, "lease") if request.HasField("lease") else None
+
+
+def asked_idle_s(request: pb.CreateSandboxRequest | pb.ForkSandboxRequest) -> float | None:
+    """Read the idle timeout of a sandbox to be made, if it gets one. Raise `InvalidArgument`."""
+    if not request.HasField("idle_timeout"):
+        return None
+    asked = seconds(request.idle_timeout, "idle_timeout")
+    if asked < _LEAST_IDLE_S:
+        raise InvalidArgument(f"idle_timeout must be at least {_LEAST_IDLE_S:g} s, got {asked:g}")
+    return asked
 
 
 def sandbox_spec(message: pb.SandboxSpec) -> SandboxSpec:
@@ -56,8 +96,10 @@ def sandbox_spec(message: pb.SandboxSpec) -> SandboxSpec:
         network=NetworkPolicy(enabled=message.network.enabled, allow=tuple(message.network.allow)),
         env=tuple(sorted(message.env.items())),
         workdir=message.workdir or base.workdir,
+        runtime=message.runtime,
         ports=tuple(message.ports),
         lifetime_s=_lifetime_s(message, base.lifetime_s),
+        preload=tuple(message.preload),
     )
 
 
@@ -69,7 +111,7 @@ def _lifetime_s(message: pb.SandboxSpec, default: float) -> float:
 def spec_message(spec: SandboxSpec) -> pb.SandboxSpec:
     """Write a spec."""
     resources, network = spec.resources, spec.network
-    message = pb.SandboxSpec(
+    return pb.SandboxSpec(
         image=spec.image,
         resources=pb.Resources(
             cpus=resources.cpus,
@@ -81,10 +123,11 @@ def spec_message(spec: SandboxSpec) -> pb.SandboxSpec:
         network=pb.NetworkPolicy(enabled=network.enabled, allow=network.allow),
         env=dict(spec.env),
         workdir=spec.workdir,
+        runtime=spec.runtime,
         ports=spec.ports,
+        lifetime=duration(spec.lifetime_s),
+        preload=spec.preload,
     )
-    message.lifetime.FromNanoseconds(round(spec.lifetime_s * 1e9))
-    return message
 
 
 def sandbox_state(number: int) -> SandboxState:
@@ -101,36 +144,61 @@ def info_message(record: SandboxRecord) -> pb.SandboxInfo:
         spec_digest=record.spec.digest,
         state=_wire_name(record.state),
         reason=record.reason,
-        created_at=_timestamp(record.created_at),
+        created_at=timestamp(record.created_at),
         owner=record.tenant,
         labels=record.labels,
         backend=record.backend,
         history=[
-            pb.StateChange(state=_wire_name(change.state), reason=change.reason, at=_timestamp(change.at))
+            pb.StateChange(state=_wire_name(change.state), reason=change.reason, at=timestamp(change.at))
             for change in record.history
         ],
         revision=record.revision,
         environment=record.environment,
-        expires_at=_timestamp(record.expires_at),
+        expires_at=timestamp(record.expires_at),
+        durable=record.durable,
+        snapshot_id=record.snapshot_id,
     )
     if record.lease_expires_at is not None:
-        message.lease_expires_at.CopyFrom(_timestamp(record.lease_expires_at))
+        message.lease_expires_at.CopyFrom(timestamp(record.lease_expires_at))
     if record.idle_expires_at is not None:
-        message.idle_expires_at.CopyFrom(_timestamp(record.idle_expires_at))
+        message.idle_expires_at.CopyFrom(timestamp(record.idle_expires_at))
     return message
+
+
+def snapshot_state(number: int) -> SnapshotState:
+    """Read a snapshot's state. Raise `InvalidArgument` for a number that names none."""
+    if number == pb.SNAPSHOT_STATE_UNSPECIFIED or number not in pb.SnapshotState.values():
+        raise InvalidArgument(f"{number} is no state of a snapshot; expected one of SnapshotState")
+    return SnapshotState(pb.SnapshotState.Name(number).removeprefix("SNAPSHOT_STATE_"))
+
+
+def snapshot_message(record: SnapshotRecord, uses: Uses) -> pb.SnapshotInfo:
+    """Write a snapshot's record and what builds upon it."""
+    return pb.SnapshotInfo(
+        id=record.id,
+        parent=record.parent,
+        sandbox_id=record.sandbox_id,
+        created_at=timestamp(record.created_at),
+        bytes=record.bytes,
+        labels=record.labels,
+        children=uses.children,
+        boxes=uses.boxes,
+        state=f"SNAPSHOT_STATE_{record.state}",
+        backend=record.backend,
+    )
 
 
 def exit_message(end: CommandEnd) -> pb.ExecExit:
     """Write how a command ended."""
-    message = pb.ExecExit(
+    return pb.ExecExit(
         exit_code=end.exit_code,
         signal=end.signal,
         timed_out=end.timed_out,
+        oom_killed=end.oom_killed,
         truncated=end.truncated,
         infra_error=end.infra_error,
+        duration=duration(end.duration_s),
     )
-    message.duration.FromNanoseconds(round(end.duration_s * 1e9))
-    return message
 
 
 def file_message(entry: FileEntry) -> pb.FileStat:
@@ -139,7 +207,7 @@ def file_message(entry: FileEntry) -> pb.FileStat:
         path=_text(entry.path),
         size=entry.size,
         mode=stat.S_IMODE(entry.mode),
-        modified_at=_timestamp(entry.modified_at),
+        modified_at=timestamp(entry.modified_at),
         directory=stat.S_ISDIR(entry.mode),
         symlink_target=_text(entry.symlink_target),
     )
@@ -151,9 +219,3 @@ def _text(path: str) -> str:
 
 def _wire_name(state: SandboxState) -> str:
     return f"SANDBOX_STATE_{state}"
-
-
-def _timestamp(seconds: float) -> Timestamp:
-    message = Timestamp()
-    message.FromNanoseconds(round(seconds * 1e9))
-    return message

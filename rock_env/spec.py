@@ -49,14 +49,21 @@ class SandboxSpec:
     env: tuple[tuple[str, str], ...] = ()
     """Environment variables, as sorted pairs."""
     workdir: str = "/workspace"
+    runtime: str = ""
+    """Container runtime of an image backend, such as "runsc" (gVisor); empty means the engine's own."""
     ports: tuple[int, ...] = ()
     lifetime_s: float = 3600.0
     """Absolute age after which the sandbox is destroyed."""
+    preload: tuple[str, ...] = ()
+    """Modules that `rock-python` in the box finds imported (process backend; one that is not installed is left out)."""
 
     @property
     def digest(self) -> str:
         """Return the content digest (sha256, 16 hex digits) of the canonical JSON form."""
-        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        fields = asdict(self)
+        if not self.preload:
+            del fields["preload"]  # specs recorded before there was such a thing keep their digest
+        text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -84,6 +91,8 @@ class TaskSpec:
     files: tuple[tuple[str, bytes], ...] = ()
     """Files placed in the sandbox before the agent starts, as (relative path, content)."""
     time_limit_s: float = 600.0
+    sandbox: SandboxSpec | None = None
+    """The task's own sandbox, such as one with an image of its own; None is the environment's."""
 
 
 class TaskSource(Protocol):
@@ -122,7 +131,8 @@ class EnvSpec:
     replayable: bool = True
     """The same seed and actions give the same observations, so a prefix of turns can be replayed."""
     snapshots: bool = False
-    """`Env.snapshot` and `Env.restore` work: checkpoint, restore and fork are offered."""
+    """`snapshot` and `restore` work, so that an episode is copied as it stands; for an environment with a sandbox,
+    where its backend has layers. Without, a checkpoint of one that is replayable is its recorded actions."""
 
     @property
     def key(self) -> str:

@@ -13,7 +13,7 @@ import grpc
 
 from rock_env.errors import InvalidArgument
 
-__all__ = ["client_credentials", "server_credentials"]
+__all__ = ["client_context", "client_credentials", "server_credentials"]
 
 
 def server_credentials(
@@ -39,6 +39,17 @@ def client_credentials(
     return grpc.ssl_channel_credentials(
         root_certificates=_roots(ca) if ca else None, private_key=private, certificate_chain=public
     )
+
+
+def client_context(
+    *, ca: str | Path | None = None, cert: str | Path | None = None, key: str | Path | None = None
+) -> ssl.SSLContext:
+    """Return the same for a client of the REST face; without `ca` the system's roots are trusted."""
+    client_credentials(ca=ca, cert=cert, key=key)  # the same checks, and their messages
+    context = ssl.create_default_context(cafile=ca or None)
+    if cert and key:
+        context.load_cert_chain(cert, key)
+    return context
 
 
 def _chain(cert: str | Path, key: str | Path) -> tuple[bytes, bytes]:

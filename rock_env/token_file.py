@@ -16,7 +16,6 @@ import fcntl
 import logging
 import os
 import stat
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +25,7 @@ import msgspec
 
 from rock_env.auth import Scope, Token, check_scopes, check_tenant
 from rock_env.errors import FailedPrecondition, InvalidArgument, NotFound, RockError, Unavailable
+from rock_env.whole_file import make_private_file, write_whole
 
 __all__ = ["TokenFile", "add_token", "read_tokens", "revoke_token"]
 
@@ -143,12 +143,12 @@ def _changing(path: Path, *, make: bool = True) -> Iterator[dict[str, Token]]:
                 raise
             tokens = {}
         yield tokens
-        _write(path, tokens, folder)
+        _write(path, tokens)
     finally:
         os.close(folder)  # and with it the lock
 
 
-def _write(path: Path, tokens: Mapping[str, Token], folder: int) -> None:
+def _write(path: Path, tokens: Mapping[str, Token]) -> None:
     entries = [
         _Entry(
             token.id,
@@ -161,17 +161,9 @@ def _write(path: Path, tokens: Mapping[str, Token], folder: int) -> None:
         for token in tokens.values()
     ]
     content = msgspec.json.format(msgspec.json.encode(_File(_VERSION, entries)), indent=1)
-    name = ""
     try:
-        number, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600 from the start
-        with open(number, "wb") as file:  # noqa: PTH123 - a descriptor has no path
-            file.write(content + b"\n")
-            file.flush()
-            os.fsync(number)
-        Path(name).replace(path)
-        os.fsync(folder)
+        write_whole(path, lambda beside: make_private_file(beside, content + b"\n"))
     except OSError as error:
-        Path(name).unlink(missing_ok=True) if name else None
         raise FailedPrecondition(
             f"cannot write the token file {path}: {error.strerror}. It is unchanged."
         ) from error

@@ -12,12 +12,15 @@ import msgspec
 from rock_env.env import Info, StepResult, Verdict
 from rock_env.errors import RockError, from_code
 from rock_env.proto.v1 import env_pb2 as pb
+from rock_env.spec import TaskSpec
 
 __all__ = [
     "decode_info",
     "encode_info",
     "error_of",
+    "evaluate_response",
     "fill_error",
+    "reset_response",
     "step_response",
     "step_result",
     "verdict",
@@ -47,6 +50,20 @@ def step_response(env_id: str, result: StepResult) -> pb.StepResponse:
         terminated=result.terminated,
         truncated=result.truncated,
         info_json=encode_info(result.info),
+    )
+
+
+def reset_response(env_id: str, task: TaskSpec, observation: str, info: Info) -> pb.ResetResponse:
+    """Build the reply to a reset or a restore."""
+    return pb.ResetResponse(
+        env_id=env_id, observation=observation, info_json=encode_info(info), instruction=task.instruction
+    )
+
+
+def evaluate_response(env_id: str, verdict: Verdict) -> pb.EvaluateResponse:
+    """Build the reply to one evaluation."""
+    return pb.EvaluateResponse(
+        env_id=env_id, reward=verdict.reward, passed=verdict.passed, details=verdict.details
     )
 
 

@@ -109,7 +109,12 @@ class WarmupOptions(_Section):
     """Imitation of a few expert trajectories before reinforcement learning."""
 
     trajectories: NonNegativeInt = 32
-    """Successful oracle trajectories to record; 0 starts RL from the model as it is."""
+    """Successful oracle trajectories to record, unless `data` is given; 0 starts RL from the model as it is."""
+    data: tuple[str, ...] = ()
+    """Trajectories to imitate in place of the oracle's: folders of runs, other folders, `.traj` files. Whole successes on
+    tasks of `train_split` are taken."""
+    held_out: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the experts' tasks that is not imitated: every epoch reports its loss on them."""
     epochs: NonNegativeInt = 4
     """Passes over them; 0 records experts (for anchors and injection) without a warm-up."""
     batch_trajectories: PositiveInt = 8
@@ -150,6 +155,8 @@ class EvalOptions(_Section):
     """Success on held-out tasks, always from the true start."""
 
     split: str = "held_out"
+    apart: tuple[str, ...] = ()
+    """Splits measured beside it, on as many tasks each, after the warm-up and at the end; reported apart."""
     tasks: PositiveInt = 200
     """Tasks of the evaluations after the warm-up and at the end."""
     every: NonNegativeInt = 10
@@ -181,7 +188,7 @@ class TrainConfig(_Section):
     algo_options: dict[str, Scalar] = Field(default_factory=dict)
     """The algorithm's own options."""
     model: str = "tiny"
-    """`tiny` (built in, from scratch), a folder that a run exported, or a Hugging Face model's folder or id."""
+    """`tiny` or `coder` (built in), a folder that a run exported, or a Hugging Face model's folder or id."""
     engine_options: dict[str, Scalar] = Field(default_factory=dict)
     """The engine's own options."""
     seed: int = Field(default=0, ge=0)
@@ -201,5 +208,7 @@ class TrainConfig(_Section):
     @property
     def engine(self) -> str:
         """Return the engine plugin that runs `model`."""
-        tiny = self.model == "tiny" or (Path(self.model) / "ale_tiny.json").is_file()
-        return "tiny" if tiny else "hf"
+        for name in ("tiny", "coder"):
+            if self.model == name or (Path(self.model) / f"ale_{name}.json").is_file():
+                return name
+        return "hf"

@@ -4,6 +4,8 @@ TrainerError
 ├── ConfigError (ValueError)          options that contradict each other or the installed plugins
 ├── RunFolderError (OSError)          the run folder cannot be created, written or resumed
 ├── CheckpointError (RuntimeError)    a checkpoint is incomplete or of another run
+├── BatchError (ValueError)           a recording or a credit that must not be trained on
+├── LedgerError (ValueError)          the account of a step's tokens does not add up
 └── Halted (RuntimeError)             the run stopped itself: too many failures, no experts, not finite
 """
 
@@ -11,7 +13,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-__all__ = ["CheckpointError", "ConfigError", "Halted", "RunFolderError", "TrainerError"]
+__all__ = [
+    "BatchError",
+    "CheckpointError",
+    "ConfigError",
+    "Halted",
+    "LedgerError",
+    "RunFolderError",
+    "TrainerError",
+]
 
 
 class TrainerError(Exception):
@@ -30,6 +40,14 @@ class RunFolderError(TrainerError, OSError):
 
 class CheckpointError(TrainerError, RuntimeError):
     exit_code = 65
+
+
+class BatchError(TrainerError, ValueError):
+    exit_code = 65
+
+
+class LedgerError(TrainerError, ValueError):
+    pass
 
 
 class Halted(TrainerError, RuntimeError):

@@ -10,7 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary as EventSummary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
+from rock_env.whole_file import write_whole
 from trainer.folder import writing
 
 __all__ = ["Evaluation", "MetricsLog", "Observer", "RunSummary", "write_summary"]
@@ -34,6 +35,8 @@ class Evaluation:
     """Mean success probability of an optimal policy on the same tasks."""
     episodes: int
     failures: int
+    apart: Mapping[str, float] = field(default_factory=dict)
+    """Success on each split of `eval.apart`."""
 
     @property
     def share(self) -> float:
@@ -61,6 +64,19 @@ class RunSummary:
     tokens: int
     """Tokens sampled in training rollouts."""
     steps: int
+    apart_warmup: Mapping[str, float] = field(default_factory=dict)
+    """Success after the warm-up on each split of `eval.apart`."""
+    apart_final: Mapping[str, float] = field(default_factory=dict)
+    time_shares: Mapping[str, float] = field(default_factory=dict)
+    """Shares of the machine's processor time: `policy`, `sandboxes`, `service`, `idle`; since the last resumption."""
+    parent: str = ""
+    """Folder of the run whose model this one began with; `lineage.json` says more."""
+    model_digest: str = ""
+    """Of the exported model's folder."""
+    experts_digest: str = ""
+    """Of all expert trajectories."""
+    ledger: Mapping[str, int] = field(default_factory=dict)
+    """What became of the tokens of all steps: `total` and its parts (docs/metrics.md)."""
 
 
 class Observer(Protocol):
@@ -102,7 +118,7 @@ class MetricsLog:
             self._add_event(Event(wall_time=time.time(), step=resume_step + 1, session_log=begin))
 
     def write(self, step: int, kind: str, metrics: Mapping[str, float]) -> None:
-        """Append one record. `kind` is `warmup`, `train` or `eval` and prefixes the TensorBoard tags."""
+        """Append one record. `kind` is `warmup`, `held_out`, `train` or `eval` and prefixes the TensorBoard tags."""
         line = json.dumps({"step": step, "kind": kind, **metrics}) + "\n"
         values = [
             EventSummary.Value(tag=f"{kind}/{name}", simple_value=value) for name, value in metrics.items()
@@ -147,24 +163,11 @@ def _cut(path: Path, step: int | None) -> None:
             break
         if record["step"] <= step:
             kept += line
-    _replace(path, kept)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
+    write_whole(path, lambda beside: beside.write_bytes(kept))
 
 
 def write_summary(folder: Path, summary: RunSummary) -> None:
     """Write `summary.json` atomically. Raise `RunFolderError`."""
     with writing("summary.json", folder):
-        _replace(folder / "summary.json", json.dumps(asdict(summary), indent=2).encode() + b"\n")
+        content = json.dumps(asdict(summary), indent=2).encode() + b"\n"
+        write_whole(folder / "summary.json", lambda beside: beside.write_bytes(content))

@@ -18,8 +18,10 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
+from agent_runtime.policy import Completion, SampleRequest
 from agent_runtime.types import RolloutRequest
 from rock_env.local import EmbeddedServer, start_embedded
+from trainer.accounts import Accounts, processor_s
 from trainer.config import TrainConfig
 from trainer.engine.actors import InferenceActor, Learner
 from trainer.engine.injection import Injection
@@ -69,6 +71,21 @@ class Fleet:
         """Say how the embedded ROCK server ended; empty while it runs, and for a server that is not ours."""
         return self._server.end if self._server else ""
 
+    def time_shares(self) -> dict[str, float]:
+        """Return where the processors' time went since the start; empty where processes are on other machines."""
+        if self._ray_address:
+            return {}
+        try:
+            return self._accounts.shares(
+                processor_s(
+                    policy=[self._pids[0], *self._pids[1 : 1 + len(self._engines)]],
+                    service=[os.getpid(), *self._pids[1 + len(self._engines) :]],
+                    server=self._server.pid if self._server else None,
+                )
+            )
+        except OSError:
+            return {}
+
     # -- rollouts ---------------------------------------------------------------------------------------------
 
     def run(self, requests: Sequence[RolloutRequest], policy_step: int) -> list[bytes]:
@@ -79,11 +96,24 @@ class Fleet:
         """Let the oracle play the requests."""
         return self._spread("record", requests)
 
+    def sample(self, requests: Sequence[SampleRequest]) -> list[Completion]:
+        """Answer single prompts, in order, with the published weights."""
+        count = len(self._engines)
+        parts = [engine.sample.remote(requests[n::count]) for n, engine in enumerate(self._engines)]
+        completions: dict[int, Completion] = {}
+        for number, part in enumerate(self._get(parts)):
+            completions.update(zip(range(number, len(requests), count), part, strict=True))
+        return [completions[position] for position in range(len(requests))]
+
     # -- learning ---------------------------------------------------------------------------------------------
 
-    def take_experts(self, encoded: Sequence[bytes]) -> None:
-        """Give the learner the expert trajectories."""
-        self._get(self._learner.take_experts.remote(list(encoded)))
+    def take_experts(self, encoded: Sequence[bytes], held_out: Sequence[bytes]) -> None:
+        """Give the learner the expert trajectories: to imitate, and to measure itself by."""
+        self._get(self._learner.take_experts.remote(list(encoded), list(held_out)))
+
+    def measure(self) -> dict[str, float]:
+        """Measure the learner on the experts held out."""
+        return dict(self._get(self._learner.measure.remote()))
 
     def imitate(self, *, lr: float, batch_trajectories: int, seed: int) -> dict[str, float]:
         """One pass of imitation over the experts."""
@@ -162,6 +192,10 @@ class Fleet:
         ]
         stack.callback(self._stop)
         self._get([actor.ready.remote() for actor in [self._learner, *self._engines, *self._workers]])
+        actors = [self._learner, *self._engines, *self._workers]
+        self._pids: list[int] = self._get([actor.process_id.remote() for actor in actors])
+        self._accounts = Accounts()
+        self.time_shares()
         self.learns_from_rollouts = bool(self._get(self._learner.learns_from_rollouts.remote()))
 
     def _stop(self) -> None:

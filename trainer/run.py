@@ -19,18 +19,21 @@ import msgspec
 import numpy as np
 
 from agent_runtime.errors import StoreWriteFailed
-from agent_runtime.store import decode, read_encoded, segment_path, write_segment
-from agent_runtime.types import RolloutRequest, Trajectory
-from rock_env.plugins import env_params, load_env
-from trainer import checkpoint
+from agent_runtime.store import decode, encode, read_encoded, segment_path, write_segment
+from agent_runtime.types import AgentConfig, RolloutRequest, Trajectory
+from rock_env.plugins import env_params, load, load_env
+from trainer import checkpoint, lineage
 from trainer.config import TrainConfig
+from trainer.data.ledger import add_step
+from trainer.engine.base import EngineSpec
 from trainer.engine.injection import Injection
 from trainer.errors import Halted, RunFolderError
 from trainer.folder import writing
 from trainer.metrics import Evaluation, MetricsLog, Observer, RunSummary, write_summary
 from trainer.placement import Fleet
 from trainer.rollout.anchors import Anchor, AnchorPool, expert_from, injections
-from trainer.rollout.report import summary_metrics
+from trainer.rollout.experts import HELD_OUT, Experts, hold_out, quizzes, read_experts, recorded
+from trainer.rollout.report import sampled_tokens, start_metrics, summary_metrics
 from trainer.rollout.tasks import eval_requests, expert_requests, task_ids, train_requests
 from trainer.seeds import derive
 
@@ -47,7 +50,9 @@ class RunState(msgspec.Struct):
     tokens: int = 0
     train_s: float = 0.0
     success_warmup: float = math.nan
+    apart_warmup: dict[str, float] = {}
     anchors: dict[str, Any] = {}
+    ledger: dict[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,7 @@ class Run:
         self._resume = resume
         self._learn_metrics: dict[str, float] = {}
         self._optima: dict[str, float] = {}
+        self._held_out: list[Trajectory] = []
 
     def __enter__(self) -> Run:
         with writing("records", self._folder):
@@ -98,6 +104,9 @@ class Run:
         with writing("records", self._folder):
             self._metrics = MetricsLog(self._folder, resume_step=None if found is None else self._state.step)
         self.is_new = found is None
+        begun = lineage.begin(self._config, self._spec.key) if found is None else lineage.read(self._folder)
+        self._lineage = begun or lineage.begin(self._config, self._spec.key)
+        lineage.write(self._folder, self._lineage)
         self._started = time.monotonic() - self._state.train_s
         return self
 
@@ -109,37 +118,69 @@ class Run:
     # -- before reinforcement learning ------------------------------------------------------------------------
 
     def record_experts(self) -> None:
-        """Let the oracle play until enough trajectories succeeded; store them and fill the anchor pool."""
-        wanted = self._config.warmup.trajectories
-        if wanted == 0:
+        """Gather the experts, hold some out, store them and fill the anchor pool."""
+        config = self._config
+        if not (config.warmup.data or config.warmup.trajectories):
             return
         self._observer.on_phase("experts")
+        found = self._read_experts() if config.warmup.data else self._play_experts()
+        seed = derive(config.seed, "held-out experts")
+        experts, shown, held_out = hold_out(found, config.warmup.held_out, seed)
+        for trajectory in shown:
+            self._pool.add(expert_from(trajectory))
+        self._write("expert", None, [encode(trajectory) for trajectory in shown])
+        if held_out:
+            self._write(HELD_OUT, None, [encode(trajectory) for trajectory in held_out])
+        self._take_experts()
+        self._lineage.sources, self._lineage.experts = experts.sources, experts.records
+        self._lineage.experts_digest = experts.digest
+        lineage.write(self._folder, self._lineage)
+
+    def _play_experts(self) -> Experts:
+        """Let the oracle play until enough trajectories succeeded."""
+        wanted = self._config.warmup.trajectories
         seed = derive(self._config.seed, "expert tasks")
         tasks = task_ids(self._source, self._config.train_split, wanted * _ORACLE_ATTEMPTS, seed)
         requests = expert_requests(self._config, self._params_json, tasks)
-        experts: list[bytes] = []
+        experts: list[Trajectory] = []
         for first in range(0, len(requests), wanted):
-            played = self._fleet.record(requests[first : first + wanted])
-            decoded = [decode(data) for data in played]
-            self._halt_on_failures(decoded)
-            for data, trajectory in zip(played, decoded, strict=True):
-                if trajectory.passed and trajectory.failure is None and len(experts) < wanted:
-                    experts.append(data)
-                    self._pool.add(expert_from(trajectory))
-            if len(experts) == wanted:
+            played = [decode(data) for data in self._fleet.record(requests[first : first + wanted])]
+            self._halt_on_failures(played)
+            experts += [t for t in played if t.passed and t.failure is None]
+            if len(experts) >= wanted:
                 break
         if not experts:
             raise Halted(
                 f"the oracle of {self._spec.key} solved none of {len(requests)} tasks, so there is nothing to "
                 "imitate. Check the environment with `ale rollout --policy oracle`, or set warmup.trajectories=0."
             )
-        self._write("expert", None, experts)
-        self._fleet.take_experts(experts)
+        return recorded(experts[:wanted], self._spec.key)
+
+    def _read_experts(self) -> Experts:
+        """Take the experts from records, in this model's tokens."""
+        config = self._config
+        engine = load("ale.engines", config.engine)
+        assert isinstance(engine, EngineSpec)
+        return read_experts(
+            config.warmup.data,
+            spec=self._spec,
+            params=self._params,
+            split=config.train_split,
+            template=engine.template(config.model, engine.options(**config.engine_options)),
+            agent=AgentConfig(window_turns=config.agent.window_turns, system=config.agent.system),
+        )
+
+    def _take_experts(self) -> None:
+        """Give the learner the experts that this run keeps."""
+        kept = [segment_path(self._folder, kind) for kind in ("expert", HELD_OUT)]
+        shown, held_out = (list(read_encoded(path)) if path.exists() else [] for path in kept)
+        self._held_out = [decode(data) for data in held_out]
+        self._fleet.take_experts(shown, held_out)
 
     def warm_up(self) -> None:
         """Imitate the experts for the configured epochs and publish version 0."""
         config, warmup = self._config, self._config.warmup
-        if warmup.trajectories and warmup.epochs:
+        if (warmup.data or warmup.trajectories) and warmup.epochs:
             self._observer.on_phase("warm-up")
             for epoch in range(warmup.epochs):
                 metrics = self._fleet.imitate(
@@ -147,12 +188,15 @@ class Run:
                     batch_trajectories=warmup.batch_trajectories,
                     seed=derive(self._config.seed, "warm-up", epoch),
                 )
+                metrics = {**metrics, **self._fleet.measure()}
                 self._metrics.write(epoch - warmup.epochs, "warmup", metrics)
         self._fleet.publish(0)
 
     def evaluate_warmup(self) -> None:
-        """Measure where RL starts."""
-        self._state.success_warmup = self._evaluate(0, self._config.eval.tasks).success
+        """Measure where the steps start."""
+        self._measure_held_out(0)
+        found = self._evaluate(0, self._config.eval.tasks, self._config.eval.apart)
+        self._state.success_warmup, self._state.apart_warmup = found.success, dict(found.apart)
 
     # -- the step ---------------------------------------------------------------------------------------------
 
@@ -191,7 +235,7 @@ class Run:
         return Rollouts(encoded, trajectories, time.monotonic() - started)
 
     def learn(self, plan: Plan, rollouts: Rollouts) -> None:
-        """Update the parameters, then the anchors."""
+        """Update the parameters, account for every token, then move the anchors."""
         self._observer.on_phase("learn")
         started = time.monotonic()
         config = self._config
@@ -203,6 +247,9 @@ class Run:
                 batch_trajectories=config.warmup.batch_trajectories,
                 seed=derive(config.seed, "imitation", plan.step),
             )
+        add_step(self._state.ledger, metrics, sampled=sampled_tokens(rollouts.trajectories))
+        if not metrics["updates"]:
+            self._observer.on_log(f"step {plan.step}: no token has credit, so nothing was learned")
         self._learn_metrics = {**metrics, "learn_s": time.monotonic() - started}
         self._observe_anchors(plan, rollouts.trajectories)
 
@@ -214,13 +261,14 @@ class Run:
     def report(self, plan: Plan, rollouts: Rollouts) -> None:
         """Count and log what the step did."""
         turns = sum(len(t.turns) for t in rollouts.trajectories)
-        tokens = sum(t.sampled_tokens for t in rollouts.trajectories)
+        tokens = sampled_tokens(rollouts.trajectories)
         self._state.env_steps += turns
         self._state.tokens += tokens
         from_start = [t for t in rollouts.trajectories if t.group_id not in plan.anchors]
         metrics = {
             **summary_metrics(rollouts.trajectories),
             **{f"start_{name}": value for name, value in summary_metrics(from_start).items()},
+            **start_metrics(rollouts.trajectories, plan.anchors),
             **self._learn_metrics,
             "rollout_s": rollouts.duration_s,
             "turns_per_s": turns / rollouts.duration_s,
@@ -229,9 +277,11 @@ class Run:
             "env_steps": float(self._state.env_steps),
             "anchor_mean": float(np.mean(self._pool.histogram())) if len(self._pool) else 0.0,
             "train_s": time.monotonic() - self._started,
+            **{f"time/{name}": share for name, share in self._fleet.time_shares().items()},
         }
         self._metrics.write(plan.step, "train", metrics)
-        self._observer.on_step(plan.step, self._config.steps, metrics)
+        held_out = {} if self._learns_from_rollouts else self._measure_held_out(plan.step)
+        self._observer.on_step(plan.step, self._config.steps, {**metrics, **held_out})
 
     # -- observation ------------------------------------------------------------------------------------------
 
@@ -258,10 +308,12 @@ class Run:
 
     def finish(self) -> RunSummary:
         """Evaluate once more, export the model, save, and write the summary."""
-        final = self._evaluate(self._config.steps, self._config.eval.tasks)
+        final = self._evaluate(self._config.steps, self._config.eval.tasks, self._config.eval.apart)
         self.save()
         self._export()
-        state, config = self._state, self._config
+        state, config, story = self._state, self._config, self._lineage
+        story.steps, story.final_digest = state.step, lineage.digest_of(self._folder / lineage.MODEL)
+        lineage.write(self._folder, story)
         summary = RunSummary(
             env=config.env,
             algo=config.algo,
@@ -275,6 +327,13 @@ class Run:
             env_steps=state.env_steps,
             tokens=state.tokens,
             steps=state.step,
+            apart_warmup=state.apart_warmup,
+            apart_final=final.apart,
+            time_shares=self._fleet.time_shares(),
+            parent=story.parent.run if story.parent else "",
+            model_digest=story.final_digest,
+            experts_digest=story.experts_digest,
+            ledger=state.ledger,
         )
         write_summary(self._folder, summary)
         return summary
@@ -283,7 +342,7 @@ class Run:
 
     def _export(self) -> None:
         """Put the model into the folder whole or not at all."""
-        model, aside = self._folder / "model", self._folder / ".model.tmp"
+        model, aside = self._folder / lineage.MODEL, self._folder / ".model.tmp"
         with writing("the model", self._folder):
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir()
@@ -333,21 +392,32 @@ class Run:
                 if best is not None:
                     self._pool.add(expert_from(best))
 
-    def _evaluate(self, step: int, count: int) -> Evaluation:
+    def _evaluate(self, step: int, count: int, apart: Sequence[str] = ()) -> Evaluation:
         self._observer.on_phase("evaluate")
         seed = derive(self._config.seed, "held-out tasks")
-        ids = task_ids(self._source, self._config.eval.split, self._config.eval.tasks, seed)[:count]
-        encoded = self._fleet.run(eval_requests(self._config, self._params_json, step, ids), step)
+        config = self._config.eval
+        ids = task_ids(self._source, config.split, config.tasks, seed)[:count]
+        others = [each for split in apart for each in task_ids(self._source, split, count, seed)]
+        encoded = self._fleet.run(eval_requests(self._config, self._params_json, step, [*ids, *others]), step)
         trajectories = [decode(data) for data in encoded]
         self._halt_on_failures(trajectories)
         self._write("eval", step, encoded)
-        done = [t for t in trajectories if t.failure is None]
+        by_split: dict[str, list[Trajectory]] = {split: [] for split in (config.split, *apart)}
+        for trajectory in trajectories:
+            by_split[trajectory.task_id.rpartition("/")[0]].append(trajectory)
+        passed = {
+            split: float(np.mean([t.passed for t in members if t.failure is None]))
+            for split, members in by_split.items()
+        }
+        own = by_split[config.split]
+        done = [t for t in own if t.failure is None]
         evaluation = Evaluation(
             step=step,
-            success=float(np.mean([t.passed for t in done])),
+            success=passed.pop(config.split),
             optimum=float(np.mean([self._optimum(task_id) for task_id in ids])),
             episodes=len(done),
-            failures=len(trajectories) - len(done),
+            failures=len(own) - len(done),
+            apart=passed,
         )
         elapsed = time.monotonic() - self._started
         values = {
@@ -358,10 +428,23 @@ class Run:
             "failures": float(evaluation.failures),
             "env_steps": float(self._state.env_steps),
             "train_s": elapsed,
+            **{f"success/{split}": success for split, success in passed.items()},
         }
         self._metrics.write(step, "eval", values)
         self._observer.on_eval(evaluation)
         return evaluation
+
+    def _measure_held_out(self, step: int) -> dict[str, float]:
+        """Log how well the published model does what the experts held out did: loss, and turns answered the same."""
+        metrics = self._fleet.measure()
+        if not metrics:
+            return {}
+        asked = quizzes(self._held_out, derive(self._config.seed, "quizzes"))
+        answers = self._fleet.sample([quiz.request for quiz in asked])
+        same = [np.array_equal(a.ids, q.answer_ids) for a, q in zip(answers, asked, strict=True)]
+        metrics["held_out_accuracy"] = float(np.mean(same))
+        self._metrics.write(step, "held_out", metrics)
+        return metrics
 
     def _optimum(self, task_id: str) -> float:
         """Return the task's optimum, solved once a run: every evaluation asks for the same tasks."""
@@ -400,9 +483,7 @@ class Run:
         self._state = checkpoint.read_state(found, RunState)
         self._pool.restore(self._state.anchors)
         self._fleet.load(found)
-        experts = segment_path(self._folder, "expert")
-        if experts.exists():
-            self._fleet.take_experts(list(read_encoded(experts)))
+        self._take_experts()
         self._fleet.publish(self._state.step)
         with writing("records", self._folder):
             for path in (self._folder / "trajectories").glob("step-*.traj"):

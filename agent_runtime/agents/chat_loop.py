@@ -60,7 +60,7 @@ class ChatLoop:
         self._chat.answer(completion.ids, closed=completion.finish_reason == "stop")
         self._turn += 1
         return Move(
-            self._template.decode(completion.ids),
+            self._template.decode(completion.ids, prompt.ids),
             prompt.parent,
             prompt.context_ids,
             completion.ids,
@@ -78,4 +78,9 @@ def _check(completion: Completion, rollout_id: str, turn: int) -> None:
             f"the sampler's completion for rollout {rollout_id!r}, turn {turn} is malformed: got {len(ids)} ids "
             f"of {ids.dtype} and {len(logprobs)} logprobs of {logprobs.dtype}, expected as many float32 as "
             "int32. Fix the engine's Sampler.sample."
+        )
+    if not np.isfinite(logprobs).all():
+        raise InvalidTrajectory(
+            f"the sampler's completion for rollout {rollout_id!r}, turn {turn} is malformed: got the log-probabilities "
+            f"{logprobs.tolist()!r}, expected finite ones. Look at the engine's weights and numerics."
         )

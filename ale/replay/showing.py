@@ -37,7 +37,9 @@ def transcript(trajectory: Trajectory, *, tokens: bool) -> Iterator[str]:
     yield ""
     yield from _indented(trajectory.first_observation)
     for number, turn in enumerate(trajectory.turns):
-        yield _head(turn, trajectory.turn_rewards[number] if number < len(trajectory.turn_rewards) else None)
+        reward = trajectory.turn_rewards[number] if number < len(trajectory.turn_rewards) else None
+        fault = trajectory.turn_faults[number] if trajectory.turn_faults else ""
+        yield _head(turn, reward, fault)
         if tokens:
             yield from _tokens(turn)
         yield from _indented(trajectory.actions[number], mark="> ")
@@ -47,11 +49,12 @@ def transcript(trajectory: Trajectory, *, tokens: bool) -> Iterator[str]:
     yield _ending(trajectory)
 
 
-def _head(turn: Turn, reward: float | None) -> str:
+def _head(turn: Turn, reward: float | None, fault: str) -> str:
     who = "expert" if turn.policy_version < 0 else f"policy version {turn.policy_version}"
     logprob = "" if turn.policy_version < 0 else f", log-probability {np.sum(turn.logprobs):.3f}"
     earned = "" if reward is None else f", reward {reward:g}"
-    return f"-- turn {turn.index}: {who}, {len(turn.completion_ids)} tokens{logprob}{earned}"
+    wrong = f", {fault.replace('_', ' ')}" if fault else ""
+    return f"-- turn {turn.index}: {who}, {len(turn.completion_ids)} tokens{logprob}{earned}{wrong}"
 
 
 def _tokens(turn: Turn) -> Iterator[str]:

@@ -1,11 +1,12 @@
-"""What a sandbox backend offers: lifecycle only, never behaviour.
+"""What a sandbox backend offers: boxes made, found again, frozen into layers and destroyed; never their behaviour.
 
-Implemented by `rock_env/backends/*`, called by the service core and the SandboxService. What a running box
-can do is `rock_env.sandbox.Sandbox`; a backend only creates boxes and destroys what is left of them.
+Implemented by `rock_env/backends/*`, called by the sandbox core. What a running box can do is
+`rock_env.sandbox.Sandbox`. A backend keeps no records: which boxes should exist, the core's store says.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from rock_env.sandbox import Sandbox
@@ -15,16 +16,84 @@ __all__ = ["Backend"]
 
 
 class Backend(Protocol):
-    """One way to host sandboxes. All methods run on the server's event loop and never block it."""
+    """One way to host sandboxes. All methods run on the server's event loop and never block it.
 
-    async def create(self, spec: SandboxSpec, *, sandbox_id: str) -> Sandbox:
-        """Start one fresh box; `sandbox_id` is unique and chosen by the server (letters, digits, `-`).
+    Ids of boxes and snapshots are unique and chosen by the server (letters, digits, `-`). Every method raises
+    `InfraError` when the machine or the engine fails it, `Unavailable` when the engine is not there at all, and
+    `Unimplemented`, with what to use instead, for what this backend cannot do.
+    """
 
-        Raise `InvalidArgument` for a spec this backend cannot honour, `ResourceExhausted` when full and
-        `InfraError` when the box did not come up; nothing is left behind in any of these cases.
+    @property
+    def name(self) -> str:
+        """Return the name written into records, such as "process" or "docker"."""
+        ...
+
+    async def create(
+        self,
+        spec: SandboxSpec,
+        *,
+        sandbox_id: str,
+        snapshot: str = "",
+        durable: bool = False,
+        lease_s: float | None = None,
+    ) -> Sandbox:
+        """Start one box: fresh, or with the file system of one of this backend's snapshots.
+
+        A `durable` box lives on when this server dies and can be adopted by the next one; another ends with its
+        server. With `lease_s` the box ends by itself so many seconds from now unless the lease is renewed.
+
+        Raise `InvalidArgument` for a spec this backend cannot honour, `ResourceExhausted` when full, `NotFound` for
+        an unknown snapshot and `InfraError` when the box did not come up; nothing is left behind in any of these cases.
         """
         ...
 
+    async def adopt(self, sandbox_id: str, *, spec: SandboxSpec) -> Sandbox | None:
+        """Take up a durable box of an earlier server again; None if it is gone.
+
+        Its running commands go on, a paused box stays paused. Called at most once per box, before any other call
+        on it. Raise `InfraError` for a box that exists and does not answer; the caller then destroys it.
+        """
+        ...
+
+    async def census(self) -> Mapping[str, str]:
+        """Return every box of this backend that exists on the node, whoever made it: id -> what it is.
+
+        The value is for people, such as "container 3fa9…" or "process 123"; also what is half made or half gone is listed.
+        """
+        ...
+
+    async def destroy(self, sandbox_id: str) -> None:
+        """Remove whatever there is of a box, also of one that nobody adopted. Nothing there: nothing is done."""
+        ...
+
+    async def snapshot(self, sandbox_id: str, *, snapshot_id: str) -> int:
+        """Freeze the box's file system as an immutable layer upon those it was started from; return its bytes.
+
+        The box's processes stand still meanwhile and go on afterwards; their memory is not captured. All or nothing:
+        an error leaves no layer. Raise `NotFound` for an unknown box.
+        """
+        ...
+
+    async def snapshots(self) -> set[str]:
+        """Return the ids of all layers this backend keeps on the node."""
+        ...
+
+    async def delete_snapshot(self, snapshot_id: str) -> None:
+        """Remove a layer that no box and no other layer builds upon. Nothing there: nothing is done."""
+        ...
+
+    async def restore(self, sandbox_id: str, *, snapshot: str) -> Sandbox:
+        """Give the box the file system of a snapshot; every process of it is killed. Return the box to use from now on.
+
+        The box that was used so far is closed. Raise `NotFound` for an unknown box or snapshot, which changes
+        nothing; after an `InfraError` the box is gone.
+        """
+        ...
+
+    async def let_go(self) -> None:
+        """Close all connections, since the server stops: durable boxes live on, others are destroyed."""
+        ...
+
     async def close(self) -> None:
-        """Destroy every box this backend still holds. Safe to call twice."""
+        """Destroy every box this backend made or adopted, and every layer only it could use. Safe to call twice."""
         ...

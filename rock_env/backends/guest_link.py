@@ -1,7 +1,8 @@
 """The host's end of one box: frames to and from the guest, running commands and file requests.
 
-Used by `backends/process` only. Knows nothing of namespaces or work trees and never decides lifecycle; when the
-guest is gone, every request in progress is told so and nothing waits for ever. The guest's bytes are untrusted.
+Used by `backends/guest_box` and by backends, which connect it. Knows nothing of namespaces or work trees and never
+decides lifecycle; when the guest is gone, every request in progress is told so and nothing waits for ever. The
+guest's bytes are untrusted.
 """
 
 from __future__ import annotations
@@ -11,351 +12,328 @@ import contextlib
 import itertools
 import marshal
 import os
-import signal as signals
-import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal, cast
+from typing import Protocol, TypeVar
 
-from rock_env.errors import InfraError, InvalidArgument, NotFound, RockError
-from rock_env.guest import init as guest
-from rock_env.sandbox import ExecResult
+from rock_env.errors import (
+    FailedPrecondition,
+    InfraError,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+    RockError,
+    Unavailable,
+)
+from rock_env.guest import protocol as guest
 
-__all__ = ["Command", "CommandEnd", "FileEntry", "GuestLink", "OutputChunk"]
+__all__ = ["GuestLink", "Sink", "listen"]
 
 KILL_GRACE_S = 10.0
-"""How long a killed command may take to be reported before the box counts as broken."""
-_MAX_FRAME_BYTES = 2 << 20
-_MAX_STDERR_BYTES = 4096
+"""How long the guest may take to answer, or to end, before the box counts as broken."""
+_CONNECT_S = 30.0
+_SO_SNDBUFFORCE = 32
+_SEND_BUFFER_BYTES = 2 << 20
+_TURNS = 8
+"""Reads from one box before others get their turn, while it sends more than fits one."""
+_MAX_ANSWER_BYTES = 64 << 20
+_IOV = 64
+
+S = TypeVar("S", bound="Sink")
 
 
-@dataclass(frozen=True, slots=True)
-class OutputChunk:
-    """A piece of a command's output, in order within its stream."""
+class Sink(Protocol):
+    """A request in progress: who gets the frames about it, the guest's refusal, or the news that the box is gone."""
 
-    stream: Literal["stdout", "stderr"]
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class CommandEnd:
-    """How a command ended; the fields mean what they mean in `ExecResult`."""
-
-    exit_code: int | None
-    signal: int | None
-    duration_s: float
-    timed_out: bool = False
-    truncated: bool = False
-    infra_error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class FileEntry:
-    """One file of the box; `path` as asked for, or relative to the listed folder."""
-
-    path: str
-    size: int
-    mode: int
-    modified_at: float
-    symlink_target: str
+    def frame(self, kind: int, payload: bytes | bytearray) -> None: ...
+    def refused(self, error: RockError) -> None: ...
+    def lost(self, reason: str) -> None: ...
 
 
 class _Reply:
     """A request that is answered once: the bytes of its DATA frames, or an error."""
 
     def __init__(self) -> None:
-        self.blocks: list[bytes] = []
-        self.done: asyncio.Future[list[bytes]] = asyncio.get_running_loop().create_future()
+        self.blocks: list[bytes | bytearray] = []
+        self._size = 0
+        self.done: asyncio.Future[list[bytes | bytearray]] = asyncio.get_running_loop().create_future()
 
-    def frame(self, kind: int, payload: bytes) -> None:
+    def frame(self, kind: int, payload: bytes | bytearray) -> None:
         if self.done.done():
             return
         if kind == guest.DATA:
             self.blocks.append(payload)
-        elif kind == guest.REFUSED:
-            self.done.set_exception(_refusal(payload))
+            self._size += len(payload)
+            if self._size > _MAX_ANSWER_BYTES:
+                raise guest.BadFrame("an answer without end")
         else:
             self.done.set_result(self.blocks)
 
-    def lost(self, reason: str) -> None:
+    def refused(self, error: RockError) -> None:
         if not self.done.done():
-            self.done.set_exception(InfraError(reason))
-
-
-class Command:
-    """One running command. Leaving the `async with` kills its process group, so nothing outlives its caller."""
-
-    def __init__(self, link: GuestLink, request: int, timeout_s: float) -> None:
-        self._link = link
-        self._request = request
-        self._started = time.monotonic()
-        self._deadline = self._started + timeout_s
-        self._queue: asyncio.Queue[OutputChunk | CommandEnd] = asyncio.Queue()
-        self._ended = False
-
-    async def __aenter__(self) -> Command:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if not self._ended:
-            self.kill(signals.SIGKILL)
-        self._link.forget(self._request)
-
-    def write_stdin(self, data: bytes) -> None:
-        """Send bytes to the command's standard input."""
-        for start in range(0, len(data), _MAX_FRAME_BYTES):
-            self._link.send(guest.STDIN, self._request, data[start : start + _MAX_FRAME_BYTES])
-
-    def close_stdin(self) -> None:
-        """End the command's standard input."""
-        self._link.send(guest.STDIN_EOF, self._request)
-
-    def kill(self, number: int) -> None:
-        """Send a signal to the command's process group."""
-        self._link.send(guest.KILL, self._request, bytes([number]))
-
-    async def events(self) -> AsyncIterator[OutputChunk | CommandEnd]:
-        """Yield output as it comes and, last, the one `CommandEnd`. At the deadline the group is killed."""
-        timed_out = False
-        while True:
-            try:
-                async with asyncio.timeout_at(self._loop_deadline()):
-                    event = await self._queue.get()
-            except TimeoutError:
-                if timed_out:
-                    reason = (
-                        f"the sandbox did not confirm within {KILL_GRACE_S:g} s that a command was killed"
-                    )
-                    self._link.fail(reason)
-                    event = self._end(infra_error=reason, timed_out=True)
-                else:
-                    timed_out = True
-                    self._deadline = time.monotonic() + KILL_GRACE_S
-                    self.kill(signals.SIGKILL)
-                    continue
-            if isinstance(event, CommandEnd):
-                self._ended = True
-                # A command that ended by itself while the kill was on its way did not time out.
-                killed = timed_out and event.signal == signals.SIGKILL
-                yield CommandEnd(
-                    event.exit_code,
-                    event.signal,
-                    event.duration_s,
-                    timed_out=killed or event.timed_out,
-                    truncated=event.truncated,
-                    infra_error=event.infra_error,
-                )
-                return
-            yield event
-
-    async def result(self) -> ExecResult:
-        """Wait for the end and return everything at once."""
-        output = {"stdout": bytearray(), "stderr": bytearray()}
-        async for event in self.events():
-            if isinstance(event, OutputChunk):
-                output[event.stream] += event.data
-            else:
-                end = event
-        return ExecResult(
-            exit_code=end.exit_code,
-            signal=end.signal,
-            stdout=bytes(output["stdout"]),
-            stderr=bytes(output["stderr"]),
-            duration_s=end.duration_s,
-            timed_out=end.timed_out,
-            truncated=end.truncated,
-            infra_error=end.infra_error,
-        )
-
-    def frame(self, kind: int, payload: bytes) -> None:
-        if kind == guest.STDOUT:
-            self._queue.put_nowait(OutputChunk("stdout", payload))
-        elif kind == guest.STDERR:
-            self._queue.put_nowait(OutputChunk("stderr", payload))
-        elif kind == guest.EXIT:
-            by_signal, value, dropped = guest.EXITED.unpack(payload)
-            self._queue.put_nowait(
-                CommandEnd(
-                    None if by_signal else value,
-                    value if by_signal else None,
-                    time.monotonic() - self._started,
-                    truncated=bool(dropped),
-                )
-            )
-        else:
-            self.lost(f"the sandbox could not start the command: {_refusal(payload)}")
+            self.done.set_exception(error)
 
     def lost(self, reason: str) -> None:
-        self._queue.put_nowait(self._end(infra_error=reason))
-
-    def _end(self, *, infra_error: str, timed_out: bool = False) -> CommandEnd:
-        seconds = time.monotonic() - self._started
-        return CommandEnd(None, None, seconds, timed_out=timed_out, infra_error=infra_error)
-
-    def _loop_deadline(self) -> float:
-        return asyncio.get_running_loop().time() + max(0.0, self._deadline - time.monotonic())
+        self.refused(InfraError(reason))
 
 
-class GuestLink(asyncio.SubprocessProtocol):
-    """The process that holds a box, seen from the host's event loop."""
+class GuestLink:
+    """The connection to the guest of one box, seen from the host's event loop."""
 
-    def __init__(self) -> None:
-        self._transport: asyncio.SubprocessTransport | None = None
-        self._stdin: asyncio.WriteTransport | None = None
-        self._buffer = bytearray()
-        self._stderr = bytearray()
+    def __init__(self, sock: socket.socket, explain: Callable[[], Awaitable[str]] | None) -> None:
+        self._sock = sock
+        self._explain = explain
+        self._loop = asyncio.get_running_loop()
+        self._reader = guest.FrameReader()
+        self._out: list[memoryview | bytes] = []
         self._requests = itertools.count(1)
-        self._sinks: dict[int, _Reply | Command] = {}
-        self._exited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._sinks: dict[int, Sink] = {}
+        self._closing = ""
+        self._let_go = False
+        self._ending: asyncio.Task[None] | None = None
+        self._hung_up: asyncio.Future[None] = self._loop.create_future()
+        self.lost: asyncio.Future[str] = self._loop.create_future()
         """Why the box can no longer be used, from then on."""
 
     @classmethod
-    async def open(cls, argv: Sequence[str], *, cwd: str, config: Mapping[str, object]) -> GuestLink:
-        """Start `argv`, which runs the guest, and configure it. Raise `InfraError` with what it said instead."""
-        loop = asyncio.get_running_loop()
+    async def connect(
+        cls, path: Path, *, token: bytes, explain: Callable[[], Awaitable[str]] | None = None
+    ) -> GuestLink:
+        """Connect to the guest that listens at `path` and show it the token.
+
+        The first token a guest ever sees becomes its own. `explain` is asked for the reason when the guest hangs up, and
+        may wait for it. Raise `InfraError` when there is no guest or it does not know the token.
+        """
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.setblocking(False)
         try:
-            _, link = await loop.subprocess_exec(cls, *argv, cwd=cwd, env={}, start_new_session=True)
+            with _short(path) as address:
+                try:
+                    sock.connect(address)
+                except (
+                    BlockingIOError
+                ):  # its queue is full; the loop cannot wait for room in it, a thread can
+                    sock.settimeout(_CONNECT_S)
+                    await asyncio.to_thread(sock.connect, address)
+                    sock.setblocking(False)
         except OSError as error:
-            raise InfraError(f"cannot start a sandbox with {argv[0]!r}: {error}") from error
+            sock.close()
+            said = await explain() if explain is not None else ""
+            raise InfraError(
+                f"cannot connect to the guest of a sandbox at {path}: {said or error}"
+            ) from error
+        with contextlib.suppress(PermissionError):  # for root alone; bulk transfer then takes fewer turns
+            sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _SEND_BUFFER_BYTES)
+        link = cls(sock, explain)
+        link._loop.add_reader(sock.fileno(), link._readable)
         try:
-            await link.ask(guest.CONFIG, marshal.dumps(dict(config), 2))
+            async with asyncio.timeout(_CONNECT_S):
+                await link.ask(guest.HELLO, token)
+        except TimeoutError as error:
+            await link.close(end=False)
+            raise InfraError(f"the guest at {path} did not answer within {_CONNECT_S:g} s") from error
         except BaseException:
-            await link.close()
+            await link.close(end=False)
             raise
         return link
+
+    async def configure(self, config: Mapping[str, object]) -> None:
+        """Set the box up; once in its life, by the server that made it."""
+        await self.ask(guest.CONFIG, marshal.dumps(dict(config), 2))
+
+    async def lease(self, seconds: float) -> None:
+        """Let the guest end the box by itself so long from now, unless this is called again before."""
+        await self.ask(guest.LEASE, guest.SECONDS.pack(seconds))
 
     @property
     def failure(self) -> str:
         """Return why the box can no longer be used; empty while it can."""
         return self.lost.result() if self.lost.done() else ""
 
-    @property
-    def pid(self) -> int:
-        """Return the process id, on the host, of the program that holds the box."""
-        assert self._transport is not None
-        return self._transport.get_pid()
-
-    def send(self, kind: int, request: int, payload: bytes = b"") -> None:
+    def send(self, kind: int, request: int, payload: bytes | memoryview = b"") -> None:
         """Write one frame; to a box that is gone, nothing."""
-        if self._stdin is not None and not self._stdin.is_closing():
-            self._stdin.write(guest.HEADER.pack(kind, request, len(payload)) + payload)
+        if self._hung_up.done():
+            return
+        blocks: list[memoryview | bytes] = [guest.HEADER.pack(kind, request, len(payload)), payload]
+        if self._out:
+            self._out += blocks
+            return
+        self._out = blocks
+        self._flush()
 
-    async def ask(self, kind: int, payload: bytes = b"") -> list[bytes]:
+    async def ask(self, kind: int, payload: bytes = b"") -> list[bytes | bytearray]:
         """Send a request and return the blocks of its answer. Raise what the guest refused it with."""
-        if self.failure:
-            raise InfraError(self.failure)
-        request, reply = next(self._requests), _Reply()
-        self._sinks[request] = reply
+        numbers = []
+
+        def make(request: int) -> _Reply:
+            numbers.append(request)
+            return _Reply()
+
+        reply = self.begin(make, kind, payload)
         try:
-            self.send(kind, request, payload)
             return await reply.done
         finally:
-            self.forget(request)
+            self.forget(numbers[0])
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        env: Mapping[str, str],
-        cwd: str,
-        timeout_s: float,
-        max_output_bytes: int,
-    ) -> Command:
-        """Start a command; each of its two output streams is cut after `max_output_bytes`."""
+    def begin(self, make: Callable[[int], S], kind: int, payload: bytes) -> S:
+        """Send a request whose answer goes to the sink that `make` returns for its number, until `forget`."""
         if self.failure:
             raise InfraError(self.failure)
-        command = Command(self, next(self._requests), timeout_s)
-        self._sinks[command._request] = command
-        what = {"argv": list(argv), "env": dict(env), "cwd": cwd, "limit": max_output_bytes}
-        self.send(guest.EXEC, command._request, marshal.dumps(what, 2))
-        return command
+        request = next(self._requests)
+        sink = self._sinks[request] = make(request)
+        self.send(kind, request, payload)
+        return sink
+
+    async def check(self) -> None:
+        """Give the box up if its guest does not answer."""
+        try:
+            async with asyncio.timeout(KILL_GRACE_S):
+                await self.ask(guest.PING)
+        except TimeoutError:
+            self.fail(f"the sandbox did not answer within {KILL_GRACE_S:g} s")
+        except InfraError:
+            pass  # it is given up already
 
     def forget(self, request: int) -> None:
         self._sinks.pop(request, None)
 
     def fail(self, reason: str) -> None:
-        """Give the box up: kill what holds it and end every request in progress with `reason`."""
-        self._lose(reason)
-        if not self._exited.done():
-            self._kill()
-        for sink in tuple(self._sinks.values()):
-            sink.lost(self.failure)
-
-    def _lose(self, reason: str) -> None:
+        """Give the box up: hang up and end every request in progress with `reason`."""
+        self._hang_up()
         if not self.lost.done():
             self.lost.set_result(reason)
+        for sink in tuple(self._sinks.values()):
+            if self._let_go:
+                sink.refused(
+                    Unavailable("the server let go of the sandbox. Try again: with a key, nothing is lost.")
+                )
+            else:
+                sink.lost(self.failure)
 
-    async def close(self) -> None:
-        """Hang up, on which the guest ends everything in the box and then itself; kill it if it does not."""
-        self._lose("the sandbox was closed")
-        if self._transport is None:
-            return
-        if self._stdin is not None:
-            self._stdin.close()
+    async def close(self, *, end: bool = True) -> None:
+        """Let go of the box, after ending it and everything in it where `end` is set.
+
+        A guest that does not end within `KILL_GRACE_S` is left to the backend, which can kill what holds it.
+        """
+        self._let_go = not end
+        self._closing = "the sandbox was closed" if end else "the server let go of the sandbox"
+        if end and not self._hung_up.done():
+            self.send(guest.END, 0)
+            await asyncio.wait([self._hung_up], timeout=KILL_GRACE_S)
+        self.fail(self._closing)
+        if self._ending is not None:
+            await self._ending
+
+    def _flush(self) -> None:
+        out = self._out
         try:
-            if not await _within(KILL_GRACE_S, self._exited):
-                self._kill()
-                await self._exited
-            # The guest's ends of the pipes close when it dies, also where only its parent had to be killed.
-            await _within(KILL_GRACE_S, self._drained)
-        finally:
-            self._transport.close()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.SubprocessTransport", transport)
-        self._stdin = cast("asyncio.WriteTransport", self._transport.get_pipe_transport(0))
-
-    def pipe_data_received(self, fd: int, data: bytes) -> None:
-        if fd == 2:
-            self._stderr = (self._stderr + data)[-_MAX_STDERR_BYTES:]
+            while out:
+                sent = self._sock.sendmsg(out[:_IOV])
+                done = 0
+                while done < len(out) and sent >= len(out[done]):
+                    sent -= len(out[done])
+                    done += 1
+                del out[:done]
+                if sent:
+                    out[0] = memoryview(out[0])[sent:]
+        except BlockingIOError:
+            self._loop.add_writer(self._sock.fileno(), self._flush)
             return
-        self._buffer += data
-        position = 0
-        while len(self._buffer) - position >= guest.HEADER.size:
-            kind, request, size = guest.HEADER.unpack_from(self._buffer, position)
-            if size > _MAX_FRAME_BYTES:
-                self.fail(f"the sandbox sent a frame of {size} bytes; at most {_MAX_FRAME_BYTES} are valid")
+        except OSError:
+            out.clear()  # the reading side learns that the guest is gone, and why
+        self._loop.remove_writer(self._sock.fileno())
+
+    def _readable(self) -> None:
+        for _ in range(_TURNS):
+            space = self._reader.space()
+            try:
+                count = self._sock.recv_into(space)
+                frames = self._reader.filled(count) if count else []
+            except BlockingIOError:
                 return
-            start = position + guest.HEADER.size
-            if len(self._buffer) < start + size:
-                break
+            except guest.BadFrame as error:
+                self.fail(f"the sandbox sent {error}")
+                return
+            except OSError:
+                count, frames = 0, []
+            if not count:
+                self._gone()
+                return
+            self._pass_on(frames)
+            if self._hung_up.done() or not self._reader.within:
+                return
+
+    def _pass_on(self, frames: list[tuple[int, int, bytes | bytearray]]) -> None:
+        for kind, request, payload in frames:
             sink = self._sinks.get(request)
-            if sink is not None:
-                sink.frame(kind, bytes(self._buffer[start : start + size]))
-            position = start + size
-        del self._buffer[:position]
+            if sink is None:
+                continue
+            if kind == guest.REFUSED:
+                sink.refused(_refusal(payload))
+                continue
+            try:
+                sink.frame(kind, payload)
+            except (struct.error, IndexError, UnicodeDecodeError) as error:
+                self.fail(f"the sandbox sent a frame of kind {kind} that cannot be read: {error}")
+                return
+            except guest.BadFrame as error:
+                self.fail(f"the sandbox sent {error}")
+                return
 
-    def process_exited(self) -> None:
-        self._exited.set_result(None)
-        if self._stdin is not None:
-            self._stdin.close()  # so that a guest whose parent alone was killed ends, too
+    def _gone(self) -> None:
+        self._hang_up()
+        if self._closing or self._explain is None:
+            self.fail(self._closing or "the sandbox ended")
+        else:
+            self._ending = self._loop.create_task(self._tell_why(self._explain))
 
-    def _kill(self) -> None:
-        """Kill the guest where it hangs. Under bubblewrap it is the child of the process that we know."""
-        if self._transport is None:
-            return
-        pid = self._transport.get_pid()
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-                os.kill(int(child), signals.SIGKILL)
-        self._transport.kill()
+    async def _tell_why(self, explain: Callable[[], Awaitable[str]]) -> None:
+        reason = "the sandbox ended"
+        try:
+            reason = await explain() or reason
+        finally:
+            self.fail(self._closing or reason)
 
-    def connection_lost(self, _: Exception | None) -> None:
-        assert self._transport is not None
-        self._drained.set_result(None)
-        said = self._stderr.decode(errors="replace").strip()
-        status = self._transport.get_returncode()
-        self.fail(f"the sandbox ended with status {status}" + (f": {said}" if said else ""))
-
-
-async def _within(seconds: float, future: asyncio.Future[None]) -> bool:
-    await asyncio.wait([future], timeout=seconds)
-    return future.done()
+    def _hang_up(self) -> None:
+        if not self._hung_up.done():
+            self._hung_up.set_result(None)
+            self._loop.remove_reader(self._sock.fileno())
+            self._loop.remove_writer(self._sock.fileno())
+            self._sock.close()
+            self._out = []
 
 
-def _refusal(payload: bytes) -> RockError:
-    kinds: dict[bytes, type[RockError]] = {guest.NOT_FOUND: NotFound, guest.INVALID: InvalidArgument}
-    return kinds.get(payload[:1], InfraError)(payload[1:].decode(errors="replace"))
+def listen(path: Path) -> socket.socket:
+    """Return a listening socket at `path`, for a guest that inherits it; only this user can connect."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with _short(path) as address:
+            sock.bind(address)
+        path.chmod(0o600)
+        sock.listen(64)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+@contextlib.contextmanager
+def _short(path: Path) -> Iterator[str]:
+    """Give a name for `path` that fits a socket address, whose room is 107 bytes."""
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+def _refusal(payload: bytes | bytearray) -> RockError:
+    kinds: dict[bytes, type[RockError]] = {
+        guest.NOT_FOUND: NotFound,
+        guest.INVALID: InvalidArgument,
+        guest.PRECONDITION: FailedPrecondition,
+        guest.EXHAUSTED: ResourceExhausted,
+    }
+    return kinds.get(bytes(payload[:1]), InfraError)(payload[1:].decode(errors="replace"))

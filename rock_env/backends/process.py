@@ -1,429 +1,447 @@
-"""The `process` backend: boxes made of processes, fenced in by bubblewrap where this machine can.
+"""The `process` backend: boxes made of processes, each in namespaces, limits and a file system of its own.
 
-Used by the service core and the SandboxService; satisfies `backends.base.Backend`. Each box has one guest process,
-which all commands of the box descend from, and a folder of its own on disk. Where bubblewrap cannot run,
-the same guest runs bare: commands work and are cleaned up after, but nothing is hidden from them; that is said
-once, loudly, and can be read from `isolation`.
-
-What a box may use: `pids` (bubblewrap only), `memory_bytes` as address space *per process*, `disk_bytes` as size *per
-file*. `cpus` and `lifetime_s` are not enforced here, and a killed-for-memory command cannot be told apart.
+Used by the sandbox core through `backends.base.Backend`. A zygote (`backends/launcher`, `backends/zygote`) becomes each
+box; `backends/fence` says what a box sees, `backends/cgroups` what it may use, `backends/layers` what it starts from.
+Where the machine allows no namespaces the same guest runs bare: commands work and are cleaned up after, but nothing is
+hidden from them; that is said once, loudly, and can be read from `isolation`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
-import getpass
 import logging
-import marshal
 import os
-import re
-import resource
-import shutil
-import stat
-import sys
-import tempfile
-import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import secrets
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rock_env.backends.bubblewrap import BOX_PYTHON, BOX_TOOLS, Bubblewrap, box_identity
-from rock_env.backends.guest_link import Command, FileEntry, GuestLink
-from rock_env.backends.toolkit import Toolkit
-from rock_env.errors import InfraError, InvalidArgument, NotFound, Unimplemented
-from rock_env.guest import init as guest
-from rock_env.sandbox import ExecResult
+from rock_env.backends import fence
+from rock_env.backends.box_config import (
+    BoxRecord,
+    check_spec,
+    configuration,
+    limits,
+    process_limits,
+)
+from rock_env.backends.guest_box import GuestBox
+from rock_env.backends.guest_link import GuestLink, listen
+from rock_env.backends.host_view import box_identity
+from rock_env.backends.launcher import Holder, Launcher, holder_of, recorded_process
+from rock_env.backends.layers import MAX_LINEAGE, Layer, remove_tree
+from rock_env.backends.process_setup import Ready, begin, read_lineages, remove_remains
+from rock_env.backends.state_folder import StateFolder
+from rock_env.errors import (
+    FailedPrecondition,
+    InfraError,
+    InvalidArgument,
+    NotFound,
+    RockError,
+    Unimplemented,
+)
 from rock_env.spec import SandboxSpec
+from rock_env.whole_file import make_private_file
 
-__all__ = ["Isolation", "ProcessBackend", "ProcessSandbox"]
+__all__ = ["Isolation", "ProcessBackend", "ProcessBox", "why_not_fenced"]
 
-Isolation = Literal["bubblewrap", "none"]
-MAX_READ_BYTES = 64 << 20
-"""What `read_file` returns at most; a part of a larger file can be read with `read_range`."""
-_HOME = "/home/agent"
-_OPEN_FILES = 1024
-_ROOT_PREFIX = "rock-boxes-"
-_ABANDONED_S = 60.0
-"""A younger folder may belong to a server that has not locked it yet."""
-_SYSTEM_FOLDERS = {
-    "/bin",
-    "/dev",
-    "/etc",
-    "/home",
-    "/lib",
-    "/lib64",
-    "/opt",
-    "/proc",
-    "/sbin",
-    "/tmp",
-    "/usr",
-}
-_SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
+Isolation = Literal["namespaces", "none"]
+_NODE_GRACE_S = 5.0
+"""How much later than its server a box ends itself: while the server lives, it is to say why."""
+_LOOK_S = 0.002
 
 log = logging.getLogger(__name__)
 
 
-class ProcessSandbox:
-    """One box; satisfies `rock_env.sandbox.Sandbox`. Made by `ProcessBackend.create`."""
+@dataclass(slots=True)
+class _Held:
+    """One box that this server made or adopted."""
 
-    def __init__(
-        self,
-        sandbox_id: str,
-        link: GuestLink,
-        *,
-        isolation: Isolation,
-        clean_up: Callable[[], Awaitable[None]],
-    ) -> None:
-        self._id = sandbox_id
-        self._link = link
-        self._clean_up = clean_up
-        self._closing: asyncio.Task[None] | None = None
-        self.isolation: Isolation = isolation
+    box: ProcessBox
+    holder: Holder
+    spec: SandboxSpec
+    record: BoxRecord
 
-    @property
-    def id(self) -> str:
-        return self._id
 
-    @property
-    def pid(self) -> int:
-        """Return the host process id of the program that holds the box."""
-        return self._link.pid
+class ProcessBox(GuestBox):
+    """One process box. It knows whether it was paused, so that a snapshot leaves it as it was."""
 
-    @property
-    def failure(self) -> str:
-        """Return why the box can no longer be used, or an empty string."""
-        return self._link.failure
-
-    async def lost(self) -> str:
-        """Wait until the box can no longer be used, by failure or by `close`, and return why."""
-        return await asyncio.shield(self._link.lost)
-
-    def start(
-        self,
-        argv: Sequence[str],
-        *,
-        env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
-        timeout_s: float = 60.0,
-        max_output_bytes: int = 1 << 20,
-    ) -> Command:
-        """Start a command whose output is streamed; use it with `async with`, which kills what is left of it."""
-        self._check_open()
-        if not argv or any("\0" in part for part in argv):
-            raise InvalidArgument(f"argv must be a program and its arguments without NUL, got {list(argv)!r}")
-        return self._link.run(
-            argv, env=env or {}, cwd=cwd or ".", timeout_s=timeout_s, max_output_bytes=max_output_bytes
-        )
-
-    async def exec(
-        self,
-        argv: Sequence[str],
-        *,
-        stdin: bytes = b"",
-        env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
-        timeout_s: float = 60.0,
-        max_output_bytes: int = 1 << 20,
-    ) -> ExecResult:
-        """Run `argv` to its end. `max_output_bytes` bounds stdout and stderr each; their heads are kept.
-
-        A program that cannot be run exits with 127 (not found) or 126, as in a shell. Processes the command
-        left in the background live on until the box closes; their later output is not collected.
-        """
-        command = self.start(argv, env=env, cwd=cwd, timeout_s=timeout_s, max_output_bytes=max_output_bytes)
-        async with command:
-            command.write_stdin(stdin)
-            command.close_stdin()
-            return await command.result()
-
-    async def kill_all(self) -> None:
-        """Kill every process in the box, however far it detached itself. The box stays usable."""
-        self._check_open()
-        await self._link.ask(guest.KILL_ALL)
+    paused = False
 
     async def pause(self) -> None:
-        """Stop every process in the box. Their memory stays; the timeouts of running commands go on counting."""
-        self._check_open()
-        await self._link.ask(guest.PAUSE)
+        await super().pause()
+        self.paused = True
 
     async def resume(self) -> None:
-        """Let what `pause` stopped go on. What a command itself had stopped before stays stopped."""
-        self._check_open()
-        await self._link.ask(guest.RESUME)
-
-    async def read_file(self, path: str) -> bytes:
-        """Return a whole file of at most `MAX_READ_BYTES`. Raise `InvalidArgument` beyond that."""
-        content = await self.read_range(path, offset=0, length=MAX_READ_BYTES + 1)
-        if len(content) > MAX_READ_BYTES:
-            raise InvalidArgument(f"{path!r} is larger than {MAX_READ_BYTES} bytes; read it in parts")
-        return content
-
-    async def read_range(self, path: str, *, offset: int, length: int) -> bytes:
-        """Return up to `length` bytes from `offset`."""
-        self._check_open()
-        return b"".join(await self._link.ask(guest.READ, marshal.dumps((path, offset, length), 2)))
-
-    async def write_file(self, path: str, content: bytes, *, mode: int = 0o644, append: bool = False) -> None:
-        """Create or replace a file (atomically), or append to it; parents are made."""
-        self._check_open()
-        await self._link.ask(guest.WRITE, marshal.dumps((path, content, mode & 0o7777, append), 2))
-
-    async def stat(self, path: str) -> FileEntry:
-        """Describe one file; a symbolic link itself, not what it points to."""
-        self._check_open()
-        blocks = await self._link.ask(guest.STAT, path.encode(errors="surrogateescape"))
-        return _entry(blocks[0])
-
-    async def list_files(self, path: str, *, recursive: bool = False) -> list[FileEntry]:
-        """Describe a folder's entries by their paths from it; links are not followed."""
-        self._check_open()
-        return [
-            _entry(block) for block in await self._link.ask(guest.LIST, marshal.dumps((path, recursive), 2))
-        ]
-
-    async def close(self) -> None:
-        if self._closing is None:
-            self._closing = asyncio.ensure_future(self._destroy())
-        # Shielded: a cancelled caller must not leave half a box; another call waits for the same end.
-        await asyncio.shield(self._closing)
-
-    async def _destroy(self) -> None:
-        await self._link.close()
-        await self._clean_up()
-        log.debug("sandbox closed sandbox_id=%s", self._id)
-
-    def _check_open(self) -> None:
-        if self._closing is not None:
-            raise NotFound(f"sandbox {self._id!r} is closed")
+        await super().resume()
+        self.paused = False
 
 
 class ProcessBackend:
-    """Make and destroy process sandboxes. `isolation="bubblewrap"` refuses to run without it; `auto` falls back."""
+    """Make and destroy process sandboxes. `isolation="namespaces"` refuses to run without them; `auto` falls back.
+
+    `root` keeps boxes and layers over restarts; without it they end with this object. `shared`: other servers of one
+    store use it at the same time, each with boxes of its own.
+    """
 
     def __init__(
         self,
         *,
         root: Path | None = None,
-        isolation: Literal["auto", "bubblewrap", "none"] = "auto",
+        shared: bool = False,
+        isolation: Literal["auto", "namespaces", "none"] = "auto",
         python_packages: tuple[str, ...] = ("pytest",),
     ) -> None:
         self._wanted = isolation
         self._python_packages = python_packages
-        self._parent = root
+        self._root = root
+        self._shared = shared
         self._lock = asyncio.Lock()
-        self._root: Path | None = None
-        self._lock_fd = -1
-        self._fence: Bubblewrap | None = None
-        self._tools: Toolkit | None = None
-        self._boxes: dict[str, ProcessSandbox] = {}
+        self._ready: Ready | None = None
+        self._boxes: dict[str, _Held] = {}
+        self._lineages: dict[str, tuple[str, ...]] = {}
+        """The layers that each box on the node was started from, also boxes that nobody adopted."""
         self._closed = False
+
+    @property
+    def name(self) -> str:
+        return "process"
 
     async def isolation(self) -> Isolation:
         """Return what fences this backend's boxes in. The first call finds out."""
-        await self._prepare()
-        return "none" if self._fence is None else "bubblewrap"
+        return "namespaces" if (await self._prepare()).fenced else "none"
 
-    async def create(self, spec: SandboxSpec, *, sandbox_id: str) -> ProcessSandbox:
+    async def create(
+        self,
+        spec: SandboxSpec,
+        *,
+        sandbox_id: str,
+        snapshot: str = "",
+        durable: bool = False,
+        lease_s: float | None = None,
+    ) -> ProcessBox:
         """Start one box. Raise `Unimplemented` for what only other backends offer."""
-        _check(spec)
-        root, tools = await self._prepare()
-        folder = root / sandbox_id
-        try:
-            folder.mkdir(mode=0o700)
-        except FileExistsError as error:
-            raise InvalidArgument(f"a sandbox {sandbox_id!r} exists already") from error
-        try:
-            if self._fence is None:
-                argv, config = _bare(spec, folder, tools)
-            else:
-                argv, config = _fenced(spec, folder, (self._fence, tools))
-            link = await GuestLink.open(argv, cwd=str(folder), config=config)
-        except BaseException:
-            await asyncio.to_thread(_remove_tree, folder)
-            raise
-
-        async def clean_up() -> None:
-            await asyncio.to_thread(_remove_tree, folder)
-            self._boxes.pop(sandbox_id, None)
-
-        isolation: Isolation = "none" if self._fence is None else "bubblewrap"
-        box = ProcessSandbox(sandbox_id, link, isolation=isolation, clean_up=clean_up)
-        self._boxes[sandbox_id] = box
-        log.debug(
-            "sandbox started sandbox_id=%s spec=%s isolation=%s", sandbox_id, spec.digest, box.isolation
+        check_spec(spec)
+        ready = await self._prepare()
+        if durable and not ready.state.lasting:
+            raise Unimplemented(
+                "sandboxes outlive their server only where it keeps a state folder; give it one (--state)"
+            )
+        layer = ready.layers.get(snapshot) if snapshot else None
+        record = BoxRecord(
+            durable=durable,
+            identity=layer.identity if layer else box_identity(),
+            lineage=layer.lineage if layer and ready.launcher.overlay else (),
         )
-        return box
+        folder = ready.state.boxes / sandbox_id
+        with _disk():
+            try:
+                folder.mkdir(mode=0o700)
+            except FileExistsError as error:
+                raise InvalidArgument(f"a sandbox {sandbox_id!r} exists already") from error
+        self._lineages[sandbox_id] = record.lineage
+        try:
+            with _disk():
+                order = self._order(ready, sandbox_id, spec, (record, layer))
+                holder, link = await self._start(await self._launcher(ready, spec), folder, order)
+                await self._configure(link, ready, folder, (spec, record, lease_s))
+            if self._closed:
+                raise NotFound("the process backend was closed meanwhile")
+        except BaseException:
+            await asyncio.shield(self._remove(ready.state, sandbox_id))
+            raise
+        return self._hold(ready, link, holder, (sandbox_id, spec, record))
+
+    async def adopt(self, sandbox_id: str, *, spec: SandboxSpec) -> ProcessBox | None:
+        """Take up a durable box of an earlier server again; None, and nothing left of it, if it is gone."""
+        ready = await self._prepare()
+        folder = ready.state.boxes / sandbox_id
+        record = BoxRecord.read(folder)
+        holder = holder_of(folder) if record is not None and record.durable else None
+        if holder is None or record is None:
+            await self.destroy(sandbox_id)
+            return None
+        link: GuestLink | None = None
+
+        async def explain() -> str:
+            return await holder.explain() if link is not None else "it lives and does not let this server in"
+
+        try:
+            token = (folder / "token").read_bytes()
+            link = await GuestLink.connect(folder / "guest.sock", token=token, explain=explain)
+        except BaseException:
+            holder.let_go()
+            raise
+        return self._hold(ready, link, holder, (sandbox_id, spec, record))
+
+    async def census(self) -> Mapping[str, str]:
+        ready = await self._prepare()
+        return await asyncio.to_thread(_census, ready.state)
+
+    async def destroy(self, sandbox_id: str) -> None:
+        if held := self._boxes.get(sandbox_id):
+            await held.box.close()
+            return
+        ready = await self._prepare()
+        await self._remove(ready.state, sandbox_id)
+
+    async def snapshot(self, sandbox_id: str, *, snapshot_id: str) -> int:
+        ready = await self._prepare()
+        held = self._known(sandbox_id)
+        overlay = ready.launcher.overlay
+        if held.record.lineage and not overlay:
+            raise FailedPrecondition(
+                f"sandbox {sandbox_id!r} stands on layers, and overlays do not work here any more"
+            )
+        whole = not overlay or len(held.record.lineage) >= MAX_LINEAGE
+        lineage = () if whole else held.record.lineage
+        seen = "all" if whole and held.record.lineage else "upper"
+        with _disk():
+            layer_files = ready.layers.begin(snapshot_id)
+        try:
+            source = ready.state.boxes / sandbox_id / "files"
+            if ready.fenced:
+                source = Path(f"/proc/{held.box.pid}/root{fence.FILES}/{seen}")
+            async with _standing_still(held.box):
+                count = await self._copy(source, layer_files)
+            layer = Layer((snapshot_id, *lineage), held.record.identity, whole, count)
+            with _disk():
+                ready.layers.commit(snapshot_id, layer)
+        except BaseException:
+            await asyncio.to_thread(ready.layers.discard, snapshot_id)
+            raise
+        return count
+
+    async def snapshots(self) -> set[str]:
+        return (await self._prepare()).layers.names()
+
+    async def delete_snapshot(self, snapshot_id: str) -> None:
+        """Remove a layer. Raise `FailedPrecondition` while a box or another layer stands on it."""
+        ready = await self._prepare()
+        if self._shared:
+            self._lineages = await asyncio.to_thread(read_lineages, ready.state)
+        unused = ready.layers.forget(snapshot_id, boxes=self._lineages)
+        if unused is not None:
+            await asyncio.to_thread(remove_tree, unused)
+
+    async def restore(self, sandbox_id: str, *, snapshot: str) -> ProcessBox:
+        """Replace a box by one of the same id that starts from `snapshot`."""
+        held = self._known(sandbox_id)
+        (await self._prepare()).layers.get(snapshot)
+        await held.box.close()
+        return await self.create(
+            held.spec, sandbox_id=sandbox_id, snapshot=snapshot, durable=held.record.durable
+        )
+
+    async def let_go(self) -> None:
+        """Close all connections: durable boxes live on, others are destroyed."""
+        async with asyncio.TaskGroup() as group:
+            for held in tuple(self._boxes.values()):
+                group.create_task(self._let_go(held) if held.record.durable else held.box.close())
+        await self._release(empty=False)
 
     async def close(self) -> None:
-        self._closed = True
         async with asyncio.TaskGroup() as group:
-            for box in tuple(self._boxes.values()):
-                group.create_task(box.close())
-        if self._root is not None:
-            await asyncio.to_thread(_remove_tree, self._root)
-            os.close(self._lock_fd)
-            self._root = None
+            for held in tuple(self._boxes.values()):
+                group.create_task(held.box.close())
+        await self._release(empty=True)
 
-    async def _prepare(self) -> tuple[Path, Toolkit]:
+    # -- making and removing
+
+    def _order(
+        self, ready: Ready, sandbox_id: str, spec: SandboxSpec, start: tuple[BoxRecord, Layer | None]
+    ) -> dict[str, object]:
+        record, layer = start
+        overlay = ready.launcher.overlay
+        if layer is not None and not layer.whole and not overlay:
+            raise FailedPrecondition(
+                f"snapshot {layer.lineage[0]!r} needs overlays, which do not work here any more"
+            )
+        stacked = overlay and layer is not None
+        return {
+            "group": ready.state.group(sandbox_id),
+            "folder": str(ready.state.boxes / sandbox_id),
+            "workdir": spec.workdir,
+            "identity": record.identity,
+            "limits": limits(spec),
+            "rlimits": process_limits(spec, fenced=ready.fenced, grouped=bool(ready.plan["cgroups"])),
+            "lowers": [f"{name}/files" for name in record.lineage] if stacked else [],
+            "copied": str(ready.layers.files(layer.lineage[0])) if layer is not None and not stacked else "",
+            "probe": False,
+        }
+
+    async def _start(
+        self, launcher: Launcher, folder: Path, order: Mapping[str, object]
+    ) -> tuple[Holder, GuestLink]:
+        """Let the zygote become the box and connect to it. The box waits for us, the guest for the token."""
+        token = secrets.token_bytes(32)
+        make_private_file(folder / "token", token)
+        path = folder / "guest.sock"
+        with listen(path) as listener:
+            holder = await launcher.bear(order, listener.fileno())
+        try:
+            return holder, await GuestLink.connect(path, token=token, explain=holder.explain)
+        except BaseException:
+            holder.kill()
+            await asyncio.shield(holder.end())
+            raise
+
+    async def _configure(
+        self, link: GuestLink, ready: Ready, folder: Path, what: tuple[SandboxSpec, BoxRecord, float | None]
+    ) -> None:
+        """Tell the guest what it is to be, and record the box once it is that."""
+        spec, record, lease_s = what
+        config = configuration(
+            spec,
+            folder=folder,
+            tools=ready.tools.folder,
+            fenced=ready.fenced,
+            grouped=bool(ready.plan["cgroups"]),
+        )
+        config["linger_s"] = None if record.durable else 0.0
+        last = record.durable and lease_s is None
+        config["deadline_s"] = spec.lifetime_s + _NODE_GRACE_S if last else None
+        try:
+            await link.configure(config)
+            if lease_s is not None:
+                await link.lease(lease_s)
+            record.write(folder)
+        except BaseException:
+            await link.close()
+            raise
+
+    def _hold(
+        self, ready: Ready, link: GuestLink, holder: Holder, made_of: tuple[str, SandboxSpec, BoxRecord]
+    ) -> ProcessBox:
+        sandbox_id, spec, record = made_of
+
+        async def clean_up() -> None:
+            await holder.end()
+            await self._remove(ready.state, sandbox_id)
+
+        isolation: Isolation = "namespaces" if ready.fenced else "none"
+        box = ProcessBox(sandbox_id, link, isolation=isolation, clean_up=clean_up, pid=holder.pid)
+        self._boxes[sandbox_id] = _Held(box, holder, spec, record)
+        log.debug("sandbox started sandbox_id=%s spec=%s isolation=%s", sandbox_id, spec.digest, isolation)
+        return box
+
+    async def _remove(self, state: StateFolder, sandbox_id: str) -> None:
+        """Remove whatever there is of a box: processes, control groups, files, books."""
+        folder = state.boxes / sandbox_id
+        if (holder := holder_of(folder)) is not None:
+            holder.kill()
+            await holder.end()
+        await asyncio.to_thread(remove_remains, state, sandbox_id)
+        self._boxes.pop(sandbox_id, None)
+        self._lineages.pop(sandbox_id, None)
+
+    async def _let_go(self, held: _Held) -> None:
+        await held.box.let_go()
+        held.holder.let_go()
+        self._boxes.pop(held.box.id, None)
+
+    async def _release(self, *, empty: bool) -> None:
+        self._closed = True
+        async with self._lock:
+            if self._ready is not None:
+                for launcher in (self._ready.launcher, *self._ready.warm.values()):
+                    await launcher.close()
+                await asyncio.to_thread(self._ready.state.release, empty=empty)
+                self._ready = None
+
+    async def _copy(self, source: Path, target: Path) -> int:
+        """Copy a tree in a process of the zygote's, which may read what a box's user made unreadable."""
+        ready = await self._prepare()
+        fds = []
+        try:
+            fds.append(os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            fds.append(os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            order = {
+                "op": "copy",
+                "opaque": "user.overlay.opaque" if ready.plan["user"] else "trusted.overlay.opaque",
+            }
+            count = await ready.launcher.order(order, fds)
+        except OSError as error:
+            raise InfraError(f"cannot read the files of a sandbox: {error}") from error
+        finally:
+            for fd in fds:
+                os.close(fd)
+        assert isinstance(count, int)
+        return count
+
+    def _known(self, sandbox_id: str) -> _Held:
+        try:
+            return self._boxes[sandbox_id]
+        except KeyError:
+            raise NotFound(f"this server holds no sandbox {sandbox_id!r}") from None
+
+    # -- preparing
+
+    async def _launcher(self, ready: Ready, spec: SandboxSpec) -> Launcher:
         async with self._lock:
             if self._closed:
                 raise NotFound("the process backend is closed")
-            if self._root is None or self._tools is None:
-                self._fence = await self._choose_fence()
-                root, self._lock_fd = await asyncio.to_thread(_make_root, self._parent)
-                self._tools = await asyncio.to_thread(Toolkit.build, root / ".tools", self._python_packages)
-                self._root = root
-            return self._root, self._tools
+            return await ready.launcher_for(spec)
 
-    async def _choose_fence(self) -> Bubblewrap | None:
-        if self._wanted == "none":
-            return None
-        found = Bubblewrap.find()
-        problem = found if isinstance(found, str) else await found.check()
-        if isinstance(found, Bubblewrap) and not problem:
-            return found
-        remedy = (
-            "Install bubblewrap (and util-linux, as root) and allow user namespaces, or use another backend."
-        )
-        if self._wanted == "bubblewrap":
-            raise InfraError(f"cannot isolate sandboxes: {problem}. {remedy}")
-        log.warning(
-            "sandboxes run WITHOUT isolation: %s. Lost: private file system, network and process view, process "
-            "limit, one /workspace path (turns that print it cannot be replayed). Commands run as user %s and can "
-            "do what it can. %s",
-            problem,
-            getpass.getuser(),
-            remedy,
-        )
-        return None
+    async def _prepare(self) -> Ready:
+        async with self._lock:
+            if self._closed:
+                raise NotFound("the process backend is closed")
+            if self._ready is None:
+                with _disk():
+                    self._ready = await begin(
+                        self._root, self._wanted, self._python_packages, shared=self._shared
+                    )
+                self._lineages |= self._ready.lineages
+            elif self._ready.launcher.lost.done():
+                log.warning("the process that makes sandboxes ended; starting another")
+                await self._ready.launcher.close()
+                self._ready.launcher = await Launcher.start(self._ready.plan)
+            return self._ready
 
 
-def _make_root(parent: Path | None) -> tuple[Path, int]:
-    """Make this backend's folder, locked while it lives, and remove those of servers that were killed."""
-    folder = Path(tempfile.gettempdir()) if parent is None else parent
-    root = Path(tempfile.mkdtemp(prefix=_ROOT_PREFIX, dir=folder))
-    lock = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    for other in folder.glob(f"{_ROOT_PREFIX}*"):
-        with contextlib.suppress(FileNotFoundError):  # another server may be at it, too
-            if other != root and not other.is_symlink():
-                _remove_if_abandoned(other)
-    return root, lock
-
-
-def _remove_if_abandoned(folder: Path) -> None:
-    status = folder.stat()
-    if status.st_uid != os.geteuid() or time.time() - status.st_mtime < _ABANDONED_S:
-        return
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+@contextlib.contextmanager
+def _disk() -> Iterator[None]:
+    """Tell trouble with the state folder (full, read-only, gone) as what it is to the caller."""
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        log.info("removing what a killed server left folder=%s", folder)
-        _remove_tree(folder)
-    except BlockingIOError:
-        return  # its server lives
-    finally:
-        os.close(fd)
-
-
-def _check(spec: SandboxSpec) -> None:
-    lacking = {
-        "an image": bool(spec.image),
-        "a network": spec.network.enabled,
-        "ports": bool(spec.ports),
-        "GPUs": bool(spec.resources.gpus),
-    }
-    if asked := [name for name, value in lacking.items() if value]:
-        raise Unimplemented(
-            f"the process backend cannot give a sandbox {', '.join(asked)}; use the docker backend"
-        )
-    workdir = spec.workdir
-    if not re.fullmatch(r"/[A-Za-z0-9_-]+", workdir) or workdir in _SYSTEM_FOLDERS:
-        raise InvalidArgument(
-            f"workdir of a process sandbox must be a new top-level folder such as '/workspace', got {workdir!r}"
-        )
-
-
-def _environment(spec: SandboxSpec, *, home: str, programs: str) -> dict[str, str]:
-    return {
-        "PATH": f"{programs}:{_SYSTEM_PATH}",
-        "HOME": home,
-        "USER": "agent",
-        "LANG": "C.UTF-8",
-        "TERM": "dumb",
-        **dict(spec.env),
-    }
-
-
-def _limits(spec: SandboxSpec, *, fenced: bool) -> list[tuple[int, int]]:
-    limits = [
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_NOFILE, _OPEN_FILES),
-        (resource.RLIMIT_FSIZE, spec.resources.disk_bytes),
-        (resource.RLIMIT_AS, spec.resources.memory_bytes),
-    ]
-    if fenced:  # without a user namespace it would count every process of this user
-        limits.append((resource.RLIMIT_NPROC, spec.resources.pids))
-    return [(limit, value) for limit, value in limits if value or limit == resource.RLIMIT_CORE]
-
-
-def _fenced(
-    spec: SandboxSpec, folder: Path, parts: tuple[Bubblewrap, Toolkit]
-) -> tuple[list[str], dict[str, object]]:
-    fence, tools = parts
-    identity = box_identity()
-    binds = {folder / "work": spec.workdir, folder / "home": _HOME, folder / "tmp": "/tmp"}
-    for host in binds:
-        host.mkdir(mode=0o755)
-        if os.geteuid() == 0:
-            os.chown(host, identity, identity)
-    argv = fence.fence(tools=tools, binds=binds, workdir=spec.workdir, identity=identity)
-    argv += [f"{BOX_PYTHON}/bin/python", "-I", "-S", f"{BOX_TOOLS}/guest.pyc"]
-    return argv, {
-        "workdir": spec.workdir,
-        "public_workdir": spec.workdir,
-        "roots": list(binds.values()),
-        "env": _environment(spec, home=_HOME, programs=f"{BOX_PYTHON}/bin"),
-        "rlimits": _limits(spec, fenced=True),
-    }
-
-
-def _bare(spec: SandboxSpec, folder: Path, tools: Toolkit) -> tuple[list[str], dict[str, object]]:
-    work, home, temporary = (folder.resolve() / name for name in ("work", "home", "tmp"))
-    for host in (work, home, temporary):
-        host.mkdir()
-    programs = str(Path(sys.executable).parent)
-    return [sys.executable, "-I", "-S", str(tools.guest)], {
-        "workdir": str(work),
-        "public_workdir": spec.workdir,
-        "roots": [str(work), str(home), str(temporary)],
-        "env": {"TMPDIR": str(temporary), **_environment(spec, home=str(home), programs=programs)},
-        "rlimits": _limits(spec, fenced=False),
-    }
-
-
-def _entry(block: bytes) -> FileEntry:
-    size, mode, modified_at, path_length, link_length = guest.ENTRY.unpack_from(block)
-    texts = block[guest.ENTRY.size :]
-    if len(texts) != path_length + link_length:
+        yield
+    except RockError:
+        raise  # some are also OSErrors
+    except OSError as error:
         raise InfraError(
-            f"the sandbox described a file in {len(texts)} bytes, expected {path_length + link_length}"
-        )
-    path, link = texts[:path_length], texts[path_length:]
-    decode: Callable[[bytes], str] = lambda text: text.decode(errors="surrogateescape")  # noqa: E731
-    return FileEntry(decode(path), size, mode, modified_at, decode(link))
+            f"cannot keep sandboxes on disk: {error}. Is the state folder full or gone?"
+        ) from error
 
 
-def _remove_tree(folder: Path) -> None:
-    """Delete what a box left, also where its commands took away their own permissions."""
+@contextlib.asynccontextmanager
+async def _standing_still(box: ProcessBox) -> AsyncIterator[None]:
+    if box.paused:
+        yield
+        return
+    await box.pause()
     try:
-        shutil.rmtree(folder)
-    except OSError:
-        folder.chmod(stat.S_IRWXU)
-        for path, names, _ in os.walk(folder):
-            for below in (Path(path, name) for name in names):
-                if not below.is_symlink():
-                    below.chmod(stat.S_IRWXU)  # before os.walk looks into it
-        shutil.rmtree(folder)
+        yield
+    finally:
+        with contextlib.suppress(InfraError, NotFound):  # a box that was lost meanwhile
+            await box.resume()
+
+
+def _census(state: StateFolder) -> dict[str, str]:
+    found = dict.fromkeys(state.in_groups(), "control groups")
+    for folder in state.boxes.iterdir():
+        holder = recorded_process(folder)
+        found[folder.name] = f"process {holder}" if holder else f"folder {folder}"
+    return found
+
+
+async def why_not_fenced() -> str:
+    """Return why boxes cannot be fenced in on this machine; empty if they can."""
+    backend = ProcessBackend(isolation="namespaces")
+    try:
+        await backend.isolation()
+    except InfraError as error:
+        return error.message
+    finally:
+        await backend.close()
+    return ""

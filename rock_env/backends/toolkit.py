@@ -1,19 +1,19 @@
-"""What every process sandbox on this machine shares, read-only: the guest and a small Python environment.
+"""What every process sandbox on this machine shares, read-only: a small Python environment and the files of /etc.
 
-Built once per backend, used by `backends/process` and `backends/bubblewrap`. The environment in the box is this
+Built once per backend, used by `backends/process` and `backends/host_view`. The environment in the box is this
 interpreter with the named distributions and what they require, and nothing else that is installed here.
 """
 
 from __future__ import annotations
 
-import py_compile
 import re
 import sys
 from dataclasses import dataclass
+from importlib import resources
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
-from rock_env.guest import init as guest
+import rock_env.guest
 
 __all__ = ["Toolkit"]
 
@@ -31,15 +31,16 @@ class Toolkit:
     """Each package's place on the host, and below the folder."""
 
     @property
-    def guest(self) -> Path:
-        """Return the compiled guest (compiled here, since a script is compiled anew at each start)."""
-        return self.folder / "guest.pyc"
+    def names(self) -> frozenset[str]:
+        """Return what can be imported of the packages."""
+        return frozenset(
+            name for place, _ in self.packages if (name := place.name.removesuffix(".py")).isidentifier()
+        )
 
     @classmethod
     def build(cls, folder: Path, distributions: tuple[str, ...]) -> Toolkit:
         """Lay the folder out. A distribution that is not installed is left out."""
         folder.mkdir(parents=True)
-        py_compile.compile(guest.__file__, cfile=str(folder / "guest.pyc"), doraise=True)
         etc = folder / "etc"
         etc.mkdir()
         for name, text in (("passwd", _PASSWD), ("group", _GROUP), ("hosts", _HOSTS)):
@@ -55,6 +56,11 @@ class Toolkit:
         (python / "pyvenv.cfg").write_text(
             f"home = {executable.parent}\ninclude-system-site-packages = false\n"
         )
+        (folder / "bin").mkdir()
+        client = folder / "bin" / "rock-python"
+        source = resources.files(rock_env.guest).joinpath("warm_client.py").read_text()
+        client.write_text(f"#!{executable} -IS\n{source}")
+        client.chmod(0o755)
         packages = []
         for place in sorted(_places(distributions)):
             point = site_packages / place.name

@@ -5,20 +5,21 @@ Called by `ale rock status`. One connection for both questions, no retries: the 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from datetime import timedelta
 
-import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from rock_env.client.connection import Connection
 from rock_env.client.credentials import Credentials
-from rock_env.client.retry import rock_error
 from rock_env.proto.v1 import admin_pb2 as pb
 from rock_env.proto.v1 import admin_pb2_grpc
 
-__all__ = ["AdminClient", "Capacity"]
+_CENSUS_S = 120.0
+"""Engines under load take their time, and a sweep may have much to remove."""
+
+__all__ = ["AdminClient", "BackendCensus", "Capacity", "Drained"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +35,49 @@ class Capacity:
     uptime_s: float
 
 
-class AdminClient:
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """What becomes of the sandboxes of a server that drains."""
+
+    durable: int
+    """These live on, with another replica or until the next start."""
+    ending: int
+    """These end with the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendCensus:
+    """What one backend has on its node against what the store says of it."""
+
+    backend: str
+    boxes: int
+    """On the node."""
+    records: int
+    """Of sandboxes that are not deleted."""
+    orphans: Mapping[str, str]
+    """Boxes that no sandbox has: id to what it is, such as "container 3fa9"."""
+    ghosts: Mapping[str, str]
+    """Sandboxes said to run whose box is not there: sandbox id to box id."""
+    layers: int
+    stray_layers: tuple[str, ...]
+    """On the node, and no snapshot needs them."""
+    missing_layers: tuple[str, ...]
+    """Snapshots whose layer is not there."""
+    stock: int
+    """Of the boxes: in warm pools, or just handed out by one."""
+    error: str
+    """Why the backend could not be asked; the rest is unknown then."""
+
+
+class AdminClient(Connection):
     """A connection for questions about the server at `address`; each may take `timeout_s`."""
 
     def __init__(
         self, address: str, *, credentials: Credentials | None = None, timeout_s: float = 10.0
     ) -> None:
-        self._address = address
-        self._credentials = Credentials.from_environment() if credentials is None else credentials
-        self._timeout_s = timeout_s
-        self._channel: Any = None
-
-    async def __aenter__(self) -> Self:
-        self._channel = self._credentials.channel(self._address)
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self._channel.close()
+        super().__init__(
+            address, admin_pb2_grpc.AdminServiceStub, credentials=credentials, timeout_s=timeout_s
+        )
 
     async def serving(self) -> bool:
         """Return whether the server takes calls; one that drains does not. Raise `RockError`. Needs no token."""
@@ -61,18 +88,40 @@ class AdminClient:
 
     async def capacity(self) -> Capacity:
         """Return the server's load. Raise `Unauthenticated` or `PermissionDenied` without the scope `admin`."""
-        stub = admin_pb2_grpc.AdminServiceStub(self._channel)
-        async with self._asking():
-            reply = await stub.Capacity(
-                pb.CapacityRequest(), timeout=self._timeout_s, metadata=self._credentials.metadata()
-            )
+        reply = await self._ask("Capacity", pb.CapacityRequest())
         return Capacity(
             reply.envs_in_workers, reply.envs_in_sandboxes, reply.workers, reply.max_workers, reply.uptime_s
         )
 
-    @asynccontextmanager
-    async def _asking(self) -> AsyncIterator[None]:
-        try:
-            yield
-        except grpc.aio.AioRpcError as failure:
-            raise rock_error(failure, self._address)[0] from failure
+    async def census(self, *, sweep: bool = False) -> list[BackendCensus]:
+        """Count what is on the server's node; with `sweep` it then destroys what nothing needs.
+
+        Raise `Unauthenticated` or `PermissionDenied` without the scope `admin`.
+        """
+        reply = await self._ask("Census", pb.CensusRequest(sweep=sweep), timeout_s=_CENSUS_S)
+        return [
+            BackendCensus(
+                backend=one.backend,
+                boxes=one.boxes,
+                records=one.records,
+                orphans=dict(one.orphans),
+                ghosts=dict(one.ghosts),
+                layers=one.layers,
+                stray_layers=tuple(one.stray_layers),
+                missing_layers=tuple(one.missing_layers),
+                stock=one.stock,
+                error=one.error,
+            )
+            for one in reply.backends
+        ]
+
+    async def drain(self, *, within_s: float | None = None) -> Drained:
+        """Make the server end gracefully, and return at once; None: within the time it was started with.
+
+        Raise `Unauthenticated` or `PermissionDenied` without the scope `admin`.
+        """
+        request = pb.DrainRequest()
+        if within_s is not None:
+            request.within.FromTimedelta(timedelta(seconds=within_s))
+        reply = await self._ask("Drain", request)
+        return Drained(reply.durable, reply.ending)

@@ -19,6 +19,8 @@ from rock_env.channel import target
 from rock_env.client.coalesce import Call, Coalescer, Verb, outcome
 from rock_env.client.credentials import Credentials
 from rock_env.client.env import AsyncEnv
+from rock_env.client.sandbox_calls import SandboxCalls
+from rock_env.client.sandboxes import Sandboxes
 from rock_env.env import StepResult
 from rock_env.errors import RockError
 from rock_env.proto.v1 import env_pb2 as pb
@@ -58,6 +60,7 @@ class Client:
         self._retry_for_s = retry_for_s
         self._channel: grpc.aio.Channel | None = None
         self._coalescer: Coalescer | None = None
+        self._sandboxes: Sandboxes | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._key_prefix = secrets.token_hex(6)  # with the counter: unique, at a tenth of a uuid4's cost
         self._keys = itertools.count(1)
@@ -71,12 +74,29 @@ class Client:
             metadata=self._credentials.metadata(),
             retry_for_s=self._retry_for_s,
         )
+        self._sandboxes = Sandboxes(
+            SandboxCalls(
+                self._channel,
+                address=self.address,
+                metadata=self._credentials.metadata(),
+                retry_for_s=self._retry_for_s,
+                key=self.key,
+            )
+        )
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        self.sandboxes.close()
         await self.coalescer.close()
         if self._channel is not None:
             await self._channel.close()
+
+    @property
+    def sandboxes(self) -> Sandboxes:
+        """Return the server's sandboxes. The client must have been entered."""
+        if self._sandboxes is None:
+            raise RuntimeError("the client is not open: use `async with Client(address) as client`.")
+        return self._sandboxes
 
     async def make(self, env: str, params_json: str = "{}") -> AsyncEnv:
         """Make an environment. Raise `UnknownName` for an unknown environment or argument."""

@@ -12,14 +12,17 @@ from enum import Enum
 from typing import Any
 
 import grpc
+from opentelemetry.trace import SpanKind
 
 from rock_env.client.retry import retrying, rock_error
 from rock_env.errors import InfraError, RockError, Unavailable
 from rock_env.proto.v1 import env_pb2 as pb
+from rock_env.tracing import span, trace_headers
 from rock_env.wire import error_of
 
 __all__ = ["Call", "Coalescer", "Verb", "outcome"]
 
+_SERVICE = pb.DESCRIPTOR.services_by_name["EnvService"].full_name
 MAX_BATCH = 1024
 """Larger batches gain nothing and delay the first reply."""
 
@@ -135,15 +138,17 @@ class Coalescer:
         if len(calls) == 1 and not timeout_s:
             await self.unary(verb.value, calls[0])
         else:
-            await self._settle_all(calls, lambda: self._batch(verb, _open(calls), timeout_s))
+            with span(f"{_SERVICE}/{verb.value}Many", kind=SpanKind.CLIENT, items=len(calls)):
+                await self._settle_all(calls, lambda: self._batch(verb, _open(calls), timeout_s))
 
     async def unary(self, rpc: str, call: Call) -> None:
         """Send one call now as the unary `rpc` and return when it is answered, failures included."""
 
         async def attempt() -> None:
-            call.answer(await getattr(self._stub, rpc)(call.request, metadata=self._metadata))
+            call.answer(await getattr(self._stub, rpc)(call.request, metadata=trace_headers(self._metadata)))
 
-        await self._settle_all([call], attempt)
+        with span(f"{_SERVICE}/{rpc}", kind=SpanKind.CLIENT, env_id=call.env_id):
+            await self._settle_all([call], attempt)
 
     async def _settle_all(self, calls: Sequence[Call], rpc: Callable[[], Awaitable[None]]) -> None:
         async def attempt() -> None:
@@ -171,7 +176,9 @@ class Coalescer:
         many: Any = _MANY[verb](items=[call.request for call in calls])
         if timeout_s:
             many.item_timeout_s = timeout_s
-        stream: AsyncIterator[Any] = getattr(self._stub, f"{verb.value}Many")(many, metadata=self._metadata)
+        stream: AsyncIterator[Any] = getattr(self._stub, f"{verb.value}Many")(
+            many, metadata=trace_headers(self._metadata)
+        )
         if verb is Verb.MAKE:
             async for chunk in stream:
                 for index, reply in zip(chunk.indices, chunk.items, strict=True):

@@ -13,9 +13,10 @@ from typing import Self
 
 import grpc
 
-from rock_env.channel import CLIENT_OPTIONS, is_local, is_tls, target
+from rock_env.channel import CLIENT_OPTIONS, is_local, is_rest, is_tls, target
+from rock_env.client.rest import RestChannel
 from rock_env.errors import InvalidArgument
-from rock_env.tls import client_credentials
+from rock_env.tls import client_context, client_credentials
 
 __all__ = ["Credentials"]
 
@@ -40,8 +41,14 @@ class Credentials:
         return cls(**{name: environment.get(f"ROCK_{name.upper()}", "") for name in names})
 
     def channel(self, address: str) -> grpc.aio.Channel:
-        """Open a channel on the running loop. Raise `InvalidArgument` where files or address cannot be used."""
+        """Open a channel on the running loop. Raise `InvalidArgument` where files or address cannot be used.
+
+        For an http:// or https:// address its calls travel over REST.
+        """
         self._check(address)
+        if is_rest(address):
+            tls = client_context(ca=self.ca, cert=self.cert, key=self.key) if is_tls(address) else None
+            return RestChannel(address, tls=tls)
         if not is_tls(address):
             return grpc.aio.insecure_channel(target(address), options=CLIENT_OPTIONS)
         credentials = client_credentials(ca=self.ca, cert=self.cert, key=self.key)

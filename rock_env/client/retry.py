@@ -6,11 +6,14 @@ and `Unavailable` says so.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import grpc
 from tenacity import (
     AsyncRetrying,
+    RetryCallState,
     retry_if_exception_type,
     stop_after_attempt,
     stop_after_delay,
@@ -18,14 +21,21 @@ from tenacity import (
     wait_random,
 )
 
-from rock_env.errors import CODES, InfraError, RockError, Unavailable, from_code
+from rock_env.errors import CODES, InfraError, ResourceExhausted, RockError, Unavailable, from_code
 
-__all__ = ["MAX_ATTEMPTS", "retrying", "rock_error"]
+__all__ = ["MAX_ATTEMPTS", "Backoff", "patient", "retrying", "rock_error"]
+
+T = TypeVar("T")
 
 MAX_ATTEMPTS = 8
 _CONNECTION_LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
-"""CANCELLED is what calls in flight get from a server that stops; our own cancellation never reaches here."""
+"""CANCELLED is what gRPC sends for a call that crosses with a closing door; our own cancellation never reaches here."""
+_CUT_AT_ITS_START = "Internal error from Core"
+"""What gRPC's client itself says where the connection breaks while a call opens; no server sends it."""
 _BY_STATUS = {kind.grpc: kind for kind in reversed(CODES.values()) if kind is not RockError}
+_WAIT = wait_exponential(multiplier=0.05, max=2.0) + wait_random(0, 0.05)
+_UNHINTED_S = 1.0
+"""How long to wait for capacity where the server does not say when to come back."""
 
 
 def rock_error(failure: grpc.aio.AioRpcError, address: str) -> tuple[RockError, bool]:
@@ -35,12 +45,17 @@ def rock_error(failure: grpc.aio.AioRpcError, address: str) -> tuple[RockError, 
     code = metadata.get("rock-error-code")
     if isinstance(code, str):
         hint = metadata.get("rock-retry-after-s")
-        return from_code(code, details, retry_after_s=float(hint) if hint else None), True
+        error = from_code(code, details, retry_after_s=float(hint) if hint else None)
+        position = metadata.get("rock-queue-position")
+        if isinstance(error, ResourceExhausted) and isinstance(position, str):
+            error.queue_position = int(position)
+        return error, True
     status = failure.code()
-    if status in _CONNECTION_LOST:
+    cut = status is grpc.StatusCode.INTERNAL and details.startswith(_CUT_AT_ITS_START)
+    if cut or status in _CONNECTION_LOST:
         message = (
             f"ROCK server at {address} is not available: {details}. Is it running, and with TLS if and only if the "
-            "address says grpcs://? Start one with `ale rock serve`, or leave the address out to get an embedded one."
+            "address says grpcs://? Start one with `ale rock serve`; in Python `rock_env.connect()` brings its own."
         )
         return Unavailable(message), False
     kind = _BY_STATUS.get(status.name, InfraError)
@@ -59,10 +74,53 @@ async def retrying(attempt: Callable[[], Awaitable[None]], *, for_s: float) -> N
     policy = AsyncRetrying(
         retry=retry_if_exception_type(Unavailable),
         stop=stop_after_attempt(MAX_ATTEMPTS - 1) | stop_after_delay(for_s),
-        wait=wait_exponential(multiplier=0.05, max=2.0) + wait_random(0, 0.05),
+        wait=_WAIT,
         reraise=True,
     )
     try:
         await policy(attempt)
     except Unavailable as error:
         raise error from first
+
+
+async def patient(attempt: Callable[[], Awaitable[T]], *, for_s: float) -> T:
+    """Run `attempt` again while the server has no capacity, when it says it may have some, for at most `for_s` seconds.
+
+    Only for what makes nothing when it is refused, such as a Create with its key. Raise the last `ResourceExhausted`.
+    """
+
+    def hinted(state: RetryCallState) -> float:
+        error = state.outcome.exception() if state.outcome is not None else None
+        hint = error.retry_after_s if isinstance(error, ResourceExhausted) else None
+        return _UNHINTED_S if hint is None else hint
+
+    policy = AsyncRetrying(
+        retry=retry_if_exception_type(ResourceExhausted),
+        stop=stop_after_delay(for_s),
+        wait=hinted,
+        reraise=True,
+    )
+    return await policy(attempt)
+
+
+class Backoff:
+    """The waits between attempts to take up a broken stream again; each success starts anew."""
+
+    def __init__(self, for_s: float) -> None:
+        self._for_s = for_s
+        self._attempts = 0
+        self._broken_at = 0.0
+
+    def success(self) -> None:
+        """Forget earlier failures."""
+        self._attempts = 0
+
+    async def failure(self, error: Unavailable) -> None:
+        """Wait before the next attempt. Raise `error` where attempts or time are used up."""
+        now = asyncio.get_running_loop().time()
+        if not self._attempts:
+            self._broken_at = now
+        self._attempts += 1
+        if self._attempts >= MAX_ATTEMPTS or now - self._broken_at >= self._for_s:
+            raise error
+        await asyncio.sleep(min(0.05 * 2 ** (self._attempts - 1), 2.0))

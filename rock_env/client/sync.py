@@ -24,9 +24,10 @@ import msgspec
 from rock_env.client.client import Client
 from rock_env.client.credentials import Credentials
 from rock_env.client.env import AsyncEnv
+from rock_env.client.sandbox_sync import Closed, face
 from rock_env.env import Scalar, observation_hash
 from rock_env.errors import InvalidArgument, NotFound, Unimplemented
-from rock_env.local import start_embedded
+from rock_env.local import EmbeddedServer, start_embedded
 
 __all__ = ["Connection", "SyncEnv", "connect", "make"]
 
@@ -43,6 +44,9 @@ class _Background:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
+        if self.loop.is_closed():
+            work.close()
+            raise Closed("this connection was closed: make what you call on an open one.")
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     def close(self) -> None:
@@ -52,12 +56,18 @@ class _Background:
 
 
 class Connection:
-    """A synchronous connection to one server. Close it, or use it as a context manager."""
+    """A synchronous connection to one server. Close it, or use it as a context manager; `server` ends with it."""
 
     def __init__(
-        self, address: str, *, credentials: Credentials | None = None, retry_for_s: float = 10.0
+        self,
+        address: str,
+        *,
+        credentials: Credentials | None = None,
+        retry_for_s: float = 10.0,
+        server: EmbeddedServer | None = None,
     ) -> None:
         self.address = address
+        self._server = server
         self._client = Client(address, credentials=credentials, retry_for_s=retry_for_s)
         self._background = _Background()
         self._closed = False
@@ -76,6 +86,11 @@ class Connection:
         made = self.run(self._client.make(env, msgspec.json.encode(params).decode()))
         return SyncEnv(self, made, params)
 
+    @property
+    def sandboxes(self) -> Any:
+        """Return the server's sandboxes: `Sandboxes` of `rock_env.client`, each call waited for."""
+        return face(self._client.sandboxes, self.run)
+
     def splits(self, env: str, params_json: str) -> dict[str, int]:
         """Return the task splits of an environment and their sizes."""
         return self.run(self._client.splits(env, params_json))
@@ -86,6 +101,8 @@ class Connection:
             self._closed = True
             self.run(self._client.__aexit__())
             self._background.close()
+            if self._server is not None:
+                self._server.close()
 
     def __enter__(self) -> Self:
         return self
@@ -97,7 +114,7 @@ class Connection:
 
 
 def connect(
-    address: str,
+    address: str = "",
     *,
     token: str | None = None,
     ca: str | Path | None = None,
@@ -106,9 +123,13 @@ def connect(
 ) -> Connection:
     """Connect to a running server: `unix:///path`, `host:port`, `grpc://host:port`, or `grpcs://host:port` with TLS.
 
-    `token` is an API token; `ca`, `cert` and `key` are PEM files: the CA to trust instead of the public ones, and the
-    client's own certificate. What is None comes from `ROCK_TOKEN`, `ROCK_CA`, `ROCK_CERT` and `ROCK_KEY`.
+    Without an address a server is started for this connection alone, and ends with it. `token` is an API token; `ca`,
+    `cert` and `key` are PEM files: the CA to trust instead of the public ones, and the client's own certificate. What
+    is None comes from `ROCK_TOKEN`, `ROCK_CA`, `ROCK_CERT` and `ROCK_KEY`.
     """
+    if not address:
+        server = start_embedded()
+        return Connection(server.address, credentials=Credentials(), server=server)
     given = {"token": token, "ca": ca, "cert": cert, "key": key}
     chosen = {name: str(value) for name, value in given.items() if value is not None}
     return Connection(address, credentials=replace(Credentials.from_environment(), **chosen))

@@ -7,13 +7,13 @@ environment's phase into `BROKEN` is the loop's part.
 from __future__ import annotations
 
 from rock_env.catalog import Catalog
-from rock_env.env import Env, Info, observation_hash
-from rock_env.errors import InvalidArgument, ResetDivergence, Unimplemented
-from rock_env.journal import Journal, Phase, check_observation
+from rock_env.env import Env, observation_hash
+from rock_env.errors import InvalidArgument, Unimplemented
+from rock_env.journal import Journal, Phase, check_goes_on, check_observation
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1 import host_pb2 as host
 from rock_env.spec import TaskSpec
-from rock_env.wire import encode_info, step_response
+from rock_env.wire import evaluate_response, reset_response, step_response
 
 __all__ = ["HostedEnv"]
 
@@ -34,7 +34,7 @@ class HostedEnv:
     def reset(self, request: pb.ResetRequest) -> pb.ResetResponse:
         """Start a task, replay `prefix` with its hashes compared, then reseed if asked."""
         journal = self.journal
-        stored: pb.ResetResponse | None = journal.replay(request.sequence, request.idempotency_key)
+        stored = journal.replay(request.sequence, request.idempotency_key, pb.ResetResponse)
         if stored is not None:
             return stored
         if request.prefix and not self.spec.replayable:
@@ -45,18 +45,14 @@ class HostedEnv:
         self._compare(0, request.initial_observation_hash, observation)
         done = False
         for turn, recorded in enumerate(request.prefix, start=1):
-            if done:
-                raise ResetDivergence(
-                    f"replay of environment {journal.env_id} diverged at turn {turn}: the episode had ended, "
-                    "the recording goes on."
-                )
+            check_goes_on(turn, done=done, env_id=journal.env_id)
             result = self.env.step(recorded.action)
             observation, info = result.observation, result.info
             self._compare(turn, recorded.observation_hash, observation)
             done = result.terminated or result.truncated
         if request.HasField("resume_seed"):
             self.env.reseed(request.resume_seed)
-        reply = self._reset_reply(task, observation, info)
+        reply = reset_response(journal.env_id, task, observation, info)
         self._task = task
         journal.settle(done=done)
         journal.commit(request.sequence, request.idempotency_key, reply)
@@ -67,19 +63,11 @@ class HostedEnv:
             actual = observation_hash(observation)
             check_observation(turn, recorded=recorded, actual=actual, env_id=self.journal.env_id)
 
-    def _reset_reply(self, task: TaskSpec, observation: str, info: Info) -> pb.ResetResponse:
-        return pb.ResetResponse(
-            env_id=self.journal.env_id,
-            observation=observation,
-            info_json=encode_info(info),
-            instruction=task.instruction,
-        )
-
     def step(self, request: pb.StepRequest) -> pb.StepResponse:
         """Apply one action."""
         journal = self.journal
         sequence, key = request.sequence, request.idempotency_key
-        stored: pb.StepResponse | None = journal.replay(sequence, key)
+        stored = journal.replay(sequence, key, pb.StepResponse)
         if stored is not None:
             return stored
         journal.need_step()
@@ -93,14 +81,11 @@ class HostedEnv:
     def evaluate(self, request: pb.EvaluateRequest) -> pb.EvaluateResponse:
         """Grade the current state."""
         journal = self.journal
-        stored: pb.EvaluateResponse | None = journal.replay(request.sequence, request.idempotency_key)
+        stored = journal.replay(request.sequence, request.idempotency_key, pb.EvaluateResponse)
         if stored is not None:
             return stored
         journal.need_episode("evaluate")
-        verdict = self.env.evaluate()
-        reply = pb.EvaluateResponse(
-            env_id=journal.env_id, reward=verdict.reward, passed=verdict.passed, details=verdict.details
-        )
+        reply = evaluate_response(journal.env_id, self.env.evaluate())
         journal.commit(request.sequence, request.idempotency_key, reply)
         return reply
 
@@ -124,7 +109,7 @@ class HostedEnv:
     def restore(self, request: host.HostRestoreRequest) -> pb.ResetResponse:
         """Continue from a checkpoint of the same environment, version and arguments."""
         journal, call = self.journal, request.request
-        stored: pb.ResetResponse | None = journal.replay(call.sequence, call.idempotency_key)
+        stored = journal.replay(call.sequence, call.idempotency_key, pb.ResetResponse)
         if stored is not None:
             return stored
         resume_seed = call.resume_seed if call.HasField("resume_seed") else None
@@ -146,7 +131,7 @@ class HostedEnv:
             self.env.reseed(resume_seed)
         self._task = task
         self.journal.settle(done=state.done)
-        return self._reset_reply(task, observation, {})
+        return reset_response(self.journal.env_id, task, observation, {})
 
     def close(self) -> None:
         """Free what the environment holds."""

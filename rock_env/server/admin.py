@@ -1,27 +1,38 @@
 """The gRPC AdminService: what an operator asks of a whole server.
 
-Called by `server/app.py`. Who may call it is the interceptor's to decide; it changes nothing.
+Called by `server/app.py`. Who may call it is the interceptor's to decide; it changes nothing
+but what a census with `sweep` destroys.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import grpc
 
+from rock_env.errors import InvalidArgument
 from rock_env.proto.v1 import admin_pb2 as pb
 from rock_env.proto.v1 import admin_pb2_grpc
 from rock_env.server.core import EnvServiceCore
+from rock_env.server.grpc import fail
+from rock_env.server.places import PlaceCalls, Places
+from rock_env.server.reconcile import BackendCensus
+from rock_env.server.sandbox_core import SandboxCore
 
 __all__ = ["SERVICE", "add_admin_service"]
 
 SERVICE = pb.DESCRIPTOR.services_by_name["AdminService"].full_name
 
 
-class _AdminService(admin_pb2_grpc.AdminServiceServicer):  # type: ignore[misc]  # generated
-    def __init__(self, core: EnvServiceCore) -> None:
+class _AdminService(PlaceCalls, admin_pb2_grpc.AdminServiceServicer):  # type: ignore[misc]  # generated
+    def __init__(
+        self, core: EnvServiceCore, sandboxes: SandboxCore, *, drain: Callable[[float | None], None]
+    ) -> None:
+        self._drain = drain
         self._core = core
+        self._sandboxes = sandboxes
         self._started = time.monotonic()
 
     async def Capacity(self, request: pb.CapacityRequest, context: Any) -> pb.CapacityResponse:  # noqa: N802
@@ -30,7 +41,45 @@ class _AdminService(admin_pb2_grpc.AdminServiceServicer):  # type: ignore[misc] 
         reply.uptime_s = time.monotonic() - self._started
         return reply
 
+    async def Census(self, request: pb.CensusRequest, context: Any) -> pb.CensusResponse:  # noqa: N802
+        """Compare what exists on the node with what is recorded."""
+        counted = await self._sandboxes.census(sweep=request.sweep)
+        return pb.CensusResponse(backends=map(_census_message, counted))
 
-def add_admin_service(server: grpc.aio.Server, core: EnvServiceCore) -> None:
-    """Register the AdminService on a server that has not started yet."""
-    admin_pb2_grpc.add_AdminServiceServicer_to_server(_AdminService(core), server)
+    async def Drain(self, request: pb.DrainRequest, context: Any) -> pb.DrainResponse:  # noqa: N802
+        """Begin to end the server, and say what becomes of its sandboxes."""
+        within_s = request.within.ToTimedelta().total_seconds() if request.HasField("within") else None
+        if within_s is not None and within_s < 0:
+            await fail(context, InvalidArgument(f"`within` must not be negative, got {within_s:g} s"))
+        held = [each.record.durable for each in self._sandboxes.ledger.held.values()]
+        self._drain(within_s)
+        return pb.DrainResponse(durable=sum(held), ending=len(held) - sum(held))
+
+
+def _census_message(census: BackendCensus) -> pb.BackendCensus:
+    return pb.BackendCensus(
+        backend=census.backend,
+        boxes=census.boxes,
+        records=census.records,
+        stock=census.stock,
+        orphans=census.orphans,
+        ghosts=census.ghosts,
+        layers=census.layers,
+        stray_layers=census.stray_layers,
+        missing_layers=census.missing_layers,
+        error=census.error,
+    )
+
+
+def add_admin_service(
+    server: grpc.aio.Server,
+    core: EnvServiceCore,
+    sandboxes: SandboxCore,
+    places: Places,
+    *,
+    drain: Callable[[float | None], None],
+) -> None:
+    """Register the AdminService on a server that has not started yet; `drain` makes the server end gracefully."""
+    service = _AdminService(core, sandboxes, drain=drain)
+    service.places = places
+    admin_pb2_grpc.add_AdminServiceServicer_to_server(service, server)

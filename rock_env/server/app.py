@@ -1,8 +1,9 @@
 """The ROCK server process: `ale rock serve` or `python -m rock_env.server`.
 
 Started by hand, by a service manager or by the embedded mode (`rock_env.local`). It prints its address on one
-line when it is ready. SIGTERM and SIGINT make it refuse new calls and let running ones finish; a second one ends them
-at once. With `--exit-with-parent` it also stops when its stdin closes, so it never outlives an owner that was killed.
+line when it is ready, and with `--http` that of REST on a second one. SIGTERM and SIGINT make it refuse new calls and
+let running ones finish; a second one ends them at once. With `--exit-with-parent` it also stops when its stdin closes,
+so it never outlives an owner that was killed.
 """
 
 from __future__ import annotations
@@ -13,86 +14,186 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from rock_env.auth import current_tenant
-from rock_env.backends.base import Backend
+from rock_env.backends.docker import DockerBackend
 from rock_env.backends.inprocess import EnvHostPool
 from rock_env.backends.process import ProcessBackend
+from rock_env.backends.router import BackendRouter
 from rock_env.catalog import Catalog
 from rock_env.channel import SERVER_OPTIONS, target
-from rock_env.errors import RockError, Unavailable
-from rock_env.server import admin, sandbox_service
+from rock_env.errors import InvalidArgument, RockError, Unavailable
+from rock_env.memory import keep_large_blocks
+from rock_env.server import admin, registry_service, rest, sandbox_service
 from rock_env.server import grpc as env_service
 from rock_env.server.access import AccessInterceptor
+from rock_env.server.boundary import BoundaryInterceptor
 from rock_env.server.core import CoreOptions, EnvServiceCore
+from rock_env.server.leaving import LeavingInterceptor
+from rock_env.server.node import Node
+from rock_env.server.observe import Observation
 from rock_env.server.options import ServerOptions, parse
 from rock_env.server.sandbox_core import SandboxCore
-from rock_env.store.sqlite import SqliteStore
+from rock_env.server.sharing import Sharing, sharing
+from rock_env.store.base import SandboxStore
+from rock_env.store.open import is_postgres, open_store
+from rock_env.telemetry import set_up_telemetry
 from rock_env.tls import server_credentials
 from rock_env.token_file import TokenFile
 
-__all__ = ["main", "serve"]
+__all__ = ["hosting", "main", "serve"]
 
 log = logging.getLogger(__name__)
 
-_SERVICES = (env_service.SERVICE, sandbox_service.SERVICE, admin.SERVICE)
+_SERVICES = (env_service.SERVICE, sandbox_service.SERVICE, registry_service.SERVICE, admin.SERVICE)
+_LEAST_DRAIN_S = 0.2
+"""For calls that were let in while boxes were handed over."""
 _OWNER_ONLY = 0o177
 """The umask under which a unix socket is made: who may connect may run code here."""
 
 
-async def serve(options: ServerOptions, backend: Backend) -> None:
+async def serve(options: ServerOptions) -> None:
     """Serve until told to stop. Raise `InvalidArgument` for a bad option and `Unavailable` if it cannot listen."""
     options.check()
-    interceptors = [AccessInterceptor(TokenFile(Path(options.tokens)))] if options.tokens else []
+    keep_large_blocks()
+    observed = Observation(metrics=options.metrics)
+    stop = _Stop()
+    stop.on_signals()
+    if options.exit_with_parent:
+        stop.on_stdin_close()
+    async with (
+        Node.open(options) as node,
+        hosting(options, node, observed) as backends,
+        _stored(options) as (store, shared),
+        SandboxCore(
+            backends,
+            observed.store(store),
+            tenant=current_tenant,
+            durable=bool(options.state),
+            admission=node.admission,
+            pin=node.pin,
+            ownership=shared.ownership,
+        ) as sandboxes,
+        shared.serving(sandboxes),
+        _env_service(options, sandboxes) as core,
+        observed.serving(core, sandboxes, node),
+    ):
+        # Sharing comes first: what another replica has admitted is not asked for a token again.
+        interceptors = [*shared.interceptors, *observed.interceptors]
+        await _serve(options, stop, core, sandboxes, _Around(node, shared, interceptors))
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What stands around the services of one server."""
+
+    node: Node
+    shared: Sharing
+    interceptors: Sequence[grpc.aio.ServerInterceptor]
+
+
+async def _serve(
+    options: ServerOptions, stop: _Stop, core: EnvServiceCore, sandboxes: SandboxCore, around: _Around
+) -> None:
+    tokens = TokenFile(Path(options.tokens)) if options.tokens else None
+    access = [AccessInterceptor(tokens, sandboxes.known)] if tokens else []
     credentials = server_credentials(options.cert, options.key, options.client_ca) if options.tls else None
-    core = EnvServiceCore(
+    leaving = LeavingInterceptor()
+    server = grpc.aio.server(
+        interceptors=[leaving, *around.interceptors, *access, BoundaryInterceptor()], options=SERVER_OPTIONS
+    )
+    env_service.add_env_service(server, core)
+    ports = sandbox_service.add_sandbox_service(server, sandboxes)
+    places = around.node.open_for(server, sandboxes)
+    admin.add_admin_service(server, core, sandboxes, places, drain=stop.drain)
+    status = await _add_health_and_reflection(server)
+    addresses = [_bind(server, target(options.listen), credentials)]
+    around.shared.bind(server)
+    async with AsyncExitStack() as faces:
+        inner = faces.enter_context(rest.inner_port(server)) if options.http or options.tls else ""
+        await server.start()
+        faces.push_async_callback(server.stop, None)  # also where the REST port is taken
+        if options.http:
+            addresses.append(await faces.enter_async_context(rest.face(inner, options)))
+            ports.url = options.http_url or addresses[-1]
+        sys.stdout.write("".join(f"{address}\n" for address in addresses))
+        sys.stdout.flush()
+        await stop.asked.wait()
+        await status.enter_graceful_shutdown()
+        sandboxes.stop()
+        drain_s = options.drain_s if stop.within_s is None else stop.within_s
+        began = time.monotonic()
+        await stop.unless_hurried(around.shared.hand_over(drain_s))
+        left_s = max(began + drain_s - time.monotonic(), _LEAST_DRAIN_S)
+        await leaving.stop(server, left_s, via=inner or target(addresses[0]), hurried=stop.hurried)
+
+
+@asynccontextmanager
+async def hosting(options: ServerOptions, node: Node, observed: Observation) -> AsyncIterator[BackendRouter]:
+    """Yield the backends of a server; afterwards let go of their durable boxes if there is a folder for these."""
+    state = await asyncio.to_thread(_state_folder, options.state) if options.state else None
+    shared = state is not None and is_postgres(options.store)
+    router = node.pooled(
+        observed.backend(
+            ProcessBackend(
+                root=state and state / "process", shared=shared, isolation=options.sandbox_isolation
+            )
+        ),
+        observed.backend(DockerBackend(root=state and state / "docker", shared=shared)),
+    )
+    try:
+        yield router
+    finally:
+        await (router.close() if state is None else router.let_go())
+
+
+def _state_folder(name: str) -> Path:
+    folder = Path(name).absolute()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for backend in ("process", "docker"):
+            (folder / backend).mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise InvalidArgument(
+            f"cannot make the folder --state: {error}. Name one that can be written."
+        ) from error
+    return folder
+
+
+@asynccontextmanager
+async def _stored(options: ServerOptions) -> AsyncIterator[tuple[SandboxStore, Sharing]]:
+    """Yield the store, and how this server takes part among those that share it."""
+    where = options.store or (options.state and str(Path(options.state) / "records.db"))
+    async with (
+        await open_store(where) as store,
+        sharing(
+            store, where, folder=Path(options.state), node=options.node, lease_s=options.replica_lease_s
+        ) as shared,
+    ):
+        yield store, shared
+
+
+def _env_service(options: ServerOptions, sandboxes: SandboxCore) -> EnvServiceCore:
+    return EnvServiceCore(
         catalog=Catalog(options.env),
         pool=EnvHostPool(workers=options.workers, references=options.env, hang_grace_s=options.hang_grace_s),
-        backend=backend,
+        sandboxes=sandboxes,
         options=CoreOptions(
             idle_timeout_s=options.idle_timeout_s,
             step_timeout_s=options.step_timeout_s,
             sandbox_timeout_s=options.sandbox_timeout_s,
         ),
     )
-    stop = _Stop()
-    stop.on_signals()
-    if options.exit_with_parent:
-        stop.on_stdin_close()
-    async with (
-        core,
-        await SqliteStore.open(Path(options.store) if options.store else None) as store,
-        SandboxCore(backend, store, tenant=current_tenant) as sandboxes,
-    ):
-        server = grpc.aio.server(interceptors=interceptors, options=SERVER_OPTIONS)
-        env_service.add_env_service(server, core)
-        sandbox_service.add_sandbox_service(server, sandboxes)
-        admin.add_admin_service(server, core)
-        status = await _add_health_and_reflection(server)
-        address = _bind(server, target(options.listen), credentials)
-        await server.start()
-        sys.stdout.write(f"{address}\n")
-        sys.stdout.flush()
-        await stop.asked.wait()
-        await status.enter_graceful_shutdown()
-        sandboxes.stop()
-        await _drain(server, stop, options.drain_s)
-
-
-async def _drain(server: grpc.aio.Server, stop: _Stop, drain_s: float) -> None:
-    """Refuse new calls, and let running ones finish within `drain_s` or until somebody is in a hurry."""
-    draining = asyncio.ensure_future(server.stop(drain_s))
-    hurried = asyncio.ensure_future(stop.hurried.wait())
-    await asyncio.wait((draining, hurried), return_when=asyncio.FIRST_COMPLETED)
-    hurried.cancel()
-    await server.stop(None)  # ends what still runs; nothing does where the drain was complete
-    await draining
 
 
 async def _add_health_and_reflection(server: grpc.aio.Server) -> health.aio.HealthServicer:
@@ -128,9 +229,27 @@ class _Stop:
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.hurried = asyncio.Event()
+        self.within_s: float | None = None
+        """How long running calls may take to finish, where an operator said so."""
 
     def ask(self) -> None:
         (self.hurried if self.asked.is_set() else self.asked).set()
+
+    def drain(self, within_s: float | None) -> None:
+        """Stop gracefully; safe to call twice."""
+        if not self.asked.is_set():
+            self.within_s = within_s
+            self.asked.set()
+
+    async def unless_hurried(self, act: Awaitable[Any]) -> None:
+        """Wait for `act`, or cancel it when somebody is in a hurry."""
+        acting, hurried = asyncio.ensure_future(act), asyncio.ensure_future(self.hurried.wait())
+        await asyncio.wait((acting, hurried), return_when=asyncio.FIRST_COMPLETED)
+        for task in (acting, hurried):
+            task.cancel()
+        outcome = (await asyncio.gather(acting, hurried, return_exceptions=True))[0]
+        if isinstance(outcome, RockError):  # what was not handed over is taken up when this server has ended
+            log.warning("draining went wrong: %s", outcome)
 
     def on_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -151,9 +270,9 @@ class _Stop:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the server; return the process's exit code."""
     options, level = parse(argv)
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     try:
-        asyncio.run(serve(options, ProcessBackend(isolation=options.sandbox_isolation)))
+        set_up_telemetry(level, options.log_format)
+        asyncio.run(serve(options))
     except RockError as error:
         sys.stderr.write(f"rock server: {error}\n")
         return error.exit_code

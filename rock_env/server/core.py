@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rock_env.auth import acting_for, current_tenant
-from rock_env.backends.base import Backend
 from rock_env.backends.inprocess import EnvHostPool, EnvHostWorker
 from rock_env.catalog import Catalog
-from rock_env.errors import NotFound, RockError, Unimplemented
+from rock_env.errors import InvalidArgument, NotFound, RockError
 from rock_env.guest.frames import Kind
 from rock_env.journal import plugin_call
 from rock_env.proto.v1 import admin_pb2 as pb_admin
@@ -27,12 +26,18 @@ from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1 import host_pb2 as host
 from rock_env.server.batch import MESSAGES, Batch, Reply, Shard
 from rock_env.server.branches import Branches
+from rock_env.server.env_boxes import EnvBoxes
+from rock_env.server.sandbox_core import SandboxCore
 from rock_env.server.sandboxed import SandboxedEnv
+from rock_env.spec import EnvParams, EnvSpec
 from rock_env.wire import error_of, fill_error
 
 __all__ = ["CoreOptions", "EnvServiceCore", "Hosted"]
 
 log = logging.getLogger(__name__)
+
+_LONGEST_S = 1e9
+"""Longest timeout that a caller may name: one that never comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +73,11 @@ class EnvServiceCore:
     """The service. Enter it as an async context on the server's event loop."""
 
     def __init__(
-        self, *, catalog: Catalog, pool: EnvHostPool, backend: Backend, options: CoreOptions
+        self, *, catalog: Catalog, pool: EnvHostPool, sandboxes: SandboxCore, options: CoreOptions
     ) -> None:
         self.catalog = catalog
         self._pool = pool
-        self._backend = backend
+        self.boxes = EnvBoxes(sandboxes)
         self._options = options
         self._hosted: dict[str, Hosted] = {}
         self._made: dict[str, asyncio.Future[pb.MakeResponse]] = {}
@@ -96,7 +101,7 @@ class EnvServiceCore:
         for task in self._running:
             task.cancel()
         await self._tasks.__aexit__(None, None, None)
-        await asyncio.gather(self._pool.close(), self._backend.close())
+        await self._pool.close()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run `work` in a task of the core's own; it must handle its own errors."""
@@ -208,15 +213,11 @@ class EnvServiceCore:
                         made = host.HostMakeItem(env_id=env_id, env=item.env, params_json=params.canonical())
                         in_workers.append((item, future, made))
                         continue
-                    sandboxed = SandboxedEnv(
-                        env_id, spec=spec, params=params, catalog=self.catalog, backend=self._backend
-                    )
+                    sandboxed = self.sandboxed(env_id, spec, params)
             except RockError as error:
                 replies.append((item, future, fill_error(pb.MakeResponse(), error)))
                 continue
-            self._hosted[env_id] = Hosted(
-                env_id, item.env, params.canonical(), spec.version, self._now(), sandboxed=sandboxed
-            )
+            self.take_in(item.env, params.canonical(), sandboxed)
             replies.append((item, future, pb.MakeResponse(env_id=env_id, version=spec.version)))
         if in_workers:
             made_replies = await self.make_in_workers([made for _, _, made in in_workers])
@@ -228,6 +229,17 @@ class EnvServiceCore:
                 self._hosted[reply.env_id].keys.append(_own_key(item))
             if not future.done():
                 future.set_result(reply)
+
+    def sandboxed(self, env_id: str, spec: EnvSpec, params: EnvParams) -> SandboxedEnv:
+        """Build an environment with a sandbox; the box comes with its first Reset or Restore."""
+        return SandboxedEnv(env_id, spec=spec, params=params, catalog=self.catalog, boxes=self.boxes)
+
+    def take_in(self, env: str, params_json: str, sandboxed: SandboxedEnv) -> None:
+        """Let an environment with a sandbox be found from now on."""
+        env_id = sandboxed.journal.env_id
+        self._hosted[env_id] = Hosted(
+            env_id, env, params_json, sandboxed.spec.version, self._now(), sandboxed=sandboxed
+        )
 
     def new_id(self) -> str:
         """Return an id no other environment or checkpoint of any server has."""
@@ -290,18 +302,21 @@ class EnvServiceCore:
 
     async def in_worker(self, hosted: Hosted, kind: Kind, message: Any, asked_s: float | None) -> bytes:
         """Send a one-item call to the worker of `hosted` and return the reply's bytes."""
-        if hosted.worker is None:
-            raise Unimplemented(
-                f"{kind.name.lower()} of {hosted.env}: an environment in a sandbox offers no checkpoints yet. "
-                "Reset with a prefix of its actions instead."
-            )
+        assert hosted.worker is not None  # the caller asked where it lives
         reply = Reply()
         timeout_s = self.timeout_s(hosted, asked_s)
         hosted.worker.send(kind, message.SerializeToString(), count=1, timeout_s=timeout_s, sink=reply)
         return await reply.payload()
 
     def many(self, kind: Kind, items: Sequence[Any], item_timeout_s: float) -> AsyncIterator[bytes]:
-        """Run a batch; yields serialised `…ManyResponse`s as items finish, each item with its own error."""
+        """Run a batch; yields serialised `…ManyResponse`s as items finish, each item with its own error.
+
+        Raise `InvalidArgument` for a timeout that is none; 0 is the default of the items' hosting.
+        """
+        if not 0 <= item_timeout_s <= _LONGEST_S:  # also where it is not a number
+            raise InvalidArgument(
+                f"item_timeout_s must be from 0 (the server's default) to {_LONGEST_S:g} seconds, got {item_timeout_s}"
+            )
         return self._start(kind, items, item_timeout_s).chunks()
 
     def _start(self, kind: Kind, items: Sequence[Any], asked_s: float | None) -> Batch:

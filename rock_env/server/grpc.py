@@ -1,67 +1,146 @@
-"""The gRPC face of the EnvService: one handler per call, one place where an error becomes a status.
+"""The gRPC face of the EnvService, and for all services the one place where an error becomes a status.
 
-Called by `server/app.py`. It adds nothing to the core's meaning and keeps no state. Batch replies leave as the
-bytes the workers produced.
+Called by `server/app.py` and by the other services. It adds nothing to the core's meaning and keeps no state. Batch
+replies leave as the bytes the workers produced.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, NoReturn, TypeVar
 
 import grpc
+from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.message_factory import GetMessageClass
 
-from rock_env.errors import RockError
+from rock_env.bulk import serialize
+from rock_env.errors import ResourceExhausted, RockError
 from rock_env.guest.frames import Kind
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.server.core import EnvServiceCore
 from rock_env.wire import error_of
 
-__all__ = ["SERVICE", "add_env_service", "fail"]
-
-log = logging.getLogger(__name__)
+__all__ = ["SERVICE", "Act", "Context", "add_env_service", "add_service", "cut_off", "fail", "guarded"]
 
 SERVICE = pb.DESCRIPTOR.services_by_name["EnvService"].full_name
-_MAX_DETAIL_CHARS = 2000
+_MAX_DETAIL_BYTES = 4096
 """gRPC sends the message as a header, and peers refuse more than 8 KiB of headers."""
+_QUIET_S = 0.25
+_DRAIN_S = 5.0
+"""A failed call takes what its caller still sends, until nothing came for so long, and no longer than so long."""
 
+Reply = TypeVar("Reply")
 Context = Any  # grpc.aio.ServicerContext is generic only in the stubs
-Unary = Callable[[Any, Context], Awaitable[Any]]
+Act = Callable[[Any, Context], Awaitable[Any]]
+"""Takes a request, or a stream of them, and returns the reply; a stream of replies it writes to the context."""
 
 
-async def fail(context: Context, error: RockError) -> None:
-    """Abort the call with the status, code and retry hint of `error`. Never returns."""
+async def fail(context: Context, error: RockError) -> NoReturn:
+    """Abort the call with the status, code and retry hint of `error`. Never returns.
+
+    It first takes what the caller is still sending: a client whose write fails reports that, and not our answer.
+    """
     metadata = [("rock-error-code", error.code)]
     if error.retry_after_s is not None:
         metadata.append(("rock-retry-after-s", f"{error.retry_after_s:g}"))
-    status = grpc.StatusCode[error.grpc]
-    await context.abort(status, error.message[:_MAX_DETAIL_CHARS], trailing_metadata=tuple(metadata))
+    if isinstance(error, ResourceExhausted) and error.queue_position is not None:
+        metadata.append(("rock-queue-position", str(error.queue_position)))
+    await _abort(context, grpc.StatusCode[error.grpc], error.message, tuple(metadata))
 
 
-def _unary(act: Unary) -> Unary:
-    async def handle(request: Any, context: Context) -> Any:
+async def cut_off(context: Context, message: str) -> NoReturn:
+    """Abort the call as a lost connection does, but with a reason: UNAVAILABLE without a `rock-error-code`.
+
+    The code would say that the call's own handler answered, and clients would take that as final. Never returns.
+    """
+    await _abort(context, grpc.StatusCode.UNAVAILABLE, message, ())
+
+
+async def _abort(
+    context: Context, status: grpc.StatusCode, message: str, metadata: tuple[tuple[str, str], ...]
+) -> NoReturn:
+    await _drain(context)
+    await context.abort(status, _shortened(message), trailing_metadata=metadata)
+
+    raise AssertionError("gRPC went on with an aborted call")
+
+
+def _shortened(text: str) -> str:
+    """Return as much of a message as fits; gRPC writes what is not printable ASCII as %XX for each byte of UTF-8."""
+    left = _MAX_DETAIL_BYTES
+    for at, char in enumerate(text):
+        left -= 1 if " " <= char <= "~" and char != "%" else 3 * len(char.encode(errors="replace"))
+        if left < 0:
+            return text[:at]
+    return text
+
+
+async def _drain(context: Context) -> None:
+    try:
+        async with asyncio.timeout(_DRAIN_S):
+            message = None
+            while message is not grpc.aio.EOF:
+                async with asyncio.timeout(_QUIET_S):
+                    message = await context.read()
+    except (TimeoutError, grpc.aio.UsageError):
+        return  # it does not end, or the call has
+
+
+def guarded(act: Callable[[Any, Context], Awaitable[Reply]]) -> Callable[[Any, Context], Awaitable[Reply]]:
+    """Return `act` failing its call with the status of what it raises."""
+
+    async def handle(request: Any, context: Context) -> Reply:
         try:
             return await act(request, context)
         except RockError as error:
             await fail(context, error)
-        except (asyncio.CancelledError, grpc.aio.AbortError):
-            raise
-        except Exception:  # named boundary: rpc handler
-            log.exception("bug in an rpc handler request=%s", type(request).__name__)
-            await fail(
-                context, RockError("internal error of the ROCK server, see its log. Please report it.")
-            )
+        except (
+            ExceptionGroup
+        ) as group:  # the halves of a call in both directions; the first error is the cause
+            cause = group.exceptions[0]
+            if not isinstance(cause, RockError):
+                raise
+            await fail(context, cause)
 
     return handle
 
 
-def _one(core: EnvServiceCore, kind: Kind) -> Unary:
+def add_service(
+    server: grpc.aio.Server,
+    service: ServiceDescriptor,
+    acts: Mapping[str, Act],
+    *,
+    readers: Mapping[str, Callable[[bytes], Any]] | None = None,
+) -> None:
+    """Register the handlers of a service, by method, on a server that has not started yet.
+
+    `readers` unpack the requests of methods for which protobuf would copy too much.
+    """
+    shapes = {
+        (False, False): grpc.unary_unary_rpc_method_handler,
+        (False, True): grpc.unary_stream_rpc_method_handler,
+        (True, False): grpc.stream_unary_rpc_method_handler,
+        (True, True): grpc.stream_stream_rpc_method_handler,
+    }
+    handlers = {
+        method.name: shapes[method.client_streaming, method.server_streaming](
+            guarded(acts[method.name]),
+            request_deserializer=(readers or {}).get(
+                method.name, GetMessageClass(method.input_type).FromString
+            ),
+            response_serializer=serialize,
+        )
+        for method in service.methods
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
+
+
+def _one(core: EnvServiceCore, kind: Kind) -> Act:
     async def act(request: Any, context: Context) -> Any:
         return await core.one(kind, request, context.time_remaining())
 
-    return _unary(act)
+    return guarded(act)
 
 
 def _many(core: EnvServiceCore, kind: Kind) -> Callable[[Any, Context], AsyncIterator[bytes]]:
@@ -73,7 +152,7 @@ def _many(core: EnvServiceCore, kind: Kind) -> Callable[[Any, Context], AsyncIte
     return act
 
 
-def _make(core: EnvServiceCore) -> tuple[Unary, Callable[[Any, Context], AsyncIterator[bytes]]]:
+def _make(core: EnvServiceCore) -> tuple[Act, Callable[[Any, Context], AsyncIterator[bytes]]]:
     async def one(request: pb.MakeRequest, context: Context) -> pb.MakeResponse:
         reply = (await core.make([request]))[0]
         error = error_of(reply)
@@ -85,7 +164,7 @@ def _make(core: EnvServiceCore) -> tuple[Unary, Callable[[Any, Context], AsyncIt
         replies = await core.make(request.items)
         yield pb.MakeManyResponse(indices=range(len(replies)), items=replies).SerializeToString()
 
-    return _unary(one), many
+    return guarded(one), many
 
 
 def add_env_service(server: grpc.aio.Server, core: EnvServiceCore) -> None:
@@ -107,17 +186,17 @@ def add_env_service(server: grpc.aio.Server, core: EnvServiceCore) -> None:
         return await core.branches.fork(request)
 
     make, make_many = _make(core)
-    unary: dict[str, tuple[Any, Unary]] = {
-        "ListEnvs": (pb.ListEnvsRequest, _unary(list_envs)),
-        "ListSplits": (pb.ListSplitsRequest, _unary(list_splits)),
+    unary: dict[str, tuple[Any, Act]] = {
+        "ListEnvs": (pb.ListEnvsRequest, guarded(list_envs)),
+        "ListSplits": (pb.ListSplitsRequest, guarded(list_splits)),
         "Make": (pb.MakeRequest, make),
         "Reset": (pb.ResetRequest, _one(core, Kind.RESET)),
         "Step": (pb.StepRequest, _one(core, Kind.STEP)),
         "Evaluate": (pb.EvaluateRequest, _one(core, Kind.EVALUATE)),
         "Close": (pb.CloseRequest, _one(core, Kind.CLOSE)),
-        "Checkpoint": (pb.CheckpointRequest, _unary(checkpoint)),
-        "Restore": (pb.RestoreRequest, _unary(restore)),
-        "Fork": (pb.ForkRequest, _unary(fork)),
+        "Checkpoint": (pb.CheckpointRequest, guarded(checkpoint)),
+        "Restore": (pb.RestoreRequest, guarded(restore)),
+        "Fork": (pb.ForkRequest, guarded(fork)),
     }
     streams: dict[str, tuple[Any, Callable[[Any, Context], AsyncIterator[bytes]]]] = {
         "MakeMany": (pb.MakeManyRequest, make_many),
@@ -128,7 +207,7 @@ def add_env_service(server: grpc.aio.Server, core: EnvServiceCore) -> None:
     }
     handlers = {
         name: grpc.unary_unary_rpc_method_handler(
-            act, request_deserializer=request.FromString, response_serializer=_serialize
+            act, request_deserializer=request.FromString, response_serializer=serialize
         )
         for name, (request, act) in unary.items()
     }
@@ -137,7 +216,3 @@ def add_env_service(server: grpc.aio.Server, core: EnvServiceCore) -> None:
         for name, (request, act) in streams.items()
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-
-
-def _serialize(message: Any) -> bytes:
-    return bytes(message.SerializeToString())

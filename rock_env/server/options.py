@@ -6,16 +6,22 @@ Used by `server/app.py` and the command line. It checks what can be checked with
 from __future__ import annotations
 
 import argparse
+import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rock_env.channel import is_local, is_tls, target
+from rock_env.channel import is_local, is_rest, is_tls, target
 from rock_env.errors import InvalidArgument
+from rock_env.logs import LogFormat
+from rock_env.store.open import is_postgres
 
-__all__ = ["Isolation", "ServerOptions", "parse"]
+__all__ = ["BuildNetwork", "Isolation", "ServerOptions", "parse"]
 
-Isolation = Literal["auto", "bubblewrap", "none"]
+BuildNetwork = Literal["default", "none"]
+_LEAST_LEASE_S = 0.5
+"""A server under load does not come to renew more often."""
+Isolation = Literal["auto", "namespaces", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +29,8 @@ class ServerOptions:
     """The options of one server; each is documented by the command line's help."""
 
     listen: str = "127.0.0.1:8120"
+    http: str = ""
+    http_url: str = ""
     tokens: str = ""
     insecure: bool = False
     cert: str = ""
@@ -35,8 +43,15 @@ class ServerOptions:
     hang_grace_s: float = 5.0
     drain_s: float = 2.0
     env: Sequence[str] = ()
+    state: str = ""
     store: str = ""
+    quotas: str = ""
+    build_network: BuildNetwork = "default"
+    node: str = platform.node()
+    replica_lease_s: float = 10.0
     isolation: Isolation = "auto"
+    metrics: str = ""
+    log_format: LogFormat = "text"
     exit_with_parent: bool = False
     remove_folder: bool = False
 
@@ -48,11 +63,22 @@ class ServerOptions:
     @property
     def sandbox_isolation(self) -> Isolation:
         """Return how sandboxes are fenced: among tenants a box without a fence is not a fallback, it is a leak."""
-        return "bubblewrap" if self.tokens and self.isolation == "auto" else self.isolation
+        return "namespaces" if self.tokens and self.isolation == "auto" else self.isolation
 
     def check(self) -> None:
         """Raise `InvalidArgument` for options that contradict each other, or that leave a door open."""
         unix = target(self.listen).startswith("unix:")
+        if is_rest(self.listen):
+            raise InvalidArgument(
+                f"--listen is the address of gRPC, got {self.listen}. Serve REST with --http."
+            )
+        if self.http and target(self.http).startswith("unix:"):
+            raise InvalidArgument(f"--http needs host:port, got {self.http!r}.")
+        if self.http_url and not (self.http and is_rest(self.http_url)):
+            raise InvalidArgument(
+                f"--http-url is where clients reach --http: got {self.http_url!r}, expected http://… or https://…, "
+                "and --http too."
+            )
         if bool(self.cert) != bool(self.key):
             raise InvalidArgument(f"TLS needs both --cert and --key: got {self.cert!r} and {self.key!r}.")
         if self.client_ca and not self.tls:
@@ -61,31 +87,40 @@ class ServerOptions:
             )
         if self.insecure and (self.tokens or self.tls):
             raise InvalidArgument("--insecure means no tokens and no TLS: leave it out, or leave those out.")
-        if unix and (self.tls or self.insecure):
+        if unix and (self.tls or self.insecure) and not self.http:
             raise InvalidArgument(
                 "a unix socket takes neither TLS nor --insecure: its file's owner alone may connect."
             )
         if is_tls(self.listen) and not self.tls:
             raise InvalidArgument(f"{self.listen} asks for TLS: give --cert and --key.")
-        if not unix:
-            self._check_network()
+        if is_postgres(self.store) and not self.state:
+            raise InvalidArgument(
+                "a PostgreSQL store is for servers that take over from each other: give --state DIR, a folder that all "
+                "those on this machine share."
+            )
+        if not self.replica_lease_s >= _LEAST_LEASE_S:
+            raise InvalidArgument(
+                f"--replica-lease-s must be at least {_LEAST_LEASE_S:g}, got {self.replica_lease_s:g}."
+            )
+        for listen in (() if unix else (self.listen,)) + ((self.http,) if self.http else ()):
+            self._check_network(listen)
 
-    def _check_network(self) -> None:
-        local = is_local(self.listen)
+    def _check_network(self, listen: str) -> None:
+        local = is_local(listen)
         if self.insecure and not local:
             raise InvalidArgument(
-                f"--insecure is for loopback addresses, got {self.listen}: whoever reached it could run code here. "
+                f"--insecure is for loopback addresses, got {listen}: whoever reached it could run code here. "
                 "Give --tokens, --cert and --key instead."
             )
         if not self.tokens and not self.insecure:
             raise InvalidArgument(
-                f"will not serve {self.listen} without tokens: whoever reached it could run code here. Give --tokens "
+                f"will not serve {listen} without tokens: whoever reached it could run code here. Give --tokens "
                 "(ale rock token create makes them)"
                 + (", or --insecure to serve every user of this machine." if local else ".")
             )
         if self.tokens and not local and not self.tls:
             raise InvalidArgument(
-                f"will not take tokens at {self.listen} in clear text. Give --cert and --key, or listen on a loopback "
+                f"will not take tokens at {listen} in clear text. Give --cert and --key, or listen on a loopback "
                 "address behind a proxy that does TLS."
             )
 
@@ -98,6 +133,10 @@ def parse(argv: Sequence[str] | None) -> tuple[ServerOptions, str]:
     default = ServerOptions()
     add = parser.add_argument
     add("--listen", default=default.listen, help="unix:///path or host:port (port 0: any)")
+    rest = "also serve REST, /openapi.json and /docs here, over the same TLS (port 0: any)"
+    add("--http", default="", metavar="HOST:PORT", help=rest)
+    url = "where clients reach --http, if elsewhere; `*` for a name per exposed port (https://*.boxes.example.org)"
+    add("--http-url", default="", metavar="URL", help=url)
     add("--tokens", default="", metavar="FILE", help="who may call (ale rock token)")
     add("--insecure", action="store_true", help="no tokens and no TLS; loopback addresses only")
     add("--cert", default="", metavar="FILE", help="TLS: the server's certificate chain, PEM")
@@ -109,6 +148,7 @@ def parse(argv: Sequence[str] | None) -> tuple[ServerOptions, str]:
         "step-timeout-s": "longest call on an env in a worker",
         "sandbox-timeout-s": "longest call on an env in a sandbox",
         "hang-grace-s": "then a worker that hangs is killed",
+        "replica-lease-s": "after so long without a sign of life, servers that share the store take over",
         "drain-s": "how long running calls may take to finish when the server stops",
     }
     for name, meaning in seconds.items():
@@ -116,11 +156,32 @@ def parse(argv: Sequence[str] | None) -> tuple[ServerOptions, str]:
     offered = "also offer this EnvSpec (or FILE.py:OBJECT)"
     add("--env", action="append", default=[], metavar="MODULE:OBJECT", help=offered)
     isolation = (
-        "of process sandboxes; auto: bubblewrap, or none where it does not work and --tokens is not given"
+        "of process sandboxes; auto: namespaces, or none where they do not work and --tokens is not given"
     )
-    add("--isolation", default="auto", choices=["auto", "bubblewrap", "none"], help=isolation)
-    kept = "SQLite file for the records of sandboxes, made if absent; without it they are kept in memory"
-    add("--store", default="", metavar="FILE", help=kept)
+    add("--isolation", default="auto", choices=["auto", "namespaces", "none"], help=isolation)
+    lasting = (
+        "folder for records, boxes and snapshots, made if absent: sandboxes then outlive the server, and the next "
+        "one takes them up again; without it they end with the server"
+    )
+    add("--state", default="", metavar="DIR", help=lasting)
+    kept = (
+        "SQLite file for the records of sandboxes, made if absent, or postgresql://user@host:port/database, which "
+        "several servers may share; without it they are in the folder --state, or in memory"
+    )
+    add("--store", default="", metavar="FILE|URL", help=kept)
+    node = (
+        "name of this machine among servers that share a store: they take over each other's boxes on one node"
+    )
+    add("--node", default=default.node, help=node)
+    scraped = "answer GET /metrics on HOST:PORT, without a token; off by default"
+    add("--metrics", default="", metavar="HOST:PORT", help=scraped)
+    add("--log-format", default="text", choices=["text", "json"], help="of the lines on standard error")
+    bounds = (
+        "TOML with what the machine holds and what each tenant may take; without it only the machine's size"
+    )
+    add("--quotas", default="", metavar="FILE", help=bounds)
+    reach = "what RUN steps of an image's build may reach: the engine's default network, or none"
+    add("--build-network", default="default", choices=["default", "none"], help=reach)
     add("--exit-with-parent", action="store_true", help="stop when stdin closes")
     folder = "at the end, remove the folder of the unix socket (embedded mode)"
     add("--remove-folder", action="store_true", help=folder)

@@ -67,6 +67,9 @@ class Watchers:
         self._all: set[Watcher] = set()
         self._ended = False
 
+    def __len__(self) -> int:
+        return len(self._all)
+
     def add(self, tenant: str, labels: Mapping[str, str]) -> Watcher:
         """Register a listener for a tenant's sandboxes with these labels; it misses nothing from now on."""
         watcher = Watcher(tenant, labels, self._limit)

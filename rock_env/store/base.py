@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, Self
 
 from rock_env.lifecycle import SandboxRecord, SandboxState
+from rock_env.snapshots import SnapshotRecord, SnapshotState, Uses
 
-__all__ = ["Query", "SandboxStore"]
+__all__ = ["KEPT_DELETED", "Query", "SandboxStore", "SnapshotQuery"]
+
+KEPT_DELETED = 1000
+"""How many deleted sandboxes, and collected snapshots, are still known by id and idempotency key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +34,24 @@ class Query:
     limit: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SnapshotQuery:
+    """Which snapshots to find; all conditions must hold."""
+
+    tenant: str | None = None
+    """None: any; for the server's own business."""
+    states: frozenset[SnapshotState] = frozenset(SnapshotState)
+    sandbox_id: str = ""
+    """Empty: of any sandbox."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    idempotency_key: str = ""
+    """Empty: whatever key it has, or none."""
+    after_id: str = ""
+    limit: int | None = None
+
+
 class SandboxStore(Protocol):
-    """Records of sandboxes, each write one transaction: acknowledged means it survives a killed server.
+    """Records of sandboxes and snapshots, each write one transaction: acknowledged means it survives a killed server.
 
     No method blocks the event loop. All raise `InfraError` when the store itself fails, such as on a full disk.
     """
@@ -40,13 +60,15 @@ class SandboxStore(Protocol):
         """Insert a new record and return it with its revision.
 
         Where another record of the tenant holds the same idempotency key, insert nothing and return that one.
+        Raise `NotFound` if it is to start from a snapshot that was deleted.
         """
         ...
 
     async def save(self, record: SandboxRecord) -> SandboxRecord:
         """Replace the record and return it with its new revision.
 
-        Raise `FailedPrecondition` if it was changed since the given one was read.
+        Raise `FailedPrecondition` if it was changed since the given one was read, and `NotFound` if a record that
+        is not deleted builds upon a snapshot that was collected.
         """
         ...
 
@@ -61,6 +83,44 @@ class SandboxStore(Protocol):
     async def revision(self) -> int:
         """Return the revision of the latest change of any record."""
         ...
+
+    async def add_snapshot(self, record: SnapshotRecord) -> SnapshotRecord:
+        """Insert a new snapshot and return it.
+
+        Where another snapshot of the tenant holds the same idempotency key, insert nothing and return that one.
+        Raise `NotFound` if its parent was collected.
+        """
+        ...
+
+    async def save_snapshot(self, record: SnapshotRecord) -> None:
+        """Replace a snapshot's record. Raise `FailedPrecondition` if that would take its state back."""
+        ...
+
+    async def get_snapshot(self, snapshot_id: str) -> SnapshotRecord | None:
+        """Return one snapshot, or None if there is none (any more)."""
+        ...
+
+    async def find_snapshots(self, query: SnapshotQuery) -> Sequence[SnapshotRecord]:
+        """Return the matching snapshots by ascending id."""
+        ...
+
+    async def uses(self, snapshot_ids: Sequence[str]) -> Mapping[str, Uses]:
+        """Count what builds upon each of these snapshots."""
+        ...
+
+    async def collect(self, snapshot_id: str) -> Sequence[SnapshotRecord]:
+        """Make a DELETED snapshot that nothing builds upon COLLECTED, then likewise its parent and so on.
+
+        One transaction: nothing can begin to build upon them meanwhile. Return those that became COLLECTED,
+        children first; their layers are the caller's to remove.
+        """
+        ...
+
+    async def __aenter__(self) -> Self:
+        """Close the store at the end of the block."""
+        ...
+
+    async def __aexit__(self, *_: object) -> None: ...
 
     async def close(self) -> None:
         """Let go of the store. Safe to call twice."""

@@ -1,9 +1,10 @@
 """The default store: one SQLite file, or memory, behind one thread of its own.
 
 Opened by `server/app`, used by the sandbox core. The thread makes reads and writes one after the other, so nothing
-blocks the event loop. Write-ahead log without a sync per commit: a killed server loses nothing it acknowledged; a
-power cut may take the last moments, with the sandboxes they were about. One server per file: the lock is held
-until the store closes, and the system lets go of it when the server is killed.
+blocks the event loop; writes that come while one is being committed share the next commit. Write-ahead log without a
+sync per commit: a killed server loses nothing it acknowledged; a power cut may take the last moments, with the sandboxes
+they were about. One server per file: the lock is held until the store closes, and the system lets go of it when the
+server is killed.
 """
 
 from __future__ import annotations
@@ -11,23 +12,23 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 
 from rock_env.errors import FailedPrecondition, InfraError, InvalidArgument, RockError, Unavailable
 from rock_env.lifecycle import SandboxRecord, SandboxState
-from rock_env.store.base import Query
+from rock_env.snapshots import SnapshotRecord, Uses
+from rock_env.store import sqlite_snapshots as snapshots
+from rock_env.store.base import KEPT_DELETED, Query, SnapshotQuery
 
 __all__ = ["KEPT_DELETED", "MIGRATIONS", "SqliteStore", "query_sql"]
 
-KEPT_DELETED = 1000
-"""How many deleted sandboxes are still known by id and idempotency key."""
 _APPLICATION_ID = 0x524F434B
 """Marks the file as ours: "ROCK"."""
 _BUSY_S = 1.0
@@ -53,6 +54,17 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE latest (revision INTEGER NOT NULL)",
         "INSERT INTO latest VALUES (0)",
     ),
+    (
+        "UPDATE sandboxes SET record = CAST(json_set(CAST(record AS TEXT), '$.box_id', id) AS BLOB)",
+        "ALTER TABLE sandboxes ADD COLUMN snapshot_id TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE sandboxes ADD COLUMN leaving_snapshot_id TEXT NOT NULL DEFAULT ''",
+        *(
+            f"CREATE INDEX sandboxes_{column} ON sandboxes ({column}) "
+            f"WHERE {column} != '' AND state != 'DELETED'"
+            for column in ("snapshot_id", "leaving_snapshot_id")
+        ),
+        *snapshots.TABLES,
+    ),
 )
 """The statements that lead from one `user_version` to the next. Append only: files in use have run the earlier ones."""
 
@@ -67,14 +79,16 @@ class SqliteStore:
         self._kept_deleted = kept_deleted
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rock-store")
         self._database: sqlite3.Connection | None = None
+        self._waiting: list[tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]] = []
+        self._committing: asyncio.Task[None] | None = None
         self._closed = False
 
     @classmethod
     async def open(cls, path: Path | None = None, *, kept_deleted: int = KEPT_DELETED) -> SqliteStore:
         """Open or create the file and bring it up to date.
 
-        Raise `InvalidArgument` for a file that is no store of this version or older, `Unavailable` while another
-        server uses it and `InfraError` if it cannot be read or written.
+        Raise `InvalidArgument` for a file that cannot be opened or is no store of this version or older, `Unavailable`
+        while another server uses it and `InfraError` if it cannot be read or written.
         """
         store = cls(path, kept_deleted=kept_deleted)
         try:
@@ -91,10 +105,10 @@ class SqliteStore:
         await self.close()
 
     async def add(self, record: SandboxRecord) -> SandboxRecord:
-        return await self._run(self._add, record)
+        return await self._write(self._add, record)
 
     async def save(self, record: SandboxRecord) -> SandboxRecord:
-        return await self._run(self._save, record)
+        return await self._write(self._save, record)
 
     async def get(self, sandbox_id: str) -> SandboxRecord | None:
         return await self._run(self._get, sandbox_id)
@@ -105,25 +119,81 @@ class SqliteStore:
     async def revision(self) -> int:
         return await self._run(self._revision)
 
+    async def add_snapshot(self, record: SnapshotRecord) -> SnapshotRecord:
+        return await self._write(snapshots.add, record)
+
+    async def save_snapshot(self, record: SnapshotRecord) -> None:
+        await self._write(snapshots.save, record, self._kept_deleted)
+
+    async def get_snapshot(self, snapshot_id: str) -> SnapshotRecord | None:
+        return await self._run(lambda: snapshots.get(self._open_database, snapshot_id))
+
+    async def find_snapshots(self, query: SnapshotQuery) -> Sequence[SnapshotRecord]:
+        return await self._run(lambda: snapshots.find(self._open_database, query))
+
+    async def uses(self, snapshot_ids: Sequence[str]) -> Mapping[str, Uses]:
+        return await self._run(
+            lambda: {each: snapshots.uses(self._open_database, each) for each in snapshot_ids}
+        )
+
+    async def collect(self, snapshot_id: str) -> Sequence[SnapshotRecord]:
+        return await self._write(snapshots.collect, snapshot_id, self._kept_deleted)
+
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
+            if self._committing is not None:
+                await self._committing
             await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
             self._thread.shutdown()
 
+    async def _write(self, act: Callable[..., T], *arguments: object) -> T:
+        """Do `act(database, *arguments)` and return what it did once that is committed. An error of it undoes it."""
+        self._check_open()
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append((lambda database: act(database, *arguments), done))
+        if self._committing is None:
+            self._committing = asyncio.get_running_loop().create_task(self._commit_waiting())
+        try:
+            return await done
+        except (sqlite3.Error, msgspec.DecodeError) as error:
+            raise self._explained(error) from error
+
+    async def _commit_waiting(self) -> None:
+        """Commit until nothing waits: each time all that came while the last commit ran. Answers are in that order."""
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting, []
+                acts = [act for act, _ in batch]
+                job = asyncio.get_running_loop().run_in_executor(self._thread, self._commit, acts)
+                outcomes = await asyncio.gather(job, return_exceptions=True)
+                answers = outcomes[0]
+                if isinstance(answers, BaseException):  # the commit itself: nothing of it was done
+                    answers = [answers] * len(batch)
+                for (_, done), answer in zip(batch, answers, strict=True):
+                    if done.done():
+                        continue  # its caller was cancelled
+                    if isinstance(answer, BaseException):
+                        done.set_exception(answer)
+                    else:
+                        done.set_result(answer)
+        finally:
+            self._committing = None
+
     async def _run(self, act: Callable[..., T], *arguments: object) -> T:
-        if self._closed:
-            raise InfraError("the store of sandbox records is closed")
+        self._check_open()
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, act, *arguments)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, msgspec.DecodeError) as error:
             raise self._explained(error) from error
-        except msgspec.DecodeError as error:
-            raise InfraError(
-                f"{self._path} holds a record that cannot be read: {error}. Is it damaged?"
-            ) from error
 
-    def _explained(self, error: sqlite3.Error) -> RockError:
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InfraError("the store of sandbox records is closed")
+
+    def _explained(self, error: sqlite3.Error | msgspec.DecodeError) -> RockError:
+        if isinstance(error, msgspec.DecodeError):
+            return InfraError(f"{self._path} holds a record that cannot be read: {error}. Is it damaged?")
         where = f"the store of sandbox records, {self._path or 'in memory'},"
         if "locked" in str(error):
             return Unavailable(f"{where} is used by another server. Stop that one, or name another file.")
@@ -143,7 +213,7 @@ class SqliteStore:
             try:  # a spec's environment may hold secrets: the owner's alone
                 os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             except OSError as error:
-                raise InfraError(
+                raise InvalidArgument(
                     f"cannot open the store of sandbox records: {error}. Name a file in a folder that can be written."
                 ) from error
         database = sqlite3.connect(
@@ -194,44 +264,65 @@ class SqliteStore:
                 database.execute("ROLLBACK")
             raise
 
-    def _add(self, record: SandboxRecord) -> SandboxRecord:
+    def _commit(self, acts: Sequence[Callable[[sqlite3.Connection], Any]]) -> list[Any]:
+        """Do the acts in one transaction; return what each returned, or the error that undid it alone."""
         with self._transaction() as database:
-            if record.idempotency_key:
-                row = database.execute(
-                    "SELECT record FROM sandboxes WHERE tenant = ? AND idempotency_key = ? AND idempotency_key != ''",
-                    (record.tenant, record.idempotency_key),
-                ).fetchone()
-                if row is not None:
-                    return _decoded(row[0])
-            stored = self._numbered(record)
-            database.execute("INSERT INTO sandboxes VALUES (?, ?, ?, ?, ?, ?, ?)", _row(stored))
-            database.executemany(
-                "INSERT INTO labels VALUES (?, ?, ?)",
-                [(name, value, record.id) for name, value in record.labels.items()],
-            )
+            return [self._attempt(database, act) for act in acts]
+
+    def _attempt(self, database: sqlite3.Connection, act: Callable[[sqlite3.Connection], Any]) -> Any:
+        database.execute("SAVEPOINT attempt")
+        try:
+            done = act(database)
+        except (RockError, sqlite3.Error, msgspec.DecodeError) as error:
+            if not database.in_transaction:  # a full disk took the others' work along
+                raise
+            database.execute("ROLLBACK TO attempt")
+            database.execute("RELEASE attempt")
+            return error
+        database.execute("RELEASE attempt")
+        return done
+
+    def _add(self, database: sqlite3.Connection, record: SandboxRecord) -> SandboxRecord:
+        if record.idempotency_key:
+            row = database.execute(
+                "SELECT record FROM sandboxes WHERE tenant = ? AND idempotency_key = ? AND idempotency_key != ''",
+                (record.tenant, record.idempotency_key),
+            ).fetchone()
+            if row is not None:
+                return _decoded(row[0])
+        snapshots.check_kept(database, record.snapshot_id, snapshots.OFFERED)
+        stored = self._numbered(record)
+        database.execute("INSERT INTO sandboxes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", _row(stored))
+        database.executemany(
+            "INSERT INTO labels VALUES (?, ?, ?)",
+            [(name, value, record.id) for name, value in record.labels.items()],
+        )
         return stored
 
-    def _save(self, record: SandboxRecord) -> SandboxRecord:
-        with self._transaction() as database:
-            stored = self._numbered(record)
-            cursor = database.execute(
-                "UPDATE sandboxes SET idempotency_key = ?, state = ?, revision = ?, record = ? "
-                "WHERE id = ? AND revision = ?",
-                (
-                    stored.idempotency_key,
-                    stored.state,
-                    stored.revision,
-                    _encoded(stored),
-                    record.id,
-                    record.revision,
-                ),
+    def _save(self, database: sqlite3.Connection, record: SandboxRecord) -> SandboxRecord:
+        if record.state is not SandboxState.DELETED:
+            snapshots.check_kept(database, record.snapshot_id)
+        stored = self._numbered(record)
+        cursor = database.execute(
+            "UPDATE sandboxes SET idempotency_key = ?, state = ?, revision = ?, record = ?, snapshot_id = ?, "
+            "leaving_snapshot_id = ? WHERE id = ? AND revision = ?",
+            (
+                stored.idempotency_key,
+                stored.state,
+                stored.revision,
+                _encoded(stored),
+                stored.snapshot_id,
+                stored.leaving_snapshot_id,
+                record.id,
+                record.revision,
+            ),
+        )
+        if cursor.rowcount != 1:
+            raise FailedPrecondition(
+                f"sandbox {record.id!r} was changed by someone else since revision {record.revision}. Read it again."
             )
-            if cursor.rowcount != 1:
-                raise FailedPrecondition(
-                    f"sandbox {record.id!r} was changed by someone else since revision {record.revision}. Read it again."
-                )
-            if stored.state is SandboxState.DELETED:
-                self._forget_old()
+        if stored.state is SandboxState.DELETED:
+            self._forget_old()
         return stored
 
     def _forget_old(self) -> None:
@@ -270,8 +361,15 @@ def query_sql(query: Query) -> tuple[str, list[str | int]]:
     """Return the statement for a query and its values; every filter of it has an index to go by."""
     conditions: list[str] = []
     values: list[str | int] = []
+    labels = sorted(query.labels.items())
+    source, order = "sandboxes", "revision" if query.after_revision else "id"
+    if labels and not query.after_revision:
+        # The sandboxes of one label, by ascending id, are a stretch of its index: a page costs no more than its length.
+        source, order = "labels CROSS JOIN sandboxes ON id = sandbox_id", "sandbox_id"
+        conditions += ["name = ?", "value = ?"]
+        values += labels.pop(0)
     if query.after_id or not query.after_revision:
-        conditions.append("id > ?")
+        conditions.append(f"{'id' if query.after_revision else order} > ?")
         values.append(query.after_id)
     if query.after_revision:
         conditions.append("revision > ?")
@@ -287,12 +385,13 @@ def query_sql(query: Query) -> tuple[str, list[str | int]]:
     if query.environment:
         conditions.append("environment = ?")
         values.append(query.environment)
-    for name, value in sorted(query.labels.items()):
-        conditions.append("id IN (SELECT sandbox_id FROM labels WHERE name = ? AND value = ?)")
+    for name, value in labels:
+        conditions.append(
+            "EXISTS (SELECT 1 FROM labels AS other WHERE other.name = ? AND other.value = ? AND other.sandbox_id = id)"
+        )
         values += [name, value]
-    order = "revision" if query.after_revision else "id"
     values.append(-1 if query.limit is None else query.limit)
-    return f"SELECT record FROM sandboxes WHERE {' AND '.join(conditions)} ORDER BY {order} LIMIT ?", values
+    return f"SELECT record FROM {source} WHERE {' AND '.join(conditions)} ORDER BY {order} LIMIT ?", values
 
 
 def _row(record: SandboxRecord) -> tuple[str | int | bytes, ...]:
@@ -304,6 +403,8 @@ def _row(record: SandboxRecord) -> tuple[str | int | bytes, ...]:
         record.environment,
         record.revision,
         _encoded(record),
+        record.snapshot_id,
+        record.leaving_snapshot_id,
     )
 
 

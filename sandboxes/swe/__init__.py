@@ -8,10 +8,23 @@ from sandboxes.swe.params import SweParams
 
 __all__ = ["ENV"]
 
+_UNUSED = (
+    *("cacheprovider", "debugging", "doctest", "faulthandler", "junitxml", "legacypath", "pastebin"),
+    *("setuponly", "setupplan", "stepwise", "threadexception", "unraisableexception"),
+)
+"""Parts of pytest that no test here needs: without them it starts in 0.18 s of processor time instead of 0.22."""
+_PRELOAD = (
+    *("pytest", "_pytest._argcomplete", "_pytest.faulthandler", "_pytest.helpconfig", "_pytest.junitxml"),
+    *("_pytest.pastebin", "_pytest.setuponly", "_pytest.setupplan", "_pytest.skipping", "_pytest.stepwise"),
+    *("_pytest.threadexception", "_pytest.tracemalloc", "_pytest.unittest", "_pytest.unraisableexception"),
+    "_pytest.warnings",
+)
+"""All that pytest imports before its first test; it imports the parts it does not use, too."""
+
 ENV = EnvSpec(
     name="swe",
-    version="0.1",
-    summary="Fix a bug in a small Python project through a shell; graded by hidden tests.",
+    version="1.0",
+    summary="Fix a planted bug in a small Python package with an agent's tools; graded by hidden tests.",
     params=SweParams,
     factory=make,
     tasks=make_tasks,
@@ -20,10 +33,13 @@ ENV = EnvSpec(
     sandbox=SandboxSpec(
         resources=Resources(memory_bytes=1 << 30, disk_bytes=256 << 20, pids=128),
         env=(
-            ("PYTEST_ADDOPTS", "-q --no-header -p no:cacheprovider"),
+            ("COLUMNS", "60"),
+            ("PYTEST_ADDOPTS", " ".join(f"-p no:{name}" for name in _UNUSED)),
             ("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1"),
             ("PYTHONDONTWRITEBYTECODE", "1"),
             ("PYTHONHASHSEED", "0"),
         ),
+        preload=_PRELOAD,
     ),
+    snapshots=True,
 )

@@ -1,111 +1,112 @@
-"""The tasks that come with the environment: folders of data files, read once.
+"""The tasks of the environment, by split, whatever source they come from.
 
-Each folder of `tasks/` holds `task.toml`, the repository as the agent gets it (`repo/`), the tests it is graded by
-(`hidden/`) and the reference solution (`solution.sh`, its actions separated by lines of `# ---`).
+Pure: the same arguments give the same tasks, and looking one up runs nothing.
 """
 
 from __future__ import annotations
 
-import tomllib
-from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
-from rock_env.errors import InvalidArgument, nearest
+from rock_env.errors import InvalidArgument, UnknownName, nearest
 from rock_env.spec import EnvParams, TaskSpec
+from rock_env.tools import Toolbox
+from sandboxes.swe import factory, handmade, quixbugs
+from sandboxes.swe.data import SweTask
+from sandboxes.swe.params import SweParams
 
-__all__ = ["SweTask", "SweTasks", "load_task", "make_tasks", "task_names"]
+__all__ = ["TEST_COMMAND", "SweTasks", "load_task", "make_tasks", "splits", "task_keys", "toolbox"]
 
-_FOLDER = Path(__file__).parent / "tasks"
-_HOW_TO_ACT = """\
-You fix a bug in a small Python project. Each of your messages is one action: a shell command, either as plain text \
-or in one ```bash block. You get its exit code and output. Folder and variables last from command to command. \
-`python -m pytest` works. When you are done, send `submit`. You are graded by tests you cannot see.
-
-The bug report:
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class SweTask:
-    """One task's data. Files are (path relative to the project or to the verifier, content)."""
-
-    name: str
-    split: str
-    report: str
-    repo: tuple[tuple[str, bytes], ...]
-    hidden: tuple[tuple[str, bytes], ...]
-    fail_to_pass: tuple[str, ...]
-    """Hidden tests that fail before the fix, as `file.py::test`."""
-    pass_to_pass: tuple[str, ...]
-    """Hidden tests that must go on passing."""
-    solution: tuple[str, ...]
-    """Actions that fix the bug, without the final `submit`."""
+TEST_COMMAND = "ulimit -t 2; rock-python -m pytest -x --tb=short -q --no-header -rN"
+"""As with `python`, without the time it takes to start pytest (docs/rock.md: Modules imported ahead). A run takes less than
+half a second of processor time: an endless loop ends after two, on a busy machine as well."""
+_INSTRUCTION = """\
+You fix a bug in a small Python project. {tools}
+The visible tests are in tests/. You are graded by tests you cannot see."""
 
 
-@cache
-def task_names() -> tuple[str, ...]:
-    """Return the names of all tasks, sorted."""
-    return tuple(sorted(path.parent.name for path in _FOLDER.glob("*/task.toml")))
+def toolbox(params: SweParams, project: str) -> Toolbox:
+    """Return the agent's tools for a project folder."""
+    return Toolbox(project, TEST_COMMAND, params.command_timeout_s, params.max_output_chars)
 
 
-@cache
-def load_task(name: str) -> SweTask:
-    """Read a task. Raise `UnknownName`."""
-    if name not in task_names():
-        raise nearest("swe task", name, task_names())
-    folder = _FOLDER / name
-    head = tomllib.loads((folder / "task.toml").read_text())
-    solution = (folder / "solution.sh").read_text().split("# ---\n")
-    return SweTask(
-        name=name,
-        split=head["split"],
-        report=head["report"].strip(),
-        repo=_files(folder / "repo"),
-        hidden=_files(folder / "hidden"),
-        fail_to_pass=tuple(head["fail_to_pass"]),
-        pass_to_pass=tuple(head["pass_to_pass"]),
-        solution=tuple(action.strip() for action in solution),
+def splits(params: SweParams) -> tuple[str, ...]:
+    """Return the splits of a source."""
+    return factory.SPLITS if params.source == "factory" else ("train", "held_out")
+
+
+@lru_cache(maxsize=64)
+def task_keys(params: SweParams, split: str) -> tuple[str, ...]:
+    """Return the keys of a split's tasks, in their order."""
+    if params.source == "handmade":
+        return handmade.keys(split)
+    if params.source == "quixbugs":
+        return quixbugs.keys(Path(params.path), split)
+    low, high, families = params.min_difficulty, params.max_difficulty, params.chosen_families
+    return tuple(
+        task.key
+        for task in factory.read_index().tasks
+        if task.split == split
+        and low <= task.difficulty <= high
+        and (not families or task.family in families)
     )
 
 
-def _files(folder: Path) -> tuple[tuple[str, bytes], ...]:
-    paths = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    return tuple((path.relative_to(folder).as_posix(), path.read_bytes()) for path in sorted(paths))
+@lru_cache(maxsize=2048)
+def load_task(params: SweParams, key: str) -> SweTask:
+    """Return the task that a `TaskSpec.payload` names. Raise `UnknownName`."""
+    try:
+        if params.source == "handmade":
+            return handmade.load(key)
+        if params.source == "quixbugs":
+            return quixbugs.load(Path(params.path), key)
+        return factory.load(key)
+    except KeyError:
+        count = sum(len(task_keys(params, split)) for split in splits(params))
+        raise UnknownName(
+            f"no swe task {key!r} of source {params.source}, which has {count} tasks. Records of another version of the "
+            "environment, or of another source, name tasks that are not here."
+        ) from None
 
 
 class SweTasks:
     """All tasks, by split; satisfies `TaskSource`."""
 
-    splits: tuple[str, ...] = ("train", "held_out")
+    def __init__(self, params: SweParams) -> None:
+        self._params = params
+        self.splits: tuple[str, ...] = splits(params)
+        self._instruction = _INSTRUCTION.format(tools=toolbox(params, "").describe())
 
-    def _names(self, split: str) -> tuple[str, ...]:
+    def _keys(self, split: str) -> tuple[str, ...]:
         if split not in self.splits:
             raise nearest("split", split, self.splits)
-        return tuple(name for name in task_names() if load_task(name).split == split)
+        return task_keys(self._params, split)
 
     def count(self, split: str) -> int:
         """Return how many tasks `split` has. Raise `UnknownName` for an unknown split."""
-        return len(self._names(split))
+        return len(self._keys(split))
 
     def get(self, split: str, index: int) -> TaskSpec:
         """Return task `index` of `split`. Raise `InvalidArgument` when out of range."""
-        names = self._names(split)
-        if not 0 <= index < len(names):
+        keys = self._keys(split)
+        if not 0 <= index < len(keys):
             raise InvalidArgument(
-                f"no task {split}/{index}: split {split!r} has {len(names)} tasks, numbered from 0."
+                f"no task {split}/{index}: split {split!r} has {len(keys)} tasks, numbered from 0."
             )
-        task = load_task(names[index])
+        task = load_task(self._params, keys[index])
         return TaskSpec(
             id=f"{split}/{index}",
             split=split,
             index=index,
-            instruction=_HOW_TO_ACT + task.report,
-            payload=task.name,
+            instruction=self._instruction,
+            payload=task.key,
             files=tuple((f"{task.name}/{path}", content) for path, content in task.repo),
         )
 
 
+@cache
 def make_tasks(params: EnvParams) -> SweTasks:
-    """Return the tasks; no argument changes them."""
-    return SweTasks()
+    """Return the tasks. Raise `InvalidArgument` for another environment's arguments."""
+    if not isinstance(params, SweParams):
+        raise InvalidArgument(f"swe takes SweParams, got {type(params).__name__}")
+    return SweTasks(params)

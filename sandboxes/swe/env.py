@@ -1,114 +1,85 @@
-"""The rules: shell commands in, exit code and output out, `submit` ends the task.
+"""The rules: one tool call per message, its reply as the observation, `submit` ends the task.
 
-Acts only through the sandbox it is handed. It keeps the task and the number of turns, both of which a replay of the
-actions restores.
+Acts only through the sandbox it is handed. It keeps the task, the number of turns and the edits that can be taken back;
+a replay of the actions restores them, and so does `restore`.
 """
 
 from __future__ import annotations
 
-import re
-
-from rock_env.env import Info, StepResult, Verdict
-from rock_env.errors import FailedPrecondition, InfraError, InvalidArgument
-from rock_env.sandbox import ExecResult, Sandbox
-from rock_env.shell import run_in_shell
+from rock_env.env import FreshBoxes, Info, StepResult, Verdict
+from rock_env.errors import FailedPrecondition, InvalidArgument, Unimplemented
+from rock_env.sandbox import Sandbox
 from rock_env.spec import EnvParams, TaskSpec
-from sandboxes.swe.catalog import load_task
+from rock_env.tools import Toolbox
+from sandboxes.swe.catalog import load_task, toolbox
+from sandboxes.swe.data import SweTask
 from sandboxes.swe.grade import grade
 from sandboxes.swe.params import SweParams
 
-__all__ = ["SweEnv", "make", "parse_action", "render"]
-
-_BLOCK = re.compile(r"```(?:bash|sh|shell)?[ \t]*\n(.*?)```", re.DOTALL)
-_MAX_CAPTURED_BYTES = 1 << 18
-_PYTEST_TIME = re.compile(r" in \d+\.\d\ds(?: \(\d+:\d\d:\d\d\))?")
-
-
-def parse_action(text: str) -> tuple[str, str]:
-    """Return (command, "") or ("", what is wrong with the action)."""
-    blocks = _BLOCK.findall(text)
-    if len(blocks) > 1:
-        return "", f"one action is one command, but the message has {len(blocks)} code blocks"
-    if not blocks and "```" in text:
-        return "", "the code block is not closed"
-    command = str(blocks[0] if blocks else text).strip()
-    if not command:
-        return "", "the message has no command"
-    if "\0" in command:
-        return "", "a command cannot contain the NUL character"
-    return command, ""
-
-
-def render(result: ExecResult, *, timeout_s: float, max_chars: int) -> str:
-    """Tell what a command did. Timings of pytest are left out, so that equal actions look equal."""
-    if result.timed_out:
-        head = f"timed out after {timeout_s:g} s and was killed"
-    elif result.signal is not None:
-        head = f"killed by signal {result.signal}"
-    else:
-        head = f"exit code {result.exit_code}"
-    if result.truncated:
-        head += f"; output cut after {_MAX_CAPTURED_BYTES} bytes"
-    output = _PYTEST_TIME.sub("", result.stdout.decode(errors="replace")).rstrip("\n")
-    if len(output) > max_chars:
-        half = max_chars // 2
-        left_out = len(output) - 2 * half
-        output = f"{output[:half]}\n[... truncated: {left_out} characters left out ...]\n{output[-half:]}"
-    return f"[{head}]\n{output}" if output else f"[{head}]"
+__all__ = ["SweEnv", "make"]
 
 
 class SweEnv:
-    """One episode at a time over the sandbox it is handed; satisfies `SandboxEnv`."""
+    """One episode at a time over the sandbox it is handed; satisfies `RestorableSandboxEnv` and `FreshGraded`."""
 
     def __init__(self, params: SweParams) -> None:
         self._params = params
-        self._task = ""
+        self._task: SweTask | None = None
+        self._tools: Toolbox | None = None
         self._turns = 0
 
     async def reset(self, sandbox: Sandbox, task: TaskSpec, seed: int) -> tuple[str, Info]:
         """Put the project into the fresh sandbox; `seed` changes nothing."""
+        self._begin(task.payload)
         for path, content in task.files:
             await sandbox.write_file(path, content)
-        entered = await self._run(sandbox, f"cd {task.payload}")
-        if not entered.ok:
-            raise InfraError(f"cannot enter the project in the sandbox: {entered}")
-        self._task, self._turns = task.payload, 0
-        listing = "\n".join(path for path, _ in load_task(task.payload).repo)
-        return f"You are in the project folder {task.payload}. Its files:\n{listing}", {"task": task.payload}
+        chosen = load_task(self._params, task.payload)
+        listing = "\n".join(path for path, _ in chosen.repo)
+        info: dict[str, str | float] = {"task": chosen.key, "project": chosen.name}
+        if chosen.family:
+            info |= {"family": chosen.family, "difficulty": chosen.difficulty}
+        return (
+            f"You are in the project folder /workspace/{chosen.name}. Its files:\n{listing}\n\n"
+            f"The bug report:\n{chosen.report}"
+        ), info
 
     async def step(self, sandbox: Sandbox, action: str) -> StepResult:
-        """Run one command, or end the task."""
-        if not self._task:
+        """Carry out one tool call, or end the task."""
+        if self._tools is None:
             raise FailedPrecondition("step before reset: reset the environment first")
         self._turns += 1
-        command, problem = parse_action(action)
-        if command == "submit":
-            return StepResult("Submitted.", terminated=True)
-        truncated = self._turns >= self._params.max_turns
-        if problem:
-            return StepResult(f"[not run] {problem}.", truncated=truncated, info={"illegal": True})
-        result = await self._run(sandbox, command)
-        text = render(
-            result, timeout_s=self._params.command_timeout_s, max_chars=self._params.max_output_chars
-        )
-        return StepResult(text, truncated=truncated)
+        reply = await self._tools.act(sandbox, action)
+        truncated = not reply.submitted and self._turns >= self._params.max_turns
+        return StepResult(reply.text, terminated=reply.submitted, truncated=truncated, info=dict(reply.info))
 
     async def evaluate(self, sandbox: Sandbox) -> Verdict:
-        """Run the hidden tests on the project as it is now. Ends what the agent left running."""
-        if not self._task:
-            raise FailedPrecondition("evaluate before reset: reset the environment first")
-        return await grade(sandbox, load_task(self._task))
+        """Raise `Unimplemented`: this needs a second sandbox."""
+        raise Unimplemented("swe is graded in a sandbox the agent never touched: call `grade`")
 
-    async def _run(self, sandbox: Sandbox, command: str) -> ExecResult:
-        result = await run_in_shell(
-            sandbox,
-            command,
-            timeout_s=self._params.command_timeout_s,
-            max_output_bytes=_MAX_CAPTURED_BYTES,
-        )
-        if result.infra_error:
-            raise InfraError(f"the sandbox failed while running a command: {result.infra_error}")
-        return result
+    async def grade(self, box: Sandbox, fresh: FreshBoxes) -> Verdict:
+        """Run the hidden tests in a new sandbox, on the project with the agent's changes."""
+        if self._task is None:
+            raise FailedPrecondition("grade before reset: reset the environment first")
+        return await grade(box, fresh, self._task)
+
+    def snapshot(self) -> bytes:
+        """Return the task, the number of turns and the edits; the rest is in the sandbox."""
+        if self._task is None or self._tools is None:
+            raise FailedPrecondition("snapshot before reset: reset the environment first")
+        return f"{self._turns} {self._task.key}\n".encode() + self._tools.snapshot()
+
+    def restore(self, state: bytes) -> None:
+        """Go on from `snapshot()`'s bytes."""
+        head, _, tools = state.partition(b"\n")
+        turns, _, key = head.decode().partition(" ")
+        self._begin(key).restore(tools)
+        self._turns = int(turns)
+
+    def _begin(self, key: str) -> Toolbox:
+        self._task = load_task(self._params, key)
+        self._tools = toolbox(self._params, self._task.name)
+        self._turns = 0
+        return self._tools
 
 
 def make(params: EnvParams) -> SweEnv:

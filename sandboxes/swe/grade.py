@@ -1,129 +1,274 @@
-"""The grade: hidden pytest tests, run in the sandbox on the project as the agent left it.
+"""The grade: hidden tests, run in a new box on the original project with the agent's changed source files over it.
 
-Called by `SweEnv.evaluate`. The tests enter the box only now, in a folder of their own with their own configuration,
-and leave it again. pytest reads nothing of the project's: no conftest.py, no settings, no plugins. The project's code does
-run inside the test process, so code written to attack the grader can still do so; see README.md.
+Called by `SweEnv.grade`, for a planted bug and a hand-written one alike. Of the agent's box only the package's Python
+files are taken: no tests, settings, start-up files or compiled code, and no links. One process of Python runs the hidden
+tests and, mixed among them, canaries (see `canaries`); a run that is not complete and consistent in every point fails.
+The project's code does run inside the test process; docs/security.md says what that leaves possible.
 
-A result that cannot be read is the project's fault if a trivial test still passes in the same box, else ours.
+A run that does not get as far as to load the project is nobody's failure but ours: `InfraError`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import io
 import secrets
-from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
-from xml.etree import ElementTree
+import stat
+import tarfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import SystemRandom
+from typing import Protocol
 
-from rock_env.env import Verdict
+from rock_env.env import FreshBoxes, Verdict
 from rock_env.errors import InfraError, InvalidArgument, NotFound
-from rock_env.sandbox import ExecResult, Sandbox
-from sandboxes.swe.catalog import SweTask
+from rock_env.grading import need_box, steers_tests
+from rock_env.sandbox import ExecResult, FileEntry, Sandbox
+from sandboxes.swe.canaries import Canaries, make_canaries
 
-__all__ = ["grade", "run_tests"]
+__all__ = ["Graded", "changed_sources", "grade", "packages_of"]
 
 _TIMEOUT_S = 120.0
-_MAX_REPORT_BYTES = 1 << 20
-_SETTINGS = b"[pytest]\n"
-_CONFTEST = """\
-import pathlib
-import sys
-
-# Last, so that no module of the project stands in for one of Python's or pytest's.
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / {project!r}))
-"""
-_CANARY = (("test_canary.py", b"def test_canary():\n    assert True\n"),)
+"""For what waits instead of working; what works is ended by `run_in_box.CPU_S`."""
+_MAX_FILES = 500
+_MAX_FILE_BYTES = 512 << 10
+_MAX_BYTES = 4 << 20
+_MAX_OUTPUT_BYTES = 4 << 20
+_PROGRAM = "run.py"
+_RUNNER = (Path(__file__).parent / "run_in_box.py").read_text()
+_SOME_TESTS_FAILED = 1
+"""pytest's exit status of a complete run with failures, which the canaries are."""
 _ENV = {"PYTEST_ADDOPTS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONHASHSEED": "0"}
+_RANDOM = SystemRandom()
+
+Files = tuple[tuple[str, bytes], ...]
 
 
-@runtime_checkable
-class CanKillAll(Protocol):
-    """A sandbox that can end everything that runs in it, so that nothing changes under the tests."""
+class Graded(Protocol):
+    """What is needed of a task. Files are (path relative to the project or to the hidden tests, content)."""
 
-    async def kill_all(self) -> None: ...
+    @property
+    def name(self) -> str:
+        """The project's folder."""
+        ...
+
+    @property
+    def repo(self) -> Files: ...
+
+    @property
+    def hidden(self) -> Files: ...
+
+    @property
+    def fail_to_pass(self) -> tuple[str, ...]:
+        """Tests as `file.py::test`, without a parameter all cases of it."""
+        ...
+
+    @property
+    def pass_to_pass(self) -> tuple[str, ...]: ...
 
 
-async def grade(sandbox: Sandbox, task: SweTask) -> Verdict:
+class _Refused(Exception):
+    """What the agent left cannot be graded at all; the message says why."""
+
+
+async def grade(box: Sandbox, fresh: FreshBoxes, task: Graded) -> Verdict:
     """Return 1.0 if every hidden test passes, else 0.0. Raise `InfraError` if that cannot be found out."""
-    if isinstance(sandbox, CanKillAll):
-        await sandbox.kill_all()
-    result, outcomes = await run_tests(sandbox, task.name, task.hidden)
-    if result.timed_out:
-        return Verdict(0.0, passed=False, details=f"the hidden tests did not finish within {_TIMEOUT_S:g} s")
-    if outcomes is None:
-        await _check_grader(sandbox, task.name, result)
-        return Verdict(0.0, passed=False, details=f"the project broke the test run ({_last_words(result)})")
-    wanted = (*task.fail_to_pass, *task.pass_to_pass)
-    failed = [test for test in wanted if outcomes.get(test) is not True]
-    passed = not failed and result.exit_code == 0
-    details = f"{len(wanted) - len(failed)} of {len(wanted)} hidden tests passed"
-    if failed:
-        details += f"; not: {', '.join(failed)}"
-    return Verdict(1.0 if passed else 0.0, passed=passed, details=details)
-
-
-async def run_tests(
-    sandbox: Sandbox, project: str, tests: tuple[tuple[str, bytes], ...]
-) -> tuple[ExecResult, Mapping[str, bool] | None]:
-    """Run `tests` on the project; return how pytest ended and each `file.py::test`'s success, or None if unknown."""
-    folder, report = f".verify-{secrets.token_hex(8)}", f"report-{secrets.token_hex(8)}.xml"
     try:
-        await sandbox.write_file(f"{folder}/pytest.ini", _SETTINGS)
-        await sandbox.write_file(f"{folder}/conftest.py", _CONFTEST.format(project=project).encode())
-        for path, content in tests:
-            await sandbox.write_file(f"{folder}/tests/{path}", content)
-        command = [
-            "python",
-            "-I",
-            "-B",
-            "-m",
-            "pytest",
-            "-q",
-            "--import-mode=importlib",
-            "-p",
-            "no:cacheprovider",
-        ]
-        command += ["-c", f"{folder}/pytest.ini", f"--rootdir={folder}", f"--confcutdir={folder}"]
-        command += [f"--junitxml={folder}/{report}", f"{folder}/tests"]
-        result = await sandbox.exec(command, env=_ENV, timeout_s=_TIMEOUT_S)
+        changed = await changed_sources(box, task)
+    except _Refused as refused:
+        return Verdict(0.0, passed=False, details=str(refused))
+    if not changed:
+        return Verdict(0.0, passed=False, details="no source file of the package was changed")
+    run = _Run(task, make_canaries(task.hidden, packages_of(task)[0], _RANDOM))
+    async with fresh.pristine() as other:
+        try:
+            await other.upload(".", _once(run.project()))
+            try:
+                await other.upload(task.name, _once(_tar(changed)))
+            except InvalidArgument as error:
+                return Verdict(
+                    0.0, passed=False, details=f"the changed files cannot be put back: {error.message}"
+                )
+            result = await other.exec(
+                ["rock-python", run.program],
+                env=_ENV,
+                timeout_s=_TIMEOUT_S,
+                max_output_bytes=_MAX_OUTPUT_BYTES,
+            )
+        except (InvalidArgument, NotFound) as error:
+            raise InfraError(f"cannot put the hidden tests into the sandbox: {error}") from error
+    return run.verdict(result)
+
+
+def packages_of(task: Graded) -> tuple[str, ...]:
+    """Return the project's packages: its folders that Python can import, without those of tests."""
+    folders = {path.partition("/")[0] for path, _ in task.repo if path.endswith("/__init__.py")}
+    return tuple(sorted(folder for folder in folders if not steers_tests(folder)))
+
+
+async def changed_sources(box: Sandbox, task: Graded) -> Mapping[str, bytes]:
+    """Return the package's Python files that differ from the original or are new, by their path in the project."""
+    original = dict(task.repo)
+    found: dict[str, FileEntry] = {}
+    for package in packages_of(task):
+        try:
+            entries = await box.list_files(f"{task.name}/{package}", recursive=True)
+        except NotFound:
+            await need_box(box)
+            continue  # deleted: the original is graded
+        except InvalidArgument as error:
+            raise _Refused(f"the package cannot be read: {error.message}") from error
+        found |= {f"{package}/{entry.path}": entry for entry in entries if _is_source(entry)}
+    sizes = [entry.size for entry in found.values()]
+    if len(sizes) > _MAX_FILES or sum(sizes) > _MAX_BYTES or max(sizes, default=0) > _MAX_FILE_BYTES:
+        raise _Refused(f"the package grew too large: {len(sizes)} source files with {sum(sizes)} bytes")
+    contents = await asyncio.gather(*(_read(box, f"{task.name}/{path}") for path in found))
+    return {
+        path: content for path, content in zip(found, contents, strict=True) if content != original.get(path)
+    }
+
+
+def _is_source(entry: FileEntry) -> bool:
+    return stat.S_ISREG(entry.mode) and entry.path.endswith(".py") and not steers_tests(entry.path)
+
+
+async def _read(box: Sandbox, path: str) -> bytes:
+    try:
+        return await box.read_range(path, offset=0, length=_MAX_FILE_BYTES)
+    except (InvalidArgument, NotFound) as error:
+        await need_box(box)
+        raise _Refused(f"a source file cannot be read: {error.message}") from error
+
+
+async def _once(content: bytes) -> AsyncIterator[bytes]:
+    yield content
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What the lines of a run say."""
+
+    ready: bool
+    tests: Mapping[str, str]
+    oddity: str
+    """Why the run cannot be believed; empty if it can."""
+
+
+class _Run:
+    """One run of the hidden tests: what goes in, and what came out of it."""
+
+    def __init__(self, task: Graded, canaries: Canaries) -> None:
+        self._task = task
+        self._canaries = canaries
+        self._token = secrets.token_hex(16)
+        self._folder = f"run-{secrets.token_hex(8)}"
+        self._exit_code = 32 + secrets.randbelow(64)
+        """Of no shell, signal or `sys.exit` by habit: a process that ended elsewhere shows itself."""
+
+    def project(self) -> bytes:
+        """Return what lies in the box before the agent's files come: the project, and no tests."""
+        files = {f"{self._task.name}/{path}": content for path, content in self._task.repo}
+        files |= {f"{self._folder}/pytest.ini": b"[pytest]\n", self.program: self._script()}
+        return _tar(files)
+
+    @property
+    def program(self) -> str:
+        """Return the path of the program that runs the tests. It holds them, and removes itself before all else."""
+        return f"{self._folder}/{_PROGRAM}"
+
+    def _script(self) -> bytes:
+        packages = [(self._task.name, package) for package in packages_of(self._task)]
+        arguments = (self._token, self._folder, packages, list(self._canaries.files), self._exit_code)
+        return f"{_RUNNER}\n\nrun(*{arguments!r})\n".encode()
+
+    def verdict(self, result: ExecResult) -> Verdict:
+        """Judge how the program ended. Raise `InfraError` where the project had no part in it."""
         if result.infra_error:
             raise InfraError(f"the sandbox failed while grading: {result.infra_error}")
-        try:
-            content = await sandbox.read_file(f"{folder}/{report}")
-        except (NotFound, InvalidArgument):
-            return result, None
-        return result, _outcomes(content)
-    except (InvalidArgument, NotFound) as error:
-        raise InfraError(f"cannot put the hidden tests into the sandbox: {error}") from error
-    finally:
-        await sandbox.exec(["rm", "-rf", folder])
+        outcome = self._heard(result)
+        if not outcome.ready:
+            raise InfraError(
+                f"cannot grade: pytest does not start in this sandbox ({_last_words(result)}). The Python that runs ROCK "
+                "must have pytest: pip install pytest."
+            )
+        wanted = (*self._task.fail_to_pass, *self._task.pass_to_pass)
+        failed = [test for test in wanted if not _passed(outcome.tests, test)]
+        oddity = outcome.oddity
+        if result.timed_out:
+            oddity = f"they did not finish within {_TIMEOUT_S:g} s"
+        elif not oddity:
+            oddity = self._lies(outcome.tests)
+        if oddity:
+            return Verdict(
+                0.0, passed=False, details=f"the hidden tests did not run as they should: {oddity}"
+            )
+        details = f"{len(wanted) - len(failed)} of {len(wanted)} hidden tests passed"
+        if failed:
+            details += f"; not: {', '.join(failed)}"
+        passed = bool(wanted) and not failed
+        return Verdict(float(passed), passed=passed, details=details)
+
+    def _heard(self, result: ExecResult) -> _Outcome:
+        """Read the lines; each must be ours, in order, and tell something new."""
+        lines = result.stdout.decode(errors="replace").splitlines()
+        told = [line.removeprefix(f"{self._token} ") for line in lines]
+        if not told or told[0] != "ready":
+            return _Outcome(ready=False, tests={}, oddity="")
+        oddity = ""
+        tests: dict[str, str] = {}
+        for line, words in zip(lines[1:], told[1:], strict=True):
+            kind, _, what = words.partition(" ")
+            if not line.startswith(self._token):
+                oddity = "something else wrote into their report"
+            elif kind == "elsewhere":
+                raise InfraError(
+                    f"cannot grade: this sandbox has another module {what!r}, which hides the project's"
+                )
+            elif kind == "broken":
+                oddity = oddity or f"{what} cannot be imported"
+            elif kind == "changed":
+                oddity = oddity or f"the project changed {what}"
+            elif kind != "end":
+                oddity = "a test was reported twice" if what in tests else oddity
+                tests[what] = kind
+        end = f"end {_SOME_TESTS_FAILED}"
+        if not oddity and (result.truncated or told[-1] != end or result.exit_code != self._exit_code):
+            oddity = f"they did not run to their end ({_last_words(result)})"
+        return _Outcome(ready=True, tests=tests, oddity=oddity)
+
+    def _lies(self, tests: Mapping[str, str]) -> str:
+        """Return what is wrong with the canaries; empty if nothing is."""
+        if any(not _all_of(tests, test, "failed") for test in self._canaries.must_fail):
+            return "a test that cannot pass did not fail"
+        if any(not _all_of(tests, test, "passed") for test in self._canaries.must_pass):
+            return "a test that cannot fail did not pass"
+        return ""
 
 
-async def _check_grader(sandbox: Sandbox, project: str, unreadable: ExecResult) -> None:
-    result, outcomes = await run_tests(sandbox, project, _CANARY)
-    if outcomes is None or list(outcomes.values()) != [True]:
-        raise InfraError(
-            f"cannot grade: not even a trivial test runs in this sandbox ({_last_words(result)}; before: "
-            f"{_last_words(unreadable)}). The Python that runs ROCK must have pytest: pip install pytest."
-        )
+def _tar(files: Mapping[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for path, content in files.items():
+            member = tarfile.TarInfo(path)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
 
 
-def _outcomes(report: bytes) -> Mapping[str, bool] | None:
-    # The project's code could have written the report: no entities, no giants.
-    if len(report) > _MAX_REPORT_BYTES or b"<!" in report:
-        return None
-    try:
-        cases = list(ElementTree.fromstring(report).iter("testcase"))
-    except ElementTree.ParseError:
-        return None
-    outcomes: dict[str, bool] = {}
-    for case in cases:
-        test = f"{case.get('classname', '').rpartition('.')[2]}.py::{case.get('name', '')}"
-        bad = any(case.find(tag) is not None for tag in ("failure", "error", "skipped"))
-        outcomes[test] = outcomes.get(test, True) and not bad
-    return outcomes
+def _passed(tests: Mapping[str, str], test: str) -> bool:
+    return _all_of(tests, test, "passed")
+
+
+def _all_of(tests: Mapping[str, str], test: str, outcome: str) -> bool:
+    """Return whether a test, or all its cases if it has any, ended so."""
+    if test in tests:
+        return tests[test] == outcome
+    cases = [each for name, each in tests.items() if name.startswith(f"{test}[")]
+    return bool(cases) and all(each == outcome for each in cases)
 
 
 def _last_words(result: ExecResult) -> str:
     end = f"signal {result.signal}" if result.signal is not None else f"exit code {result.exit_code}"
-    lines = (result.stdout + b"\n" + result.stderr).decode(errors="replace").strip().splitlines()
+    lines: Sequence[str] = result.stderr.decode(errors="replace").strip().splitlines()
     return f"{end}: {lines[-1]}" if lines else end

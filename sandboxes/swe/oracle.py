@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from rock_env.errors import InvalidArgument
 from rock_env.spec import EnvParams, TaskSpec
 from sandboxes.swe.catalog import load_task
+from sandboxes.swe.params import SweParams
 
 __all__ = ["SweOracle", "make_oracle", "optimum"]
 
@@ -19,8 +21,10 @@ class SweOracle:
 
 
 def make_oracle(params: EnvParams, task: TaskSpec) -> SweOracle:
-    """Build the reference policy for one task."""
-    return SweOracle(load_task(task.payload).solution)
+    """Build the reference policy for one task. Raise `InvalidArgument` for another environment's arguments."""
+    if not isinstance(params, SweParams):
+        raise InvalidArgument(f"swe takes SweParams, got {type(params).__name__}")
+    return SweOracle(load_task(params, task.payload).solution)
 
 
 def optimum(params: EnvParams, task: TaskSpec) -> float:

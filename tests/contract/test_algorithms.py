@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tomllib
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -13,8 +14,10 @@ import torch
 from pydantic import ValidationError
 
 from agent_runtime.types import RolloutFailure, Start, StopReason, Trajectory, Turn
+from ale import config
 from rock_env import plugins
-from trainer.algo.base import AlgoOptions, AlgorithmSpec
+from trainer.algo.base import AlgoOptions, AlgorithmSpec, credit_step
+from trainer.config import TrainConfig
 from trainer.data.build import build_batch, microbatches, split_rows
 
 NAMES = plugins.names("ale.algorithms")
@@ -86,7 +89,7 @@ def group():
 
 def batch_of(algorithm):
     members = group()
-    batch, _ = build_batch(members, algorithm.credit(members), token_budget=20, skip_zero_credit=False)
+    batch, _ = build_batch(members, credit_step(algorithm, members), token_budget=20, skip_zero_credit=False)
     prox = torch.tensor(MU) + 0.2 * torch.sin(torch.arange(VOCABULARY))
     return replace(batch, prox_logprobs_BT=prox[batch.tokens_BT]) if algorithm.needs_prox else batch
 
@@ -117,6 +120,15 @@ def test_the_spec_describes_itself(name):
 def test_unknown_options_are_refused(name):
     with pytest.raises(ValidationError, match="not_an_option"):
         spec_of(name).options(not_an_option=1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_defaults_survive_the_record_of_a_run(name):
+    """`config.toml` holds every option of the algorithm, and `--resume` reads them from there."""
+    made = config.expand(TrainConfig(algo=name))
+    recorded = tomllib.loads(config.render(made))["algo_options"]
+    assert recorded == made.algo_options == spec_of(name).options().model_dump()
+    assert config.expand(TrainConfig(algo=name, algo_options=recorded)) == made
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -204,10 +216,12 @@ def test_padding_changes_nothing(algorithm):
 
 def test_a_small_step_makes_what_was_rewarded_likelier(algorithm):
     members = group()
-    batch = batch_of(algorithm)
+    batch = replace(batch_of(algorithm), prox_logprobs_BT=None)
     _, grad, _ = run(algorithm, batch, torch.tensor(MU).double())
     likelier = [
-        t for t, c in zip(members, algorithm.credit(members), strict=True) if c.positive and not c.dropped
+        t
+        for t, c in zip(members, credit_step(algorithm, members), strict=True)
+        if c.positive and not c.dropped
     ]
     assert likelier
     for t in likelier:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
+from random_llama import random_llama
 
 from agent_runtime.policy import Message, PolicyError, SampleRequest
 from agent_runtime.types import SamplingParams
@@ -21,43 +22,9 @@ from trainer.engine.base import EngineSpec, OptimOptions
 GRIDS = ("P_O\n_O_\n__G", "_PO\n_O_\n__G", "#####\n#PXO#\n#####\n#___#\n#####")
 
 
-def random_llama(folder):
-    """Write a random two-layer Llama with a byte-level tokenizer and a ChatML template."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(letters)}, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(t, special=True) for t in ("<|im_start|>", "<|im_end|>")])
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|im_end|>")
-    fast.chat_template = (
-        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-    )
-    fast.save_pretrained(folder)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = LlamaForCausalLM(
-            LlamaConfig(
-                vocab_size=258,
-                hidden_size=32,
-                intermediate_size=64,
-                num_hidden_layers=2,
-                num_attention_heads=4,
-                num_key_value_heads=2,
-                max_position_embeddings=256,
-                initializer_range=0.3,
-                eos_token_id=257,
-                bos_token_id=None,
-            )
-        )
-    model.save_pretrained(folder)
-    return str(folder)
-
-
-MODELS = {"tiny": lambda folder: "tiny", "hf": random_llama}
+MODELS = {"tiny": lambda folder: "tiny", "coder": lambda folder: "coder", "hf": random_llama}
+ANSWERS = {"coder": ("left", "undo", "run_tests", "submit")}
+"""Of engines whose first token says what kind of answer it is."""
 
 
 @dataclasses.dataclass
@@ -66,6 +33,11 @@ class Engine:
 
     spec: EngineSpec
     model: str
+
+    @property
+    def answers(self):
+        """Return four short answers that the engine can tell apart."""
+        return ANSWERS.get(self.spec.name, ("left", "down", "right", "up"))
 
     def __post_init__(self):
         self.options = self.spec.options(max_context=160)
@@ -94,7 +66,7 @@ class Engine:
         return [SampleRequest(f"r{i}", i % 3, p, how, 100 + i) for i, p in enumerate(self.prompts(n))]
 
     def expert_completions(self):
-        words = ("left", "down", "right", "up")
+        words = self.answers
         return [
             (prompt, self.template.encode_completion(words[i % 4]), np.zeros(0, np.float32))
             for i, prompt in enumerate(self.prompts(6))
@@ -178,7 +150,7 @@ def test_a_trained_policy_stops_at_its_end_token(engine):
     for completion in stopped:
         assert completion.ids[-1] == end
         assert end not in completion.ids[:-1]
-        assert engine.template.decode(completion.ids) in {"left", "down", "right", "up"}
+        assert engine.template.decode(completion.ids) in engine.answers
 
 
 def test_no_requests_give_no_completions(engine):
@@ -205,7 +177,7 @@ def test_a_sample_does_not_depend_on_its_neighbours_or_the_batch_size(engine):
 
 
 def test_another_seed_gives_another_sample(engine):
-    requests = engine.requests(8)
+    requests = engine.requests(8, temperature=4.0)  # a trained engine is sure of its answer
     reseeded = [dataclasses.replace(request, seed=request.seed + 1) for request in requests]
     inference = engine.inference()
     one, two = inference.sample(requests), inference.sample(reseeded)
@@ -343,7 +315,7 @@ def test_a_missing_model_is_one_clear_error(engine, tmp_path):
         lambda: engine.spec.inference(missing, engine.options, 0),
         lambda: engine.spec.train(missing, engine.options, 0, OptimOptions()),
     ):
-        with pytest.raises(InvalidArgument, match="Expected 'tiny'"):
+        with pytest.raises(InvalidArgument, match=r"Expected '(tiny|coder)'"):
             build()
 
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import grpc
 import pytest
+import transports
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
@@ -36,23 +38,30 @@ from rock_env.proto.v1 import env_pb2_grpc
 
 TOYS = [f"--env={Path(__file__).with_name('toy_envs.py')}:{name}" for name in ("TOY", "PLAIN", "BOX")]
 SIMULATORS = [name for name in names("ale.envs") if load_env(name).sandbox is None]
+ONE_TURN = {"math"}
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[EmbeddedServer]:
-    with start_embedded([*TOYS, "--workers=2", "--hang-grace-s=0.3"]) as running:
+    with start_embedded([*TOYS, "--workers=2", "--hang-grace-s=0.3", *transports.REST_OPTIONS]) as running:
         yield running
 
 
+@pytest.fixture(params=transports.EACH)
+def address(server: EmbeddedServer, request: pytest.FixtureRequest) -> str:
+    """Return where the server is to be reached: every test that takes it holds over gRPC and REST."""
+    return server.http if request.param == "rest" else server.address
+
+
 @pytest.fixture
-async def client(server: EmbeddedServer) -> AsyncIterator[Client]:
-    async with Client(server.address, retry_for_s=5.0) as connected:
+async def client(address: str) -> AsyncIterator[Client]:
+    async with Client(address, retry_for_s=5.0) as connected:
         yield connected
 
 
 @pytest.fixture
-async def stub(server: EmbeddedServer) -> AsyncIterator[env_pb2_grpc.EnvServiceStub]:
-    async with grpc.aio.insecure_channel(target(server.address)) as channel:
+async def stub(address: str) -> AsyncIterator[env_pb2_grpc.EnvServiceStub]:
+    async with transports.channel(address) as channel:
         yield env_pb2_grpc.EnvServiceStub(channel)
 
 
@@ -63,7 +72,13 @@ async def started(client: Client, seed: int = 1) -> AsyncEnv:
 
 
 async def play(env: AsyncEnv, actions: list[str]) -> list[StepResult]:
-    return [await env.step(action) for action in actions]
+    """Act until the episode ends, if it does."""
+    results: list[StepResult] = []
+    for action in actions:
+        results.append(await env.step(action))
+        if results[-1].terminated:
+            break
+    return results
 
 
 def oracle_actions(name: str, task_id: str, first: str, turns: int) -> list[str]:
@@ -196,7 +211,7 @@ async def test_health_and_reflection_answer(server: EmbeddedServer) -> None:
 
 
 async def test_a_retry_returns_the_stored_reply(stub: env_pb2_grpc.EnvServiceStub) -> None:
-    make = pb.MakeRequest(env="toy", idempotency_key="make-once")
+    make = pb.MakeRequest(env="toy", idempotency_key=secrets.token_hex(4))
     env_id = (await stub.Make(make)).env_id
     assert (await stub.Make(make)).env_id == env_id
     reset = pb.ResetRequest(env_id=env_id, sequence=1, idempotency_key="a", task_id="train/0", seed=3)
@@ -232,8 +247,8 @@ async def test_a_gap_or_another_key_is_refused(
 class CuttingProxy:
     """A TCP proxy that, once armed, cuts the connection instead of passing the server's next bytes on."""
 
-    def __init__(self, socket_path: str) -> None:
-        self._socket_path = socket_path
+    def __init__(self, address: str) -> None:
+        self._address = address
         self._handlers: list[asyncio.Task[None]] = []
         self._sinks: list[asyncio.StreamWriter] = []
         self.armed = False
@@ -244,7 +259,7 @@ class CuttingProxy:
         listener = await asyncio.start_server(self._handle, "127.0.0.1", 0)
         port = listener.sockets[0].getsockname()[1]
         async with listener:
-            yield f"127.0.0.1:{port}"
+            yield f"{'http://' if self._address.startswith('http') else ''}127.0.0.1:{port}"
         for sink in self._sinks:
             sink.close()  # gRPC keeps a closed channel's connection until it is garbage collected
         await asyncio.gather(*self._handlers)
@@ -253,7 +268,12 @@ class CuttingProxy:
         task = asyncio.current_task()
         assert task is not None
         self._handlers.append(task)
-        up_reader, up = await asyncio.open_unix_connection(self._socket_path)
+        where = self._address
+        if where.startswith("http"):
+            host, port = where.removeprefix("http://").split(":")
+            up_reader, up = await asyncio.open_connection(host, int(port))
+        else:
+            up_reader, up = await asyncio.open_unix_connection(where.removeprefix("unix://"))
         self._sinks += [up, down]
         await asyncio.gather(self._pump(down_reader, up), self._pump(up_reader, down, replies=True))
         for sink in (up, down):
@@ -274,9 +294,9 @@ class CuttingProxy:
         sink.close()
 
 
-async def test_a_lost_connection_repeats_no_action(server: EmbeddedServer) -> None:
-    proxy = CuttingProxy(server.address.removeprefix("unix://"))
-    async with proxy.listen() as address, Client(address) as client:
+async def test_a_lost_connection_repeats_no_action(address: str) -> None:
+    proxy = CuttingProxy(address)
+    async with proxy.listen() as listening, Client(listening) as client:
         proxy.armed = True  # Make is repeated by key
         envs = await asyncio.gather(*(client.make("toy") for _ in range(8)))
         await asyncio.gather(*(env.reset("train/0", 0) for env in envs))
@@ -311,11 +331,12 @@ async def test_snapshot_replay_and_fork_agree(client: Client, name: str) -> None
     env = await client.make(name)
     observation, _, instruction = await env.reset("train/1", 11)
     actions = ["go"] * 4 if name == "toy" else oracle_actions(name, "train/1", observation, 4)
-    prefix = await play(env, actions[:2])
-    assert not prefix[-1].terminated, "the test needs an episode of more than two turns"
+    cut = 0 if name in ONE_TURN else 2
+    prefix = await play(env, actions[:cut])
+    assert not any(result.terminated for result in prefix), "the test needs an episode that goes on"
     checkpoint = await env.checkpoint()
     (forked,) = await env.fork(1)
-    future = await play(env, actions[2:])
+    future = await play(env, actions[cut:])
 
     replayed = await client.make(name)
     turns = [(action, observation_hash(r.observation)) for action, r in zip(actions, prefix, strict=False)]
@@ -325,7 +346,7 @@ async def test_snapshot_replay_and_fork_agree(client: Client, name: str) -> None
     restored = await client.make(name)
     assert (await restored.restore(checkpoint))[2] == instruction
     for branch in (forked, replayed, restored):
-        assert await play(branch, actions[2:]) == future
+        assert await play(branch, actions[cut:]) == future
         assert await branch.evaluate() == await env.evaluate()
 
 
@@ -398,8 +419,6 @@ async def test_a_sandboxed_environment_keeps_the_same_promises(
     with pytest.raises(grpc.aio.AioRpcError, match="another idempotency key"):
         await stub.Step(step)
     assert (await env.evaluate()).reward == 1.0
-    with pytest.raises(Unimplemented, match="prefix"):
-        await env.checkpoint()
 
     twin = await client.make("toy_box")
     await twin.reset(
@@ -411,6 +430,38 @@ async def test_a_sandboxed_environment_keeps_the_same_promises(
     await env.reset("train/0", 5)
     assert (await env.step("ls")).observation == "seed\n"  # a fresh box
     await asyncio.gather(env.close(), twin.close())
+
+
+async def test_a_sandboxed_environment_goes_back_and_forks_by_its_actions(client: Client) -> None:
+    env, other = await client.make("toy_box"), await client.make("toy")
+    with pytest.raises(FailedPrecondition, match="before reset"):
+        await env.checkpoint()
+    await env.reset("train/0", 4)
+    await env.step("echo one >> log; cat log")
+    saved = await env.checkpoint()
+    assert (await env.step("echo two >> log; cat log")).observation == "one\ntwo\n"
+    assert (await env.restore(saved))[:2] == ("one\n", {})
+    assert (await env.step("cat log")).observation == "one\n"
+    forks = await env.fork(2)
+    await forks[0].step("echo mine >> log")
+    assert [(await each.step("cat log seed")).observation for each in (*forks, env)] == [
+        "one\nmine\n4",
+        "one\n4",
+        "one\n4",
+    ]
+    await other.reset("train/0", 4)
+    with pytest.raises(InvalidArgument, match="another environment"):
+        await other.restore(saved)
+    with pytest.raises(InvalidArgument, match="another environment"):
+        await env.restore(await other.checkpoint())
+    await env.reset("train/0", 1)
+    await env.step("date +%N")
+    chaotic = await env.checkpoint()
+    with pytest.raises(ResetDivergence, match="turn 1"):
+        await env.restore(chaotic)
+    with pytest.raises(ResetDivergence, match="turn 1"):
+        await env.step("true")
+    await asyncio.gather(env.close(), other.close(), *(fork.close() for fork in forks))
 
 
 async def test_a_sandboxed_call_may_be_late_or_fail(client: Client) -> None:

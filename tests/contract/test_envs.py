@@ -20,7 +20,9 @@ from rock_env.plugins import env_params, load_env, names
 from rock_env.spec import EnvParams, EnvSpec, TaskSpec
 
 VARIANTS: dict[str, tuple[str, ...]] = {
+    "fork_chain": ("{}", '{"length": 3, "width": 4, "crucial": 0, "clues": false}'),
     "frozen_lake": ("{}", '{"slippery": true}', '{"size": 8, "slippery": true, "symbols": "gymnasium"}'),
+    "math": ("{}", '{"style": "symbols", "min_level": 4, "max_level": 5}'),
     "sokoban": ("{}", '{"level": "8x8", "symbols": "boxoban"}'),
 }
 """Arguments worth testing beside the defaults; an environment that is not named is tested with its defaults."""

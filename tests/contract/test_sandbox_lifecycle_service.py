@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import grpc
 import psutil
 import pytest
+import transports
+from fences import why_not_isolated
+from processes import below, name_of, parent_of
+from sandbox_servers import serving
 
-from rock_env.backends.bubblewrap import Bubblewrap
 from rock_env.backends.process import ProcessBackend
 from rock_env.errors import InfraError, NotFound, Unavailable
 from rock_env.lifecycle import SandboxState, born
 from rock_env.proto.v1 import sandbox_pb2 as pb
-from rock_env.proto.v1.sandbox_pb2_grpc import SandboxServiceStub
 from rock_env.server.sandbox_core import SandboxCore, SandboxWish
-from rock_env.server.sandbox_service import add_sandbox_service
 from rock_env.spec import SandboxSpec
 from rock_env.store.base import Query
 from rock_env.store.sqlite import SqliteStore
@@ -32,55 +32,45 @@ STARTING, RUNNING, PAUSED = pb.SANDBOX_STATE_STARTING, pb.SANDBOX_STATE_RUNNING,
 DELETING, DELETED, FAILED = pb.SANDBOX_STATE_DELETING, pb.SANDBOX_STATE_DELETED, pb.SANDBOX_STATE_FAILED
 
 
-@cache
-def why_not_isolated() -> str:
-    found = Bubblewrap.find()
-    return found if isinstance(found, str) else asyncio.run(found.check())
-
-
 def guests_since(before: frozenset[psutil.Process]) -> frozenset[psutil.Process]:
-    """Return the children of this process that are not in `before`: other tests' servers may live on."""
-    return frozenset(psutil.Process().children()) - before
+    """Return the boxes' processes that are not in `before`: other tests' servers may live on."""
+    zygotes = {process.pid for process in psutil.Process().children()}
+    return frozenset(process for process in below() if parent_of(process) in zygotes) - before
 
 
-@asynccontextmanager
-async def serving(
-    folder: Path, isolation: Literal["bubblewrap", "none"], store: Path | None = None
-) -> AsyncIterator[Any]:
-    """Serve sandboxes on a socket in `folder` and yield a stub."""
-    (folder / "boxes").mkdir(exist_ok=True)
-    backend = ProcessBackend(root=folder / "boxes", isolation=isolation)
-    server = grpc.aio.server()
-    async with await SqliteStore.open(store) as records, SandboxCore(backend, records) as core:
-        add_sandbox_service(server, core)
-        server.add_insecure_port(f"unix://{folder}/socket")
-        await server.start()
-        async with grpc.aio.insecure_channel(f"unix://{folder}/socket") as channel:
-            yield SandboxServiceStub(channel)
-        core.stop()
-        await server.stop(None)
-    await backend.close()
-
-
-@pytest.fixture(params=["bubblewrap", "none"])
+@pytest.fixture(params=["namespaces", "none"])
 def isolation(request: pytest.FixtureRequest) -> str:
-    if request.param == "bubblewrap" and why_not_isolated():
+    if request.param == "namespaces" and why_not_isolated():
         pytest.skip(f"no isolation here: {why_not_isolated()}")
     return str(request.param)
 
 
 @pytest.fixture
-async def stub(tmp_path: Path, isolation: Literal["bubblewrap", "none"]) -> AsyncIterator[Any]:
-    children = set(psutil.Process().children(recursive=True))
+def earlier() -> set[psutil.Process]:
+    """Return the processes below this one that are not the test's, such as a database that others share."""
+    return below()
+
+
+@pytest.fixture
+async def stub(
+    tmp_path: Path, isolation: Literal["namespaces", "none"], earlier: set[psutil.Process]
+) -> AsyncIterator[Any]:
     async with serving(tmp_path, isolation) as made:
         yield made
-    assert set(psutil.Process().children(recursive=True)) <= children, "a stopped server leaves no process"
+    assert below() <= earlier, "a stopped server leaves no process"
 
 
 @pytest.fixture
 async def bare(tmp_path: Path) -> AsyncIterator[Any]:
     """Serve without isolation, for what does not depend on it."""
     async with serving(tmp_path, "none") as made:
+        yield made
+
+
+@pytest.fixture(params=transports.EACH)
+async def either(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Any]:
+    """Serve the same over gRPC and over REST."""
+    async with serving(tmp_path, "none", transport=request.param) as made:
         yield made
 
 
@@ -162,7 +152,7 @@ async def test_a_sandbox_in_use_is_not_idle(bare: Any) -> None:
     assert (await next_change(bare, moved, DELETED)).reason == "it was idle too long"
 
 
-async def test_pause_stops_everything_and_resume_goes_on(stub: Any) -> None:
+async def test_pause_stops_everything_and_resume_goes_on(stub: Any, earlier: set[psutil.Process]) -> None:
     made = await stub.Create(pb.CreateSandboxRequest())
     # A command that counts, one that detached itself and counts, and one that was stopped by the user.
     count = "n=0; while :; do n=$((n+1)); echo $n > count; sleep 0.01; done"
@@ -179,7 +169,7 @@ async def test_pause_stops_everything_and_resume_goes_on(stub: Any) -> None:
     assert await stub.Pause(pb.PauseSandboxRequest(id=made.id)) == paused
     code, said = await refusal(run(stub, made.id, "true"))
     assert (code, "Resume it first" in said) == ("FAILED_PRECONDITION", True)
-    boxes = [process for process in psutil.Process().children(recursive=True) if process.name() == "bash"]
+    boxes = [process for process in below() - earlier if name_of(process) == "bash"]
     assert len(boxes) >= 2
     before = [process.cpu_times() for process in boxes]
     assert {process.status() for process in boxes} == {psutil.STATUS_STOPPED}
@@ -207,39 +197,40 @@ async def test_a_paused_sandbox_is_not_idle_but_its_lease_ends(bare: Any) -> Non
     assert (await next_change(bare, moved, DELETED)).reason == "its lease expired"
 
 
-async def test_a_box_that_dies_is_failed_at_once(stub: Any) -> None:
+async def test_a_box_that_dies_is_failed_at_once(stub: Any, earlier: set[psutil.Process]) -> None:
     made = await stub.Create(pb.CreateSandboxRequest())
-    for process in psutil.Process().children(recursive=True):
-        process.kill()
+    for process in below() - earlier:
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended with another one
+            process.kill()
     failed = await next_change(stub, made, FAILED)
     assert "ended with status" in failed.reason
     assert (await refusal(stub.Pause(pb.PauseSandboxRequest(id=made.id))))[0] == "FAILED_PRECONDITION"
     assert (await stub.Delete(pb.DeleteSandboxRequest(id=made.id))).state == DELETED
 
 
-async def test_watch_tells_what_is_what_changes_and_what_was_missed(bare: Any) -> None:
+async def test_watch_tells_what_is_what_changes_and_what_was_missed(either: Any) -> None:
     mine = pb.CreateSandboxRequest(labels={"team": "a"})
-    first = await bare.Create(mine)
-    await bare.Create(pb.CreateSandboxRequest(labels={"team": "b"}))
-    watch = bare.Watch(pb.WatchSandboxesRequest(labels={"team": "a"}))
+    first = await either.Create(mine)
+    await either.Create(pb.CreateSandboxRequest(labels={"team": "b"}))
+    watch = either.Watch(pb.WatchSandboxesRequest(labels={"team": "a"}))
     assert await watch.read() == first
-    second = await bare.Create(mine)
+    second = await either.Create(mine)
     changes = [await watch.read() for _ in range(2)]
     assert [(info.id, info.state) for info in changes] == [(second.id, STARTING), (second.id, RUNNING)]
     assert first.revision < changes[0].revision < changes[1].revision == second.revision
     watch.cancel()
-    gone = await bare.Delete(pb.DeleteSandboxRequest(id=first.id))
-    again = bare.Watch(pb.WatchSandboxesRequest(labels={"team": "a"}, after_revision=second.revision))
+    gone = await either.Delete(pb.DeleteSandboxRequest(id=first.id))
+    again = either.Watch(pb.WatchSandboxesRequest(labels={"team": "a"}, after_revision=second.revision))
     assert await again.read() == gone, "with the states it passed in its history"
-    unknown = bare.Watch(pb.WatchSandboxesRequest(after_revision=gone.revision + 1))
+    unknown = either.Watch(pb.WatchSandboxesRequest(after_revision=gone.revision + 1))
     code, said = await refusal(unknown.read())
     assert (code, "Watch from 0" in said) == ("FAILED_PRECONDITION", True)
 
 
-async def test_list_finds_an_environments_sandboxes(bare: Any) -> None:
+async def test_list_finds_an_environments_sandboxes(either: Any) -> None:
     asked = [pb.CreateSandboxRequest(environment=name) for name in ("swe", "web", "swe")]
-    made = [await bare.Create(request) for request in asked]
-    found = await bare.List(pb.ListSandboxesRequest(environment="swe", states=[RUNNING]))
+    made = [await either.Create(request) for request in asked]
+    found = await either.List(pb.ListSandboxesRequest(environment="swe", states=[RUNNING]))
     assert [info.id for info in found.sandboxes] == sorted([made[0].id, made[2].id])
     assert {info.environment for info in found.sandboxes} == {"swe"}
 
@@ -247,9 +238,9 @@ async def test_list_finds_an_environments_sandboxes(bare: Any) -> None:
 @pytest.mark.parametrize(
     "request_", [wish(lease=0), wish(lease=-1), wish(idle_timeout=0.01), wish(lifetime=-1), wish(lease=1e9)]
 )
-async def test_a_wrong_duration_is_refused(bare: Any, request_: pb.CreateSandboxRequest) -> None:
-    assert (await refusal(bare.Create(request_)))[0] == "INVALID_ARGUMENT"
-    assert not (await bare.List(pb.ListSandboxesRequest())).sandboxes
+async def test_a_wrong_duration_is_refused(either: Any, request_: pb.CreateSandboxRequest) -> None:
+    assert (await refusal(either.Create(request_)))[0] == "INVALID_ARGUMENT"
+    assert not (await either.List(pb.ListSandboxesRequest())).sandboxes
 
 
 async def test_a_stopping_server_deletes_its_sandboxes_and_remembers_keys(tmp_path: Path) -> None:
@@ -312,7 +303,7 @@ async def test_a_full_store_loses_no_box(tmp_path: Path) -> None:
 async def test_a_store_that_cannot_be_written_keeps_no_box_alive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rock_env.server.sandbox_core._RETRY_S", 0.1)
+    monkeypatch.setattr("rock_env.server.ledger.RETRY_S", 0.1)
     before = guests_since(frozenset())
     (tmp_path / "boxes").mkdir()
     backend = ProcessBackend(root=tmp_path / "boxes", isolation="none")
@@ -384,16 +375,16 @@ async def test_a_renewal_that_came_before_the_expiry_wins(tmp_path: Path) -> Non
     backend = ProcessBackend(root=tmp_path / "boxes", isolation="none")
     async with await SqliteStore.open() as store, SandboxCore(backend, store) as core:
         made = await core.create(SandboxWish(SandboxSpec(), lease_s=0.3))
-        async with core._held[made.id].lock:  # another change is in progress
+        async with core.ledger.held[made.id].lock:  # another change is in progress
             renewal = asyncio.create_task(core.renew(made.id, 600))
             for _ in range(1500):
                 await asyncio.sleep(0.02)
-                if core._deadlines._heap.next_at() is None:
+                if core.ledger.deadlines._heap.next_at() is None:
                     break  # the lease expired, with the renewal waiting
         await renewal
-        await asyncio.gather(*core._tasks)
+        await core.tasks.finish(None)
         assert (await core.get(made.id)).state is SandboxState.RUNNING
-        assert core._deadlines._heap.next_at() is not None, "and its new deadline is watched"
+        assert core.ledger.deadlines._heap.next_at() is not None, "and its new deadline is watched"
     await backend.close()
 
 

@@ -98,3 +98,12 @@ def test_gem_makes_rock_environments() -> None:
     assert (reward, terminated, truncated, info) == (0.0, False, False, {}) or terminated
     vector = gem.make_vec(["rock:frozen_lake"] * 2, seed=9)
     assert len(vector.reset()[0]) == 2
+
+
+def test_a_connection_without_an_address_brings_its_own_server() -> None:
+    with rock_env.connect() as rock:
+        with rock.sandboxes.create() as box:
+            assert box.exec(["echo", "hi"]).stdout == b"hi\n"
+        folder = Path(rock.address.removeprefix("unix://")).parent
+        assert folder.is_dir()
+    assert not folder.exists(), "the server went with the connection"

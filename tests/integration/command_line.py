@@ -13,19 +13,24 @@ os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
 
 
 def ale(
-    *words: str, cwd: Path, limit_bytes: int | None = None, **environment: str
+    *words: str,
+    cwd: Path,
+    limit_bytes: int | None = None,
+    typed: str = "",
+    timeout_s: float = 100,
+    **environment: str,
 ) -> subprocess.CompletedProcess[str]:
     # The child limits itself: a fork that runs Python is not safe once a test here has used gRPC.
     limited = ["-c", LIMITED, str(limit_bytes)] if limit_bytes is not None else []
     return subprocess.run(
         [sys.executable, *limited, "-m", "ale", *words],
         cwd=cwd,
-        stdin=subprocess.DEVNULL,
+        input=typed,
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path), **environment},
         check=False,
-        timeout=100,
+        timeout=timeout_s,
     )
 
 

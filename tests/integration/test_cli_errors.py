@@ -207,6 +207,8 @@ def test_ctrl_c_at_the_prompt_ends_the_game(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # Tests that were started in the background ignore it, and so would all that they start.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as game:
         assert game.stdout is not None
         while "One action per line" not in game.stdout.readline():

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import stat
 import subprocess
 from collections.abc import Iterator
@@ -68,6 +69,11 @@ CREATE = ["token", "create", "--tokens", "t.json"]
         (["serve", "--tokens", "good", "--cert", "broken", "--key", "broken"], 2, "certificate 'broken'"),
         (["serve", "--tokens", "good", "--cert", "broken"], 2, "both --cert and --key"),
         (["serve", "--listen", "unix:///nowhere/at/all"], 69, "cannot listen"),
+        (
+            ["serve", "--insecure", "--store", "/nowhere/x.db"],
+            2,
+            "Name a file in a folder that can be written",
+        ),
         (["status", "nonsense"], 2, "bad ROCK address"),
         (["status", "127.0.0.1:1"], 69, "Start one with `ale rock serve`"),
     ],
@@ -79,6 +85,19 @@ def test_what_is_wrong_is_said_in_one_line(words: list[str], code: int, said: st
         (tmp_path / name).chmod(mode)
     refused(ale("rock", *words, cwd=tmp_path), code, said)
     assert not (tmp_path / "t.json").exists()
+
+
+def test_a_taken_port_is_told_in_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        for option in ("--listen", "--http", "--metrics"):
+            options = {"--listen": "127.0.0.1:0", option: address}
+            words = [word for pair in options.items() for word in pair]
+            refused(ale("rock", "serve", "--insecure", *words, cwd=tmp_path), 69, address)
+
+
+def test_status_takes_its_address_from_the_environment(tmp_path: Path) -> None:
+    refused(ale("rock", "status", cwd=tmp_path, ROCK_ADDRESS="127.0.0.1:1"), 69, "127.0.0.1:1")
 
 
 @pytest.fixture
@@ -118,6 +137,16 @@ def running(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
         yield server
 
 
+async def _stopping(client: Client) -> None:
+    """Wait until the server takes no new calls."""
+    while True:
+        try:
+            await client.list_envs()
+        except RockError:
+            return
+        await asyncio.sleep(0.01)
+
+
 async def _in_a_step(address: str, folder: Path, rest: str, interrupt: list[int]) -> str:
     """Start a step, send the signals while it runs, and return what it answers."""
     os.mkfifo(folder / "begun")
@@ -128,7 +157,7 @@ async def _in_a_step(address: str, folder: Path, rest: str, interrupt: list[int]
         await asyncio.to_thread((folder / "begun").read_text)
         for group in interrupt:
             os.killpg(group, signal.SIGINT)  # as a terminal does: to all of them
-            await asyncio.sleep(0.2)  # two signals at one instant are one
+            await _stopping(client)  # two signals at one instant are one
         return (await step).observation
 
 

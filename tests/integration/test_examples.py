@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from rock_env.tasksets.detect import read_tasks
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -59,6 +61,15 @@ def test_03_train_frozen_lake(tmp_path: Path) -> None:
 def test_04_replay(tmp_path: Path) -> None:
     said = run(str(EXAMPLES / "04_replay.py"), "records", cwd=tmp_path)
     assert said.count(": identical") == 4
+
+
+def test_06_own_dockerfile() -> None:
+    """It is read as the task that it says it is; `test_own_dockerfile.py` runs the whole story."""
+    (task,) = read_tasks(EXAMPLES / "06_own_dockerfile")
+    assert task.build.context == EXAMPLES / "06_own_dockerfile" / "environment"
+    assert task.solution
+    assert {file.path for file in task.verifier.files} == {"/tests/test.sh"}
+    assert "best.txt" in task.instruction
 
 
 def test_05_own_env(tmp_path: Path) -> None:

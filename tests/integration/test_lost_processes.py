@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from processes import below, command_line
 
 from trainer.config import OptimOptions
 from trainer.engine.tiny import ENGINE, TinyOptions
@@ -46,8 +47,7 @@ def train(*words: str) -> subprocess.CompletedProcess[str]:
 
 def kill_child(pid: int, pattern: str) -> None:
     """Kill the one descendant whose command line matches."""
-    children = psutil.Process(pid).children(recursive=True)
-    (found,) = [child for child in children if re.match(pattern, " ".join(child.cmdline()))]
+    (found,) = [child for child in below(psutil.Process(pid)) if re.match(pattern, command_line(child))]
     found.send_signal(signal.SIGKILL)
 
 

@@ -31,7 +31,7 @@ from rock_env import plugins
 from rock_env.client import Client
 from rock_env.local import start_embedded
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 
 MOVES = ("left", "down", "right", "up", "stay")  # the last one is illegal
 ASSISTANT, END = 256, 257
@@ -49,10 +49,10 @@ class ByteTemplate:
     def extend(self, messages: Sequence[Message], *, closed: bool) -> IntArray:
         return np.concatenate([np.array([] if closed else [END], np.int32), self.open(messages)])
 
-    def encode_completion(self, text: str) -> IntArray:
+    def encode_completion(self, text: str, prompt_ids: IntArray | None = None) -> IntArray:
         return np.array([*text.encode(), END], np.int32)
 
-    def decode(self, ids: IntArray) -> str:
+    def decode(self, ids: IntArray, prompt_ids: IntArray | None = None) -> str:
         return bytes(i for i in ids.tolist() if i < ASSISTANT).decode()
 
 
@@ -84,7 +84,7 @@ def a_request(index: int, *, slippery: bool, start: Start | None = None, window:
         agent=AgentConfig(window_turns=window, max_turns=100),
         sampling=SamplingParams(max_tokens=8),
         start=start or Start(env_seed=index),
-        time_limit_s=30.0,
+        time_limit_s=240.0,
     )
 
 

@@ -133,6 +133,7 @@ async def test_a_client_that_closed_connects_no_more() -> None:
         async with Client(f"grpcs://127.0.0.1:{port}", credentials=Credentials(), retry_for_s=0) as client:
             with pytest.raises(Unavailable):
                 await client.list_envs()
+        await asyncio.sleep(0.5)  # what was on its way when it closed has come
         before = connections
         await asyncio.sleep(0.5)  # five times the first pause between attempts
         assert before

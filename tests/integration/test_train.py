@@ -101,8 +101,12 @@ def test_a_run_folder_tells_the_whole_story(uninterrupted):
     steps = [record for record in records if record["kind"] == "train"]
     assert [record["step"] for record in steps] == [1, 2, 3, 4]
     for record in steps:
-        accounted = sum(value for name, value in record.items() if name.startswith("tokens/"))
-        assert accounted > 0
+        fates = ("tokens/trained", "tokens/imitated", "tokens/masked/", "tokens/dropped/")
+        accounted = sum(value for name, value in record.items() if name.startswith(fates))
+        assert accounted == record["tokens/total"] > 0
+    ledger = summary["ledger"]
+    assert ledger["total"] == sum(record["tokens/total"] for record in steps)
+    assert ledger["total"] - ledger["experts"] == summary["tokens"]
     assert list((uninterrupted / "events").iterdir())
     assert (uninterrupted / "config.toml").exists()
     assert (uninterrupted / "success.png").stat().st_size > 1000
@@ -175,7 +179,7 @@ def test_ctrl_c_saves_and_resume_equals_the_uninterrupted_run(uninterrupted, tmp
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("algo", ["grpo", "reinforce", "bc"])
+@pytest.mark.parametrize("algo", ["grpo", "reinforce", "bc", "reinforce_pp", "decoupled_ppo"])
 def test_every_algorithm_runs_end_to_end(algo, tmp_path):
     done = train(tmp_path / algo, "--algo", algo, "--steps", "1", *SMALL, *ONE_EACH)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -6,9 +6,9 @@ Implemented by one file per algorithm, found by entry point `ale.algorithms`, ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -18,7 +18,17 @@ from pydantic import BaseModel, ConfigDict
 from agent_runtime.types import Trajectory
 from trainer.data.batch import TrainBatch
 
-__all__ = ["AlgoOptions", "Algorithm", "AlgorithmSpec", "Credit", "LossOutput", "Metric"]
+__all__ = [
+    "AcrossGroups",
+    "AlgoOptions",
+    "Algorithm",
+    "AlgorithmSpec",
+    "Credit",
+    "LossOutput",
+    "Metric",
+    "NeedsReference",
+    "credit_step",
+]
 
 
 class AlgoOptions(BaseModel):
@@ -41,6 +51,10 @@ class Credit:
     """Why this trajectory does not train ("" if it does): a reason for the token ledger."""
     chunk_K: NDArray[np.int64] | None = None
     """Chunk of each turn, counted from 0 and never falling; None: one chunk per turn."""
+    masked: Mapping[int, str] = field(default_factory=dict)
+    """Why a turn weighs 0, for the token ledger: turn -> reason, where it is not that its credit came out as 0."""
+    every_token: bool = False
+    """Tokens without credit have a gradient nonetheless (a KL term), so their rows must not be left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +71,9 @@ class LossOutput:
 
     loss: torch.Tensor
     metrics: dict[str, Metric] = field(default_factory=dict)
+    masked: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """RL tokens (bool, BT) that this loss gave no gradient, by reason: a chunk mask, a correction's rejection. A token in
+    several counts for the first; tokens outside `loss_mask_BT` are not looked at."""
 
 
 class Algorithm(Protocol):
@@ -75,6 +92,36 @@ class Algorithm(Protocol):
         Masked entries may be anything, NaN included, and must not change the loss or any gradient by a bit.
         """
         ...
+
+
+@runtime_checkable
+class AcrossGroups(Protocol):
+    """An algorithm whose credit also depends on the step's other groups, such as a mean over the whole batch."""
+
+    def across_groups(self, trajectories: Sequence[Trajectory], credits: Sequence[Credit]) -> list[Credit]:
+        """Return the final credit of every trajectory, given what `credit` said of each group."""
+        ...
+
+
+def credit_step(algorithm: Algorithm, trajectories: Sequence[Trajectory]) -> list[Credit]:
+    """Return a credit per trajectory of a step, in order: group by group, then across groups if the algorithm does."""
+    groups: dict[str, list[int]] = {}
+    for position, trajectory in enumerate(trajectories):
+        groups.setdefault(trajectory.group_id, []).append(position)
+    found: dict[int, Credit] = {}
+    for positions in groups.values():
+        group = algorithm.credit([trajectories[position] for position in positions])
+        found.update(zip(positions, group, strict=True))
+    credits = [found[position] for position in range(len(trajectories))]
+    return algorithm.across_groups(trajectories, credits) if isinstance(algorithm, AcrossGroups) else credits
+
+
+@runtime_checkable
+class NeedsReference(Protocol):
+    """An algorithm whose loss may read `TrainBatch.reference_logprobs_BT`."""
+
+    needs_reference: bool
+    """Whether it does, under its options."""
 
 
 @dataclass(frozen=True, slots=True)

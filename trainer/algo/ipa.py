@@ -27,6 +27,7 @@ has a weight of its own [ours], `neg_weight`, 0 by default: pushing failures dow
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal, Self
 
 import numpy as np
@@ -35,9 +36,9 @@ from numpy.typing import NDArray
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
 
 from agent_runtime.types import Trajectory
-from trainer.algo.base import AlgoOptions, AlgorithmSpec, Credit, LossOutput, Metric
+from trainer.algo.base import AlgoOptions, AlgorithmSpec, Credit, LossOutput
 from trainer.algo.chunks import Chunks, chunks_of
-from trainer.algo.loss import aggregate, imitation_term, keep, mean_metric
+from trainer.algo.loss import aggregate, imitation_term, keep
 from trainer.algo.returns import (
     Baseline,
     Floats,
@@ -45,6 +46,7 @@ from trainer.algo.returns import (
     chunk_of_turn,
     chunk_returns,
     credit_group,
+    faulty_turns,
     state_advantages,
 )
 from trainer.data.batch import TrainBatch
@@ -75,6 +77,9 @@ class IPAOptions(AlgoOptions):
     """Add the environment's per-turn rewards to the return. Leave off where the outcome already contains them."""
     chunk_turns: NonNegativeInt = 1
     """Turns that make one chunk; 0 makes the whole trajectory one chunk."""
+    learn_faulty: bool = True
+    """Learn turns of successes that had a fault (a tool call that failed, an edit taken back later); False leaves them
+    out, as imitation does."""
     lambda_rl: NonNegativeFloat = 1.0
     """Weight of the chunk loss (Eq. 10)."""
     lambda_il: NonNegativeFloat = 0.1
@@ -104,9 +109,15 @@ class Ipa:
     def credit(self, group: Sequence[Trajectory]) -> list[Credit]:
         """Return the chunk returns of a group; experts get imitation weights `gamma^(K-k) R`."""
         options = self.options
-        return credit_group(
+        credits = credit_group(
             group, self._advantages, imitation_gamma=options.gamma, chunk_turns=options.chunk_turns
         )
+        if options.learn_faulty:
+            return credits
+        return [
+            replace(credit, masked=faulty_turns(trajectory)) if credit.positive else credit
+            for trajectory, credit in zip(group, credits, strict=True)
+        ]
 
     def _advantages(self, learners: Sequence[Trajectory]) -> list[Floats]:
         options = self.options
@@ -125,11 +136,20 @@ class Ipa:
             returns = state_advantages(
                 learners, returns, gamma=options.gamma, trace=options.state_trace, size=size
             )
-        weights = [1.0 if t.reward > 0 else options.neg_weight for t in learners]
         return [
-            weight * return_C[chunk_K]
-            for weight, return_C, chunk_K in zip(weights, returns, chunks, strict=True)
+            self._weights(t) * return_C[chunk_K]
+            for t, return_C, chunk_K in zip(learners, returns, chunks, strict=True)
         ]
+
+    def _weights(self, trajectory: Trajectory) -> Floats:
+        """Return what each turn's return is multiplied by."""
+        turns = len(trajectory.turns)
+        if trajectory.reward <= 0:
+            return np.full(turns, self.options.neg_weight)
+        weights = np.ones(turns)
+        if not self.options.learn_faulty:
+            weights[list(faulty_turns(trajectory))] = 0.0
+        return weights
 
     def _chunk_rewards(self, trajectory: Trajectory, chunk_K: NDArray[np.int64]) -> Floats:
         if not self.options.turn_rewards:
@@ -144,16 +164,15 @@ class Ipa:
         chunks = chunks_of(batch)
         w_C, rho_C = _ratios(batch, logprobs_BT, chunks)
         kept_C = (w_C >= options.mask_low) & (w_C <= options.mask_high)
+        kept_BT = mask_BT & chunks.spread(kept_C)
         advantages_BT = keep(batch.advantages_BT, mask_BT)
         clipped_BT = ~batch.positive_BT | (advantages_BT < 0)
         weight_BT = torch.where(clipped_BT, chunks.spread(rho_C.clamp(0, 1)), 1)
-        weight_BT = keep(weight_BT, mask_BT & chunks.spread(kept_C))
+        weight_BT = keep(weight_BT, kept_BT)
         rl = aggregate(-weight_BT * advantages_BT * current_BT, batch, "constant")
         il, metrics = imitation_term(batch, logprobs_BT, "constant")
-        metrics |= _metrics(chunks.count_C > 0, w_C, rho_C, kept_C)
-        metrics["ipa/positive_tokens"] = mean_metric(batch.positive_BT.to(w_C.dtype), mask_BT)
-        metrics["ipa/mu_minus_pi"] = mean_metric(batch.rollout_logprobs_BT - logprobs_BT, mask_BT)
-        return LossOutput(options.lambda_rl * rl + options.lambda_il * il, metrics)
+        loss = options.lambda_rl * rl + options.lambda_il * il
+        return LossOutput(loss, metrics, masked={"chunk mask": mask_BT & ~kept_BT})
 
 
 def _ratios(
@@ -164,18 +183,6 @@ def _ratios(
     log_w_C = chunks.mean(prox_BT - batch.rollout_logprobs_BT)
     log_u_C = chunks.mean(logprobs_BT - prox_BT)
     return log_w_C.exp(), (log_w_C + log_u_C).exp()
-
-
-def _metrics(
-    present_C: torch.Tensor, w_C: torch.Tensor, rho_C: torch.Tensor, kept_C: torch.Tensor
-) -> dict[str, Metric]:
-    """Return means over chunks. The effective sample share is `ratio_w`^2 / `ratio_w_squared` of the sums."""
-    return {
-        "ipa/ratio_w": mean_metric(w_C, present_C),
-        "ipa/ratio_w_squared": mean_metric(w_C.square(), present_C),
-        "ipa/ratio_rho": mean_metric(rho_C, present_C),
-        "ipa/masked_chunks": mean_metric((~kept_C).to(w_C.dtype), present_C),
-    }
 
 
 IPA = AlgorithmSpec(

@@ -17,13 +17,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent_runtime.types import Trajectory
+from rock_env.env import observation_hash
 from trainer.algo.base import Credit
 
-__all__ = ["Baseline", "baselines", "chunk_of_turn", "chunk_returns", "credit_group", "state_advantages"]
+__all__ = [
+    "STD_EPSILON",
+    "Baseline",
+    "advantages_of",
+    "baselines",
+    "chunk_of_turn",
+    "chunk_returns",
+    "credit_group",
+    "faulty_turns",
+    "outcome_advantages",
+    "outcomes",
+    "spread_over_turns",
+    "state_advantages",
+    "state_ids",
+    "turn_returns",
+]
 
 Baseline = Literal["none", "group_mean", "leave_one_out"]
 
 Floats = NDArray[np.float64]
+
+STD_EPSILON = 1e-6
+"""Added to standard deviations before dividing, as in GRPO's reference implementations."""
 
 
 def chunk_of_turn(turns: int, chunk_turns: int) -> NDArray[np.int64]:
@@ -66,6 +85,56 @@ def baselines(scores_G: Floats, kind: Baseline) -> Floats:
     return others
 
 
+def turn_returns(learners: Sequence[Trajectory], gamma: float, *, turn_rewards: bool) -> list[Floats]:
+    """Return each trajectory's `G_k` per turn, as `chunk_returns` of its outcome, with its turns' rewards if asked."""
+    return [
+        chunk_returns(
+            t.reward, len(t.turns), gamma, np.asarray(t.turn_rewards, np.float64) if turn_rewards else None
+        )
+        for t in learners
+    ]
+
+
+def outcome_advantages(
+    learners: Sequence[Trajectory], baseline: Baseline, *, normalize_std: bool = False
+) -> list[Floats]:
+    """Return per turn the outcome less its baseline, over the group's standard deviation (of the sample) if asked."""
+    return spread_over_turns(
+        learners, advantages_of(outcomes(learners), baseline, normalize_std=normalize_std)
+    )
+
+
+def outcomes(learners: Sequence[Trajectory]) -> Floats:
+    """Return the reward of each trajectory."""
+    return np.array([t.reward for t in learners], np.float64)
+
+
+def advantages_of(scores_G: Floats, baseline: Baseline, *, normalize_std: bool = False) -> Floats:
+    """Return scores less their baseline, over `std + 1e-6` (n - 1) if asked; a score alone in its group is not scaled."""
+    advantages_G: Floats = scores_G - baselines(scores_G, baseline)
+    if normalize_std and len(scores_G) > 1:
+        advantages_G = advantages_G / (scores_G.std(ddof=1) + STD_EPSILON)
+    return advantages_G
+
+
+def spread_over_turns(learners: Sequence[Trajectory], values_G: Floats) -> list[Floats]:
+    """Return each trajectory's value once per turn."""
+    return [np.full(len(t.turns), value) for t, value in zip(learners, values_G, strict=True)]
+
+
+def state_ids(group: Sequence[Trajectory], size: int = 1) -> list[NDArray[np.int64]]:
+    """Return which state each chunk of `size` turns begins at: the same number where observations are the same.
+
+    Observations are compared by their recorded hashes (GiGPO's anchor states, arXiv 2505.10978, section 4.2).
+    """
+    ids: dict[bytes, int] = {}
+    states = []
+    for t in group:
+        seen = (observation_hash(t.first_observation), *t.observation_hashes)[: len(t.turns) : size]
+        states.append(np.array([ids.setdefault(state, len(ids)) for state in seen], np.int64))
+    return states
+
+
 def state_advantages(
     group: Sequence[Trajectory], returns: Sequence[Floats], *, gamma: float, trace: float, size: int
 ) -> list[Floats]:
@@ -79,16 +148,13 @@ def state_advantages(
     states: less variance, and exact in the limit only if the observation is the state. A state visited once is its own
     baseline. The work is cubic in the number of distinct states of a group.
     """
-    ids: dict[str, int] = {}
-    states = []
-    for t in group:
-        seen = (t.first_observation, *t.observations)[: len(t.turns) : size]
-        states.append(np.array([ids.setdefault(observation, len(ids)) for observation in seen], np.int64))
-    system_SS, target_S = np.zeros((len(ids), len(ids))), np.zeros(len(ids))
+    states = state_ids(group, size)
+    count = max((int(state_C.max(initial=-1)) + 1 for state_C in states), default=0)
+    system_SS, target_S = np.zeros((count, count)), np.zeros(count)
     sides = []
     for state_C, return_C in zip(states, returns, strict=True):
         steps = np.arange(len(state_C))
-        value_CS = np.zeros((len(state_C), len(ids)))  # the part of delta that depends on V, negated
+        value_CS = np.zeros((len(state_C), count))  # the part of delta that depends on V, negated
         value_CS[steps, state_C] = 1.0
         value_CS[steps[:-1], state_C[1:]] -= gamma
         reward_C = return_C - gamma * np.append(return_C[1:], 0.0)
@@ -106,11 +172,14 @@ def credit_group(
     *,
     imitation_gamma: float = 1.0,
     chunk_turns: int = 1,
+    every_token: bool = False,
 ) -> list[Credit]:
     """Return a credit per trajectory, asking `advantages` (one array per turn) only for those that learn.
 
     Failed rollouts and experts leave the group before any baseline is computed. An expert's turns are
-    weighted `gamma^(K-k) R`; an expert that earned nothing is dropped.
+    weighted `gamma^(K-k) R`; an expert that earned nothing is dropped. Turns with a fault (a tool call that failed,
+    an edit taken back later) weigh 0: they are context, never an example (IPA.md section 3). `chunk_turns` turns make a
+    chunk (0: all); `every_token` says that tokens without credit have a gradient nonetheless.
     """
     learners = [t for t in group if t.failure is None and not t.is_expert]
     learned = iter(advantages(learners))
@@ -121,9 +190,18 @@ def credit_group(
         if trajectory.failure is not None:
             credits.append(Credit(zeros, False, zeros, f"failed: {trajectory.failure.code}"))
         elif trajectory.is_expert:
-            weights = chunk_returns(trajectory.reward, len(zeros), imitation_gamma) if positive else zeros
-            credits.append(Credit(zeros, positive, weights, "" if positive else "expert without success"))
+            weights = chunk_returns(trajectory.reward if positive else 0.0, len(zeros), imitation_gamma)
+            faulty = faulty_turns(trajectory)
+            weights[list(faulty)] = 0.0
+            reason = "" if positive else "expert without success"
+            credits.append(Credit(zeros, positive, weights, reason, masked=faulty))
         else:
             chunk_K = chunk_of_turn(len(zeros), chunk_turns)
-            credits.append(Credit(next(learned), positive, zeros, chunk_K=chunk_K))
+            credits.append(Credit(next(learned), positive, zeros, chunk_K=chunk_K, every_token=every_token))
     return credits
+
+
+def faulty_turns(trajectory: Trajectory) -> dict[int, str]:
+    """Return the turns with a fault, as the token ledger wants to be told of those that are left out."""
+    turns = range(len(trajectory.turns))
+    return {turn: "faulty turn" for turn in turns if trajectory.is_faulty(turn)}

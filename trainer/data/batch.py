@@ -59,3 +59,5 @@ class TrainBatch:
     """int64; trained (or imitated) tokens of the row's whole trajectory, for `seq_mean_token_mean`."""
     group_index_B: torch.Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     """int64; which group of rollouts (one task from one start) the row belongs to; an expert's row is its own."""
+    reference_logprobs_BT: torch.Tensor | None = None
+    """float32; log-probabilities of a frozen reference policy, for algorithms that set `needs_reference`."""

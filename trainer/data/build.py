@@ -9,7 +9,7 @@ One row per branch, its segment numbered 1. Work per token is flat NumPy; Python
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -20,33 +20,13 @@ from numpy.typing import NDArray
 from agent_runtime.types import Trajectory
 from trainer.algo.base import Credit
 from trainer.data.batch import Counts, TrainBatch
+from trainer.data.ledger import Ledger
+from trainer.errors import BatchError
 
 __all__ = ["Ledger", "build_batch", "microbatches", "shuffled_rows", "split_rows"]
 
 Ints = NDArray[np.int64]
 Array = NDArray[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Ledger:
-    """Where every completion token of a step went. Raise `ValueError` if the parts do not add up."""
-
-    total: int
-    trained: int
-    imitated: int
-    masked: Mapping[str, int]
-    """Tokens without credit in trajectories that take part, by reason."""
-    dropped: Mapping[str, int]
-    """Tokens of trajectories that take no part, by reason."""
-
-    def __post_init__(self) -> None:
-        parts = self.trained + self.imitated + sum(self.masked.values()) + sum(self.dropped.values())
-        if parts != self.total:
-            raise ValueError(
-                f"the token ledger does not add up: {parts} tokens accounted for, {self.total} sampled "
-                f"({self}). A token was trained twice or lost: a bug in the batch builder or in "
-                "`Trajectory.branches`."
-            )
 
 
 @dataclass(slots=True)
@@ -60,6 +40,7 @@ class _Kept:
     groups: list[int] = field(default_factory=list)
     masked: Counter[str] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)
+    dropped_trajectories: Counter[str] = field(default_factory=Counter)
     rl: Counts = field(default_factory=Counts)
     imitation: Counts = field(default_factory=Counts)
 
@@ -77,47 +58,52 @@ def build_batch(
     `token_budget` is the most tokens one trajectory may sample (turns x tokens per turn): the constant
     normalizers are it times the number of trajectories given, dropped ones included. `skip_zero_credit`
     leaves out rows whose RL gradient is exactly zero; they still count in all divisors. T is a multiple of
-    `pad_to`; no row at all gives B = 0. Raise `ValueError` for credit that does not fit its trajectory or is
-    not finite.
+    `pad_to`; no row at all gives B = 0. Raise `BatchError` for credit that does not fit its trajectory or is not
+    finite, and for a broken recording.
     """
     if len(trajectories) != len(credits):
         raise ValueError(
             f"need one credit per trajectory: got {len(credits)} for {len(trajectories)} trajectories."
         )
-    kept = _choose(trajectories, credits)
-    experts = sum(t.is_expert for t in trajectories)
+    skip_zero_credit = skip_zero_credit and not any(credit.every_token for credit in credits)
+    kept = _choose(trajectories, credits, skip_zero_credit)
+    experts = [t for t in trajectories if t.is_expert]
     batch = _pack(kept, _flatten(kept, skip_zero_credit), pad_to)
     batch = replace(
         batch,
-        normalizer=float(max(len(trajectories) - experts, 1) * token_budget),
-        imitation_normalizer=float(max(experts, 1) * token_budget),
+        normalizer=float(max(len(trajectories) - len(experts), 1) * token_budget),
+        imitation_normalizer=float(max(len(experts), 1) * token_budget),
     )
+    weighs_BT = batch.advantages_BT != 0 if skip_zero_credit else True
     ledger = Ledger(
-        total=sum(t.sampled_tokens for t in trajectories),
-        trained=int(batch.loss_mask_BT.sum()),
+        total=sum(t.sampled_tokens + t.lost_tokens for t in trajectories),
+        trained=int((batch.loss_mask_BT & weighs_BT).sum()),
         imitated=int((batch.imitation_BT != 0).sum()),
         masked={reason: tokens for reason, tokens in kept.masked.items() if tokens},
-        dropped=dict(kept.dropped),
+        dropped={reason: tokens for reason, tokens in kept.dropped.items() if tokens},
+        experts=sum(t.sampled_tokens for t in experts),
+        dropped_trajectories=dict(kept.dropped_trajectories),
     )
     return batch, ledger
 
 
-def _choose(trajectories: Sequence[Trajectory], credits: Sequence[Credit]) -> _Kept:
+def _choose(trajectories: Sequence[Trajectory], credits: Sequence[Credit], skip_zero_credit: bool) -> _Kept:
     kept = _Kept()
     totals = {True: [0, 0], False: [0, 0]}
     groups: dict[str, int] = {}
     for index, (trajectory, credit) in enumerate(zip(trajectories, credits, strict=True)):
         tokens = trajectory.sampled_tokens
         if credit.dropped:
-            kept.dropped[credit.dropped] += tokens
+            kept.dropped[credit.dropped] += tokens + trajectory.lost_tokens
+            kept.dropped_trajectories[credit.dropped] += 1
             continue
         expert = trajectory.is_expert
         _check_credit(trajectory, credit, expert)
+        idle = _idle_tokens(trajectory, credit)
         if expert:
-            unused = zip(trajectory.turns, credit.imitation_K == 0, strict=True)
-            skipped = sum(len(turn.completion_ids) for turn, idle in unused if idle)
-            kept.masked["expert turn not imitated"] += skipped
-            tokens -= skipped
+            tokens -= sum(idle.values())
+        if expert or skip_zero_credit:
+            kept.masked.update(idle)
         totals[expert][0] += 1
         totals[expert][1] += tokens
         kept.trajectories.append(trajectory)
@@ -129,6 +115,24 @@ def _choose(trajectories: Sequence[Trajectory], credits: Sequence[Credit]) -> _K
     return kept
 
 
+def _idle_tokens(trajectory: Trajectory, credit: Credit) -> Counter[str]:
+    """Return the tokens of turns that weigh 0, by reason."""
+    expert = trajectory.is_expert
+    usual = "expert turn not imitated" if expert else "zero credit"
+    weights_K = _weights(credit.imitation_K if expert else credit.advantage_K)
+    found: Counter[str] = Counter()
+    for turn, weight in zip(trajectory.turns, weights_K.tolist(), strict=True):
+        if weight == 0:
+            found[credit.masked.get(turn.index, usual)] += len(turn.completion_ids)
+    return found
+
+
+def _weights(credit_K: Array) -> NDArray[np.float32]:
+    """Return credit as the batch holds it, so that what counts as 0 or finite is what the loss will see."""
+    with np.errstate(over="ignore"):
+        return credit_K.astype(np.float32)
+
+
 def _check_credit(trajectory: Trajectory, credit: Credit, expert: bool) -> None:
     turns = len(trajectory.turns)
     used, unused = credit.advantage_K, credit.imitation_K
@@ -136,7 +140,7 @@ def _check_credit(trajectory: Trajectory, credit: Credit, expert: bool) -> None:
         used, unused = unused, used
     if len(used) != turns or len(unused) != turns:
         problem = f"has {len(used)} and {len(unused)} entries for {turns} turns"
-    elif not np.isfinite(used).all():
+    elif not np.isfinite(_weights(used)).all():
         problem = f"is not finite: {used!r}"
     elif unused.any():
         kind = "an RL advantage on an expert" if expert else "an imitation weight on a sampled"
@@ -145,7 +149,7 @@ def _check_credit(trajectory: Trajectory, credit: Credit, expert: bool) -> None:
         problem = f"has chunks that are not one rising index per turn: {credit.chunk_K!r}"
     else:
         return
-    raise ValueError(f"the credit of trajectory {trajectory.id!r} {problem}. Fix the algorithm's `credit`.")
+    raise BatchError(f"the credit of trajectory {trajectory.id!r} {problem}. Fix the algorithm's `credit`.")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,12 +179,10 @@ def _flatten(kept: _Kept, skip_zero_credit: bool) -> _Rows:
     trajectory_B: list[int] = []
     first = 0
     for position, (trajectory, credit) in enumerate(zip(kept.trajectories, kept.credits, strict=True)):
-        idle_K = ((credit.advantage_K == 0) & (credit.imitation_K == 0)).tolist()
+        idle_K = ((_weights(credit.advantage_K) == 0) & (_weights(credit.imitation_K) == 0)).tolist()
         for branch in trajectory.branches():
             own = branch.turns[branch.shared :]
             if skip_zero_credit and all(idle_K[turn.index] for turn in own):
-                if not trajectory.is_expert:
-                    kept.masked["zero credit"] += sum(len(turn.completion_ids) for turn in own)
                 continue
             first_S += [False] * branch.shared + [True] * len(own)
             for turn in branch.turns:
@@ -192,7 +194,7 @@ def _flatten(kept: _Kept, skip_zero_credit: bool) -> _Rows:
         first += len(trajectory.turns)
     lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
     if not np.array_equal(np.fromiter(map(len, logprobs), np.int64, len(logprobs)), lengths[1::2]):
-        raise ValueError("a turn has not one log-probability per completion token; its recording is broken.")
+        raise BatchError("a turn has not one log-probability per completion token; its recording is broken.")
     piece_N = np.repeat(np.arange(len(pieces)), lengths)
     mu_N = np.zeros(len(piece_N), np.float32)
     if pieces:
@@ -224,8 +226,14 @@ def _pack(kept: _Kept, rows: _Rows, pad_to: int) -> TrainBatch:
     turn_N = rows.turn_S[step_N]
     acts_N = (rows.piece_N % 2 == 1) & rows.first_S[step_N]
     trains_N = acts_N & ~expert_K[turn_N]
-    if np.isnan(rows.mu_N[trains_N]).any():
-        raise ValueError("a sampled token has NaN as its log-probability; its recording is broken.")
+    broken_N = trains_N & ~np.isfinite(rows.mu_N)
+    if broken_N.any():
+        first = int(np.argmax(broken_N))
+        raise BatchError(
+            f"a sampled token of trajectory {kept.trajectories[owner_K[turn_N[first]]].id!r} has {rows.mu_N[first]} as "
+            f"its log-probability (NaN or infinite: {int(broken_N.sum())} of {int(trains_N.sum())} tokens), so every ratio "
+            "to it would be meaningless. Nothing was learned from this step: look at the inference engine."
+        )
 
     row_N = rows.row_S[step_N]
     length_B = np.bincount(row_N, minlength=len(rows.trajectory_B))
@@ -233,7 +241,7 @@ def _pack(kept: _Kept, rows: _Rows, pad_to: int) -> TrainBatch:
     starts_B = np.cumsum(length_B) - length_B
     place_N = row_N * width + np.arange(len(row_N)) - starts_B[row_N]
     if acts_N[starts_B[length_B > 0]].any():
-        raise ValueError("a completion has no prompt before it; its first token has no probability to train.")
+        raise BatchError("a completion has no prompt before it; its first token has no probability to train.")
 
     def lay(values_N: Array, dtype: type[np.generic], empty: int = 0) -> torch.Tensor:
         out = np.full(len(length_B) * width, empty, dtype)

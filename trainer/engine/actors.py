@@ -6,8 +6,10 @@ They translate between encoded trajectories and batches, hold the weights' versi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,15 @@ import torch
 from agent_runtime.policy import Completion, SampleRequest
 from agent_runtime.store import decode
 from agent_runtime.types import Trajectory
-from rock_env.plugins import load
-from trainer.algo.base import Algorithm, AlgorithmSpec, Credit
+from rock_env.plugins import load, load_env
+from trainer.algo.base import Algorithm, AlgorithmSpec, Credit, NeedsReference, credit_step
+from trainer.algo.monitors import Monitors, outcome_metrics
 from trainer.config import TrainConfig
+from trainer.data.batch import TrainBatch
 from trainer.data.build import build_batch, shuffled_rows, split_rows
-from trainer.engine.base import EngineSpec, Weights
+from trainer.data.ledger import Ledger
+from trainer.data.screen import check_experts, screened_credits
+from trainer.engine.base import EngineSpec, TrainEngine, Weights
 from trainer.engine.injection import Injection
 
 __all__ = ["InferenceActor", "Learner"]
@@ -45,6 +51,10 @@ class InferenceActor:
         spec, options = _engine_spec(self._config)
         self._engine = spec.inference(self._config.model, options, self._config.seed)
 
+    def process_id(self) -> int:
+        """Return the actor's process, for the accounts."""
+        return os.getpid()
+
     def sample(self, requests: Sequence[SampleRequest]) -> list[Completion]:
         """Sample one completion per request, in order."""
         return self._engine.sample(requests)
@@ -60,6 +70,7 @@ class Learner:
     def __init__(self, config: TrainConfig) -> None:
         self._config = config
         self._experts: dict[str, Trajectory] = {}
+        self._held_out: list[Trajectory] = []
 
     def ready(self) -> None:
         """Build the engine and the algorithm. First of all calls."""
@@ -71,36 +82,61 @@ class Learner:
         imitation = load("ale.algorithms", "bc")
         assert isinstance(imitation, AlgorithmSpec)
         self._engine = spec.train(config.model, options, config.seed, config.optim)
+        self._template = spec.template(config.model, options)
         self._algo: Algorithm = algorithm.build(algorithm.options(**config.algo_options))
         self._bc: Algorithm = imitation.build(imitation.options())
         self._learns_from_rollouts = algorithm.learns_from_rollouts
+        self._reference: TrainEngine | None = None
+        if isinstance(self._algo, NeedsReference) and self._algo.needs_reference:
+            self._reference = spec.train(config.model, options, config.seed, config.optim)
+
+    def process_id(self) -> int:
+        """Return the actor's process, for the accounts."""
+        return os.getpid()
 
     def learns_from_rollouts(self) -> bool:
         """Return whether the algorithm needs training rollouts at all."""
         return self._learns_from_rollouts
 
-    def take_experts(self, encoded: Sequence[bytes]) -> None:
-        """Keep expert trajectories for `imitate` and injections."""
-        experts = [decode(data) for data in encoded]
-        self._experts = {expert.id: expert for expert in experts}
+    def take_experts(self, encoded: Sequence[bytes], held_out: Sequence[bytes]) -> None:
+        """Keep expert trajectories: for `imitate` and injections, and those that only `measure` sees.
+
+        Raise `BatchError` for one of another environment or tokenizer.
+        """
+        experts, apart = ([decode(data) for data in each] for each in (encoded, held_out))
+        env = load_env(self._config.env).key
+        check_experts([*experts, *apart], env=env, template=self._template)
+        self._experts, self._held_out = {expert.id: expert for expert in experts}, apart
 
     def imitate(self, *, lr: float, batch_trajectories: int, seed: int) -> dict[str, float]:
         """One pass of imitation over the experts, in an order drawn from `seed`. Return mean metrics."""
         experts = list(self._experts.values())
-        batch, _ = build_batch(
+        batch, ledger = build_batch(
             experts, self._bc.credit(experts), token_budget=self._config.rollout.token_budget
         )
         parts = shuffled_rows(batch, -(-len(experts) // batch_trajectories), seed)
-        history = [self._engine.step(part, self._bc.loss, lr=lr) for part in parts]
-        return {name: float(np.mean([m[name] for m in history])) for name in history[0]} if history else {}
+        return self._learn(parts, self._bc, ledger, Monitors(), lr=lr)
+
+    def measure(self) -> dict[str, float]:
+        """Return the mean loss of a held-out expert token, `held_out_loss`; nothing where none is held out."""
+        if not self._held_out:
+            return {}
+        batch, _ = build_batch(self._held_out, self._bc.credit(self._held_out), token_budget=1)
+        found = self._bc.loss(batch, self._engine.logprobs(batch)).metrics["imitation_nll"]
+        return {"held_out_loss": found.total / found.weight} if found.weight else {}
 
     def update(
         self, encoded: Sequence[bytes], injections: Sequence[Injection], *, lr: float
     ) -> dict[str, float]:
-        """Credit the groups, build the batch, take one optimizer step per minibatch. Return metrics."""
+        """Credit the groups, build the batch, take one optimizer step per minibatch. Return metrics.
+
+        Raise `BatchError` for records that must not be learned, `FloatingPointError` for an update that is not finite,
+        `LedgerError` where a token is unaccounted for.
+        """
         config = self._config
         trajectories = [decode(data) for data in encoded]
-        credits = self._credit(trajectories)
+        credits = screened_credits(trajectories, partial(credit_step, self._algo))
+        outcomes = outcome_metrics(trajectories, credits)
         for injection in injections:
             expert, credit = self._inject(injection)
             trajectories.append(expert)
@@ -109,13 +145,31 @@ class Learner:
         minibatches = config.optim.minibatches
         if minibatches > 1 and self._algo.needs_prox:
             batch = replace(batch, prox_logprobs_BT=self._engine.logprobs(batch))
-        history = [self._engine.step(part, self._algo.loss, lr=lr) for part in split_rows(batch, minibatches)]
+        if self._reference is not None:
+            batch = replace(batch, reference_logprobs_BT=self._reference.logprobs(batch))
+        monitors = Monitors(skip_zero_credit=not any(credit.every_token for credit in credits))
+        return {
+            **self._learn(split_rows(batch, minibatches), self._algo, ledger, monitors, lr=lr),
+            **outcomes,
+        }
+
+    def _learn(
+        self,
+        parts: Sequence[TrainBatch],
+        algorithm: Algorithm,
+        ledger: Ledger,
+        monitors: Monitors,
+        *,
+        lr: float,
+    ) -> dict[str, float]:
+        """Take one optimizer step per part; return the means of their metrics, the monitors and the closed ledger."""
+        history = [self._engine.step(part, monitors.watch(algorithm.loss), lr=lr) for part in parts]
         names = dict.fromkeys(name for metrics in history for name in metrics)
         means = {name: float(np.mean([m[name] for m in history if name in m])) for name in names}
-        accounts = {"trained": ledger.trained, "imitated": ledger.imitated}
-        for reason, tokens in [*ledger.masked.items(), *ledger.dropped.items()]:
-            accounts[reason] = accounts.get(reason, 0) + tokens
-        return {**means, **{f"tokens/{reason}": float(tokens) for reason, tokens in accounts.items()}}
+        closed = ledger.after_losses(
+            trained=monitors.trained, imitated=monitors.imitated, masked=monitors.masked
+        )
+        return {**means, "updates": float(len(history)), **monitors.metrics(), **closed.metrics()}
 
     def weights(self) -> Weights:
         """Return the current parameters."""
@@ -132,16 +186,6 @@ class Learner:
     def export(self, folder: Path) -> None:
         """Write the model for `--model FOLDER`."""
         self._engine.export(folder)
-
-    def _credit(self, trajectories: Sequence[Trajectory]) -> list[Credit]:
-        groups: dict[str, list[int]] = {}
-        for position, trajectory in enumerate(trajectories):
-            groups.setdefault(trajectory.group_id, []).append(position)
-        credits: dict[int, Credit] = {}
-        for positions in groups.values():
-            group = self._algo.credit([trajectories[position] for position in positions])
-            credits.update(zip(positions, group, strict=True))
-        return [credits[position] for position in range(len(trajectories))]
 
     def _inject(self, injection: Injection) -> tuple[Trajectory, Credit]:
         expert = self._experts[injection.trajectory_id]

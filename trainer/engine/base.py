@@ -66,7 +66,8 @@ class TrainEngine(Protocol):
     def step(self, batch: TrainBatch, loss: LossFn, *, lr: float) -> dict[str, float]:
         """One optimizer update over the batch (microbatched). Return metrics, `grad_norm` and `loss` among them.
 
-        Raise `FloatingPointError` and leave parameters untouched when loss or gradient is not finite.
+        Calls `loss` exactly once per part, and no row is in two parts: the token ledger counts along. Raise
+        `FloatingPointError` and leave parameters untouched when a log-probability, loss or gradient is not finite.
         """
         ...
 

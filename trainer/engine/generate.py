@@ -19,7 +19,20 @@ from trainer.engine.base import Weights
 from trainer.engine.net import Cache, PolicyNet, copy_weights
 from trainer.engine.sampling import Distribution, next_tokens
 
-__all__ = ["TorchInference"]
+__all__ = ["TorchInference", "check_request"]
+
+
+def check_request(request: SampleRequest, max_context: int) -> None:
+    """Raise `PolicyError` for a prompt that cannot be continued by a network of so many positions."""
+    length = len(request.prompt_ids)
+    if not 0 < length < max_context:
+        raise PolicyError(
+            f"cannot continue the prompt of rollout {request.rollout_id!r}, turn {request.turn}: "
+            f"got {length} tokens, expected 1 to {max_context - 1}. "
+            "Stop the rollout when its context is full, or raise max_context."
+        )
+    if request.params.max_tokens < 1:
+        raise PolicyError(f"max_tokens must be at least 1, got {request.params.max_tokens}.")
 
 
 class TorchInference:
@@ -42,7 +55,7 @@ class TorchInference:
     def sample(self, requests: Sequence[SampleRequest]) -> list[Completion]:
         """Return one completion per request, in order. Raise `PolicyError` for a prompt that cannot be continued."""
         for request in requests:
-            self._check(request)
+            check_request(request, self.net.max_context)
         lengths = [len(request.prompt_ids) for request in requests]
         order = sorted(
             range(len(requests)), key=lambda i: (lengths[i], requests[i].rollout_id, requests[i].turn)
@@ -53,17 +66,6 @@ class TorchInference:
             for i, completion in zip(batch, done, strict=True):
                 completions[i] = completion
         return [completion for completion in completions if completion is not None]
-
-    def _check(self, request: SampleRequest) -> None:
-        length = len(request.prompt_ids)
-        if not 0 < length < self.net.max_context:
-            raise PolicyError(
-                f"cannot continue the prompt of rollout {request.rollout_id!r}, turn {request.turn}: "
-                f"got {length} tokens, expected 1 to {self.net.max_context - 1}. "
-                "Stop the rollout when its context is full, or raise max_context."
-            )
-        if request.params.max_tokens < 1:
-            raise PolicyError(f"max_tokens must be at least 1, got {request.params.max_tokens}.")
 
     def _batches(self, order: Sequence[int], lengths: Sequence[int]) -> list[list[int]]:
         """Cut the sorted requests where a batch is full or its padding would exceed about a quarter."""

@@ -7,7 +7,7 @@ Shapes: B rows, T tokens, M picked positions of a row, N picked positions of all
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ import torch
 from rock_env.errors import InvalidArgument
 from trainer.engine.base import Weights
 
-__all__ = ["Cache", "PolicyNet", "copy_weights", "host_weights"]
+__all__ = ["Cache", "Net", "PolicyNet", "ScoresItself", "copy_weights", "host_weights"]
 
 
 class Cache(Protocol):
@@ -26,11 +26,19 @@ class Cache(Protocol):
         ...
 
 
-class PolicyNet(Protocol):
-    """A causal language model as the engines see it. Every row starts at position 0 and is one sequence."""
+class Net(Protocol):
+    """Whatever has parameters and a bound on its context."""
 
     vocabulary: int
     max_context: int
+
+    def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """Return the parameters; tied ones once."""
+        ...
+
+
+class PolicyNet(Net, Protocol):
+    """A causal language model as the engines see it. Every row starts at position 0 and is one sequence."""
 
     def hidden_at(self, tokens_BT: torch.Tensor, at_BM: torch.Tensor) -> torch.Tensor:
         """Return the final hidden states (`BMD`) at positions `at_BM` of right-padded rows; differentiable."""
@@ -53,18 +61,25 @@ class PolicyNet(Protocol):
         """Append one token to every row of the cache (what `prefill` gave); return the next logits (`BV`)."""
         ...
 
-    def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        """Return the parameters; tied ones once."""
+
+@runtime_checkable
+class ScoresItself(Net, Protocol):
+    """A network whose distribution is not a softmax of logits over a fixed vocabulary."""
+
+    def picked_logprobs(
+        self, tokens_UT: torch.Tensor, at_UM: torch.Tensor, source_N: torch.Tensor, targets_N: torch.Tensor
+    ) -> torch.Tensor:
+        """Return log pi (`N`) of each target after place `source_N` of the flattened `at_UM`; differentiable."""
         ...
 
 
-def host_weights(net: PolicyNet) -> Weights:
+def host_weights(net: Net) -> Weights:
     """Return the parameters as float32 host arrays; on CPU views that stay valid until the next update."""
     return {name: value.detach().float().cpu().numpy() for name, value in net.named_parameters()}
 
 
 @torch.no_grad()
-def copy_weights(net: PolicyNet, weights: Weights) -> None:
+def copy_weights(net: Net, weights: Weights) -> None:
     """Copy `weights` into the parameters in place. Raise `InvalidArgument` when names or shapes differ.
 
     Nothing is copied unless everything fits. The arrays may be read-only (Ray's object store).

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import msgspec
 from pydantic import PositiveInt
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
-from rock_env.errors import InvalidArgument
+from rock_env.whole_file import write_whole
 from trainer.engine.base import EngineOptions, EngineSpec, OptimOptions
 from trainer.engine.generate import TorchInference
+from trainer.engine.saved import load_weights, read_saved
 from trainer.engine.tiny_model import TinyModel, TinyShape
 from trainer.engine.tiny_tokenizer import END, TinyChatTemplate, TinyTokenizer
-from trainer.engine.torch_train import TorchTrain, write_atomically
+from trainer.engine.torch_train import TorchTrain
 
 __all__ = ["ENGINE", "TinyOptions"]
 
@@ -65,17 +65,14 @@ def _shape(model: str, options: TinyOptions) -> TinyShape:
             max_context=options.max_context,
         )
     path = Path(model) / _SHAPE_FILE
-    try:
-        saved = msgspec.json.decode(path.read_bytes(), type=_Saved)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise InvalidArgument(
-            f"cannot read the tiny model {model!r}: {error}. "
-            f"Expected {FRESH!r} (a fresh model) or a folder written by a run's export."
-        ) from error
-    if saved.format != _FORMAT:
-        raise InvalidArgument(
-            f"{path} has format {saved.format!r}, expected {_FORMAT!r}. Export the model again."
-        )
+    saved = read_saved(
+        path,
+        _Saved,
+        expected=_FORMAT,
+        cannot=f"cannot read the tiny model {model!r}",
+        remedy=f"Expected {FRESH!r} (a fresh model) or a folder written by a run's export.",
+        old="Export the model again.",
+    )
     return saved.shape
 
 
@@ -83,11 +80,7 @@ def _net(model: str, options: TinyOptions, seed: int) -> TinyModel:
     net = TinyModel(_shape(model, options), seed)
     if model == FRESH:
         return net
-    path = Path(model) / _WEIGHTS_FILE
-    try:
-        net.load_state_dict(load_file(path))
-    except (OSError, SafetensorError, RuntimeError) as error:
-        raise InvalidArgument(f"cannot read the weights {path}: {error}. Export the model again.") from error
+    load_weights(net, Path(model) / _WEIGHTS_FILE)
     return net
 
 
@@ -106,16 +99,12 @@ def _train(model: str, options: TinyOptions, seed: int, optim: OptimOptions) -> 
 
     def export(folder: Path) -> None:
         weights = {name: value.detach().clone() for name, value in net.named_parameters()}
-        write_atomically(folder / _WEIGHTS_FILE, lambda path: save_file(weights, path))
-        write_atomically(folder / _TOKENIZER_FILE, tokenizer.save)
+        write_whole(folder / _WEIGHTS_FILE, lambda path: save_file(weights, path))
+        write_whole(folder / _TOKENIZER_FILE, tokenizer.save)
         saved = msgspec.json.encode(_Saved(format=_FORMAT, shape=net.shape))
-        write_atomically(folder / _SHAPE_FILE, lambda path: _write(path, saved))
+        write_whole(folder / _SHAPE_FILE, lambda path: path.write_bytes(saved))
 
     return TorchTrain(net, optim, export=export)
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
 
 
 ENGINE = EngineSpec(

@@ -16,6 +16,7 @@ import numpy as np
 from agent_runtime.policy import Message
 from agent_runtime.types import IntArray
 from rock_env.errors import InvalidArgument
+from trainer.engine.saved import read_saved
 
 __all__ = [
     "ASSISTANT",
@@ -103,16 +104,14 @@ class TinyTokenizer:
     @staticmethod
     def read(path: Path) -> TinyTokenizer:
         """Read what `save` wrote. Raise `InvalidArgument` for anything else."""
-        try:
-            saved = msgspec.json.decode(path.read_bytes(), type=_Saved)
-        except (OSError, msgspec.MsgspecError) as error:
-            raise InvalidArgument(
-                f"cannot read the tokenizer {path}: {error}. Export the model again."
-            ) from error
-        if saved.format != _FORMAT:
-            raise InvalidArgument(
-                f"{path} has format {saved.format!r}, expected {_FORMAT!r}. Export the model with this version."
-            )
+        saved = read_saved(
+            path,
+            _Saved,
+            expected=_FORMAT,
+            cannot=f"cannot read the tokenizer {path}",
+            remedy="Export the model again.",
+            old="Export the model with this version.",
+        )
         return TinyTokenizer(saved.words)
 
 
@@ -139,11 +138,11 @@ class TinyChatTemplate:
         """Return what follows a completion: its end token if it lacks one, `messages`, the assistant's opening."""
         return self._render(messages, [] if closed else [_mark(END)])
 
-    def encode_completion(self, text: str) -> IntArray:
+    def encode_completion(self, text: str, prompt_ids: IntArray | None = None) -> IntArray:
         """Return the ids of an assistant message nobody sampled, end token included."""
         return np.concatenate((self.tokenizer.encode(text), _mark(END)))
 
-    def decode(self, ids: IntArray) -> str:
+    def decode(self, ids: IntArray, prompt_ids: IntArray | None = None) -> str:
         """Return the text of sampled ids, without special tokens."""
         return self.tokenizer.decode(ids)
 

@@ -24,13 +24,14 @@ from safetensors.torch import save_file
 from torch.utils.checkpoint import checkpoint
 
 from rock_env.errors import InvalidArgument
+from rock_env.whole_file import write_whole
 from trainer.algo.base import Metric
 from trainer.data.batch import TrainBatch
 from trainer.data.build import microbatches
 from trainer.engine.base import LossFn, OptimOptions, Weights
-from trainer.engine.net import PolicyNet, host_weights
+from trainer.engine.net import PolicyNet, ScoresItself, host_weights
 
-__all__ = ["STATE_FILE", "TorchTrain", "write_atomically"]
+__all__ = ["STATE_FILE", "TorchTrain"]
 
 STATE_FILE = "train.safetensors"
 _HEAD_ELEMENTS = 1 << 26  # logits held at once: 256 MiB in float32; more is recomputed in the backward pass
@@ -42,7 +43,7 @@ class TorchTrain:
 
     def __init__(
         self,
-        net: PolicyNet,
+        net: PolicyNet | ScoresItself,
         optim: OptimOptions,
         *,
         export: Callable[[Path], None],
@@ -72,14 +73,15 @@ class TorchTrain:
         numbered = replace(batch, trajectory_index_B=torch.arange(len(result_BT)))
         for part in microbatches(numbered, self._options.microbatch_tokens):
             width = part.tokens_BT.shape[1]
-            result_BT[part.trajectory_index_B, :width] = self._logprobs(part).to(result_BT.device)
+            result_BT[part.trajectory_index_B, :width] = self._finite_logprobs(part).to(result_BT.device)
         return result_BT
 
     def step(self, batch: TrainBatch, loss: LossFn, *, lr: float) -> dict[str, float]:
         """One AdamW update at rate `lr`; return the loss's metrics (means), `loss` and `grad_norm` (before clipping).
 
         Gradients add up over microbatches, so the loss must divide by the batch's constants. Raise
-        `FloatingPointError` with parameters and optimizer untouched when a loss or the gradient is not finite.
+        `FloatingPointError` with parameters and optimizer untouched when a log-probability, a loss or the gradient is not
+        finite.
         A batch that trains nothing changes nothing.
         """
         self._optimizer.zero_grad(set_to_none=True)
@@ -87,7 +89,7 @@ class TorchTrain:
         sums: dict[str, Metric] = {}
         for part in microbatches(batch, self._options.microbatch_tokens):
             part = _to(part, self._device)
-            output = loss(part, self._logprobs(part))
+            output = loss(part, self._finite_logprobs(part))
             value = float(output.loss.detach())
             if value != value or abs(value) == float("inf"):
                 self._refuse(f"the loss is {value}")
@@ -117,7 +119,7 @@ class TorchTrain:
         metadata = {"steps": json.dumps(steps)}
         host = {name: value.cpu().contiguous() for name, value in tensors.items()}
         with _system_errors(folder / STATE_FILE):
-            write_atomically(folder / STATE_FILE, lambda path: save_file(host, path, metadata=metadata))
+            write_whole(folder / STATE_FILE, lambda path: save_file(host, path, metadata=metadata))
 
     @torch.no_grad()
     def load(self, folder: Path) -> None:
@@ -174,35 +176,31 @@ class TorchTrain:
         self._optimizer.zero_grad(set_to_none=True)
         return norm
 
+    def _finite_logprobs(self, batch: TrainBatch) -> torch.Tensor:
+        """Return `_logprobs`, refusing the update before a loss could mask what is not finite and go on."""
+        logprobs_BT = self._logprobs(batch)
+        broken = int((~torch.isfinite(logprobs_BT.detach())).sum())
+        if broken:
+            self._refuse(f"the policy gives {broken} trained tokens a log-probability that is not finite")
+        return logprobs_BT
+
     def _logprobs(self, batch: TrainBatch) -> torch.Tensor:
         """Return `logprobs_BT` with a gradient where something trains."""
         picked = _Picked.of(batch)
         result_BT = torch.zeros(batch.tokens_BT.shape, device=self._device)
         if picked is None:
             return result_BT
-        hidden_UMD = self.net.hidden_at(picked.tokens_UT.to(self._device), picked.at_UM.to(self._device))
-        # index_select, because its backward pass adds duplicates in a fixed order.
-        hidden_ND = hidden_UMD.flatten(0, 1).index_select(0, picked.source_N.to(self._device))
-        values_N = self._token_logprobs(hidden_ND, picked.targets_N.to(self._device))
+        tokens_UT, at_UM = picked.tokens_UT.to(self._device), picked.at_UM.to(self._device)
+        source_N, targets_N = picked.source_N.to(self._device), picked.targets_N.to(self._device)
+        if isinstance(self.net, ScoresItself):
+            values_N = self.net.picked_logprobs(tokens_UT, at_UM, source_N, targets_N)
+        else:
+            # index_select, because its backward pass adds duplicates in a fixed order.
+            hidden_ND = self.net.hidden_at(tokens_UT, at_UM).flatten(0, 1).index_select(0, source_N)
+            values_N = _token_logprobs(self.net, hidden_ND, targets_N)
         return result_BT.index_put(
             (picked.row_N.to(self._device), picked.column_N.to(self._device)), values_N
         )
-
-    def _token_logprobs(self, hidden_ND: torch.Tensor, targets_N: torch.Tensor) -> torch.Tensor:
-        rows = max(1, _HEAD_ELEMENTS // self.net.vocabulary)
-        if len(targets_N) <= rows:
-            return self._head(hidden_ND, targets_N)
-        pieces = [
-            checkpoint(self._head, hidden, targets, use_reentrant=False)
-            for hidden, targets in zip(
-                torch.split(hidden_ND, rows), torch.split(targets_N, rows), strict=True
-            )
-        ]
-        return torch.cat(pieces)
-
-    def _head(self, hidden_ND: torch.Tensor, targets_N: torch.Tensor) -> torch.Tensor:
-        logprobs_NV = torch.log_softmax(self.net.logits(hidden_ND).float(), dim=-1)
-        return logprobs_NV.gather(1, targets_N[:, None])[:, 0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -262,6 +260,21 @@ class _Picked:
         )
 
 
+def _token_logprobs(net: PolicyNet, hidden_ND: torch.Tensor, targets_N: torch.Tensor) -> torch.Tensor:
+    def head(hidden_ND: torch.Tensor, targets_N: torch.Tensor) -> torch.Tensor:
+        logprobs_NV = torch.log_softmax(net.logits(hidden_ND).float(), dim=-1)
+        return logprobs_NV.gather(1, targets_N[:, None])[:, 0]
+
+    rows = max(1, _HEAD_ELEMENTS // net.vocabulary)
+    if len(targets_N) <= rows:
+        return head(hidden_ND, targets_N)
+    pieces = [
+        checkpoint(head, hidden, targets, use_reentrant=False)
+        for hidden, targets in zip(torch.split(hidden_ND, rows), torch.split(targets_N, rows), strict=True)
+    ]
+    return torch.cat(pieces)
+
+
 def _distinct(rows_SK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the index of each distinct row's first occurrence, in order, and which of them every row equals."""
     number: dict[bytes, int] = {}
@@ -281,18 +294,6 @@ def _to(batch: TrainBatch, device: torch.device) -> TrainBatch:
     values = {each.name: getattr(batch, each.name) for each in fields(batch)}
     moved = {name: value.to(device) for name, value in values.items() if isinstance(value, torch.Tensor)}
     return replace(batch, **moved)  # type: ignore[arg-type]
-
-
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Write a file beside `path`, flush it to disk and move it into place: readers see the old or the new one."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        write(beside)
-        with beside.open("rb") as file:
-            os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 @contextmanager

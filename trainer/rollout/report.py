@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from agent_runtime.types import Trajectory
+from trainer.rollout.anchors import Anchor
 
-__all__ = ["summary_metrics"]
+__all__ = ["sampled_tokens", "start_metrics", "summary_metrics"]
 
 
 def summary_metrics(trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
@@ -22,4 +23,29 @@ def summary_metrics(trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
         "turns": float(np.mean([len(t.turns) for t in done])),
         "illegal_share": sum(t.illegal_actions for t in done) / max(1, sum(len(t.turns) for t in done)),
         "failed": float(len(trajectories) - len(done)),
+    }
+
+
+def sampled_tokens(trajectories: Sequence[Trajectory]) -> int:
+    """Return how many tokens were sampled, those lost with a failed step included."""
+    return sum(t.sampled_tokens + t.lost_tokens for t in trajectories)
+
+
+def start_metrics(trajectories: Sequence[Trajectory], anchors: Mapping[str, Anchor]) -> Mapping[str, float]:
+    """Return where the rollouts began, as a histogram over their experts' length, and what they only read.
+
+    `anchors` are those of the groups that do not begin at the task's own start.
+    """
+    if not trajectories:
+        return {}
+    quarters = [0, 0, 0, 0]
+    for trajectory in trajectories:
+        if anchor := trajectory.start.anchor:
+            quarters[(4 * anchor - 1) // len(anchors[trajectory.group_id].expert.turns)] += 1
+    prompts = (len(turn.context_ids) for t in trajectories for turn in t.turns)
+    return {
+        "anchors/start": 1 - sum(quarters) / len(trajectories),
+        **{f"anchors/quarter_{n}": count / len(trajectories) for n, count in enumerate(quarters, 1)},
+        "prefix_turns": float(sum(t.start.anchor for t in trajectories)),
+        "context_tokens": float(sum(prompts)),
     }

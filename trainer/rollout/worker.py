@@ -7,6 +7,7 @@ they cross processes as one buffer) go out in the order of the requests. It hold
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
@@ -44,6 +45,10 @@ class RolloutWorker:
         options = spec.options(**self._config.engine_options)
         self._template = spec.template(self._config.model, options)
         await self._connect()
+
+    async def process_id(self) -> int:
+        """Return the actor's process, for the accounts."""
+        return os.getpid()
 
     async def run(self, requests: Sequence[RolloutRequest], policy_step: int) -> list[bytes]:
         """Run the requests and return one encoded trajectory each, failures included."""

@@ -22,19 +22,64 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from rock_env.proto.v1 import sandbox_pb2 as rock__env_dot_proto_dot_v1_dot_sandbox__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1drock_env/proto/v1/admin.proto\x12\x07rock.v1\"\x11\n\x0f\x43\x61pacityRequest\"~\n\x10\x43\x61pacityResponse\x12\x17\n\x0f\x65nvs_in_workers\x18\x01 \x01(\x04\x12\x19\n\x11\x65nvs_in_sandboxes\x18\x02 \x01(\x04\x12\x0f\n\x07workers\x18\x03 \x01(\r\x12\x13\n\x0bmax_workers\x18\x04 \x01(\r\x12\x10\n\x08uptime_s\x18\x05 \x01(\x01\x32O\n\x0c\x41\x64minService\x12?\n\x08\x43\x61pacity\x12\x18.rock.v1.CapacityRequest\x1a\x19.rock.v1.CapacityResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1drock_env/proto/v1/admin.proto\x12\x07rock.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1frock_env/proto/v1/sandbox.proto\"\x11\n\x0f\x43\x61pacityRequest\"~\n\x10\x43\x61pacityResponse\x12\x17\n\x0f\x65nvs_in_workers\x18\x01 \x01(\x04\x12\x19\n\x11\x65nvs_in_sandboxes\x18\x02 \x01(\x04\x12\x0f\n\x07workers\x18\x03 \x01(\r\x12\x13\n\x0bmax_workers\x18\x04 \x01(\r\x12\x10\n\x08uptime_s\x18\x05 \x01(\x01\"n\n\x06Limits\x12\x12\n\x05\x62oxes\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x11\n\x04\x63pus\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x19\n\x0cmemory_bytes\x18\x03 \x01(\x04H\x02\x88\x01\x01\x42\x08\n\x06_boxesB\x07\n\x05_cpusB\x0f\n\r_memory_bytes\"R\n\x0fSetQuotaRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x1f\n\x06limits\x18\x02 \x01(\x0b\x32\x0f.rock.v1.Limits\x12\x0e\n\x06weight\x18\x03 \x01(\x01\"~\n\x0bTenantQuota\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x1f\n\x06limits\x18\x02 \x01(\x0b\x32\x0f.rock.v1.Limits\x12\x0e\n\x06weight\x18\x03 \x01(\x01\x12\x1d\n\x04used\x18\x04 \x01(\x0b\x32\x0f.rock.v1.Limits\x12\x0f\n\x07waiting\x18\x05 \x01(\r\"\x13\n\x11ListQuotasRequest\"\x8e\x01\n\x12ListQuotasResponse\x12!\n\x08\x63\x61pacity\x18\x01 \x01(\x0b\x32\x0f.rock.v1.Limits\x12\x1d\n\x04used\x18\x02 \x01(\x0b\x32\x0f.rock.v1.Limits\x12\x0f\n\x07waiting\x18\x03 \x01(\r\x12%\n\x07tenants\x18\x04 \x03(\x0b\x32\x14.rock.v1.TenantQuota\"B\n\x0eSetPoolRequest\x12\"\n\x04spec\x18\x01 \x01(\x0b\x32\x14.rock.v1.SandboxSpec\x12\x0c\n\x04size\x18\x02 \x01(\r\"\x80\x02\n\x08PoolInfo\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\"\n\x04spec\x18\x02 \x01(\x0b\x32\x14.rock.v1.SandboxSpec\x12\x0e\n\x06target\x18\x03 \x01(\r\x12\r\n\x05ready\x18\x04 \x01(\r\x12\x10\n\x08starting\x18\x05 \x01(\r\x12\x0c\n\x04hits\x18\x06 \x01(\x04\x12\x0e\n\x06misses\x18\x07 \x01(\x04\x12\x0c\n\x04lost\x18\x08 \x01(\x04\x12\x10\n\x08\x66\x61ilures\x18\t \x01(\x04\x12\x14\n\x0clast_failure\x18\n \x01(\t\x12\x12\n\nretry_in_s\x18\x0b \x01(\x01\x12\x16\n\x0ewaits_for_room\x18\x0c \x01(\x08\x12\x0f\n\x07\x62\x61\x63kend\x18\r \x01(\t\"\x12\n\x10ListPoolsRequest\"5\n\x11ListPoolsResponse\x12 \n\x05pools\x18\x01 \x03(\x0b\x32\x11.rock.v1.PoolInfo\";\n\x14\x43ollectImagesRequest\x12\x12\n\nfree_bytes\x18\x01 \x01(\x04\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\"\x88\x01\n\x0e\x43ollectedImage\x12\x10\n\x08image_id\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\r\n\x05names\x18\x03 \x03(\t\x12+\n\x07used_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0ckept_because\x18\x05 \x01(\t\"|\n\x15\x43ollectImagesResponse\x12(\n\x07removed\x18\x01 \x03(\x0b\x32\x17.rock.v1.CollectedImage\x12%\n\x04kept\x18\x02 \x03(\x0b\x32\x17.rock.v1.CollectedImage\x12\x12\n\nfree_bytes\x18\x03 \x01(\x04\"\x1e\n\rCensusRequest\x12\r\n\x05sweep\x18\x01 \x01(\x08\":\n\x0e\x43\x65nsusResponse\x12(\n\x08\x62\x61\x63kends\x18\x01 \x03(\x0b\x32\x16.rock.v1.BackendCensus\"\xe5\x02\n\rBackendCensus\x12\x0f\n\x07\x62\x61\x63kend\x18\x01 \x01(\t\x12\r\n\x05\x62oxes\x18\x02 \x01(\x04\x12\x0f\n\x07records\x18\x03 \x01(\x04\x12\x34\n\x07orphans\x18\x04 \x03(\x0b\x32#.rock.v1.BackendCensus.OrphansEntry\x12\x32\n\x06ghosts\x18\x05 \x03(\x0b\x32\".rock.v1.BackendCensus.GhostsEntry\x12\x0e\n\x06layers\x18\x06 \x01(\x04\x12\x14\n\x0cstray_layers\x18\x07 \x03(\t\x12\x16\n\x0emissing_layers\x18\x08 \x03(\t\x12\r\n\x05\x65rror\x18\t \x01(\t\x12\r\n\x05stock\x18\n \x01(\x04\x1a.\n\x0cOrphansEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bGhostsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"9\n\x0c\x44rainRequest\x12)\n\x06within\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\"0\n\rDrainResponse\x12\x0f\n\x07\x64urable\x18\x01 \x01(\x04\x12\x0e\n\x06\x65nding\x18\x02 \x01(\x04\x32\x90\x04\n\x0c\x41\x64minService\x12?\n\x08\x43\x61pacity\x12\x18.rock.v1.CapacityRequest\x1a\x19.rock.v1.CapacityResponse\x12\x36\n\x05\x44rain\x12\x15.rock.v1.DrainRequest\x1a\x16.rock.v1.DrainResponse\x12:\n\x08SetQuota\x12\x18.rock.v1.SetQuotaRequest\x1a\x14.rock.v1.TenantQuota\x12\x45\n\nListQuotas\x12\x1a.rock.v1.ListQuotasRequest\x1a\x1b.rock.v1.ListQuotasResponse\x12\x35\n\x07SetPool\x12\x17.rock.v1.SetPoolRequest\x1a\x11.rock.v1.PoolInfo\x12\x42\n\tListPools\x12\x19.rock.v1.ListPoolsRequest\x1a\x1a.rock.v1.ListPoolsResponse\x12N\n\rCollectImages\x12\x1d.rock.v1.CollectImagesRequest\x1a\x1e.rock.v1.CollectImagesResponse\x12\x39\n\x06\x43\x65nsus\x12\x16.rock.v1.CensusRequest\x1a\x17.rock.v1.CensusResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'rock_env.proto.v1.admin_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CAPACITYREQUEST']._serialized_start=42
-  _globals['_CAPACITYREQUEST']._serialized_end=59
-  _globals['_CAPACITYRESPONSE']._serialized_start=61
-  _globals['_CAPACITYRESPONSE']._serialized_end=187
-  _globals['_ADMINSERVICE']._serialized_start=189
-  _globals['_ADMINSERVICE']._serialized_end=268
+  _globals['_BACKENDCENSUS_ORPHANSENTRY']._loaded_options = None
+  _globals['_BACKENDCENSUS_ORPHANSENTRY']._serialized_options = b'8\001'
+  _globals['_BACKENDCENSUS_GHOSTSENTRY']._loaded_options = None
+  _globals['_BACKENDCENSUS_GHOSTSENTRY']._serialized_options = b'8\001'
+  _globals['_CAPACITYREQUEST']._serialized_start=140
+  _globals['_CAPACITYREQUEST']._serialized_end=157
+  _globals['_CAPACITYRESPONSE']._serialized_start=159
+  _globals['_CAPACITYRESPONSE']._serialized_end=285
+  _globals['_LIMITS']._serialized_start=287
+  _globals['_LIMITS']._serialized_end=397
+  _globals['_SETQUOTAREQUEST']._serialized_start=399
+  _globals['_SETQUOTAREQUEST']._serialized_end=481
+  _globals['_TENANTQUOTA']._serialized_start=483
+  _globals['_TENANTQUOTA']._serialized_end=609
+  _globals['_LISTQUOTASREQUEST']._serialized_start=611
+  _globals['_LISTQUOTASREQUEST']._serialized_end=630
+  _globals['_LISTQUOTASRESPONSE']._serialized_start=633
+  _globals['_LISTQUOTASRESPONSE']._serialized_end=775
+  _globals['_SETPOOLREQUEST']._serialized_start=777
+  _globals['_SETPOOLREQUEST']._serialized_end=843
+  _globals['_POOLINFO']._serialized_start=846
+  _globals['_POOLINFO']._serialized_end=1102
+  _globals['_LISTPOOLSREQUEST']._serialized_start=1104
+  _globals['_LISTPOOLSREQUEST']._serialized_end=1122
+  _globals['_LISTPOOLSRESPONSE']._serialized_start=1124
+  _globals['_LISTPOOLSRESPONSE']._serialized_end=1177
+  _globals['_COLLECTIMAGESREQUEST']._serialized_start=1179
+  _globals['_COLLECTIMAGESREQUEST']._serialized_end=1238
+  _globals['_COLLECTEDIMAGE']._serialized_start=1241
+  _globals['_COLLECTEDIMAGE']._serialized_end=1377
+  _globals['_COLLECTIMAGESRESPONSE']._serialized_start=1379
+  _globals['_COLLECTIMAGESRESPONSE']._serialized_end=1503
+  _globals['_CENSUSREQUEST']._serialized_start=1505
+  _globals['_CENSUSREQUEST']._serialized_end=1535
+  _globals['_CENSUSRESPONSE']._serialized_start=1537
+  _globals['_CENSUSRESPONSE']._serialized_end=1595
+  _globals['_BACKENDCENSUS']._serialized_start=1598
+  _globals['_BACKENDCENSUS']._serialized_end=1955
+  _globals['_BACKENDCENSUS_ORPHANSENTRY']._serialized_start=1862
+  _globals['_BACKENDCENSUS_ORPHANSENTRY']._serialized_end=1908
+  _globals['_BACKENDCENSUS_GHOSTSENTRY']._serialized_start=1910
+  _globals['_BACKENDCENSUS_GHOSTSENTRY']._serialized_end=1955
+  _globals['_DRAINREQUEST']._serialized_start=1957
+  _globals['_DRAINREQUEST']._serialized_end=2014
+  _globals['_DRAINRESPONSE']._serialized_start=2016
+  _globals['_DRAINRESPONSE']._serialized_end=2064
+  _globals['_ADMINSERVICE']._serialized_start=2067
+  _globals['_ADMINSERVICE']._serialized_end=2595
 # @@protoc_insertion_point(module_scope)

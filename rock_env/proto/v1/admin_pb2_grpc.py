@@ -39,12 +39,89 @@ class AdminServiceStub(object):
                 request_serializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.CapacityRequest.SerializeToString,
                 response_deserializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.CapacityResponse.FromString,
                 _registered_method=True)
+        self.Drain = channel.unary_unary(
+                '/rock.v1.AdminService/Drain',
+                request_serializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.DrainRequest.SerializeToString,
+                response_deserializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.DrainResponse.FromString,
+                _registered_method=True)
+        self.SetQuota = channel.unary_unary(
+                '/rock.v1.AdminService/SetQuota',
+                request_serializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.SetQuotaRequest.SerializeToString,
+                response_deserializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.TenantQuota.FromString,
+                _registered_method=True)
+        self.ListQuotas = channel.unary_unary(
+                '/rock.v1.AdminService/ListQuotas',
+                request_serializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.ListQuotasRequest.SerializeToString,
+                response_deserializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.ListQuotasResponse.FromString,
+                _registered_method=True)
+        self.SetPool = channel.unary_unary(
+                '/rock.v1.AdminService/SetPool',
+                request_serializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.SetPoolRequest.SerializeToString,
+                response_deserializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.PoolInfo.FromString,
+                _registered_method=True)
+        self.ListPools = channel.unary_unary(
+                '/rock.v1.AdminService/ListPools',
+                request_serializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.ListPoolsRequest.SerializeToString,
+                response_deserializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.ListPoolsResponse.FromString,
+                _registered_method=True)
+        self.CollectImages = channel.unary_unary(
+                '/rock.v1.AdminService/CollectImages',
+                request_serializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.CollectImagesRequest.SerializeToString,
+                response_deserializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.CollectImagesResponse.FromString,
+                _registered_method=True)
+        self.Census = channel.unary_unary(
+                '/rock.v1.AdminService/Census',
+                request_serializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.CensusRequest.SerializeToString,
+                response_deserializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.CensusResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Capacity(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Drain(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetQuota(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListQuotas(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetPool(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPools(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CollectImages(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Census(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -57,6 +134,41 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.Capacity,
                     request_deserializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.CapacityRequest.FromString,
                     response_serializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.CapacityResponse.SerializeToString,
+            ),
+            'Drain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.DrainRequest.FromString,
+                    response_serializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.DrainResponse.SerializeToString,
+            ),
+            'SetQuota': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetQuota,
+                    request_deserializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.SetQuotaRequest.FromString,
+                    response_serializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.TenantQuota.SerializeToString,
+            ),
+            'ListQuotas': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListQuotas,
+                    request_deserializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.ListQuotasRequest.FromString,
+                    response_serializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.ListQuotasResponse.SerializeToString,
+            ),
+            'SetPool': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetPool,
+                    request_deserializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.SetPoolRequest.FromString,
+                    response_serializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.PoolInfo.SerializeToString,
+            ),
+            'ListPools': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPools,
+                    request_deserializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.ListPoolsRequest.FromString,
+                    response_serializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.ListPoolsResponse.SerializeToString,
+            ),
+            'CollectImages': grpc.unary_unary_rpc_method_handler(
+                    servicer.CollectImages,
+                    request_deserializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.CollectImagesRequest.FromString,
+                    response_serializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.CollectImagesResponse.SerializeToString,
+            ),
+            'Census': grpc.unary_unary_rpc_method_handler(
+                    servicer.Census,
+                    request_deserializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.CensusRequest.FromString,
+                    response_serializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.CensusResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -86,6 +198,195 @@ class AdminService(object):
             '/rock.v1.AdminService/Capacity',
             rock__env_dot_proto_dot_v1_dot_admin__pb2.CapacityRequest.SerializeToString,
             rock__env_dot_proto_dot_v1_dot_admin__pb2.CapacityResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rock.v1.AdminService/Drain',
+            rock__env_dot_proto_dot_v1_dot_admin__pb2.DrainRequest.SerializeToString,
+            rock__env_dot_proto_dot_v1_dot_admin__pb2.DrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetQuota(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rock.v1.AdminService/SetQuota',
+            rock__env_dot_proto_dot_v1_dot_admin__pb2.SetQuotaRequest.SerializeToString,
+            rock__env_dot_proto_dot_v1_dot_admin__pb2.TenantQuota.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListQuotas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rock.v1.AdminService/ListQuotas',
+            rock__env_dot_proto_dot_v1_dot_admin__pb2.ListQuotasRequest.SerializeToString,
+            rock__env_dot_proto_dot_v1_dot_admin__pb2.ListQuotasResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetPool(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rock.v1.AdminService/SetPool',
+            rock__env_dot_proto_dot_v1_dot_admin__pb2.SetPoolRequest.SerializeToString,
+            rock__env_dot_proto_dot_v1_dot_admin__pb2.PoolInfo.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPools(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rock.v1.AdminService/ListPools',
+            rock__env_dot_proto_dot_v1_dot_admin__pb2.ListPoolsRequest.SerializeToString,
+            rock__env_dot_proto_dot_v1_dot_admin__pb2.ListPoolsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CollectImages(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rock.v1.AdminService/CollectImages',
+            rock__env_dot_proto_dot_v1_dot_admin__pb2.CollectImagesRequest.SerializeToString,
+            rock__env_dot_proto_dot_v1_dot_admin__pb2.CollectImagesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Census(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rock.v1.AdminService/Census',
+            rock__env_dot_proto_dot_v1_dot_admin__pb2.CensusRequest.SerializeToString,
+            rock__env_dot_proto_dot_v1_dot_admin__pb2.CensusResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -21,6 +21,14 @@ class SandboxState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SANDBOX_STATE_DELETING: _ClassVar[SandboxState]
     SANDBOX_STATE_DELETED: _ClassVar[SandboxState]
     SANDBOX_STATE_FAILED: _ClassVar[SandboxState]
+
+class SnapshotState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SNAPSHOT_STATE_UNSPECIFIED: _ClassVar[SnapshotState]
+    SNAPSHOT_STATE_MAKING: _ClassVar[SnapshotState]
+    SNAPSHOT_STATE_READY: _ClassVar[SnapshotState]
+    SNAPSHOT_STATE_DELETED: _ClassVar[SnapshotState]
+    SNAPSHOT_STATE_COLLECTED: _ClassVar[SnapshotState]
 SANDBOX_STATE_UNSPECIFIED: SandboxState
 SANDBOX_STATE_PENDING: SandboxState
 SANDBOX_STATE_STARTING: SandboxState
@@ -29,6 +37,11 @@ SANDBOX_STATE_PAUSED: SandboxState
 SANDBOX_STATE_DELETING: SandboxState
 SANDBOX_STATE_DELETED: SandboxState
 SANDBOX_STATE_FAILED: SandboxState
+SNAPSHOT_STATE_UNSPECIFIED: SnapshotState
+SNAPSHOT_STATE_MAKING: SnapshotState
+SNAPSHOT_STATE_READY: SnapshotState
+SNAPSHOT_STATE_DELETED: SnapshotState
+SNAPSHOT_STATE_COLLECTED: SnapshotState
 
 class Resources(_message.Message):
     __slots__ = ("cpus", "memory_bytes", "disk_bytes", "pids", "gpus")
@@ -53,7 +66,7 @@ class NetworkPolicy(_message.Message):
     def __init__(self, enabled: bool = ..., allow: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SandboxSpec(_message.Message):
-    __slots__ = ("image", "resources", "network", "env", "workdir", "ports", "lifetime")
+    __slots__ = ("image", "resources", "network", "env", "workdir", "ports", "lifetime", "runtime", "preload")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -68,6 +81,8 @@ class SandboxSpec(_message.Message):
     WORKDIR_FIELD_NUMBER: _ClassVar[int]
     PORTS_FIELD_NUMBER: _ClassVar[int]
     LIFETIME_FIELD_NUMBER: _ClassVar[int]
+    RUNTIME_FIELD_NUMBER: _ClassVar[int]
+    PRELOAD_FIELD_NUMBER: _ClassVar[int]
     image: str
     resources: Resources
     network: NetworkPolicy
@@ -75,7 +90,9 @@ class SandboxSpec(_message.Message):
     workdir: str
     ports: _containers.RepeatedScalarFieldContainer[int]
     lifetime: _duration_pb2.Duration
-    def __init__(self, image: _Optional[str] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., network: _Optional[_Union[NetworkPolicy, _Mapping]] = ..., env: _Optional[_Mapping[str, str]] = ..., workdir: _Optional[str] = ..., ports: _Optional[_Iterable[int]] = ..., lifetime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    runtime: str
+    preload: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, image: _Optional[str] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., network: _Optional[_Union[NetworkPolicy, _Mapping]] = ..., env: _Optional[_Mapping[str, str]] = ..., workdir: _Optional[str] = ..., ports: _Optional[_Iterable[int]] = ..., lifetime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., runtime: _Optional[str] = ..., preload: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class StateChange(_message.Message):
     __slots__ = ("state", "reason", "at")
@@ -88,7 +105,7 @@ class StateChange(_message.Message):
     def __init__(self, state: _Optional[_Union[SandboxState, str]] = ..., reason: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class SandboxInfo(_message.Message):
-    __slots__ = ("id", "spec_digest", "state", "reason", "created_at", "lease_expires_at", "owner", "endpoints", "labels", "history", "backend", "revision", "environment", "expires_at", "idle_expires_at")
+    __slots__ = ("id", "spec_digest", "state", "reason", "created_at", "lease_expires_at", "owner", "endpoints", "labels", "history", "backend", "revision", "environment", "expires_at", "idle_expires_at", "durable", "snapshot_id", "token")
     class EndpointsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -118,6 +135,9 @@ class SandboxInfo(_message.Message):
     ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
     IDLE_EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
     id: str
     spec_digest: str
     state: SandboxState
@@ -133,10 +153,13 @@ class SandboxInfo(_message.Message):
     environment: str
     expires_at: _timestamp_pb2.Timestamp
     idle_expires_at: _timestamp_pb2.Timestamp
-    def __init__(self, id: _Optional[str] = ..., spec_digest: _Optional[str] = ..., state: _Optional[_Union[SandboxState, str]] = ..., reason: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., owner: _Optional[str] = ..., endpoints: _Optional[_Mapping[str, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., history: _Optional[_Iterable[_Union[StateChange, _Mapping]]] = ..., backend: _Optional[str] = ..., revision: _Optional[int] = ..., environment: _Optional[str] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., idle_expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    durable: bool
+    snapshot_id: str
+    token: str
+    def __init__(self, id: _Optional[str] = ..., spec_digest: _Optional[str] = ..., state: _Optional[_Union[SandboxState, str]] = ..., reason: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., owner: _Optional[str] = ..., endpoints: _Optional[_Mapping[str, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., history: _Optional[_Iterable[_Union[StateChange, _Mapping]]] = ..., backend: _Optional[str] = ..., revision: _Optional[int] = ..., environment: _Optional[str] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., idle_expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., durable: bool = ..., snapshot_id: _Optional[str] = ..., token: _Optional[str] = ...) -> None: ...
 
 class CreateSandboxRequest(_message.Message):
-    __slots__ = ("spec", "idempotency_key", "labels", "lease", "snapshot_id", "idle_timeout", "environment")
+    __slots__ = ("spec", "idempotency_key", "labels", "lease", "snapshot_id", "idle_timeout", "environment", "issue_token")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -151,6 +174,7 @@ class CreateSandboxRequest(_message.Message):
     SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
     IDLE_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
+    ISSUE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     spec: SandboxSpec
     idempotency_key: str
     labels: _containers.ScalarMap[str, str]
@@ -158,7 +182,22 @@ class CreateSandboxRequest(_message.Message):
     snapshot_id: str
     idle_timeout: _duration_pb2.Duration
     environment: str
-    def __init__(self, spec: _Optional[_Union[SandboxSpec, _Mapping]] = ..., idempotency_key: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., snapshot_id: _Optional[str] = ..., idle_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., environment: _Optional[str] = ...) -> None: ...
+    issue_token: bool
+    def __init__(self, spec: _Optional[_Union[SandboxSpec, _Mapping]] = ..., idempotency_key: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., snapshot_id: _Optional[str] = ..., idle_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., environment: _Optional[str] = ..., issue_token: bool = ...) -> None: ...
+
+class CreateManyRequest(_message.Message):
+    __slots__ = ("items", "idempotency_key")
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[CreateSandboxRequest]
+    idempotency_key: str
+    def __init__(self, items: _Optional[_Iterable[_Union[CreateSandboxRequest, _Mapping]]] = ..., idempotency_key: _Optional[str] = ...) -> None: ...
+
+class CreateManyResponse(_message.Message):
+    __slots__ = ("sandboxes",)
+    SANDBOXES_FIELD_NUMBER: _ClassVar[int]
+    sandboxes: _containers.RepeatedCompositeFieldContainer[SandboxInfo]
+    def __init__(self, sandboxes: _Optional[_Iterable[_Union[SandboxInfo, _Mapping]]] = ...) -> None: ...
 
 class GetSandboxRequest(_message.Message):
     __slots__ = ("id",)
@@ -236,37 +275,141 @@ class RenewSandboxRequest(_message.Message):
     lease: _duration_pb2.Duration
     def __init__(self, id: _Optional[str] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
+class SnapshotInfo(_message.Message):
+    __slots__ = ("id", "parent", "sandbox_id", "created_at", "bytes", "labels", "children", "boxes", "state", "backend")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    CHILDREN_FIELD_NUMBER: _ClassVar[int]
+    BOXES_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    BACKEND_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    parent: str
+    sandbox_id: str
+    created_at: _timestamp_pb2.Timestamp
+    bytes: int
+    labels: _containers.ScalarMap[str, str]
+    children: int
+    boxes: int
+    state: SnapshotState
+    backend: str
+    def __init__(self, id: _Optional[str] = ..., parent: _Optional[str] = ..., sandbox_id: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., bytes: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., children: _Optional[int] = ..., boxes: _Optional[int] = ..., state: _Optional[_Union[SnapshotState, str]] = ..., backend: _Optional[str] = ...) -> None: ...
+
 class SnapshotSandboxRequest(_message.Message):
-    __slots__ = ("id", "idempotency_key")
+    __slots__ = ("id", "idempotency_key", "labels")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     ID_FIELD_NUMBER: _ClassVar[int]
     IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
     id: str
     idempotency_key: str
-    def __init__(self, id: _Optional[str] = ..., idempotency_key: _Optional[str] = ...) -> None: ...
+    labels: _containers.ScalarMap[str, str]
+    def __init__(self, id: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class SnapshotSandboxResponse(_message.Message):
-    __slots__ = ("snapshot_id", "parent_snapshot_id")
+    __slots__ = ("snapshot_id", "parent_snapshot_id", "snapshot")
     SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
     PARENT_SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     snapshot_id: str
     parent_snapshot_id: str
-    def __init__(self, snapshot_id: _Optional[str] = ..., parent_snapshot_id: _Optional[str] = ...) -> None: ...
+    snapshot: SnapshotInfo
+    def __init__(self, snapshot_id: _Optional[str] = ..., parent_snapshot_id: _Optional[str] = ..., snapshot: _Optional[_Union[SnapshotInfo, _Mapping]] = ...) -> None: ...
+
+class RestoreSandboxRequest(_message.Message):
+    __slots__ = ("id", "snapshot_id")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    snapshot_id: str
+    def __init__(self, id: _Optional[str] = ..., snapshot_id: _Optional[str] = ...) -> None: ...
 
 class ForkSandboxRequest(_message.Message):
-    __slots__ = ("id", "count", "idempotency_key")
+    __slots__ = ("id", "count", "idempotency_key", "labels", "lease", "idle_timeout")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     ID_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
     IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    IDLE_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     id: str
     count: int
     idempotency_key: str
-    def __init__(self, id: _Optional[str] = ..., count: _Optional[int] = ..., idempotency_key: _Optional[str] = ...) -> None: ...
+    labels: _containers.ScalarMap[str, str]
+    lease: _duration_pb2.Duration
+    idle_timeout: _duration_pb2.Duration
+    def __init__(self, id: _Optional[str] = ..., count: _Optional[int] = ..., idempotency_key: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., idle_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class ForkSandboxResponse(_message.Message):
     __slots__ = ("sandboxes",)
     SANDBOXES_FIELD_NUMBER: _ClassVar[int]
     sandboxes: _containers.RepeatedCompositeFieldContainer[SandboxInfo]
     def __init__(self, sandboxes: _Optional[_Iterable[_Union[SandboxInfo, _Mapping]]] = ...) -> None: ...
+
+class GetSnapshotRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class ListSnapshotsRequest(_message.Message):
+    __slots__ = ("sandbox_id", "labels", "states", "page_size", "page_token")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    sandbox_id: str
+    labels: _containers.ScalarMap[str, str]
+    states: _containers.RepeatedScalarFieldContainer[SnapshotState]
+    page_size: int
+    page_token: str
+    def __init__(self, sandbox_id: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., states: _Optional[_Iterable[_Union[SnapshotState, str]]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListSnapshotsResponse(_message.Message):
+    __slots__ = ("snapshots", "next_page_token")
+    SNAPSHOTS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    snapshots: _containers.RepeatedCompositeFieldContainer[SnapshotInfo]
+    next_page_token: str
+    def __init__(self, snapshots: _Optional[_Iterable[_Union[SnapshotInfo, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class DeleteSnapshotRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
 
 class ExecStart(_message.Message):
     __slots__ = ("sandbox_id", "argv", "env", "cwd", "timeout", "max_output_bytes", "idempotency_key", "stdout_offset", "stderr_offset")
@@ -383,28 +526,36 @@ class OpenSessionResponse(_message.Message):
     def __init__(self, session_id: _Optional[str] = ...) -> None: ...
 
 class SessionInput(_message.Message):
-    __slots__ = ("session_id", "data", "resize", "signal", "command", "idempotency_key")
+    __slots__ = ("session_id", "data", "resize", "signal", "command", "idempotency_key", "timeout", "max_output_bytes", "offset")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     RESIZE_FIELD_NUMBER: _ClassVar[int]
     SIGNAL_FIELD_NUMBER: _ClassVar[int]
     COMMAND_FIELD_NUMBER: _ClassVar[int]
     IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    MAX_OUTPUT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     data: bytes
     resize: TerminalSize
     signal: int
     command: str
     idempotency_key: str
-    def __init__(self, session_id: _Optional[str] = ..., data: _Optional[bytes] = ..., resize: _Optional[_Union[TerminalSize, _Mapping]] = ..., signal: _Optional[int] = ..., command: _Optional[str] = ..., idempotency_key: _Optional[str] = ...) -> None: ...
+    timeout: _duration_pb2.Duration
+    max_output_bytes: int
+    offset: int
+    def __init__(self, session_id: _Optional[str] = ..., data: _Optional[bytes] = ..., resize: _Optional[_Union[TerminalSize, _Mapping]] = ..., signal: _Optional[int] = ..., command: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_output_bytes: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class SessionOutput(_message.Message):
-    __slots__ = ("output", "exit")
+    __slots__ = ("output", "exit", "stderr")
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
     EXIT_FIELD_NUMBER: _ClassVar[int]
+    STDERR_FIELD_NUMBER: _ClassVar[int]
     output: OutputChunk
     exit: ExecExit
-    def __init__(self, output: _Optional[_Union[OutputChunk, _Mapping]] = ..., exit: _Optional[_Union[ExecExit, _Mapping]] = ...) -> None: ...
+    stderr: OutputChunk
+    def __init__(self, output: _Optional[_Union[OutputChunk, _Mapping]] = ..., exit: _Optional[_Union[ExecExit, _Mapping]] = ..., stderr: _Optional[_Union[OutputChunk, _Mapping]] = ...) -> None: ...
 
 class CloseSessionRequest(_message.Message):
     __slots__ = ("session_id",)
@@ -452,6 +603,32 @@ class SignalProcessResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class ListProcessesRequest(_message.Message):
+    __slots__ = ("sandbox_id",)
+    SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    sandbox_id: str
+    def __init__(self, sandbox_id: _Optional[str] = ...) -> None: ...
+
+class ProcessInfo(_message.Message):
+    __slots__ = ("process_id", "argv", "pid", "running_for", "exit")
+    PROCESS_ID_FIELD_NUMBER: _ClassVar[int]
+    ARGV_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FOR_FIELD_NUMBER: _ClassVar[int]
+    EXIT_FIELD_NUMBER: _ClassVar[int]
+    process_id: str
+    argv: _containers.RepeatedScalarFieldContainer[str]
+    pid: int
+    running_for: _duration_pb2.Duration
+    exit: ExecExit
+    def __init__(self, process_id: _Optional[str] = ..., argv: _Optional[_Iterable[str]] = ..., pid: _Optional[int] = ..., running_for: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., exit: _Optional[_Union[ExecExit, _Mapping]] = ...) -> None: ...
+
+class ListProcessesResponse(_message.Message):
+    __slots__ = ("processes",)
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    processes: _containers.RepeatedCompositeFieldContainer[ProcessInfo]
+    def __init__(self, processes: _Optional[_Iterable[_Union[ProcessInfo, _Mapping]]] = ...) -> None: ...
+
 class ReadFileRequest(_message.Message):
     __slots__ = ("sandbox_id", "path", "offset", "length")
     SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
@@ -471,20 +648,22 @@ class FileChunk(_message.Message):
     def __init__(self, data: _Optional[bytes] = ...) -> None: ...
 
 class WriteFileRequest(_message.Message):
-    __slots__ = ("sandbox_id", "path", "mode", "append", "data", "idempotency_key")
+    __slots__ = ("sandbox_id", "path", "mode", "append", "data", "idempotency_key", "more")
     SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     APPEND_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     sandbox_id: str
     path: str
     mode: int
     append: bool
     data: bytes
     idempotency_key: str
-    def __init__(self, sandbox_id: _Optional[str] = ..., path: _Optional[str] = ..., mode: _Optional[int] = ..., append: bool = ..., data: _Optional[bytes] = ..., idempotency_key: _Optional[str] = ...) -> None: ...
+    more: bool
+    def __init__(self, sandbox_id: _Optional[str] = ..., path: _Optional[str] = ..., mode: _Optional[int] = ..., append: bool = ..., data: _Optional[bytes] = ..., idempotency_key: _Optional[str] = ..., more: bool = ...) -> None: ...
 
 class UploadRequest(_message.Message):
     __slots__ = ("sandbox_id", "path", "tar")
@@ -553,12 +732,14 @@ class FileStat(_message.Message):
     def __init__(self, path: _Optional[str] = ..., size: _Optional[int] = ..., mode: _Optional[int] = ..., modified_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., directory: bool = ..., symlink_target: _Optional[str] = ...) -> None: ...
 
 class WatchFilesRequest(_message.Message):
-    __slots__ = ("sandbox_id", "path")
+    __slots__ = ("sandbox_id", "path", "recursive")
     SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
+    RECURSIVE_FIELD_NUMBER: _ClassVar[int]
     sandbox_id: str
     path: str
-    def __init__(self, sandbox_id: _Optional[str] = ..., path: _Optional[str] = ...) -> None: ...
+    recursive: bool
+    def __init__(self, sandbox_id: _Optional[str] = ..., path: _Optional[str] = ..., recursive: bool = ...) -> None: ...
 
 class FileEvent(_message.Message):
     __slots__ = ("path", "kind")
@@ -581,3 +762,37 @@ class ExposeResponse(_message.Message):
     URL_FIELD_NUMBER: _ClassVar[int]
     url: str
     def __init__(self, url: _Optional[str] = ...) -> None: ...
+
+class DialStart(_message.Message):
+    __slots__ = ("sandbox_id", "port")
+    SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    sandbox_id: str
+    port: int
+    def __init__(self, sandbox_id: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
+
+class DialRequest(_message.Message):
+    __slots__ = ("start", "data")
+    START_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    start: DialStart
+    data: bytes
+    def __init__(self, start: _Optional[_Union[DialStart, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class DialReply(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...
+
+class IssueSandboxTokenRequest(_message.Message):
+    __slots__ = ("sandbox_id",)
+    SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    sandbox_id: str
+    def __init__(self, sandbox_id: _Optional[str] = ...) -> None: ...
+
+class IssueSandboxTokenResponse(_message.Message):
+    __slots__ = ("token",)
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    token: str
+    def __init__(self, token: _Optional[str] = ...) -> None: ...

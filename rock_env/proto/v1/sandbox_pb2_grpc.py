@@ -39,6 +39,11 @@ class SandboxServiceStub(object):
                 request_serializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.CreateSandboxRequest.SerializeToString,
                 response_deserializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.SandboxInfo.FromString,
                 _registered_method=True)
+        self.CreateMany = channel.unary_unary(
+                '/rock.v1.SandboxService/CreateMany',
+                request_serializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.CreateManyRequest.SerializeToString,
+                response_deserializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.CreateManyResponse.FromString,
+                _registered_method=True)
         self.Get = channel.unary_unary(
                 '/rock.v1.SandboxService/Get',
                 request_serializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.GetSandboxRequest.SerializeToString,
@@ -79,10 +84,30 @@ class SandboxServiceStub(object):
                 request_serializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.SnapshotSandboxRequest.SerializeToString,
                 response_deserializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.SnapshotSandboxResponse.FromString,
                 _registered_method=True)
+        self.Restore = channel.unary_unary(
+                '/rock.v1.SandboxService/Restore',
+                request_serializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.RestoreSandboxRequest.SerializeToString,
+                response_deserializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.SandboxInfo.FromString,
+                _registered_method=True)
         self.Fork = channel.unary_unary(
                 '/rock.v1.SandboxService/Fork',
                 request_serializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.ForkSandboxRequest.SerializeToString,
                 response_deserializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.ForkSandboxResponse.FromString,
+                _registered_method=True)
+        self.GetSnapshot = channel.unary_unary(
+                '/rock.v1.SandboxService/GetSnapshot',
+                request_serializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.GetSnapshotRequest.SerializeToString,
+                response_deserializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.SnapshotInfo.FromString,
+                _registered_method=True)
+        self.ListSnapshots = channel.unary_unary(
+                '/rock.v1.SandboxService/ListSnapshots',
+                request_serializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.ListSnapshotsRequest.SerializeToString,
+                response_deserializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.ListSnapshotsResponse.FromString,
+                _registered_method=True)
+        self.DeleteSnapshot = channel.unary_unary(
+                '/rock.v1.SandboxService/DeleteSnapshot',
+                request_serializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.DeleteSnapshotRequest.SerializeToString,
+                response_deserializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.SnapshotInfo.FromString,
                 _registered_method=True)
         self.Exec = channel.stream_stream(
                 '/rock.v1.SandboxService/Exec',
@@ -118,6 +143,11 @@ class SandboxServiceStub(object):
                 '/rock.v1.SandboxService/SignalProcess',
                 request_serializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.SignalProcessRequest.SerializeToString,
                 response_deserializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.SignalProcessResponse.FromString,
+                _registered_method=True)
+        self.ListProcesses = channel.unary_unary(
+                '/rock.v1.SandboxService/ListProcesses',
+                request_serializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.ListProcessesRequest.SerializeToString,
+                response_deserializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.ListProcessesResponse.FromString,
                 _registered_method=True)
         self.ReadFile = channel.unary_stream(
                 '/rock.v1.SandboxService/ReadFile',
@@ -159,6 +189,16 @@ class SandboxServiceStub(object):
                 request_serializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.ExposeRequest.SerializeToString,
                 response_deserializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.ExposeResponse.FromString,
                 _registered_method=True)
+        self.Dial = channel.stream_stream(
+                '/rock.v1.SandboxService/Dial',
+                request_serializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.DialRequest.SerializeToString,
+                response_deserializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.DialReply.FromString,
+                _registered_method=True)
+        self.IssueToken = channel.unary_unary(
+                '/rock.v1.SandboxService/IssueToken',
+                request_serializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.IssueSandboxTokenRequest.SerializeToString,
+                response_deserializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.IssueSandboxTokenResponse.FromString,
+                _registered_method=True)
 
 
 class SandboxServiceServicer(object):
@@ -166,6 +206,13 @@ class SandboxServiceServicer(object):
 
     def Create(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateMany(self, request, context):
+        """All of them or none: waits until there is a place for the whole group.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -218,7 +265,31 @@ class SandboxServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Restore(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Fork(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSnapshot(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSnapshots(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteSnapshot(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -261,6 +332,12 @@ class SandboxServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SignalProcess(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListProcesses(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -314,6 +391,18 @@ class SandboxServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Dial(self, request_iterator, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def IssueToken(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SandboxServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -321,6 +410,11 @@ def add_SandboxServiceServicer_to_server(servicer, server):
                     servicer.Create,
                     request_deserializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.CreateSandboxRequest.FromString,
                     response_serializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.SandboxInfo.SerializeToString,
+            ),
+            'CreateMany': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateMany,
+                    request_deserializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.CreateManyRequest.FromString,
+                    response_serializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.CreateManyResponse.SerializeToString,
             ),
             'Get': grpc.unary_unary_rpc_method_handler(
                     servicer.Get,
@@ -362,10 +456,30 @@ def add_SandboxServiceServicer_to_server(servicer, server):
                     request_deserializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.SnapshotSandboxRequest.FromString,
                     response_serializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.SnapshotSandboxResponse.SerializeToString,
             ),
+            'Restore': grpc.unary_unary_rpc_method_handler(
+                    servicer.Restore,
+                    request_deserializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.RestoreSandboxRequest.FromString,
+                    response_serializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.SandboxInfo.SerializeToString,
+            ),
             'Fork': grpc.unary_unary_rpc_method_handler(
                     servicer.Fork,
                     request_deserializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.ForkSandboxRequest.FromString,
                     response_serializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.ForkSandboxResponse.SerializeToString,
+            ),
+            'GetSnapshot': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSnapshot,
+                    request_deserializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.GetSnapshotRequest.FromString,
+                    response_serializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.SnapshotInfo.SerializeToString,
+            ),
+            'ListSnapshots': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSnapshots,
+                    request_deserializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.ListSnapshotsRequest.FromString,
+                    response_serializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.ListSnapshotsResponse.SerializeToString,
+            ),
+            'DeleteSnapshot': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteSnapshot,
+                    request_deserializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.DeleteSnapshotRequest.FromString,
+                    response_serializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.SnapshotInfo.SerializeToString,
             ),
             'Exec': grpc.stream_stream_rpc_method_handler(
                     servicer.Exec,
@@ -401,6 +515,11 @@ def add_SandboxServiceServicer_to_server(servicer, server):
                     servicer.SignalProcess,
                     request_deserializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.SignalProcessRequest.FromString,
                     response_serializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.SignalProcessResponse.SerializeToString,
+            ),
+            'ListProcesses': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListProcesses,
+                    request_deserializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.ListProcessesRequest.FromString,
+                    response_serializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.ListProcessesResponse.SerializeToString,
             ),
             'ReadFile': grpc.unary_stream_rpc_method_handler(
                     servicer.ReadFile,
@@ -442,6 +561,16 @@ def add_SandboxServiceServicer_to_server(servicer, server):
                     request_deserializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.ExposeRequest.FromString,
                     response_serializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.ExposeResponse.SerializeToString,
             ),
+            'Dial': grpc.stream_stream_rpc_method_handler(
+                    servicer.Dial,
+                    request_deserializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.DialRequest.FromString,
+                    response_serializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.DialReply.SerializeToString,
+            ),
+            'IssueToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.IssueToken,
+                    request_deserializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.IssueSandboxTokenRequest.FromString,
+                    response_serializer=rock__env_dot_proto_dot_v1_dot_sandbox__pb2.IssueSandboxTokenResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'rock.v1.SandboxService', rpc_method_handlers)
@@ -470,6 +599,33 @@ class SandboxService(object):
             '/rock.v1.SandboxService/Create',
             rock__env_dot_proto_dot_v1_dot_sandbox__pb2.CreateSandboxRequest.SerializeToString,
             rock__env_dot_proto_dot_v1_dot_sandbox__pb2.SandboxInfo.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateMany(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rock.v1.SandboxService/CreateMany',
+            rock__env_dot_proto_dot_v1_dot_sandbox__pb2.CreateManyRequest.SerializeToString,
+            rock__env_dot_proto_dot_v1_dot_sandbox__pb2.CreateManyResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -697,6 +853,33 @@ class SandboxService(object):
             _registered_method=True)
 
     @staticmethod
+    def Restore(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rock.v1.SandboxService/Restore',
+            rock__env_dot_proto_dot_v1_dot_sandbox__pb2.RestoreSandboxRequest.SerializeToString,
+            rock__env_dot_proto_dot_v1_dot_sandbox__pb2.SandboxInfo.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Fork(request,
             target,
             options=(),
@@ -713,6 +896,87 @@ class SandboxService(object):
             '/rock.v1.SandboxService/Fork',
             rock__env_dot_proto_dot_v1_dot_sandbox__pb2.ForkSandboxRequest.SerializeToString,
             rock__env_dot_proto_dot_v1_dot_sandbox__pb2.ForkSandboxResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSnapshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rock.v1.SandboxService/GetSnapshot',
+            rock__env_dot_proto_dot_v1_dot_sandbox__pb2.GetSnapshotRequest.SerializeToString,
+            rock__env_dot_proto_dot_v1_dot_sandbox__pb2.SnapshotInfo.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSnapshots(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rock.v1.SandboxService/ListSnapshots',
+            rock__env_dot_proto_dot_v1_dot_sandbox__pb2.ListSnapshotsRequest.SerializeToString,
+            rock__env_dot_proto_dot_v1_dot_sandbox__pb2.ListSnapshotsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteSnapshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rock.v1.SandboxService/DeleteSnapshot',
+            rock__env_dot_proto_dot_v1_dot_sandbox__pb2.DeleteSnapshotRequest.SerializeToString,
+            rock__env_dot_proto_dot_v1_dot_sandbox__pb2.SnapshotInfo.FromString,
             options,
             channel_credentials,
             insecure,
@@ -902,6 +1166,33 @@ class SandboxService(object):
             '/rock.v1.SandboxService/SignalProcess',
             rock__env_dot_proto_dot_v1_dot_sandbox__pb2.SignalProcessRequest.SerializeToString,
             rock__env_dot_proto_dot_v1_dot_sandbox__pb2.SignalProcessResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListProcesses(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rock.v1.SandboxService/ListProcesses',
+            rock__env_dot_proto_dot_v1_dot_sandbox__pb2.ListProcessesRequest.SerializeToString,
+            rock__env_dot_proto_dot_v1_dot_sandbox__pb2.ListProcessesResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1118,6 +1409,60 @@ class SandboxService(object):
             '/rock.v1.SandboxService/Expose',
             rock__env_dot_proto_dot_v1_dot_sandbox__pb2.ExposeRequest.SerializeToString,
             rock__env_dot_proto_dot_v1_dot_sandbox__pb2.ExposeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Dial(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/rock.v1.SandboxService/Dial',
+            rock__env_dot_proto_dot_v1_dot_sandbox__pb2.DialRequest.SerializeToString,
+            rock__env_dot_proto_dot_v1_dot_sandbox__pb2.DialReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def IssueToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rock.v1.SandboxService/IssueToken',
+            rock__env_dot_proto_dot_v1_dot_sandbox__pb2.IssueSandboxTokenRequest.SerializeToString,
+            rock__env_dot_proto_dot_v1_dot_sandbox__pb2.IssueSandboxTokenResponse.FromString,
             options,
             channel_credentials,
             insecure,

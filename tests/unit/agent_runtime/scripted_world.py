@@ -43,10 +43,10 @@ class CharTemplate:
     def extend(self, messages: Sequence[Message], *, closed: bool) -> IntArray:
         return np.concatenate([np.array([] if closed else [END], np.int32), self.open(messages)])
 
-    def encode_completion(self, text: str) -> IntArray:
+    def encode_completion(self, text: str, prompt_ids: IntArray | None = None) -> IntArray:
         return np.array([*self._text(text), END], np.int32)
 
-    def decode(self, ids: IntArray) -> str:
+    def decode(self, ids: IntArray, prompt_ids: IntArray | None = None) -> str:
         return "".join(chr((i - FIRST_CHAR) % ALIAS) for i in ids.tolist() if i >= FIRST_CHAR)
 
 
@@ -100,6 +100,7 @@ class ChainEnv:
         self._drift: bool = params.get("drift", False)
         self._goal: int = params.get("goal", 3)
         self._limit: int = params.get("limit", 1000)
+        self._infos: list[dict[str, int]] = params.get("infos", [])
         self._state = ""
         self._steps = 0
         self._progress = 0
@@ -145,12 +146,13 @@ class ChainEnv:
     async def step(self, action: str) -> StepResult:
         await self._maybe_fail(f"step{self._steps}")
         observation = self._apply(action)
+        info = self._infos[self._steps - 1] if self._steps <= len(self._infos) else {}
         return StepResult(
             observation,
             reward=float(action.startswith("a")),
             terminated=self._progress >= self._goal,
             truncated=self._steps >= self._limit,
-            info={"illegal": True} if action.startswith("d") else {},
+            info={"illegal": True} if action.startswith("d") else info,
         )
 
     async def evaluate(self) -> Verdict:

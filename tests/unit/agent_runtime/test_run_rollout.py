@@ -16,7 +16,8 @@ from agent_runtime.errors import InvalidTrajectory
 from agent_runtime.graph import validate
 from agent_runtime.policy import Completion, Message
 from agent_runtime.run import rollout, run_rollout
-from agent_runtime.types import AgentConfig, PrefixTurn, Start, StopReason
+from agent_runtime.store import decode, encode
+from agent_runtime.types import AgentConfig, PrefixTurn, Start, StopReason, TurnFault
 from rock_env.env import observation_hash
 
 
@@ -159,6 +160,15 @@ async def test_a_failing_service_gives_a_masked_record_of_the_turns_done(fail, c
     assert rock.made == rock.closed
 
 
+@pytest.mark.parametrize(("fail", "lost"), [("step0", 0), ("step4", 4), ("evaluate", None), ("close", None)])
+async def test_what_was_sampled_for_a_step_that_failed_is_counted(fail, lost):
+    sampler = ScriptedSampler()
+    trajectory = await play(a_request(params={"fail": {fail: "lost"}, "goal": 99}), sampler=sampler)
+    assert decode(encode(trajectory)).lost_tokens == trajectory.lost_tokens
+    assert trajectory.lost_tokens == (0 if lost is None else len(sampler.completions["r0", lost]))
+    assert trajectory.sampled_tokens + trajectory.lost_tokens == sum(map(len, sampler.completions.values()))
+
+
 async def test_a_failing_engine_is_the_policys_failure():
     rock = MemoryRock()
     trajectory = await play(a_request(params={"goal": 99}), rock=rock, sampler=ScriptedSampler(fail_at=2))
@@ -225,6 +235,8 @@ async def test_a_timeout_of_somebody_elses_clock_is_a_bug_too():
         lambda c: replace(c, logprobs=c.logprobs[1:]),
         lambda c: replace(c, logprobs=c.logprobs.astype(np.float64)),
         lambda c: replace(c, ids=c.ids.astype(np.int64)),
+        lambda c: replace(c, logprobs=np.full(1, np.nan, np.float32)),
+        lambda c: replace(c, logprobs=np.full(1, -np.inf, np.float32)),
     ],
 )
 async def test_a_malformed_completion_is_refused_at_once(spoil):
@@ -297,3 +309,31 @@ async def test_an_expert_stops_where_the_context_is_full():
     )
     assert expert.stop_reason is StopReason.CONTEXT_FULL
     assert sum(len(turn.context_ids) + len(turn.completion_ids) for turn in expert.turns) <= 100
+
+
+async def test_the_record_keeps_what_the_environment_says_against_each_turn():
+    infos = [{}, {}, {"tool_failed": 1}, {"undoes": 3}, {}]
+    answers = iter(["a", "b", "b", "b", "d", "a", "a"])
+    trajectory = await record_expert(
+        a_request(params={"infos": infos}),
+        rock=MemoryRock(),
+        oracle=lambda observation: next(answers),
+        template=CharTemplate(),
+    )
+    assert trajectory.turn_faults == ("undone", "", "tool_failed", "", "illegal", "", "")
+    assert [trajectory.is_faulty(turn) for turn in range(7)] == [True, False, True, False, True, False, False]
+    assert decode(encode(trajectory)).turn_faults == trajectory.turn_faults
+    assert decode(encode(trajectory)).turn_faults[4] is TurnFault.ILLEGAL
+
+
+async def test_an_undo_of_a_replayed_turn_blames_none_of_the_own():
+    answers = iter(["b", "a", "a", "a"])
+    trajectory = await record_expert(
+        a_request(params={"infos": [{}, {"undoes": 2}]}),
+        rock=MemoryRock(),
+        oracle=lambda observation: next(answers),
+        template=CharTemplate(),
+    )
+    assert trajectory.passed
+    assert trajectory.turn_faults == ()
+    assert not trajectory.is_faulty(0)

@@ -9,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ale import config, option_names, toml_text
+from rock_env import registered
 from rock_env.errors import UnknownName
+from rock_env.registered import Registration
+from rock_env.tasksets.model import Build, Task, Verifier
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError
 
@@ -125,6 +128,21 @@ def test_every_recipe_loads_in_all_its_variants(env: str) -> None:
         config.resolve(
             options={"env": name}, overrides=[f"{key}={_toml(value)}" for key, value in match.items()]
         )
+
+
+def test_an_environment_made_of_tasks_has_a_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALE_HOME", str(tmp_path))
+    task = Task("one", "Do it.", Build(image="busybox"), Verifier(("true",), "exit_code"))
+    record = Registration(
+        name="mine", digest="d" * 64, source="/x", registered_at=0.0, tasks=1, images=("busybox",)
+    )
+    registered.store(record, [task])
+    made = config.resolve(options={"env": "mine"}).config
+    assert (made.rollout.group_size, made.rollout.workers, made.rollout.batching) == (2, 1, "eager")
+    assert made.env_args["max_output_chars"] == 1000
+    assert (
+        config.resolve(options={"env": "mine"}, overrides=["rollout.workers=2"]).config.rollout.workers == 2
+    )
 
 
 def test_values_are_read_as_toml_and_else_as_text() -> None:

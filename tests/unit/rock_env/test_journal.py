@@ -19,7 +19,7 @@ class OneEnvironment(RuleBasedStateMachine):
         self.actions: list[tuple[int, str]] = []
 
     def call(self, sequence: int, key: str) -> object:
-        stored = self.journal.replay(sequence, key)
+        stored = self.journal.replay(sequence, key, tuple)
         if stored is not None:
             return stored
         self.actions.append((sequence, key))
@@ -56,6 +56,14 @@ class OneEnvironment(RuleBasedStateMachine):
 
 
 TestOneEnvironment = OneEnvironment.TestCase
+
+
+def test_a_reply_is_for_the_call_that_got_it() -> None:
+    journal = Journal("e")
+    journal.commit(1, "k", "the reply of a reset")
+    assert journal.replay(1, "k", str) == "the reply of a reset"
+    with pytest.raises(FailedPrecondition, match="already used by another call, which answered with a str"):
+        journal.replay(1, "k", int)
 
 
 def test_a_broken_environment_keeps_its_cause_until_settled() -> None:

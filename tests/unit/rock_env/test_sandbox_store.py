@@ -1,4 +1,4 @@
-"""The store of sandbox records: a real file, real processes that are killed, and a model to compare with."""
+"""The SQLite store of sandbox records: a real file, and real processes that are killed. The rest is in the contract."""
 
 from __future__ import annotations
 
@@ -7,155 +7,23 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
-from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from rock_env.errors import FailedPrecondition, InfraError, InvalidArgument, Unavailable
-from rock_env.lifecycle import TRANSITIONS, SandboxRecord, SandboxState, born, transition
+from rock_env.lifecycle import SandboxRecord, SandboxState, born
 from rock_env.spec import NetworkPolicy, SandboxSpec
 from rock_env.store.base import Query
 from rock_env.store.sqlite import MIGRATIONS, SqliteStore, query_sql
-
-T = TypeVar("T")
-KEPT = 3
-NAMES = st.sampled_from(["", "a", "b"])
-LABELS = st.dictionaries(st.sampled_from(["x", "y"]), st.sampled_from(["1", "2"]))
 
 
 def record(number: int, **fields: Any) -> SandboxRecord:
     spec = SandboxSpec(env=(("A", "b"),), network=NetworkPolicy(allow=("x",)), ports=(1, 2))
     made = born(f"sb-{number:03}", spec, backend="process", at=number + 0.1, lease_s=5.0)
     return replace(made, **fields)
-
-
-class Stored(RuleBasedStateMachine):
-    """The store beside a dict. Every record the store has must equal the model's, also after it was opened anew."""
-
-    @initialize()
-    def begin(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.folder = tempfile.TemporaryDirectory()
-        self.model: dict[str, SandboxRecord] = {}
-        self.revision = 0
-        self.made = 0
-        self.store = self.do(self.opened())
-
-    def teardown(self) -> None:
-        self.do(self.store.close())
-        self.loop.close()
-        self.folder.cleanup()
-
-    def do(self, act: Coroutine[Any, Any, T]) -> T:
-        return self.loop.run_until_complete(act)
-
-    def opened(self) -> Coroutine[Any, Any, SqliteStore]:
-        return SqliteStore.open(Path(self.folder.name, "store.db"), kept_deleted=KEPT)
-
-    def took(self, stored: SandboxRecord) -> None:
-        self.revision += 1
-        assert stored.revision == self.revision
-        self.model[stored.id] = stored
-
-    def holder(self, tenant: str, key: str) -> SandboxRecord | None:
-        held = [it for it in self.model.values() if key and (it.tenant, it.idempotency_key) == (tenant, key)]
-        assert len(held) <= 1
-        return held[0] if held else None
-
-    @rule(tenant=NAMES, key=NAMES, environment=NAMES, labels=LABELS)
-    def add(self, tenant: str, key: str, environment: str, labels: dict[str, str]) -> None:
-        self.made += 1
-        wish = record(self.made, tenant=tenant, idempotency_key=key, environment=environment, labels=labels)
-        stored = self.do(self.store.add(wish))
-        before = self.holder(tenant, key)
-        if before is None:
-            assert replace(stored, revision=0) == wish
-            self.took(stored)
-        else:
-            assert stored == before
-
-    @precondition(lambda self: self.model)
-    @rule(data=st.data(), free=st.booleans())
-    def move(self, data: st.DataObject, free: bool) -> None:
-        before = self.model[data.draw(st.sampled_from(sorted(self.model)))]
-        legal = sorted(TRANSITIONS[before.state])
-        if not legal:
-            return
-        after = transition(before, data.draw(st.sampled_from(legal)), at=9.5, reason="because")
-        if free:
-            after = replace(after, idempotency_key="")
-        self.took(self.do(self.store.save(after)))
-        with pytest.raises(FailedPrecondition, match="changed by someone else"):
-            self.do(self.store.save(replace(before, lease_expires_at=1.0)))
-        deleted = sorted(
-            (it for it in self.model.values() if it.state is SandboxState.DELETED),
-            key=lambda it: it.revision,
-        )
-        for old in deleted[:-KEPT]:
-            del self.model[old.id]
-
-    @rule()
-    def open_anew(self) -> None:
-        self.do(self.store.close())
-        self.store = self.do(self.opened())
-
-    @rule(
-        states=st.just(frozenset(SandboxState)) | st.frozensets(st.sampled_from(SandboxState), min_size=1),
-        labels=LABELS,
-        environment=NAMES,
-        tenant=st.none() | NAMES,
-        limit=st.none() | st.integers(1, 3),
-        after=st.integers(0, 5),
-        by_revision=st.booleans(),
-    )
-    def find(self, *, after: int, by_revision: bool, **fields: Any) -> None:
-        query = (
-            Query(**fields, after_revision=after)
-            if by_revision
-            else Query(**fields, after_id=f"sb-{after:03}")
-        )
-        expected = [
-            it
-            for it in self.model.values()
-            if it.state in query.states
-            and query.tenant in (None, it.tenant)
-            and query.labels.items() <= it.labels.items()
-            and query.environment in ("", it.environment)
-            and it.id > query.after_id
-            and it.revision > query.after_revision
-        ]
-        expected.sort(key=lambda it: (it.revision if query.after_revision else 0, it.id))
-        assert self.do(self.store.find(query)) == expected[: query.limit]
-
-    @invariant()
-    def nothing_is_lost_or_invented(self) -> None:
-        if hasattr(self, "store"):
-            assert {it.id: it for it in self.do(self.store.find(Query()))} == self.model
-            assert self.do(self.store.revision()) == self.revision
-
-
-TestStored = Stored.TestCase
-TestStored.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
-
-
-async def test_only_the_newest_deleted_ones_are_kept_and_a_forgotten_key_is_free() -> None:
-    async with await SqliteStore.open(kept_deleted=KEPT) as store:
-        lives = await store.add(record(0))
-        for number in range(1, 6):
-            it = await store.add(record(number, idempotency_key=f"k{number}", labels={"x": "1"}))
-            for state in (SandboxState.DELETING, SandboxState.DELETED):
-                it = await store.save(transition(it, state, at=1.0))
-        assert [it.id for it in await store.find(Query())] == [lives.id, "sb-003", "sb-004", "sb-005"]
-        assert (await store.add(record(6, idempotency_key="k3"))).id == "sb-003"
-        assert (await store.add(record(7, idempotency_key="k2"))).id == "sb-007"
-        assert await store._run(store._number, "SELECT count(*) FROM labels") == KEPT
 
 
 @pytest.mark.parametrize(
@@ -226,6 +94,30 @@ async def test_a_killed_server_loses_nothing_it_acknowledged(tmp_path: Path) -> 
         assert await store.revision() >= 2 * len(acknowledged)
 
 
+async def test_writes_that_share_a_commit_fail_alone_and_are_answered_in_order() -> None:
+    async with await SqliteStore.open() as store:
+        first = await store.add(record(0))
+        stale = replace(first, revision=first.revision - 1)
+        answered: list[int] = []
+
+        async def add(number: int) -> None:
+            answered.append((await store.add(record(number, idempotency_key=f"k{number % 50}"))).revision)
+
+        adding = [asyncio.create_task(add(number)) for number in range(1, 100)]
+        refused = asyncio.create_task(store.save(stale))
+        hurried = asyncio.create_task(store.save(first))
+        await asyncio.sleep(0)
+        hurried.cancel()
+        with pytest.raises(FailedPrecondition, match="changed by someone else"):
+            await refused
+        await asyncio.gather(*adding)
+        fresh = answered[:50]
+        assert fresh == sorted(set(fresh))
+        assert set(answered[50:]) <= set(fresh), "one record for each key, also within a commit"
+        assert len(await store.find(Query())) == 51
+        assert await store.revision() == 52, "the write of a caller that went away was made"
+
+
 async def test_only_one_server_at_a_time_has_the_file(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     async with await SqliteStore.open(path) as store:
@@ -260,7 +152,7 @@ async def test_what_is_not_a_store_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="another program"):
         await SqliteStore.open(other)
     assert (text.read_text(), other.read_bytes()) == ("not a database" * 100, before)
-    with pytest.raises(InfraError, match="cannot open"):
+    with pytest.raises(InvalidArgument, match="cannot open"):
         await SqliteStore.open(tmp_path / "nowhere" / "store.db")
 
 

@@ -73,7 +73,7 @@ def test_options_that_contradict_each_other_are_refused(options: dict[str, Any],
 
 def test_among_tenants_an_unfenced_sandbox_is_no_fallback() -> None:
     assert ServerOptions(insecure=True).sandbox_isolation == "auto"
-    assert ServerOptions(tokens="t").sandbox_isolation == "bubblewrap"
+    assert ServerOptions(tokens="t").sandbox_isolation == "namespaces"
     assert ServerOptions(tokens="t", isolation="none").sandbox_isolation == "none"
 
 

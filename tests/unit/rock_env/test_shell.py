@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -75,3 +76,59 @@ async def test_a_command_that_times_out_leaves_the_state_before_it(box: Sandbox)
     await run(box, "x=before")
     assert (await run(box, "x=after; sleep 600", timeout_s=0.3)).timed_out
     assert (await run(box, "echo $x")).stdout == b"before\n"
+
+
+async def test_the_first_command_begins_in_a_folder_and_later_ones_where_the_last_left(box: Sandbox) -> None:
+    await box.write_file("there/file", b"")
+
+    async def where(command: str) -> bytes:
+        return (await run_in_shell(box, f"{command}; ls", timeout_s=30.0, start_in="there")).stdout
+
+    assert await where(":") == b"file\n"
+    assert await where("cd ..") == b"there\n"
+    assert await where(":") == b"there\n"
+    await run(box, "rm -r there; mkdir else; cd else")
+    assert await where(":") == b"", "and without the folder, nothing is said of it"
+
+
+@pytest.fixture
+async def bare(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Sandbox]:
+    """Return a box whose PATH has a few programs or hardly any, and no bash."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ["mkdir", *str(getattr(request, "param", "")).split()]:
+        (programs / name).symlink_to(shutil.which(name) or "")
+    backend = ProcessBackend(root=tmp_path, isolation="none")
+    yield await backend.create(SandboxSpec(env=(("PATH", str(programs)),)), sandbox_id="box")
+    await backend.close()
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "expected"),
+    [
+        ("mkdir -p 'a b'; cd 'a b'", 'echo "${PWD##*/}"', b"a b\n"),
+        ("export COLOUR=teal", "/bin/sh -c 'echo $COLOUR'", b"teal\n"),
+        ("x=\"it's 'so'\nand\nx=y\"", 'echo "$x"', b"it's 'so'\nand\nx=y\n"),
+        ("x=1; export GONE=1", "unset GONE x; echo ${GONE-none}", b"none\n"),
+        ("set -u; set -f", "echo *; echo ${none-left}; echo $none", b"*\nleft\n"),
+        ("umask 077", "umask", b"0077\n"),
+        ("set -e; x=1; false", "echo $x; false; echo no", b"1\n"),
+        ("set -a; x=1", "y=2; /bin/sh -c 'echo $x $y'", b"1 2\n"),
+        ("x=1", "echo $x\necho '\n' \\\\", b"1\n\n \\\n"),
+    ],
+)
+async def test_without_bash_it_is_sh(bare: Sandbox, first: str, then: str, expected: bytes) -> None:
+    await run(bare, first)
+    result = await run(bare, then)
+    assert result.stdout.startswith(expected)
+    assert (await run(bare, "echo ${BASH_VERSION-none}")).stdout == b"none\n"
+
+
+@pytest.mark.parametrize("bare", ["", "cat mv"], indirect=True)
+async def test_without_bash_the_ends_of_commands_are_the_same(bare: Sandbox) -> None:
+    assert (await run(bare, "x=1; exit 7")).exit_code == 7
+    assert (await run(bare, "echo $x; if")).exit_code not in (0, None)
+    assert (await run(bare, "echo $x >&2; read y; echo $? $1")).stdout == b"1\n1\n"
+    assert (await run(bare, "x=2; while :; do :; done", timeout_s=0.3)).timed_out
+    assert (await run(bare, "echo $x; true | exit 3")).exit_code == 3
+    assert (await run(bare, "echo $x")).stdout == b"1\n"

@@ -84,7 +84,7 @@ def test_addresses(address: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["", "unix:", "unix://", "localhost", "localhost:", "localhost:x", "h:65536", "http://h:1"]
+    "address", ["", "unix:", "unix://", "localhost", "localhost:", "localhost:x", "h:65536", "ftp://h:1"]
 )
 def test_bad_addresses_are_refused(address: str) -> None:
     with pytest.raises(InvalidArgument, match="expected unix"):

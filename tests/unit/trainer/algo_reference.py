@@ -15,11 +15,15 @@ import numpy as np
 import torch
 
 from agent_runtime.types import RolloutFailure, Start, StopReason, Trajectory, Turn
+from trainer.algo.base import credit_step
+from trainer.data.batch import TrainBatch
 from trainer.data.build import build_batch
 
 CONTEXT = 5
 TABLE = 400
 BUDGET = 50
+REFERENCE = -1.0 - 0.5 * np.sin(np.arange(TABLE))
+"""Log-probabilities of the frozen reference policy by token id."""
 
 
 def trajectory(
@@ -185,45 +189,47 @@ def ipa_reference(
     return loss, grad
 
 
-def grpo_reference(
-    group: Sequence[Trajectory], mu: np.ndarray, _prox: np.ndarray, pi: np.ndarray, o: Any
-) -> tuple[float, np.ndarray]:
-    """arXiv 2402.03300: normalised outcome, clipped token ratio against the sampling policy."""
-    loss, grad = imitation_reference(group, pi, 1.0, o.aggregation)
-    loss, grad = o.lambda_il * loss, o.lambda_il * grad
-    rewards = [t.reward for t in learners(group)]
-    std = np.std(rewards, ddof=1) + 1e-6 if o.normalize_std else 1.0
-    for t in learners(group):
-        a = (t.reward - np.mean(rewards)) / std
-        scale = token_weight(learners(group), sum(not t.is_expert for t in group), t, o.aggregation)
-        for token in np.concatenate([turn.completion_ids for turn in t.turns]):
-            ratio = np.exp(pi[token] - mu[token])
-            clipped = min(max(ratio, 1 - o.clip_low), 1 + o.clip_high)
-            loss -= scale * min(ratio * a, clipped * a)
-            grad[token] -= scale * a * ratio if ratio * a <= clipped * a else 0.0
-    return loss, grad
-
-
-def reinforce_reference(
-    group: Sequence[Trajectory], _mu: np.ndarray, _prox: np.ndarray, pi: np.ndarray, o: Any
-) -> tuple[float, np.ndarray]:
-    """Williams 1992, Eq. 4, discounted from the end."""
-    loss, grad = imitation_reference(group, pi, o.gamma, "constant")
-    loss, grad = o.lambda_il * loss, o.lambda_il * grad
-    z = BUDGET * sum(not t.is_expert for t in group)
-    rewards = [t.reward for t in learners(group)]
-    for i, t in enumerate(learners(group)):
-        for k, turn in enumerate(t.turns):
-            a = o.gamma ** (len(t.turns) - 1 - k) * (t.reward - baseline_reference(rewards, i, o.baseline))
-            loss -= a * pi[turn.completion_ids].sum() / z
-            grad[turn.completion_ids] -= a / z
-    return loss, grad
-
-
 def bc_reference(
     group: Sequence[Trajectory], _mu: np.ndarray, _prox: np.ndarray, pi: np.ndarray, o: Any
 ) -> tuple[float, np.ndarray]:
     return imitation_reference(group, pi, 1.0, o.aggregation)
+
+
+def batch_for(
+    algorithm: Any, group: Sequence[Trajectory], prox: np.ndarray | None, build: Any = build_batch
+) -> TrainBatch:
+    """Return the group's batch with every policy's log-probabilities in it."""
+    batch, _ = build(group, credit_step(algorithm, group), token_budget=BUDGET)
+    if prox is not None:
+        batch = replace(batch, prox_logprobs_BT=torch.tensor(prox)[batch.tokens_BT])
+    return replace(batch, reference_logprobs_BT=torch.tensor(REFERENCE)[batch.tokens_BT])
+
+
+def in_float64(algorithm: Any, group: Sequence[Trajectory], batch: TrainBatch) -> TrainBatch:
+    """Return the batch with credits as the algorithm gave them, not rounded to float32."""
+    tables = np.zeros((2, TABLE))
+    for t, credit in zip(group, credit_step(algorithm, group), strict=True):
+        for turn in t.turns if not credit.dropped else ():
+            tables[:, turn.completion_ids] = [
+                [credit.advantage_K[turn.index]],
+                [credit.imitation_K[turn.index]],
+            ]
+    advantages_BT, imitation_BT = torch.tensor(tables)[:, batch.tokens_BT]
+    return replace(
+        batch,
+        advantages_BT=torch.where(batch.loss_mask_BT, advantages_BT, 0),
+        imitation_BT=torch.where(batch.imitation_BT != 0, imitation_BT, 0),
+    )
+
+
+def differentiated(algorithm: Any, batch: TrainBatch, pi: np.ndarray) -> tuple[float, np.ndarray]:
+    """Return the loss and its gradient by table entry. Prompt entries are NaN."""
+    poisoned = pi.copy()
+    poisoned[:CONTEXT] = np.nan
+    table = torch.tensor(poisoned, requires_grad=True)
+    output = algorithm.loss(batch, table[batch.tokens_BT])
+    output.loss.backward()
+    return output.loss.item(), table.grad.numpy()
 
 
 def computed(
@@ -233,22 +239,16 @@ def computed(
     pi: np.ndarray,
     build: Any = build_batch,
 ) -> tuple[float, np.ndarray]:
-    """Return the loss and its gradient by table entry, through credit, batch and autograd. Prompt entries are NaN."""
-    batch, _ = build(group, algorithm.credit(group), token_budget=BUDGET)
-    poisoned = pi.copy()
-    poisoned[:CONTEXT] = np.nan
-    table = torch.tensor(poisoned, requires_grad=True)
-    if prox is not None:
-        batch = replace(batch, prox_logprobs_BT=torch.tensor(prox)[batch.tokens_BT])
-    output = algorithm.loss(batch, table[batch.tokens_BT])
-    output.loss.backward()
-    return output.loss.item(), table.grad.numpy()
+    """Return the loss and its gradient by table entry, through credit, batch and autograd."""
+    return differentiated(algorithm, batch_for(algorithm, group, prox, build), pi)
 
 
-def check(algorithm: Any, reference: Any, *, build: Any = build_batch) -> None:
+def check(
+    algorithm: Any, reference: Any, *, build: Any = build_batch, group: Sequence[Trajectory] | None = None
+) -> None:
     """Assert that loss and gradient agree with the reference on the ragged group."""
     mu, prox, pi = tables()
-    group = ragged_group(mu)
+    group = ragged_group(mu) if group is None else group
     loss, grad = computed(algorithm, group, prox, pi, build)
     wanted_loss, wanted_grad = reference(group, mu, prox, pi, algorithm.options)
     assert np.abs(wanted_grad).max() > 1e-4

@@ -8,6 +8,7 @@ from itertools import chain, count
 import numpy as np
 import pytest
 import torch
+from algo_cases import SPECS
 from algo_reference import (
     BUDGET,
     CONTEXT,
@@ -236,6 +237,29 @@ def test_microbatches_add_up_to_the_batch(chunk_turns, max_tokens, seed):
     parts = microbatches(batch, max_tokens)
     assert sum(len(part.tokens_BT) for part in parts) == len(batch.tokens_BT)
     whole_and_parts(batch, parts, algorithm)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    choice=st.sampled_from(
+        [
+            ("gspo", {}),
+            ("topr", {}),
+            ("rloo", {"correction": "tis_sequence"}),
+            ("grpo", {"correction": "geometric_sequence"}),
+            ("cispo", {"correction": "mis_chunk"}),
+        ]
+    ),
+    max_tokens=st.integers(1, 200),
+    seed=st.integers(0, 9),
+)
+def test_no_microbatch_cuts_a_sequence_that_is_weighed_as_a_whole(choice, max_tokens, seed):
+    name, options = choice
+    spec, _ = SPECS[name]
+    algorithm, group = spec.build(spec.options(**options)), ragged_group(tables()[0])
+    order = np.random.default_rng(seed).permutation(len(group))
+    batch, _ = built([group[i] for i in order], algorithm)
+    whole_and_parts(batch, microbatches(batch, max_tokens), algorithm)
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 100])

@@ -9,10 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from algo_cases import CORRECTED, CORRECTIONS, SPECS, refused
 
-from trainer.algo.grpo import Grpo, GRPOOptions
-from trainer.algo.ipa import Ipa, IPAOptions
-from trainer.algo.reinforce import Reinforce, REINFORCEOptions
 from trainer.data.batch import Counts, TrainBatch
 
 POLICY = np.array([0.55, 0.75, 0.45])
@@ -21,10 +19,38 @@ SAMPLER = np.array([0.75, 0.55, 0.15])
 REWARDS = {(0, 0): 1.0, (0, 1): -1.0, (1, 0): 1.0, (1, 1): -1.0}
 SEQUENCES = list(REWARDS)
 
-ESTIMATORS = {
-    "reinforce": Reinforce(REINFORCEOptions(baseline="none")),
-    "grpo": Grpo(GRPOOptions(clip_low=1, clip_high=float("inf"), aggregation="constant")),
-    "ipa": Ipa(IPAOptions(mask_high=float("inf"), chunk_turns=0)),
+INF = float("inf")
+SUM = {"aggregation": "constant"}
+UNCLIPPED = {"clip_low": 1, "clip_high": INF, **SUM}
+SETTINGS = {
+    "cispo": UNCLIPPED,
+    "dapo": UNCLIPPED,
+    "decoupled_ppo": UNCLIPPED,
+    "dr_grpo": UNCLIPPED,
+    "gigpo": UNCLIPPED,
+    "grpo": UNCLIPPED,
+    "gspo": UNCLIPPED,
+    "ipa": {"mask_high": INF, "chunk_turns": 0},
+    "reinforce": {"baseline": "none"},
+    "reinforce_pp": UNCLIPPED,
+    "rloo": SUM,
+    "starpo": UNCLIPPED,
+    "step_reinforce": SUM,
+    "topr": SUM,
+}
+
+
+def estimator(name, **options):
+    spec, _ = SPECS[name]
+    return spec.build(spec.options(**SETTINGS[name], **options))
+
+
+ESTIMATORS = {name: estimator(name) for name in SETTINGS}
+CORRECTED_SUMS = {
+    f"{name} {correction}": estimator(name, correction=correction)
+    for name in CORRECTED
+    for correction in CORRECTIONS
+    if not refused(name, correction)
 }
 
 
@@ -88,10 +114,10 @@ def expected_gradient(algorithm, sampler, positive):
     return -logits.grad.numpy()
 
 
-def weighted_gradient(weigh):
-    """Return sum over sequences of mu(s) R(s) weigh(token ratios) grad log pi(s): an estimator we do not ship."""
+def weighted_gradient(weigh, sign=0):
+    """Return sum over sequences of mu(s) R(s) weigh(token ratios) grad log pi(s); of rewards with that sign, if given."""
     total = torch.zeros(3, dtype=torch.float64)
-    for s in SEQUENCES:
+    for s in (s for s in SEQUENCES if not sign or REWARDS[s] * sign > 0):
         logits = to_logits(POLICY).requires_grad_()
         ratio = (logprobs(logits, s) - logprobs(to_logits(SAMPLER), s)).detach().exp()
         (grad,) = torch.autograd.grad(logprobs(logits, s).sum(), logits)
@@ -103,11 +129,11 @@ def relative_error(gradient):
     return np.linalg.norm(gradient - exact_gradient()) / np.linalg.norm(exact_gradient())
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("name", [*ESTIMATORS, *CORRECTED_SUMS])
 def test_on_policy_every_estimator_is_exact(name):
-    """IPA's ratios are 1 here, so its clipped branch is exact as well."""
+    """All ratios are 1 here, so clipped and corrected branches are exact as well."""
     for positive in (True, False):
-        gradient = expected_gradient(ESTIMATORS[name], POLICY, positive)
+        gradient = expected_gradient({**ESTIMATORS, **CORRECTED_SUMS}[name], POLICY, positive)
         np.testing.assert_allclose(gradient, exact_gradient(), atol=1e-8, rtol=0)
 
 
@@ -133,6 +159,62 @@ def test_golden_relative_errors_of_the_estimators_off_policy():
         "ipa, negative": 0.1502,
         "ipa, positive": 0.3869,
     }
+
+
+TAPERED = [(lambda r: torch.ones_like(r[0]), 1), (lambda r: r.prod().clamp(0, 1), -1)]
+FAMILIES = {
+    "product": (
+        torch.prod,
+        [
+            estimator("reinforce", correction="tis_sequence", correction_high=INF),
+            estimator("rloo", correction="mis_chunk", correction_high=INF),
+            estimator("decoupled_ppo", correction="tis_sequence", correction_high=INF),
+        ],
+    ),
+    "clipped product": (
+        lambda r: r.prod().clamp(0, 1),
+        [estimator("step_reinforce", correction="tis_sequence", correction_high=1)],
+    ),
+    "geometric mean": (lambda r: r.prod().sqrt(), [estimator("gspo")]),
+    "none": (
+        lambda r: torch.ones_like(r[0]),
+        [estimator("reinforce"), estimator("rloo"), estimator("step_reinforce")],
+    ),
+    "rejection": (
+        lambda r: ((r.prod().sqrt() >= 0.8) & (r.prod().sqrt() <= 1.5)).double(),
+        [
+            estimator("rloo", correction="geometric_sequence", correction_low=0.8, correction_high=1.5),
+            estimator("grpo", correction="geometric_chunk", correction_low=0.8, correction_high=1.5),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_off_policy_an_estimator_is_what_its_weight_says(name):
+    weigh, estimators = FAMILIES[name]
+    for algorithm in estimators:
+        gradient = expected_gradient(algorithm, SAMPLER, True)
+        np.testing.assert_allclose(gradient, weighted_gradient(weigh), atol=1e-12, rtol=0)
+    if name == "product":
+        np.testing.assert_allclose(gradient, exact_gradient(), atol=1e-8, rtol=0)
+
+
+def test_topr_truncates_the_product_of_failures_only():
+    whole, truncated = (weighted_gradient(weigh, sign) for weigh, sign in TAPERED)
+    np.testing.assert_allclose(
+        expected_gradient(ESTIMATORS["topr"], SAMPLER, True), whole + truncated, atol=1e-12, rtol=0
+    )
+
+
+@pytest.mark.parametrize("name", [n for n in CORRECTED_SUMS if n.endswith(("s_token", "icepop"))])
+def test_off_policy_a_correction_per_token_weighs_tokens(name):
+    """Bounds that nothing exceeds: the token estimator, whatever the algorithm and the correction."""
+    algorithm, correction = name.split()
+    low = {"correction_low": 0} if correction == "icepop" else {}
+    unbounded = estimator(algorithm, correction=correction, correction_high=INF, **low)
+    wanted = expected_gradient(ESTIMATORS["cispo"], SAMPLER, True)
+    np.testing.assert_allclose(expected_gradient(unbounded, SAMPLER, True), wanted, atol=1e-12, rtol=0)
 
 
 def test_ipa_clips_the_geometric_mean_at_one():

@@ -6,7 +6,8 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from algo_reference import check, computed, grpo_reference, ragged_group, tables
+from algo_reference import check, computed, ragged_group, tables
+from family_reference import clipping_reference as grpo_reference
 
 from trainer.algo.grpo import GRPO, Grpo, GRPOOptions
 from trainer.algo.loss import Aggregation

@@ -21,7 +21,9 @@ from algo_reference import (
 )
 from pydantic import ValidationError
 
+from agent_runtime.types import TurnFault
 from trainer.algo.ipa import IPA, Ipa, IPAOptions
+from trainer.algo.monitors import Monitors
 from trainer.data.build import build_batch
 
 
@@ -75,6 +77,18 @@ def test_returns_discount_by_chunk_from_the_end():
     np.testing.assert_array_equal(merged.advantage_K, [1.0, 1.0, 2.0])
 
 
+def test_faulty_turns_of_a_success_can_be_left_out():
+    made = trajectory("a", [1, 1, 1], 2.0, ids=count(CONTEXT), mu=tables()[0])
+    made = replace(made, turn_faults=(TurnFault.NONE, TurnFault.UNDONE, TurnFault.NONE))
+    (credit,) = Ipa(IPAOptions(gamma=0.5)).credit([made])
+    np.testing.assert_array_equal(credit.advantage_K, [0.5, 1.0, 2.0])
+    (credit,) = Ipa(IPAOptions(gamma=0.5, learn_faulty=False)).credit([made])
+    np.testing.assert_array_equal(credit.advantage_K, [0.5, 0.0, 2.0])
+    failed = replace(made, reward=0.0, passed=False)
+    (credit,) = Ipa(IPAOptions(gamma=0.5, learn_faulty=False, neg_weight=1, reward_fail=-1)).credit([failed])
+    np.testing.assert_array_equal(credit.advantage_K, [-0.25, -0.5, -1.0])
+
+
 def test_failures_leave_no_negative_branch_by_default():
     mu, _, _ = tables()
     group = ragged_group(mu, experts=False)
@@ -112,22 +126,23 @@ def metrics_of(prox, pi, **options):
     batch, _ = build_batch(group, algorithm.credit(group), token_budget=BUDGET)
     if prox is not None:
         batch = replace(batch, prox_logprobs_BT=torch.tensor(prox)[batch.tokens_BT])
-    output = algorithm.loss(batch, torch.tensor(pi)[batch.tokens_BT])
-    return {name: m.total / m.weight for name, m in output.metrics.items() if m.weight}
+    monitors = Monitors()
+    monitors.watch(algorithm.loss)(batch, torch.tensor(pi)[batch.tokens_BT])
+    return monitors.metrics()
 
 
 def test_ratios_are_measured_against_sampling_not_recomputed():
     """The known defect: 'old' probabilities recomputed with current weights make every ratio 1."""
     mu, prox, pi = tables()
     stale = metrics_of(prox, pi)
-    assert abs(stale["ipa/ratio_w"] - 1) > 0.02
-    assert abs(stale["ipa/ratio_rho"] - stale["ipa/ratio_w"]) > 0.02
+    assert abs(stale["mismatch/chunk_mean"] - 1) > 0.02
+    assert abs(stale["ratio/chunk_mean"] - stale["mismatch/chunk_mean"]) > 0.02
     alone = metrics_of(None, pi)
-    assert alone["ipa/ratio_w"] == pytest.approx(alone["ipa/ratio_rho"], rel=1e-12)
-    assert abs(alone["ipa/ratio_w"] - 1) > 0.02
+    assert alone["mismatch/chunk_mean"] == pytest.approx(alone["ratio/chunk_mean"], rel=1e-12)
+    assert abs(alone["mismatch/chunk_mean"] - 1) > 0.02
     fresh = metrics_of(None, mu)
-    assert fresh["ipa/ratio_w"] == pytest.approx(1, abs=1e-9)
-    assert fresh["ipa/mu_minus_pi"] == pytest.approx(0, abs=1e-9)
+    assert fresh["mismatch/chunk_mean"] == pytest.approx(1, abs=1e-9)
+    assert fresh["kl/k1"] == pytest.approx(0, abs=1e-9)
 
 
 def test_masking_counts_whole_chunks_and_never_inflates_survivors():
@@ -142,7 +157,7 @@ def test_masking_counts_whole_chunks_and_never_inflates_survivors():
     for t in learners(group):
         for turn in t.turns:
             assert len(set(survivors[turn.completion_ids])) <= 1
-    assert 0 < metrics_of(prox, pi, mask_high=1.1)["ipa/masked_chunks"] < 1
+    assert 0 < metrics_of(prox, pi, mask_high=1.1)["mask/chunk_share"] < 1
 
 
 def test_an_overflowing_ratio_is_masked_or_clipped_never_nan():

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import get_args
 
 import numpy as np
 import pytest
 import torch
-from algo_reference import BUDGET, computed, ragged_group, tables
+from algo_cases import CASES, SPECS
+from algo_reference import BUDGET, batch_for, computed, ragged_group, tables
 
-from trainer.algo.bc import Bc, BCOptions
-from trainer.algo.grpo import Grpo, GRPOOptions
-from trainer.algo.ipa import Ipa, IPAOptions
-from trainer.algo.loss import Aggregation
-from trainer.algo.reinforce import Reinforce, REINFORCEOptions
+from agent_runtime.types import TurnFault
 from trainer.data.build import build_batch
-
-ALGORITHMS = {
-    "ipa": Ipa(IPAOptions(reward_fail=-1, neg_weight=1, mask_high=1.5)),
-    "ipa with baseline": Ipa(IPAOptions(baseline="leave_one_out", chunk_turns=2)),
-    "reinforce": Reinforce(REINFORCEOptions()),
-    **{f"grpo {mode}": Grpo(GRPOOptions(aggregation=mode)) for mode in get_args(Aggregation)},
-    **{f"bc {mode}": Bc(BCOptions(aggregation=mode)) for mode in get_args(Aggregation)},
-}
 
 
 def poisoned(batch, value):
@@ -36,6 +24,7 @@ def poisoned(batch, value):
         batch,
         rollout_logprobs_BT=spoil(batch.rollout_logprobs_BT),
         prox_logprobs_BT=None if batch.prox_logprobs_BT is None else spoil(batch.prox_logprobs_BT),
+        reference_logprobs_BT=spoil(batch.reference_logprobs_BT),
         advantages_BT=spoil(batch.advantages_BT),
         positive_BT=batch.positive_BT | ~batch.loss_mask_BT,
         chunk_index_BT=torch.where(batch.loss_mask_BT, batch.chunk_index_BT, 0),
@@ -43,14 +32,16 @@ def poisoned(batch, value):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e6])
-@pytest.mark.parametrize("with_prox", [False, True])
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_masked_positions_change_no_bit(name, value, with_prox):
-    mu, prox, pi = tables()
-    algorithm, group = ALGORITHMS[name], ragged_group(mu)
-    clean, _ = build_batch(group, algorithm.credit(group), token_budget=BUDGET)
-    if with_prox:
-        clean = replace(clean, prox_logprobs_BT=torch.tensor(prox, dtype=torch.float32)[clean.tokens_BT])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_masked_positions_change_no_bit(case, value):
+    mu, prox, _ = tables()
+    for known_prox in (prox, None):
+        algorithm = case.build()
+        no_bit_changes(algorithm, batch_for(algorithm, ragged_group(mu), known_prox), value)
+
+
+def no_bit_changes(algorithm, clean, value):
+    _, _, pi = tables()
     trains_BT = clean.loss_mask_BT | (clean.imitation_BT != 0)
     results = []
     for batch, filler in ((clean, 0.0), (poisoned(clean, value), value)):
@@ -68,14 +59,15 @@ def test_masked_positions_change_no_bit(name, value, with_prox):
     assert metrics == other_metrics
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_failed_rollouts_do_not_exist_for_the_gradient(name):
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_failed_rollouts_do_not_exist_for_the_gradient(case):
     """A failure takes a share of constant divisors at most; it moves no baseline and no other token's credit."""
     mu, prox, pi = tables()
     group = ragged_group(mu)
     survivors = [t for t in group if t.failure is None]
-    _, grad = computed(ALGORITHMS[name], group, prox, pi)
-    _, without = computed(ALGORITHMS[name], survivors, prox, pi)
+    algorithm = case.build()
+    _, grad = computed(algorithm, group, prox, pi)
+    _, without = computed(algorithm, survivors, prox, pi)
     for t in group:
         if t.failure:
             assert not any(grad[turn.completion_ids].any() for turn in t.turns)
@@ -83,5 +75,25 @@ def test_failed_rollouts_do_not_exist_for_the_gradient(name):
     rl = np.ones(len(grad), bool)
     rl[np.concatenate(expert_ids)] = False
     ratio = grad[rl & (without != 0)] / without[rl & (without != 0)]
-    constant = name.startswith(("ipa", "reinforce")) or name.endswith("constant")
+    constant = getattr(algorithm.options, "aggregation", "constant") == "constant"
     np.testing.assert_allclose(ratio, 6 / 7 if constant else 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_turn_that_failed_or_was_taken_back_is_never_imitated(name):
+    """Exactly no gradient, whichever algorithm imitates; what precedes and follows it is imitated as before."""
+    mu, _, pi = tables()
+    algorithm = SPECS[name][0].build(SPECS[name][0].options())
+    (expert,) = (t for t in ragged_group(mu) if t.id == "expert")
+    turns = len(expert.turns)
+    assert turns >= 2
+    for faulty in range(turns):
+        faults = tuple(TurnFault.UNDONE if k == faulty else TurnFault.NONE for k in range(turns))
+        marked = replace(expert, turn_faults=faults)
+        batch, ledger = build_batch([marked], algorithm.credit([marked]), token_budget=BUDGET)
+        logprobs_BT = torch.tensor(pi, dtype=torch.float32)[batch.tokens_BT].requires_grad_()
+        algorithm.loss(batch, logprobs_BT).loss.backward()
+        moved = sorted(batch.tokens_BT[logprobs_BT.grad != 0].tolist())
+        imitated = [t for k, turn in enumerate(marked.turns) if k != faulty for t in turn.completion_ids]
+        assert moved == sorted(imitated)
+        assert ledger.masked["faulty turn"] == len(marked.turns[faulty].completion_ids)

@@ -6,7 +6,8 @@ from itertools import product
 
 import numpy as np
 import pytest
-from algo_reference import check, ragged_group, reinforce_reference, tables
+from algo_reference import check, ragged_group, tables
+from family_reference import reinforce_family_reference as reinforce_reference
 
 from trainer.algo.reinforce import REINFORCE, Reinforce, REINFORCEOptions
 

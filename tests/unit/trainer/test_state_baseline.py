@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from rock_env.env import observation_hash
 from trainer.algo.ipa import Ipa, IPAOptions
 
 
@@ -19,7 +20,9 @@ def walk(states: str, reward: float, rewards=None):
     path = trajectory(states, [1] * len(states), reward, ids=count(1), turn_rewards=rewards)
     if not states:
         return replace(path, first_observation="z")
-    return replace(path, first_observation=states[0], observations=(*states[1:], "end"))
+    seen = (*states[1:], "end")
+    hashes = tuple(observation_hash(state) for state in seen)
+    return replace(path, first_observation=states[0], observations=seen, observation_hashes=hashes)
 
 
 def advantages(group, **options):

@@ -1,0 +1,195 @@
+"""What the control plane itself costs as sandboxes grow in number: the real core and store over boxes that are nothing.
+
+`python -m benchmarks.control_plane [--quick]`. Records go to a SQLite file on disk, each change one durable transaction,
+as in `ale rock serve --state`; boxes are simulated, so no process, container or guest is timed. The last line is one
+JSON object:
+
+- `create_us_at_100`, `create_us_at_10000`: median microseconds of one Create with so many sandboxes alive;
+- `list_us_at_10000`: median microseconds to find a page of 100 by label among 10,000;
+- `reaper_s_at_10000`: seconds from the moment 10,000 leases end at once until the last sandbox is deleted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from rock_env.lifecycle import SandboxState
+from rock_env.server.sandbox_core import SandboxCore, SandboxWish
+from rock_env.spec import SandboxSpec
+from rock_env.store.base import Query
+from rock_env.store.sqlite import SqliteStore
+
+AT_ONCE = 64
+PROBES = 200
+PAGE = 100
+LEASE_S = 30.0
+"""Longer than renewing every lease takes, so that all end together."""
+LABELS = 100
+"""Sandboxes are spread over so many values of one label: a page of 100 is one value's sandboxes out of 10,000."""
+
+
+class NoBox:
+    """A box of which there is nothing but the id."""
+
+    def __init__(self, box_id: str) -> None:
+        self.id = box_id
+        self.failure = ""
+        self._lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def lost(self) -> str:
+        return await self._lost
+
+    async def close(self) -> None:
+        if not self._lost.done():
+            self._lost.set_result("closed")
+
+    def __getattr__(self, name: str) -> Any:
+        """Do nothing, whatever is asked: no call here waits for a box."""
+
+        async def nothing(*_: object, **__: object) -> None:
+            return None
+
+        return nothing
+
+
+class NoBackend:
+    """Makes boxes at no cost."""
+
+    name = "simulated"
+
+    async def create(self, spec: SandboxSpec, *, sandbox_id: str, **_: object) -> Any:
+        return NoBox(sandbox_id)
+
+    async def census(self) -> Mapping[str, str]:
+        return {}
+
+    async def snapshots(self) -> set[str]:
+        return set()
+
+    async def destroy(self, sandbox_id: str) -> None:
+        return None
+
+    async def let_go(self) -> None:
+        return None
+
+    async def close(self) -> None:
+        return None
+
+
+def wish(number: int, lease_s: float | None = None) -> SandboxWish:
+    """Return what the `number`-th Create asks for."""
+    return SandboxWish(
+        spec=SandboxSpec(lifetime_s=7200.0),
+        labels={"group": str(number % LABELS)},
+        lease_s=lease_s,
+        key=f"key-{number}",
+        digest=str(number),
+    )
+
+
+async def fill(core: SandboxCore, numbers: range, *, lease_s: float | None = None) -> None:
+    """Create the numbered sandboxes, many at a time."""
+    left = iter(numbers)
+
+    async def worker() -> None:
+        for number in left:
+            await core.create(wish(number, lease_s))
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(AT_ONCE):
+            group.create_task(worker())
+
+
+async def create_us(core: SandboxCore, first: int) -> float:
+    """Return the median microseconds of one Create; what it makes is deleted again."""
+    seconds = []
+    for number in range(first, first + PROBES):
+        start = perf_counter()
+        record = await core.create(wish(number))
+        seconds.append(perf_counter() - start)
+        await core.delete(record.id)
+    return median(seconds) * 1e6
+
+
+async def list_us(core: SandboxCore) -> float:
+    """Return the median microseconds of finding one page by label."""
+    seconds = []
+    for number in range(PROBES):
+        query = Query(
+            states=frozenset({SandboxState.RUNNING}), labels={"group": str(number % LABELS)}, limit=PAGE
+        )
+        start = perf_counter()
+        found = await core.find(query)
+        seconds.append(perf_counter() - start)
+        assert len(found) == PAGE, len(found)
+    return median(seconds) * 1e6
+
+
+async def reaper_s(core: SandboxCore, count: int) -> float:
+    """Let all leases end together; return how long after that the last sandbox is gone."""
+    loop = asyncio.get_running_loop()
+    live = await core.find(Query(states=frozenset({SandboxState.RUNNING})))
+    assert len(live) == count, (len(live), count)
+    gone, revision = 0, max(record.revision for record in live)
+    changes = core.watch({}, after_revision=revision)
+    end = loop.time() + LEASE_S
+
+    async def renew() -> None:
+        left = iter(live)
+
+        async def worker() -> None:
+            for record in left:
+                await core.renew(record.id, end - loop.time())
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(AT_ONCE):
+                group.create_task(worker())
+
+    renewing = asyncio.create_task(renew())
+    async for record in changes:
+        gone += record.state is SandboxState.DELETED
+        if gone == count:
+            break
+    await renewing
+    return loop.time() - end
+
+
+async def measure(count: int) -> dict[str, float]:
+    """Return the figures, the larger ones at `count` sandboxes."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = await SqliteStore.open(Path(folder) / "records.db")
+        async with SandboxCore(NoBackend(), store) as core:
+            await fill(core, range(100))
+            few = await create_us(core, first=1_000_000)
+            await fill(core, range(100, count))
+            many = await create_us(core, first=2_000_000)
+            page = await list_us(core)
+            reaped = await reaper_s(core, count)
+        await store.close()
+    return {
+        "create_us_at_100": round(few),
+        "create_us_at_10000": round(many),
+        "list_us_at_10000": round(page),
+        "reaper_s_at_10000": round(reaped, 2),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="the same: it takes less than a minute")
+    parser.parse_args()
+    print(json.dumps(asyncio.run(measure(10_000))))
+
+
+if __name__ == "__main__":
+    main()

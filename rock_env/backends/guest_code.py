@@ -1,0 +1,52 @@
+"""The guest's code, laid out so that a bare interpreter can start it in a box.
+
+Called by backends and by the builder of container bundles. It copies and compiles; it starts nothing.
+"""
+
+from __future__ import annotations
+
+import py_compile
+from pathlib import Path
+
+import rock_env.guest
+
+__all__ = ["lay_out_guest"]
+
+_MODULES = (
+    "__init__",
+    "below",
+    "command",
+    "commands",
+    "dial",
+    "door",
+    "files",
+    "init",
+    "libc",
+    "line",
+    "links",
+    "loop",
+    "places",
+    "processes",
+    "protocol",
+    "sessions",
+    "spawn",
+    "streams",
+    "trees",
+    "watch",
+)
+
+
+def lay_out_guest(folder: Path) -> Path:
+    """Compile the guest into `folder` (made if absent) and return the file to start: `python -I -S start.pyc …`.
+
+    Only for interpreters of this one's version; compiled, because a script is compiled anew at each start. In the
+    folder, the package is `guest`, so that a process may also import it from there and call `guest.init.serve`.
+    """
+    package = folder / "guest"
+    package.mkdir(parents=True, exist_ok=True)
+    source = Path(rock_env.guest.__file__).parent
+    for name in _MODULES:
+        py_compile.compile(str(source / f"{name}.py"), cfile=str(package / f"{name}.pyc"), doraise=True)
+    start = folder / "start.pyc"
+    py_compile.compile(str(source / "start.py"), cfile=str(start), doraise=True)
+    return start

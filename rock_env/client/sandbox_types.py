@@ -1,0 +1,198 @@
+"""What the sandbox client hands out: a sandbox's record, its output, files and snapshots, as frozen values.
+
+Read by users of `client.sandboxes` and by the command line. All times are seconds since the epoch, all sizes bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rock_env.lifecycle import SandboxState, StateChange
+from rock_env.proto.v1 import sandbox_pb2 as pb
+from rock_env.sandbox import ExecResult
+from rock_env.snapshots import SnapshotState
+
+__all__ = [
+    "FileChange",
+    "FileInfo",
+    "Output",
+    "Progress",
+    "SandboxInfo",
+    "SnapshotInfo",
+    "Tree",
+    "exec_result",
+    "file_info",
+    "sandbox_info",
+    "snapshot_info",
+]
+
+Progress = Callable[[int], None]
+"""Called with the bytes transferred so far, at most once per message; must not block."""
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxInfo:
+    """A sandbox as the server knew it at `revision`."""
+
+    id: str
+    state: SandboxState
+    reason: str
+    """Why it is in this state."""
+    backend: str
+    environment: str
+    """What it is for, as its Create said."""
+    labels: Mapping[str, str]
+    tenant: str
+    spec_digest: str
+    created_at: float
+    expires_at: float
+    """The absolute deadline."""
+    lease_expires_at: float | None
+    idle_expires_at: float | None
+    history: tuple[StateChange, ...]
+    """Oldest first; the last entry is the present state."""
+    revision: int
+    durable: bool
+    """It lives on when its server is killed."""
+    snapshot_id: str
+    """The snapshot its file system builds upon, if any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A piece of a command's output; `offset` counts the bytes of its stream before it."""
+
+    stream: Literal["stdout", "stderr"]
+    offset: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """One file of a sandbox; `path` as asked for, or relative to the listed folder."""
+
+    path: str
+    size: int
+    mode: int
+    """Permission bits."""
+    modified_at: float
+    directory: bool
+    symlink_target: str
+    """Empty for what is no symbolic link."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """Something happened at a watched place."""
+
+    path: str
+    """From there."""
+    kind: str
+    """created, modified, deleted, or overflow: changes may have been missed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """What was transferred."""
+
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotInfo:
+    """A sandbox's file system at one moment, and its place in the tree; the memory of processes is not in it."""
+
+    id: str
+    parent: str
+    """The snapshot it builds upon, or empty."""
+    sandbox_id: str
+    """Of which it was made."""
+    state: SnapshotState
+    backend: str
+    labels: Mapping[str, str]
+    created_at: float
+    bytes: int
+    """What its own layer holds."""
+    children: int
+    """Snapshots that build upon it."""
+    boxes: int
+    """Sandboxes that do."""
+
+
+def _time(message: Any, field: str) -> float | None:
+    return getattr(message, field).ToNanoseconds() / 1e9 if message.HasField(field) else None
+
+
+def _state(number: int) -> SandboxState:
+    return SandboxState(pb.SandboxState.Name(number).removeprefix("SANDBOX_STATE_"))
+
+
+def sandbox_info(message: pb.SandboxInfo) -> SandboxInfo:
+    """Read a sandbox's record."""
+    return SandboxInfo(
+        id=message.id,
+        state=_state(message.state),
+        reason=message.reason,
+        backend=message.backend,
+        environment=message.environment,
+        labels=dict(message.labels),
+        tenant=message.owner,
+        spec_digest=message.spec_digest,
+        created_at=message.created_at.ToNanoseconds() / 1e9,
+        expires_at=message.expires_at.ToNanoseconds() / 1e9,
+        lease_expires_at=_time(message, "lease_expires_at"),
+        idle_expires_at=_time(message, "idle_expires_at"),
+        history=tuple(
+            StateChange(_state(change.state), change.reason, change.at.ToNanoseconds() / 1e9)
+            for change in message.history
+        ),
+        revision=message.revision,
+        durable=message.durable,
+        snapshot_id=message.snapshot_id,
+    )
+
+
+def snapshot_info(message: pb.SnapshotInfo) -> SnapshotInfo:
+    """Read a snapshot's record."""
+    return SnapshotInfo(
+        id=message.id,
+        parent=message.parent,
+        sandbox_id=message.sandbox_id,
+        state=SnapshotState(pb.SnapshotState.Name(message.state).removeprefix("SNAPSHOT_STATE_")),
+        backend=message.backend,
+        labels=dict(message.labels),
+        created_at=message.created_at.ToNanoseconds() / 1e9,
+        bytes=message.bytes,
+        children=message.children,
+        boxes=message.boxes,
+    )
+
+
+def exec_result(message: pb.ExecExit, stdout: bytes, stderr: bytes) -> ExecResult:
+    """Read how a command ended."""
+    return ExecResult(
+        exit_code=message.exit_code if message.HasField("exit_code") else None,
+        signal=message.signal if message.HasField("signal") else None,
+        stdout=stdout,
+        stderr=stderr,
+        duration_s=message.duration.ToNanoseconds() / 1e9,
+        timed_out=message.timed_out,
+        oom_killed=message.oom_killed,
+        truncated=message.truncated,
+        infra_error=message.infra_error,
+    )
+
+
+def file_info(message: pb.FileStat) -> FileInfo:
+    """Read a file's description."""
+    return FileInfo(
+        path=message.path,
+        size=message.size,
+        mode=message.mode,
+        modified_at=message.modified_at.ToNanoseconds() / 1e9,
+        directory=message.directory,
+        symlink_target=message.symlink_target,
+    )

@@ -1,0 +1,171 @@
+"""From what a verifier showed to a verdict, and the question whose fault it is when it showed nothing.
+
+Called by environments (`FreshGraded.grade`) and by the vetting of tasks. A verdict is about the agent's work; whatever
+keeps a verifier from running where the agent never was is an `InfraError` instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+from rock_env.env import FreshBoxes, Verdict
+from rock_env.errors import InfraError, InvalidArgument, NotFound
+from rock_env.grading.outcomes import Outcome
+from rock_env.grading.verifier import Report, run_verifier
+from rock_env.grading.work import carry_work, need_box
+from rock_env.sandbox import Sandbox
+from rock_env.tasksets.model import Verifier
+
+__all__ = ["Flakiness", "Prepare", "grade_task", "repeat", "verdict_of"]
+
+Prepare = Callable[[Sandbox], Awaitable[None]]
+"""Makes a pristine box what the agent's was when it started: the task's files and its setup."""
+_NAMED = 5
+
+
+def verdict_of(report: Report, verifier: Verifier) -> Verdict:
+    """Return the verdict; pure. Raise `InfraError` for a report that shows nothing.
+
+    A verifier's own reward is taken as it is, and 1 or more is a pass. Else each test of `must_pass` (without: each
+    that is not skipped) and of `keep_passing` has to pass, and one without an outcome did not. With `partial` the reward
+    is the share of the former, or 0 if one of the latter fails.
+    """
+    if report.timed_out:
+        return Verdict(
+            0.0, passed=False, details=f"the verifier did not finish within {verifier.timeout_s:g} s"
+        )
+    if report.problem:
+        raise InfraError(f"the verifier showed nothing: {report.problem}. {_said(report)}")
+    if report.reward is not None:
+        if not math.isfinite(report.reward):
+            raise InfraError(f"the verifier's reward is not a finite number: {report.reward}")
+        passed = report.reward >= 1.0
+        details = f"reward {report.reward:g}" if passed else f"reward {report.reward:g}. {_said(report)}"
+        return Verdict(report.reward, passed=passed, details=details)
+    kept = set(verifier.keep_passing)
+    must = verifier.must_pass or tuple(
+        test
+        for test, outcome in report.outcomes.items()
+        if outcome is not Outcome.SKIPPED and test not in kept
+    )
+    broken = [test for test in verifier.keep_passing if not _passed(report, test)]
+    missed = [test for test in must if not _passed(report, test)]
+    share = (len(must) - len(missed)) / len(must) if must else 0.0
+    passed = bool(must or kept) and not broken and not missed
+    reward = (0.0 if broken else share) if verifier.partial and must else float(passed)
+    return Verdict(reward, passed=passed, details=_details((must, missed), broken))
+
+
+def _passed(report: Report, test: str) -> bool:
+    return report.outcomes.get(test) is Outcome.PASSED
+
+
+def _details(tests: tuple[Sequence[str], Sequence[str]], broken: Sequence[str]) -> str:
+    must, missed = tests
+    details = f"{len(must) - len(missed)} of {len(must)} tests passed"
+    for what, names in (("not", missed), ("broken", broken)):
+        if names:
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            details += f"; {what}: {', '.join(names[:_NAMED])}{more}"
+    return details
+
+
+def _said(report: Report) -> str:
+    return f"Its last words: {report.tail}" if report.tail else "It said nothing."
+
+
+async def grade_task(
+    box: Sandbox, fresh: FreshBoxes, verifier: Verifier, *, prepare: Prepare | None = None, work: str = ""
+) -> Verdict:
+    """Run the verifier where `verifier.grade_in` says and judge what it showed.
+
+    `work` is the agent's folder that a pristine box gets (see `carry_work`), which `prepare` makes ready first. Where
+    the verifier showed nothing it is run once more in a pristine box without any work: if it does show something
+    there, the agent's work broke it, which is a reward of 0; else raise `InfraError`.
+    """
+    report = await _graded(box, fresh, verifier, prepare, work)
+    if not report.problem:
+        return verdict_of(report, verifier)
+    async with fresh.pristine() as other:
+        if prepare is not None:
+            await prepare(other)
+        untouched = await run_verifier(other, verifier)
+    if untouched.problem or untouched.timed_out:
+        why = untouched.problem or "it did not finish in time"
+        raise InfraError(
+            f"the verifier cannot be used: {report.problem}; without the agent's work: {why}. {_said(untouched)}"
+        )
+    return Verdict(0.0, passed=False, details=f"the agent's work broke the verifier: {report.problem}")
+
+
+async def _graded(
+    box: Sandbox, fresh: FreshBoxes, verifier: Verifier, prepare: Prepare | None, work: str
+) -> Report:
+    if verifier.grade_in == "same":
+        return await run_verifier(box, verifier)
+    if verifier.grade_in == "fork":
+        async with fresh.fork() as copy:
+            return await run_verifier(copy, verifier)
+    async with fresh.pristine() as other:
+        if prepare is not None:
+            await prepare(other)
+        if work:
+            try:
+                await carry_work(box, other, work)
+            except (InvalidArgument, NotFound) as error:
+                await need_box(box)
+                await need_box(other)
+                return Report(problem=f"the agent's work cannot be taken over: {error.message}")
+        return await run_verifier(other, verifier)
+
+
+@dataclass(frozen=True, slots=True)
+class Flakiness:
+    """What several runs of one verifier on equal boxes showed."""
+
+    runs: int
+    flaky: Mapping[str, tuple[str, ...]]
+    """Each test that ended in several ways, with the ways, most frequent first; `missing` where a run did not report it."""
+    rewards: tuple[float, ...]
+    """The reward of each run; a run without a verdict is `nan`."""
+    problems: tuple[str, ...]
+    """Why runs showed nothing."""
+
+    @property
+    def steady(self) -> bool:
+        """Return whether all runs showed the same."""
+        return not self.flaky and not self.problems and len(set(self.rewards)) <= 1
+
+
+async def repeat(
+    boxes: Callable[[], AbstractAsyncContextManager[Sandbox]], verifier: Verifier, *, times: int
+) -> Flakiness:
+    """Run the verifier on `times` equal boxes, one after the other, and tell whose outcome differs.
+
+    `boxes()` lends one box each time, such as `fresh.pristine` or a fork in which the solution was played.
+    """
+    if times < 2:
+        raise InvalidArgument(f"flakiness shows in at least 2 runs, got {times}")
+    reports = []
+    for _ in range(times):
+        async with boxes() as box:
+            reports.append(await run_verifier(box, verifier))
+    rewards, problems = [], []
+    for report in reports:
+        try:
+            rewards.append(verdict_of(report, verifier).reward)
+        except InfraError as error:
+            rewards.append(math.nan)
+            problems.append(error.message)
+    tests = sorted({test for report in reports for test in report.outcomes})
+    ways = {test: Counter(str(report.outcomes.get(test, "missing")) for report in reports) for test in tests}
+    flaky = {
+        test: tuple(way for way, _ in counted.most_common())
+        for test, counted in ways.items()
+        if len(counted) > 1
+    }
+    return Flakiness(times, flaky, tuple(rewards), tuple(problems))

@@ -1,0 +1,50 @@
+"""The output of `python -m unittest -v`, as Django's runner gives it, too.
+
+Ids are the text before ` ... `: `test_name (package.module.Class.test_name)`, or `test_name (package.module.Class)` as
+Python wrote it before 3.11. A test's docstring, printed on a line of its own, does not become part of the id.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from rock_env.grading.outcomes import Outcome, worst
+
+__all__ = ["parse_unittest"]
+
+_ID = r"\w+ \([\w.<>]+\)"
+_STARTED = re.compile(rf"^({_ID})(?: \.\.\. ?(.*))?$")
+_DESCRIBED = re.compile(r"^.* \.\.\. ?(.*)$")
+_BAD = re.compile(rf"^(FAIL|ERROR): ({_ID})")
+_ENDS = (
+    (re.compile(r"(?:^|[^\w])(?:ok|expected failure)$|^(?:ok|expected failure)$"), Outcome.PASSED),
+    (re.compile(r"^skipped\b|\bskipped ['\"].*['\"]$"), Outcome.SKIPPED),
+    (re.compile(r"\b(?:FAIL|unexpected success)$"), Outcome.FAILED),
+    (re.compile(r"\bERROR$"), Outcome.ERROR),
+)
+
+
+def parse_unittest(text: str) -> Mapping[str, Outcome]:
+    """Return each test's outcome; the details at the end (`FAIL: …`) count beside its line."""
+    return worst(_found(text))
+
+
+def _found(text: str) -> Iterator[tuple[str, Outcome]]:
+    current = ""
+    for line in text.splitlines():
+        if match := _BAD.match(line):
+            yield match[2], Outcome.FAILED if match[1] == "FAIL" else Outcome.ERROR
+            current = ""
+        elif match := _STARTED.match(line):
+            current, said = match[1], match[2] or ""
+        elif current:  # its docstring, or what it printed before its end
+            match = _DESCRIBED.match(line)
+            said = match[1] if match else line
+        if current and (outcome := _end(said)) is not None:
+            yield current, outcome
+            current = ""
+
+
+def _end(said: str) -> Outcome | None:
+    return next((outcome for pattern, outcome in _ENDS if pattern.search(said.rstrip())), None)

@@ -1,0 +1,184 @@
+"""A verifier's run in a box: its files put in, its command run, and what it left read.
+
+Called by `rock_env.grading.grades`. It decides nothing about whose fault a failure is; it tells what happened. What the
+box held before in the places of the verifier is removed first, so that nobody grades himself by leaving a report.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import stat
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rock_env.errors import InfraError, InvalidArgument, NotFound, nearest
+from rock_env.grading.outcomes import Outcome, Unreadable
+from rock_env.grading.parsers import PARSERS, Left, Read
+from rock_env.sandbox import CommandEnd, OutputChunk, Sandbox
+from rock_env.tasksets.model import Verifier
+
+__all__ = ["OWN_FOLDERS", "Report", "run_verifier"]
+
+OWN_FOLDERS = ("/tests", "/logs/verifier")
+"""Folders that task formats keep for the verifier: emptied before it runs, whatever the agent put there."""
+_KEPT_BYTES = 8 << 20
+"""Of each output, from its end, where test runners put their summary."""
+_MOST_BYTES = 256 << 20
+"""A verifier that says more is not listened to any further."""
+_MAX_REPORT_BYTES = 32 << 20
+_MAX_REPORTS = 2000
+_TAIL_CHARS = 600
+_CANNOT_RUN = (126, 127)
+"""Exit codes of a shell and of ROCK for a program that cannot be run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one run of a verifier showed."""
+
+    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+    reward: float | None = None
+    """Given by the verifier itself."""
+    exit_code: int | None = None
+    timed_out: bool = False
+    problem: str = ""
+    """Why the run showed nothing, if so. It may be the agent's doing or the verifier's own."""
+    tail: str = ""
+    """The end of what it said."""
+
+
+async def run_verifier(box: Sandbox, verifier: Verifier) -> Report:
+    """Run it in `box`. Raise `InfraError` where the box failed, and `UnknownName` for a parser there is not."""
+    if verifier.parser not in PARSERS:
+        raise nearest("parser", verifier.parser, PARSERS)
+    try:
+        return await _report(box, verifier)
+    except NotFound as error:
+        raise InfraError(f"the sandbox went while its verifier ran: {error.message}") from error
+
+
+async def _report(box: Sandbox, verifier: Verifier) -> Report:
+    if problem := await _cleared(box, verifier):
+        return Report(problem=problem)
+    for file in verifier.files:
+        try:
+            await box.write_file(file.path, file.content, mode=file.mode)
+        except InvalidArgument as error:
+            return Report(problem=f"{file.path} cannot be put into the box: {error.message}")
+    end, stdout, stderr = await _run(box, verifier)
+    if end.infra_error:
+        raise InfraError(f"the sandbox failed while its verifier ran: {end.infra_error}")
+    tail = _tail(stdout + b"\n" + stderr)
+    if end.timed_out:
+        return Report(timed_out=True, tail=tail)
+    reports = await _reports(box, verifier.report) if verifier.report else None
+    read, problem = Read(), ""
+    try:
+        read = PARSERS[verifier.parser](Left(end.exit_code, stdout, stderr, reports))
+    except Unreadable as error:
+        problem = f"its result cannot be read: {error}"
+    if read.reward is None and end.exit_code in _CANNOT_RUN and (not read.outcomes or _is_exit(verifier)):
+        problem = f"it cannot be run (exit code {end.exit_code})"
+    elif not problem and read.reward is None and not read.outcomes:
+        problem = f"it reported no test (exit code {end.exit_code})"
+    return Report(read.outcomes, read.reward, end.exit_code, problem=problem, tail=tail)
+
+
+def _is_exit(verifier: Verifier) -> bool:
+    return verifier.parser == "exit_code"
+
+
+async def _cleared(box: Sandbox, verifier: Verifier) -> str:
+    """Remove what lies where the verifier's own things will be; return what could not be removed."""
+    paths = {file.path for file in verifier.files} | ({verifier.report} if verifier.report else set())
+    doomed = {folder for folder in OWN_FOLDERS if any(_within(path, folder) for path in paths)}
+    if verifier.report:
+        doomed.add(verifier.report)
+    for path in sorted(doomed):
+        if await _kind(box, path) == "nothing":
+            continue
+        await box.exec(["rm", "-rf", "--", path])
+        if await _kind(box, path) != "nothing":
+            return f"{path} was in the box before the verifier, and cannot be removed"
+    return ""
+
+
+def _within(path: str, folder: str) -> bool:
+    return posixpath.normpath(path) == folder or posixpath.normpath(path).startswith(f"{folder}/")
+
+
+async def _kind(box: Sandbox, path: str) -> Literal["nothing", "file", "folder", "other"]:
+    try:
+        mode = (await box.stat(path)).mode
+    except NotFound:
+        return "nothing"
+    except InvalidArgument:  # it leads somewhere else
+        return "other"
+    return "file" if stat.S_ISREG(mode) else "folder" if stat.S_ISDIR(mode) else "other"
+
+
+async def _run(box: Sandbox, verifier: Verifier) -> tuple[CommandEnd, bytes, bytes]:
+    kept = {"stdout": _Tail(), "stderr": _Tail()}
+    command = box.start(
+        verifier.command,
+        env=dict(verifier.env),
+        cwd=verifier.workdir or None,
+        timeout_s=verifier.timeout_s,
+        max_output_bytes=_MOST_BYTES,
+    )
+    end: CommandEnd | None = None
+    async with command:
+        command.close_stdin()
+        async for event in command.events():
+            if isinstance(event, OutputChunk):
+                kept[event.stream].add(event.data)
+            else:
+                end = event
+    if end is None:
+        raise InfraError("the sandbox did not tell how its verifier ended")
+    return end, kept["stdout"].bytes, kept["stderr"].bytes
+
+
+class _Tail:
+    """The last `_KEPT_BYTES` of a stream, in whole chunks."""
+
+    def __init__(self) -> None:
+        self._chunks: deque[bytes] = deque()
+        self._size = 0
+
+    def add(self, data: bytes) -> None:
+        self._chunks.append(bytes(data))
+        self._size += len(data)
+        while self._size - len(self._chunks[0]) >= _KEPT_BYTES:
+            self._size -= len(self._chunks.popleft())
+
+    @property
+    def bytes(self) -> bytes:
+        return b"".join(self._chunks)
+
+
+def _tail(output: bytes) -> str:
+    return output[-4 * _TAIL_CHARS :].decode(errors="replace").strip()[-_TAIL_CHARS:]
+
+
+async def _reports(box: Sandbox, path: str) -> Mapping[str, bytes]:
+    """Return the report, or the regular files of the report's folder by their names. Links are not followed."""
+    kind = await _kind(box, path)
+    if kind == "file":
+        content = await _bounded(box, path)
+        return {posixpath.basename(path): content}
+    if kind != "folder":
+        return {}
+    entries = [entry for entry in await box.list_files(path, recursive=True) if stat.S_ISREG(entry.mode)]
+    names = sorted(entry.path for entry in entries)[:_MAX_REPORTS]
+    return {name: await _bounded(box, posixpath.join(path, name)) for name in names}
+
+
+async def _bounded(box: Sandbox, path: str) -> bytes:
+    """Read a file; one that is too large is read so far that the parser sees that."""
+    try:
+        return await box.read_range(path, offset=0, length=_MAX_REPORT_BYTES + 1)
+    except (NotFound, InvalidArgument):  # replaced meanwhile by something that still runs
+        return b""

@@ -1,0 +1,179 @@
+"""The guest's door: the socket it listens on, the check of who connects, and the one connection that counts.
+
+Used by `init`. The first token ever shown becomes the box's; whoever connects later must show the same one. A
+newer connection with the token replaces the older. It never looks into a frame but the first of a connection.
+"""
+
+from __future__ import annotations
+
+import os
+from _operator import _compare_digest
+from _socket import SO_SNDBUF, SOL_SOCKET, socket
+from time import monotonic
+
+from .loop import READABLE, WRITABLE, Loop
+from .protocol import HEADER, HELLO, MAX_REQUEST_BYTES, READY, TOKEN_BYTES, BadFrame, FrameReader
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GREETING_S = 10.0
+"""How long a connection may take to show the token."""
+MAX_STRANGERS = 8
+"""Connections that have shown no token yet; commands of the box may be able to connect, too."""
+_TURNS = 8
+"""Reads before anything else gets its turn, while a large frame comes in."""
+HIGH_WATER = 1 << 20
+"""With so much unsent, nothing more should be read for the server."""
+
+
+class Connection:
+    """One accepted connection: frames in, frames out, neither ever waiting."""
+
+    def __init__(self, fd: int, loop: Loop) -> None:
+        self._sock = socket(fileno=fd)
+        self._sock.setblocking(False)
+        self._sock.setsockopt(SOL_SOCKET, SO_SNDBUF, HIGH_WATER)  # as much of it as the kernel allows
+        self._loop = loop
+        self._reader = FrameReader(TOKEN_BYTES)
+        self._out: list[memoryview | bytes] = []
+        self._on_frame: Callable[[int, int, bytes | bytearray], None]
+        self._on_end: Callable[[], None]
+        self._on_drained: Callable[[], None] = lambda: None
+        self.unsent = 0
+        self.open = True
+
+    def trust(self) -> None:
+        """Take frames larger than a greeting from now on."""
+        self._reader.limit = MAX_REQUEST_BYTES
+
+    def receive(
+        self, on_frame: Callable[[int, int, bytes | bytearray], None], on_end: Callable[[], None]
+    ) -> None:
+        """Call back for each frame, and once when the peer is gone."""
+        self._on_frame, self._on_end = on_frame, on_end
+        self._loop.watch(self._sock.fileno(), READABLE, self._ready)
+
+    def on_drained(self, call: Callable[[], None]) -> None:
+        """Call whenever all that was sent has left."""
+        self._on_drained = call
+
+    def send(self, kind: int, request: int, *parts: bytes) -> None:
+        """Send one frame, or keep what the socket does not take now."""
+        if not self.open:
+            return
+        size = sum(map(len, parts))
+        blocks: list[memoryview | bytes] = [HEADER.pack(kind, request, size), *parts]
+        self.unsent += HEADER.size + size
+        if self._out:
+            self._out += blocks
+            return
+        self._out = blocks
+        self._flush()
+
+    def close(self) -> None:
+        """Hang up. `on_end` is not called."""
+        if self.open:
+            self.open = False
+            self._loop.forget(self._sock.fileno())
+            self._sock.close()
+            self._out = []
+            self.unsent = 0
+
+    def _flush(self) -> None:
+        out = self._out
+        try:
+            while out:
+                sent = self._sock.sendmsg(out[:64])
+                self.unsent -= sent
+                done = 0
+                while done < len(out) and sent >= len(out[done]):
+                    sent -= len(out[done])
+                    done += 1
+                del out[:done]
+                if sent:
+                    out[0] = memoryview(out[0])[sent:]
+        except BlockingIOError:
+            self._loop.watch(self._sock.fileno(), READABLE | WRITABLE, self._ready)
+            return
+        except OSError:
+            self._ended()
+            return
+        self._out = []
+
+    def _ready(self, events: int) -> None:
+        if events & WRITABLE:
+            self._flush()
+            if self.open and not self._out:
+                self._loop.watch(self._sock.fileno(), READABLE, self._ready)
+                self._on_drained()
+        if self.open and events & ~WRITABLE:
+            self._take()
+
+    def _take(self) -> None:
+        for _ in range(_TURNS):
+            try:
+                count = self._sock.recv_into(self._reader.space())
+                frames = self._reader.filled(count) if count else []
+            except BlockingIOError:
+                return
+            except (OSError, BadFrame):
+                count, frames = 0, []
+            if not count:
+                self._ended()
+                return
+            for frame in frames:
+                if self.open:
+                    self._on_frame(*frame)
+            if not self.open or not self._reader.within:
+                return
+
+    def _ended(self) -> None:
+        if self.open:
+            self.close()
+            self._on_end()
+
+
+class Door:
+    """Accepts connections and hands over those that showed the token."""
+
+    def __init__(self, listener: int, loop: Loop, on_enter: Callable[[Connection], None]) -> None:
+        os.set_inheritable(listener, False)  # a command that held it could take the server's next connection
+        self._sock = socket(fileno=listener)
+        self._sock.setblocking(False)
+        self._loop = loop
+        self._on_enter = on_enter
+        self._token = b""
+        self._strangers: list[Connection] = []
+        loop.watch(self._sock.fileno(), READABLE, self._accept)
+
+    def _accept(self, _: int) -> None:
+        try:
+            fd, _ = self._sock._accept()  # type: ignore[attr-defined]  # what `socket.accept` wraps
+        except OSError:
+            return
+        stranger = Connection(fd, self._loop)
+        if len(self._strangers) >= MAX_STRANGERS:
+            self._strangers.pop(0).close()
+        self._strangers.append(stranger)
+
+        def forget() -> None:
+            if stranger in self._strangers:
+                self._strangers.remove(stranger)
+                stranger.close()
+
+        def greet(kind: int, request: int, payload: bytes | bytearray) -> None:
+            given = bytes(payload)
+            known = len(given) == TOKEN_BYTES and (not self._token or _compare_digest(given, self._token))
+            if kind != HELLO or not known:
+                forget()
+                return
+            self._strangers.remove(stranger)
+            fresh, self._token = not self._token, given
+            stranger.trust()
+            self._on_enter(stranger)
+            stranger.send(READY, request, b"\1" if fresh else b"\0")
+
+        stranger.receive(greet, forget)
+        self._loop.at(monotonic() + GREETING_S, forget)

@@ -1,0 +1,73 @@
+"""Where a box's paths lead, and the refusal of those that lead out of it.
+
+Used by every part of the guest that takes a path from the server.
+"""
+
+# ruff: noqa: PTH112, PTH118, PTH120
+from __future__ import annotations
+
+import os
+
+from .protocol import INVALID
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+_MOST_BYTES = 4096
+
+
+class Refused(Exception):
+    """A request that cannot be served; `kind` tells the server which error to raise."""
+
+    def __init__(self, kind: bytes, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+
+
+class Places:
+    """The box's own folders."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self._workdir: str = config["workdir"]
+        self._public: str = config["public_workdir"]
+        self.roots: list[str] = config["roots"]
+
+    def absolute(self, path: str) -> str:
+        """Return `path` as this process sees it: relative to the working folder, whose public name may differ.
+
+        Raise `Refused` for what is no path: to the system's own calls a NUL in one is a mistake of their caller.
+        """
+        if "\0" in path:
+            raise Refused(INVALID, f"{path!r} is not a path")
+        public, workdir = self._public, self._workdir
+        if path == public or path.startswith(public + "/"):
+            return str(workdir + path[len(public) :])
+        return os.path.join(workdir, path)
+
+    def inside(self, path: str) -> str:
+        """Return the real path behind `path`, which must lie in a folder of the box that belongs to its user."""
+        if not path:
+            raise Refused(INVALID, f"{path!r} is not a path")
+        real = os.path.realpath(self.absolute(path))
+        if len(os.fsencode(real)) >= _MOST_BYTES:
+            raise Refused(INVALID, f"path {path[:80]!r}… is longer than {_MOST_BYTES - 1} bytes")
+        if not any(real == root or real.startswith(root.rstrip("/") + "/") for root in self.roots):
+            raise Refused(INVALID, f"path {path!r} leads to {real!r}, outside the box's own folders")
+        return real
+
+
+def make_folders(path: str) -> None:
+    """Make a folder and its parents where they are absent. `os.makedirs` would call itself once for each of them."""
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for folder in reversed(missing):
+        try:
+            os.mkdir(folder, 0o755)  # noqa: PTH102
+        except FileExistsError:
+            if not os.path.isdir(folder):
+                raise

@@ -1,0 +1,143 @@
+"""The edge between gRPC and the handlers of all services: what cannot be read, and what nobody expected, has a name.
+
+Installed by `server/app.py` as the innermost interceptor, so nothing of a stranger's message is read before the door.
+A message that is none becomes INVALID_ARGUMENT, and a bug INTERNAL with the code `internal` and a traceback in the log;
+gRPC would call both UNKNOWN and quote the exception. It changes no call that ends as its handler meant it to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from rock_env.errors import InvalidArgument, RockError
+from rock_env.server.grpc import fail
+
+__all__ = ["BoundaryInterceptor"]
+
+log = logging.getLogger(__name__)
+
+Handler = Any  # grpc.RpcMethodHandler is generic only in the stubs
+Context = Any
+Details = Any
+
+_SHAPES = {
+    (False, False): ("unary_unary", grpc.unary_unary_rpc_method_handler),
+    (False, True): ("unary_stream", grpc.unary_stream_rpc_method_handler),
+    (True, False): ("stream_unary", grpc.stream_unary_rpc_method_handler),
+    (True, True): ("stream_stream", grpc.stream_stream_rpc_method_handler),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Unreadable:
+    """Stands for a message whose bytes are none; an exception could not pass through gRPC."""
+
+    said: str
+
+    def error(self) -> InvalidArgument:
+        return InvalidArgument(f"malformed request: {self.said}. Do both ends use the same .proto files?")
+
+
+class BoundaryInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc is not typed
+    """Gives every call exactly one status that its caller can act upon."""
+
+    def __init__(self) -> None:
+        self._wrapped: dict[str, tuple[Handler, Handler]] = {}
+
+    async def intercept_service(
+        self, continuation: Callable[[Details], Awaitable[Handler]], handler_call_details: Details
+    ) -> Handler:
+        """Return the method's handler inside the boundary; None where there is no such method."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        name = handler_call_details.method
+        known = self._wrapped.get(name)
+        if known is None or known[0] is not handler:
+            known = self._wrapped[name] = (handler, _bounded(name, handler))
+        return known[1]
+
+
+def _bounded(name: str, handler: Handler) -> Handler:
+    shape, make = _SHAPES[handler.request_streaming, handler.response_streaming]
+    act = getattr(handler, shape)
+    wrap = _generator if inspect.isasyncgenfunction(act) else _coroutine
+    bounded = wrap(name, act, handler.request_streaming)
+    return make(bounded, _reader(handler.request_deserializer), handler.response_serializer)
+
+
+def _reader(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
+    if deserialize is None:
+        return None
+
+    def read(data: bytes) -> Any:
+        try:
+            return deserialize(data)
+        except DecodeError as error:
+            return _Unreadable(str(error).removesuffix("."))
+
+    return read
+
+
+def _readable(request: Any, streaming: bool) -> Any:
+    """Return the request. Raise `InvalidArgument` where it cannot be read; a stream does so when it comes to it."""
+    if streaming:
+        return _each_readable(request)
+    if isinstance(request, _Unreadable):
+        raise request.error()
+    return request
+
+
+async def _each_readable(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async for request in requests:
+        yield _readable(request, False)
+
+
+def _coroutine(name: str, act: Callable[[Any, Context], Awaitable[Any]], streaming: bool) -> Any:
+    async def bounded(request: Any, context: Context) -> Any:
+        try:
+            return await act(_readable(request, streaming), context)
+        except (asyncio.CancelledError, grpc.aio.AbortError):
+            raise
+        except Exception as error:  # noqa: BLE001  named boundary: rpc handler
+            await _fail(name, context, error)
+
+    return bounded
+
+
+def _generator(name: str, act: Callable[[Any, Context], AsyncIterator[Any]], streaming: bool) -> Any:
+    async def bounded(request: Any, context: Context) -> AsyncIterator[Any]:
+        try:
+            async for reply in act(_readable(request, streaming), context):
+                yield reply
+        except (asyncio.CancelledError, grpc.aio.AbortError):
+            raise
+        except Exception as error:  # noqa: BLE001  named boundary: rpc handler
+            await _fail(name, context, error)
+
+    return bounded
+
+
+async def _fail(name: str, context: Context, error: Exception) -> None:
+    """End the call with what the error means. Never returns, but where nobody is there to be told."""
+    cause: BaseException = error
+    while isinstance(
+        cause, BaseExceptionGroup
+    ):  # the halves of a call in both directions; the first is the cause
+        cause = cause.exceptions[0]
+    if isinstance(cause, grpc.aio.AbortError):
+        raise cause
+    if isinstance(cause, RockError):
+        await fail(context, cause)
+    if context.done():
+        return  # its caller left while it was answered
+    log.error("bug in the handler of %s", name, exc_info=error)
+    await fail(context, RockError("internal error of the ROCK server, see its log. Please report it."))

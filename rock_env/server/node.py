@@ -1,0 +1,116 @@
+"""What a node holds, put together for one server: admission, warm pools, the registry and its image cache.
+
+Built by `server/app` around the backends and the sandbox core. It decides nothing itself; each part says what it does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import grpc
+
+from rock_env.backends.base import Backend
+from rock_env.backends.docker_engine import Engine
+from rock_env.backends.pool import PooledBackend
+from rock_env.backends.router import IMAGES, BackendRouter
+from rock_env.errors import InvalidArgument
+from rock_env.server.admission import Admission
+from rock_env.server.image_cache import ImageCache
+from rock_env.server.options import ServerOptions
+from rock_env.server.places import Places, PoolFile
+from rock_env.server.quotas import QuotaFile
+from rock_env.server.registry import Registry, RegistryOptions
+from rock_env.server.registry_builds import BuildLimits
+from rock_env.server.registry_records import ImageRecords
+from rock_env.server.registry_service import add_registry_service
+from rock_env.server.sandbox_core import SandboxCore
+from rock_env.spec import SandboxSpec
+
+__all__ = ["Node"]
+
+log = logging.getLogger(__name__)
+
+
+class Node:
+    """Open it with `open`. First `pooled` the backends, then `open_for` a server once the sandbox core is there."""
+
+    def __init__(self, options: ServerOptions, engine: Engine | None) -> None:
+        """Read what an earlier server kept. Raise `InvalidArgument` or `FailedPrecondition` for files that are wrong."""
+        state = Path(options.state) if options.state else None
+        self._durable = state is not None
+        written = Path(options.quotas) if options.quotas else None
+        self.admission = Admission(QuotaFile.open(written, state and state / "quotas.json"))
+        self._pool_file = PoolFile(state and state / "pools.json")
+        self._offers_images = False
+        self._sandboxes: SandboxCore | None = None
+        self._pools: list[PooledBackend] = []
+        self.registry: Registry | None = None
+        self.cache: ImageCache | None = None
+        if engine is not None:
+            records = ImageRecords(state and state / "images.json")
+            wanted = RegistryOptions(spool=state, limits=BuildLimits(network=options.build_network))
+            self.registry = Registry(engine, records, wanted, make_room=self._make_room)
+            self.cache = ImageCache(self.registry, in_use=self._images_in_use)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, options: ServerOptions) -> AsyncIterator[Node]:
+        """Yield the node of one server; afterwards end the builds that run. The folder `--state` must be there."""
+        try:
+            engine: Engine | None = Engine()
+        except InvalidArgument as error:  # an engine on another machine
+            log.warning("no registry of images: %s", error)
+            engine = None
+        async with AsyncExitStack() as stack:
+            if engine is not None:
+                stack.push_async_callback(engine.close)
+            node = cls(options, engine)
+            if node.registry is not None:
+                await stack.enter_async_context(node.registry)
+            yield node
+
+    def pooled(self, *backends: Backend) -> BackendRouter:
+        """Return a router over these backends, each with warm pools."""
+        self._pools = [
+            PooledBackend(backend, durable=self._durable, room=self.admission.has_room)
+            for backend in backends
+        ]
+        for pool in self._pools:
+            self.admission.on_release(pool.refill)
+        self._offers_images = any(backend.name == IMAGES for backend in backends)
+        return BackendRouter(*self._pools)
+
+    async def pin(self, tenant: str, spec: SandboxSpec) -> SandboxSpec:
+        """Resolve the image a tenant named, where this server offers images."""
+        if self.registry is None or not self._offers_images:
+            return spec
+        return await self.registry.pin(tenant, spec)
+
+    def open_for(self, server: grpc.aio.Server, sandboxes: SandboxCore) -> Places:
+        """Fill the pools that were kept, register the registry on a server that has not started yet, and return the
+        calls of the AdminService.
+        """
+        self._sandboxes = sandboxes
+        places = Places(self.admission, sandboxes.backends, self._pool_file, self.pin, self.cache)
+        places.resume()
+        if self.registry is not None:
+            add_registry_service(server, self.registry, sandboxes)
+        return places
+
+    async def _make_room(self) -> None:
+        if self.cache is not None:
+            await self.cache.make_room()
+
+    async def _images_in_use(self) -> set[str]:
+        used = {image for pool in self._pools for image in pool.images()}
+        used |= {spec.image for spec, _ in self._pool_file.targets.values()}
+        if self._sandboxes is not None and self.registry is not None:
+            for held in self._sandboxes.ledger.held.values():
+                named = self.registry.records.get(held.record.tenant, held.record.spec.image)
+                used.add(
+                    held.record.spec.image if named is None else named.image_id
+                )  # a name: it starts just now
+        return used

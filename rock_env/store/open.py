@@ -1,0 +1,45 @@
+"""Opens the store that an operator named: a file, memory, or a PostgreSQL database.
+
+Called by `server/app.py`. asyncpg is imported only for a PostgreSQL URL.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rock_env.errors import InvalidArgument
+from rock_env.store.base import SandboxStore
+from rock_env.store.sqlite import SqliteStore
+
+__all__ = ["is_postgres", "open_store"]
+
+_POSTGRES = ("postgresql://", "postgres://")
+
+
+def is_postgres(where: str) -> bool:
+    """Return whether this names a PostgreSQL database, which several servers can share."""
+    return where.startswith(_POSTGRES)
+
+
+async def open_store(where: str = "") -> SandboxStore:
+    """Open the SQLite file or PostgreSQL database `where` names; empty keeps everything in memory.
+
+    Raise `InvalidArgument` for what is no store or cannot be opened by this server, `Unavailable` for one that does
+    not answer or is in use, `InfraError` for one that cannot be written.
+    """
+    if not is_postgres(where):
+        if "://" in where:
+            raise InvalidArgument(
+                f"unknown kind of store {where.partition('://')[0]!r}: expected the path of an SQLite file or "
+                "postgresql://user@host:port/database."
+            )
+        return await SqliteStore.open(Path(where) if where else None)
+    try:
+        from rock_env.store.postgres import PostgresStore
+    except ModuleNotFoundError as error:
+        if error.name != "asyncpg":
+            raise
+        raise InvalidArgument(
+            "a PostgreSQL store needs the asyncpg package. Install it: pip install 'ale-rl[postgres]'."
+        ) from error
+    return await PostgresStore.open(where)

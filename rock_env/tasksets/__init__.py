@@ -1,0 +1,1 @@
+"""Task formats of others, read as they are into one kind of task, and the environment that plays such tasks."""

@@ -1,0 +1,186 @@
+"""Reads the one service of a task's docker-compose file that can be a box here. Used by the Terminal-Bench reader.
+
+What a box cannot be (several services, volumes of the host, privileges) is named in the error.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml  # type: ignore[import-untyped]
+
+from rock_env.errors import InvalidArgument
+from rock_env.spec import NetworkPolicy
+from rock_env.tasksets.fields import Fields, text_of
+from rock_env.tasksets.folder import PUBLIC, is_idle, resolved
+from rock_env.tasksets.model import Build
+
+__all__ = ["Service", "read_service", "yaml_of"]
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)b?", re.IGNORECASE)
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_NAMES = ("container_name", "init", "pull_policy", "restart", "stdin_open", "tty")
+"""They name a container, or say how it is kept alive: a box has a name of its own and lives by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What a compose file says of the box."""
+
+    build: Build | None
+    """None where it names an image that only the harness knows, or none: the folder's Dockerfile is built."""
+    env: tuple[tuple[str, str], ...] = ()
+    workdir: str = ""
+    user: str | None = None
+    network: NetworkPolicy = field(default_factory=NetworkPolicy)
+    cpus: float = 0.0
+    memory_bytes: int = 0
+    command: tuple[str, ...] | None = None
+    """None: the image's own."""
+    entrypoint: tuple[str, ...] | None = None
+
+
+def yaml_of(file: Path) -> object:
+    """Read a YAML file. Raise `InvalidArgument` if it is none."""
+    try:
+        return yaml.safe_load(text_of(file))
+    except yaml.YAMLError as error:
+        raise InvalidArgument(f"{file} is no YAML: {error}") from error
+
+
+def read_service(
+    file: Path, name: str, variables: Mapping[str, str], leave_out: Collection[str] = ()
+) -> Service:
+    """Read the service `name`, the only one. Raise one `InvalidArgument` for all that cannot be a box."""
+    top = Fields(yaml_of(file), file=file, leave_out=leave_out)
+    top.raw("version"), top.raw("name")  # of the file's form, and of the project: neither makes a box
+    top.refuse("networks", "a box has no network but its own", "Take it out.")
+    top.refuse("volumes", "a box has no disk but its own", "COPY the files in the Dockerfile.")
+    services = top.table("services")
+    if not services.has(name):
+        services.wrong(name, "the service that the agent works in is missing", "The format requires it.")
+    service = services.table(name)
+    services.close_with("a task has one box here, and this is another service", "Put it into the Dockerfile.")
+    read = _service(service, file, variables)
+    service.close_with("a box cannot have this", "Take it out, or leave this task out.")
+    top.end()
+    return read
+
+
+def _service(service: Fields, file: Path, variables: Mapping[str, str]) -> Service:
+    image = service.text("image")
+    env = _environment(service, variables)
+    _volumes(service)
+    for name in _NAMES:
+        service.raw(name)
+    platform = service.text("platform", "linux/amd64")
+    if platform != "linux/amd64":
+        service.wrong("platform", f"a box cannot be {platform!r}", "Take it out.")
+    network = service.text("network_mode")
+    if network not in ("", "bridge", "none"):
+        service.wrong("network_mode", f"a box cannot have {network!r}", "Make it 'bridge' or 'none'.")
+    build = _build(service, file, variables)
+    if build is None and image and "$" not in image:
+        build = Build(image=image)
+    limits = service.table("deploy").table("resources").table("limits")
+    cpus = _amount(service, "cpus") or _amount(limits, "cpus")
+    memory_bytes = _size(service, "mem_limit") or _size(limits, "memory")
+    limits.close()
+    return Service(
+        build=build,
+        env=tuple(sorted(env.items())),
+        workdir=service.text("working_dir"),
+        user=str(user) if (user := service.raw("user")) is not None else None,
+        network=PUBLIC if network == "bridge" else NetworkPolicy(),
+        cpus=cpus,
+        memory_bytes=memory_bytes,
+        command=_words(service, "command"),
+        entrypoint=_words(service, "entrypoint"),
+    )
+
+
+def _environment(service: Fields, variables: Mapping[str, str]) -> dict[str, str]:
+    said = service.raw("environment")
+    found = {}
+    for variable, text in _table(service, "environment", said).items():
+        found[variable], missing = resolved(text, dict(variables))
+        if missing:
+            why = f"nothing says what {', '.join(missing)} is; this machine's environment is never looked at"
+            service.wrong(f"environment.{variable}", why, "Give it by the option variables.")
+    return found
+
+
+def _volumes(service: Fields) -> None:
+    """The harness's own folders for logs are not needed here; any other volume is."""
+    said = service.raw("volumes")
+    for volume in said if isinstance(said, list) else [said] if said else []:
+        if not (isinstance(volume, str) and volume.startswith(("${T_BENCH_", "$T_BENCH_"))):
+            service.wrong("volumes", f"{volume!r} is not in the box", "COPY it in the Dockerfile.")
+
+
+def _build(service: Fields, file: Path, variables: Mapping[str, str]) -> Build | None:
+    said = service.raw("build")
+    if said is None:
+        return None
+    build = Fields({"context": said} if isinstance(said, str) else said, file=file, prefix="services.build.")
+    context, dockerfile = build.text("context", "."), build.text("dockerfile", "Dockerfile")
+    args, missing = {}, []
+    for name, text in _table(build, "args", build.raw("args")).items():
+        args[name], absent = resolved(text, dict(variables))
+        missing += absent
+    if missing:
+        build.wrong("args", f"nothing says what {', '.join(missing)} is", "Give it by the option variables.")
+    build.end()
+    folder = (file.parent / context).resolve()
+    if not folder.is_relative_to(file.parent.resolve()):
+        service.wrong(
+            "build.context", f"{context!r} leads out of the task's folder", "Put what it needs there."
+        )
+    return Build(context=folder, dockerfile=dockerfile, args=tuple(sorted(args.items())))
+
+
+def _table(fields: Fields, name: str, said: object) -> dict[str, str]:
+    """Return a table that compose lets one write as a list, too; a name without a value is the variable of that name."""
+    if isinstance(said, list):
+        cut = (str(line).partition("=") for line in said)
+        said = {key: value if equals else None for key, equals, value in cut}
+    if not isinstance(said, dict | None):
+        fields.wrong(name, f"got {said!r}, expected a table or a list", "Correct it.")
+        said = None
+    return {str(key): f"${{{key}}}" if value is None else str(value) for key, value in (said or {}).items()}
+
+
+def _words(service: Fields, name: str) -> tuple[str, ...] | None:
+    said = service.raw(name)
+    if said is None:
+        return None
+    return tuple(map(str, said)) if isinstance(said, list) else tuple(shlex.split(str(said)))
+
+
+def _amount(fields: Fields, name: str) -> float:
+    said = fields.raw(name)
+    try:
+        return float(said or 0)
+    except (TypeError, ValueError):
+        fields.wrong(name, f"got {said!r}, expected a number", "Correct it.")
+        return 0.0
+
+
+def _size(fields: Fields, name: str) -> int:
+    said = fields.raw(name)
+    size = _SIZE.fullmatch(str(said or 0))
+    if size is None:
+        fields.wrong(name, f"got {said!r}, expected a size such as '512m'", "Correct it.")
+        return 0
+    return int(float(size[1]) * _UNITS[size[2].lower()])
+
+
+def check_idle(fields: Fields, name: str, argv: tuple[str, ...]) -> None:
+    """Note a program that would run beside the agent: no box starts one."""
+    if not is_idle(argv):
+        why = f"no program is started with a box, and {shlex.join(argv)!r} would be missing"
+        fields.wrong(name, why, "Start it in a script that the agent or the tests run.")

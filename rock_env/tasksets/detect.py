@@ -1,0 +1,103 @@
+"""Reads tasks from wherever they lie: the format is told by what is there.
+
+Called by `ale env register` and by user code; the only door to the readers that others need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rock_env.errors import InvalidArgument, nearest
+from rock_env.tasksets.harbor import HarborOptions, is_harbor, read_harbor
+from rock_env.tasksets.model import Task
+from rock_env.tasksets.options import ReadOptions, options_of
+from rock_env.tasksets.rows import SUFFIXES, read_rows
+from rock_env.tasksets.swe_bench import SweBenchOptions, is_swe_bench, read_swe_bench
+from rock_env.tasksets.terminal_bench import TerminalBenchOptions, is_terminal_bench, read_terminal_bench
+
+__all__ = ["format_of", "read_tasks"]
+
+_KINDS: dict[str, type[ReadOptions]] = {
+    "harbor": HarborOptions,
+    "swe-bench": SweBenchOptions,
+    "terminal-bench": TerminalBenchOptions,
+}
+_FORMATS = (
+    "a Harbor folder (task.toml), a Terminal-Bench folder (task.yaml), a folder of such folders, or a file of SWE-bench "
+    f"instances ({', '.join(SUFFIXES)})"
+)
+
+
+def format_of(path: Path) -> str:
+    """Return the format of one task's folder or of an instance file; empty for anything else."""
+    if path.is_dir():
+        return "harbor" if is_harbor(path) else "terminal-bench" if is_terminal_bench(path) else ""
+    return "swe-bench" if path.is_file() and path.suffix in SUFFIXES else ""
+
+
+def read_tasks(path: Path, **options: Any) -> list[Task]:
+    """Read one task, a folder of tasks (of several formats, too) or a file of instances, in the order of their names.
+
+    Each option must be one of a format that is there. Raise `InvalidArgument` that says of every task that cannot be read
+    what is wrong with it, `UnknownName` for an unknown option, `NotFound`-like `InvalidArgument` if there is nothing.
+    """
+    path = Path(path).absolute()
+    if not path.exists():
+        raise InvalidArgument(f"{path} does not exist. Expected {_FORMATS}.")
+    places = [path] if format_of(path) else _places(path)
+    if not places:
+        raise InvalidArgument(f"{path} holds no task in a format that is known here. Expected {_FORMATS}.")
+    formats = {place: format_of(place) for place in places}
+    known = {name for format_ in formats.values() for name in _KINDS[format_].model_fields}
+    for name in options:
+        if name not in known:
+            raise nearest(f"option of {', '.join(sorted(set(formats.values())))} tasks", name, known)
+    tasks: list[Task] = []
+    problems: list[str] = []
+    for place, format_ in formats.items():
+        kind = _KINDS[format_]
+        own = options_of(kind, {name: value for name, value in options.items() if name in kind.model_fields})
+        try:
+            tasks += _READ[format_](place, own)
+        except InvalidArgument as error:
+            problems.append(error.message)
+    if problems:
+        raise InvalidArgument("\n".join(problems))
+    return tasks
+
+
+def _places(folder: Path) -> list[Path]:
+    """Return the task folders and instance files right below a folder, or below its folder `tasks`."""
+    if not folder.is_dir():
+        return []
+    found = [place for place in sorted(folder.iterdir()) if place.name[0] != "." and _is_task(place)]
+    return found or (_places(folder / "tasks") if folder.name != "tasks" else [])
+
+
+def _is_task(place: Path) -> bool:
+    format_ = format_of(place)
+    return bool(format_) and (format_ != "swe-bench" or is_swe_bench(read_rows(place)))
+
+
+def _harbor(path: Path, options: ReadOptions) -> list[Task]:
+    assert isinstance(options, HarborOptions)  # by `_KINDS`
+    return [read_harbor(path, options)]
+
+
+def _terminal_bench(path: Path, options: ReadOptions) -> list[Task]:
+    assert isinstance(options, TerminalBenchOptions)  # by `_KINDS`
+    return [read_terminal_bench(path, options)]
+
+
+def _swe_bench(path: Path, options: ReadOptions) -> list[Task]:
+    assert isinstance(options, SweBenchOptions)  # by `_KINDS`
+    return read_swe_bench(path, options)
+
+
+_READ: dict[str, Callable[[Path, ReadOptions], list[Task]]] = {
+    "harbor": _harbor,
+    "swe-bench": _swe_bench,
+    "terminal-bench": _terminal_bench,
+}

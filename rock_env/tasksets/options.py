@@ -1,0 +1,61 @@
+"""What a user may say about how a task set is read, beside where it lies. Validated once; unknown names are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from rock_env.errors import InvalidArgument, nearest
+from rock_env.tasksets.model import GradeIn
+
+__all__ = ["FolderOptions", "ReadOptions", "options_of"]
+
+
+class ReadOptions(BaseModel):
+    """Base of a format's options."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    leave_out: tuple[str, ...] = Field(default=())
+    """Fields to do without although they cannot be honoured, as the error names them (`environment.mcp_servers`)."""
+
+    @field_validator("leave_out", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
+
+
+class FolderOptions(ReadOptions):
+    """Options of the formats that are one folder for each task."""
+
+    grade_in: GradeIn = Field(default="fork")
+    """`fork`: the tests see the agent's files, and none of its processes. `same`: also what it left running, for tasks that
+    ask for a service."""
+    variables: Mapping[str, str] = Field(default_factory=dict)
+    """What `${NAME}` stands for in the task's environment variables; the reader's own environment is not looked at.
+    A table, or `NAME=VALUE,NAME=VALUE`."""
+
+    @field_validator("variables", mode="before")
+    @classmethod
+    def _table(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        cut = (part.partition("=") for part in value.split(",") if part.strip())
+        return {name.strip(): said for name, _, said in cut}
+
+
+Kind = TypeVar("Kind", bound=ReadOptions)
+
+
+def options_of(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
+    """Validate options. Raise `UnknownName`, or `InvalidArgument` for a bad value."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            raise nearest("option of this task format", name, kind.model_fields) from error
+        raise InvalidArgument(f"bad option {name!r}: {first['msg']}, got {first['input']!r}.") from error

@@ -1,0 +1,58 @@
+"""Rows of an instance file: JSON, JSON lines or parquet. Used by the SWE-bench reader and by format detection."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+from rock_env.errors import InvalidArgument
+from rock_env.tasksets.fields import text_of
+
+__all__ = ["SUFFIXES", "read_rows"]
+
+SUFFIXES = (".json", ".jsonl", ".parquet")
+
+
+def read_rows(file: Path) -> list[dict[str, Any]]:
+    """Return the rows of a file. Raise `InvalidArgument` for what is no list of objects."""
+    match file.suffix:
+        case ".parquet":
+            rows = _parquet(file)
+        case ".jsonl":
+            lines = text_of(file).splitlines()
+            rows = [_json(file, line, f" line {n}") for n, line in enumerate(lines, 1) if line.strip()]
+        case ".json":
+            found = _json(file, text_of(file), "")
+            rows = found if isinstance(found, list) else [found]
+        case other:
+            raise InvalidArgument(f"{file} ends in {other!r}; instance files end in {', '.join(SUFFIXES)}.")
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict):
+            raise InvalidArgument(
+                f"{file} row {number} is a {type(row).__name__}, expected an object of fields."
+            )
+    if not rows:
+        raise InvalidArgument(f"{file} has no rows.")
+    return rows
+
+
+def _json(file: Path, text: str, place: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InvalidArgument(f"{file}{place} is no JSON: {error}.") from error
+
+
+def _parquet(file: Path) -> list[Any]:
+    try:
+        parquet = importlib.import_module("pyarrow.parquet")
+    except ModuleNotFoundError as error:
+        raise InvalidArgument(
+            f"reading {file.name} needs the package pyarrow: pip install pyarrow, or save the rows as .jsonl."
+        ) from error
+    try:
+        return list(parquet.read_table(file).to_pylist())
+    except (OSError, ValueError) as error:  # pyarrow's own errors are of these kinds
+        raise InvalidArgument(f"{file} is no parquet file: {error}.") from error

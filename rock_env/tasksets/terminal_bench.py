@@ -1,0 +1,175 @@
+"""Reads a Terminal-Bench task folder: `task.yaml`, a Dockerfile or docker-compose file, `run-tests.sh`, a solution.
+
+Written from the format's public description, version 1. Tests and run-tests.sh go to /tests, the solution to /oracle. The
+grade is what the parser finds in the output of run-tests.sh: resolved if there are tests and all of them passed. What
+differs from Terminal-Bench is in docs/tasksets.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from rock_env.errors import InvalidArgument
+from rock_env.spec import Resources
+from rock_env.tasksets.compose import Service, check_idle, read_service, yaml_of
+from rock_env.tasksets.fields import Fields, refused
+from rock_env.tasksets.folder import ROOT, files_of, image_words
+from rock_env.tasksets.model import Build, Task, TaskFile, Verifier
+from rock_env.tasksets.options import FolderOptions
+
+__all__ = ["TerminalBenchOptions", "is_terminal_bench", "read_terminal_bench"]
+
+_COMPOSE = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
+_PARSERS = {"pytest": "pytest"}
+"""Their names for parsers, and ours."""
+_LABELS = (
+    "author_name",
+    "author_email",
+    "difficulty",
+    "category",
+    "tags",
+    "disable_asciinema",
+    "estimated_duration_sec",
+    "expert_time_estimate_min",
+    "junior_time_estimate_min",
+)
+_HARNESS = {
+    "T_BENCH_TEST_DIR": "/tests",
+    "T_BENCH_CONTAINER_LOGS_PATH": "/logs",
+    "T_BENCH_CONTAINER_AGENT_LOGS_PATH": "/agent-logs",
+}
+"""What the harness says in a compose file that concerns the inside of the container."""
+
+
+class TerminalBenchOptions(FolderOptions):
+    """How Terminal-Bench folders are read."""
+
+
+def is_terminal_bench(path: Path) -> bool:
+    """Return whether this is a Terminal-Bench task's folder."""
+    return (path / "task.yaml").is_file()
+
+
+def read_terminal_bench(path: Path, options: TerminalBenchOptions) -> Task:
+    """Read one task's folder. Raise `InvalidArgument`, one for all that is wrong in a file."""
+    file = path / "task.yaml"
+    top = Fields(yaml_of(file), file=file)
+    instruction = top.need_text("instruction")
+    top.refuse("descriptions", "one task has one instruction", "Keep one as `instruction`.")
+    labels = top.labels(*_LABELS)
+    parser = top.text("parser_name", "pytest")
+    if parser not in _PARSERS:
+        top.wrong("parser_name", f"no parser {parser!r} here", f"Known are {', '.join(sorted(_PARSERS))}.")
+    why = "the tests run after the agent's shell has ended, in a shell of their own"
+    top.refuse(
+        "run_tests_in_same_shell",
+        why,
+        "Make it false if the tests allow it, or give leave_out=run_tests_in_same_shell.",
+    )
+    agent_timeout_s = top.number("max_agent_timeout_sec", 360.0)
+    test_timeout_s = top.number("max_test_timeout_sec", 60.0)
+    top.end()
+    service, build = _service(path, options)
+    actions, files = _solution(path)
+    tests = path / "run-tests.sh"
+    if not tests.is_file():
+        raise InvalidArgument(f"{tests} is missing; the format requires it.")
+    default = Resources()
+    return Task(
+        name=path.resolve().name,
+        instruction=instruction,
+        build=build,
+        verifier=Verifier(
+            command=("bash", "/tests/run-tests.sh"),
+            parser=_PARSERS[parser],
+            files=(
+                *(files_of(path / "tests", "/tests") if (path / "tests").is_dir() else ()),
+                TaskFile("/tests/run-tests.sh", tests.read_bytes(), 0o755),
+            ),
+            env=(("TEST_DIR", "/tests"),),
+            timeout_s=test_timeout_s,
+            grade_in=options.grade_in,
+        ),
+        solution=actions,
+        solution_files=files,
+        setup=("mkdir -p /logs /agent-logs",),
+        workdir=service.workdir,
+        env=service.env,
+        resources=replace(
+            default,
+            cpus=service.cpus or default.cpus,
+            memory_bytes=service.memory_bytes or 2 << 30,
+            disk_bytes=10 << 30,
+        ),
+        network=service.network,
+        agent_timeout_s=agent_timeout_s,
+        labels=tuple(sorted(labels.items())),
+        source=f"Terminal-Bench folder {path}",
+    )
+
+
+def _service(path: Path, options: TerminalBenchOptions) -> tuple[Service, Build]:
+    """Return what the compose file says, if there is one, and what is built."""
+    files = [path / name for name in _COMPOSE if (path / name).is_file()]
+    variables = {**_HARNESS, **options.variables}
+    service = read_service(files[0], "client", variables) if files else Service(build=None)
+    build = service.build or Build(context=path)
+    if build.context is None:
+        return service, build
+    dockerfile = build.context / build.dockerfile
+    if not dockerfile.is_file():
+        raise InvalidArgument(f"{dockerfile} is missing; the task's image is built from it.")
+    words = image_words(dockerfile)
+    notes: list[str] = []
+    found = Fields({}, file=files[0] if files else dockerfile, problems=notes)
+    check_idle(found, "entrypoint", words.entrypoint if service.entrypoint is None else service.entrypoint)
+    if service.command is None and service.entrypoint is None:
+        check_idle(found, "CMD", words.command)
+    check_idle(found, "command", service.command or ())
+    if service.user is not None and service.user != words.user and not {service.user, words.user} <= ROOT:
+        why = f"every command of a box runs as its image's user ({words.user or 'root'})"
+        found.wrong("user", why, f"Set USER {service.user} in the Dockerfile.")
+    if words.user not in ROOT:
+        why = f"the tests go to /tests, which {words.user!r} may not make"
+        found.wrong(
+            "USER", why, "Take it out, or make /tests, /oracle and /logs for it and give leave_out=USER."
+        )
+    if notes:
+        raise refused(found.file, notes)
+    return service, build
+
+
+def _solution(path: Path) -> tuple[tuple[str, ...], tuple[TaskFile, ...]]:
+    script, typed = path / "solution.sh", path / "solution.yaml"
+    if script.is_file():
+        return ("bash bash /oracle/solution.sh",), (
+            TaskFile("/oracle/solution.sh", script.read_bytes(), 0o755),
+        )
+    if not typed.is_file():
+        return (), ()
+    lines = yaml_of(typed)
+    if not isinstance(lines, list):
+        raise InvalidArgument(f"{typed} holds a {type(lines).__name__}, expected a list of commands.")
+    problems: list[str] = []
+    actions = [
+        _typed(Fields(line, file=typed, prefix=f"[{number}].", problems=problems))
+        for number, line in enumerate(lines)
+    ]
+    if problems:
+        raise refused(typed, problems)
+    return tuple(actions), ()
+
+
+def _typed(line: Fields) -> str:
+    """Return the action that stands for one command typed into the terminal."""
+    command = line.need_text("command")
+    (
+        line.raw("min_timeout_sec"),
+        line.raw("max_timeout_sec"),
+    )  # how long to look at the terminal: an action waits itself
+    line.raw("block")  # likewise
+    if not line.flag("append_enter", True):
+        line.wrong("append_enter", "no keys are typed into a running program here", "Leave this task out.")
+    line.close()
+    return f"bash {command}"

@@ -1,0 +1,122 @@
+"""The environment's arguments, what the agent is told, and its tasks. Called through `ENV`; holds no state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from random import Random
+
+from pydantic import Field, model_validator
+
+from rock_env.errors import InvalidArgument, nearest
+from rock_env.spec import EnvParams, TaskSpec
+from rock_env.tasks import ProceduralTasks
+from sandboxes.math.families import LEVELS, TRAINED, UNSEEN, draw
+from sandboxes.math.problem import Style
+
+__all__ = ["SPLITS", "MathParams", "MathTasks", "make_tasks", "narrow"]
+
+SPLITS = ("train", "held_out", "held_out_family")
+_FORMS = "An answer is exact: an integer (42), a fraction (3/4) or a decimal (0.75). "
+
+
+class MathParams(EnvParams):
+    """Arguments of the `math` environment."""
+
+    families: str = ""
+    """Families of train and held_out, as `arithmetic,linear`; empty: all of these splits."""
+    min_level: int = Field(default=LEVELS[0], ge=LEVELS[0], le=LEVELS[1])
+    """Easiest level drawn."""
+    max_level: int = Field(default=3, ge=LEVELS[0], le=LEVELS[1])
+    """Hardest level drawn."""
+    style: Style = "words"
+    """Questions in words, or in symbols as short as possible."""
+
+    @property
+    def chosen_families(self) -> tuple[str, ...]:
+        """Return the families of train and held_out."""
+        named = tuple(dict.fromkeys(name.strip() for name in self.families.split(",") if name.strip()))
+        return named or tuple(TRAINED)
+
+    @model_validator(mode="after")
+    def _fits(self) -> MathParams:
+        for name in self.chosen_families:
+            if name in UNSEEN:
+                raise ValueError(
+                    f"family {name!r} is only in the split held_out_family; choose of {', '.join(TRAINED)}"
+                )
+            if name not in TRAINED:
+                raise ValueError(f"no family {name!r}; the families are {', '.join(TRAINED)}")
+        if self.min_level > self.max_level:
+            raise ValueError(f"min_level is {self.min_level}, above max_level {self.max_level}: swap them")
+        return self
+
+
+def narrow(params: EnvParams) -> MathParams:
+    """Return `params` as this environment's own. Raise `InvalidArgument` for another environment's."""
+    if not isinstance(params, MathParams):
+        raise InvalidArgument(f"expected MathParams, got {type(params).__name__}: build it with ENV.params.")
+    return params
+
+
+def instruction(params: MathParams) -> str:
+    """Return what the agent is told, the same text for every task of these arguments."""
+    told = (
+        "You are asked one math question and have one answer. "
+        f"{_FORMS}Two unknowns are answered together: x = 2, y = -3.\n"
+        "Think first if you like, and end with the answer in \\boxed{}. Without a box the last line counts, which must then "
+        "hold nothing but the answer. Units are left out."
+    )
+    if params.style == "symbols":
+        told += " a%b is the remainder of a divided by b, ^ a power, ? the number asked for."
+    return told
+
+
+class MathTasks:
+    """Questions by split; satisfies `TaskSource`.
+
+    train and held_out share their families and are disjoint by question; held_out_family has the others.
+    """
+
+    splits: tuple[str, ...] = SPLITS
+
+    def __init__(self, params: MathParams) -> None:
+        self._levels = (params.min_level, params.max_level)
+        told = instruction(params)
+        self._trained = ProceduralTasks(
+            lambda seed: self._generate(params.chosen_families, seed), salt="math", instruction=told
+        )
+        self._unseen = ProceduralTasks(
+            lambda seed: self._generate(tuple(UNSEEN), seed), salt="math_unseen", instruction=told
+        )
+
+    def count(self, split: str) -> int:
+        """Return how many tasks `split` has. Raise `UnknownName` for an unknown split."""
+        if split not in self.splits:
+            raise nearest("split", split, self.splits)
+        return self._unseen.count("held_out") if split == "held_out_family" else self._trained.count(split)
+
+    def get(self, split: str, index: int) -> TaskSpec:
+        """Return task `index` of `split`. Raise `InvalidArgument` when out of range."""
+        count = self.count(split)
+        if not 0 <= index < count:
+            raise InvalidArgument(
+                f"no task {split}/{index}: split {split!r} has {count} tasks, numbered from 0."
+            )
+        if split == "held_out_family":
+            return replace(self._unseen.get("held_out", index), id=f"{split}/{index}", split=split)
+        return self._trained.get(split, index)
+
+    def _generate(self, families: tuple[str, ...], seed: int) -> str:
+        rng = Random(seed)
+        return draw(rng.choice(families), rng, rng.randint(*self._levels)).payload()
+
+
+@lru_cache(maxsize=64)
+def _tasks(params: MathParams) -> MathTasks:
+    return MathTasks(params)
+
+
+def make_tasks(params: EnvParams) -> MathTasks:
+    """Return the tasks. Raise `InvalidArgument` for another environment's arguments."""
+    return _tasks(narrow(params))

@@ -1,0 +1,151 @@
+"""The hidden tests' run: the text of this file becomes a program in the grade's box, and is imported by nothing there.
+
+It loads pytest before anything of the project, so that no module of the project stands in for one of Python's; says
+each outcome at once, so that what comes later cannot take it back; and ends without running anybody's exit handlers.
+It cannot know whether the project's code, which runs in the same process, lies to it: see `canaries` and `grade`.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import resource
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+__all__ = ["run"]
+
+CPU_S = 30
+"""Processor time the tests may use: a loop without end costs that, however busy the machine is."""
+GUARDED = ("_pytest", "pluggy", "pytest", "unittest")
+UNUSED = "doctest faulthandler junitxml legacypath pastebin setuponly setupplan stepwise"
+"""Plugins of pytest that no hidden test needs; without them it starts faster."""
+
+
+def run(
+    token: str, folder: str, packages: list[tuple[str, str]], files: list[tuple[str, bytes]], exit_code: int
+) -> None:
+    """Run the test files (path, source) on the packages (project's folder, name); each line said begins with the token.
+
+    The sources are on the disk only while pytest collects them, and the packages are imported before: what the project's
+    code could read there are the answers.
+    """
+    sys.path.pop(0)  # this file's folder
+    os.unlink(sys.argv[0])  # noqa: PTH108  as said above, and the token is in it
+    import pytest  # first of all: an import error here is not the project's
+
+    guarded = dict(_callables())
+    modules = {name: module for name, module in sys.modules.items() if name != "__main__"}
+    say = _mouth(token)
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
+    say("ready")
+    leave, callables, start = os._exit, _callables, pytest.main
+    for look in (_hidden_by_another, _not_importable):
+        for package in packages:
+            if wrong := look(package):
+                say(wrong)
+                leave(exit_code)
+    paths = [Path(folder, name) for name, _ in files]
+    for path, (_, source) in zip(paths, files, strict=True):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(source)
+    arguments = ["-q", "--import-mode=importlib", "--noconftest", "--capture=no", "--assert=plain", "--tb=no"]
+    arguments += [f"-c{folder}/pytest.ini", f"--rootdir={folder}", "-pno:cacheprovider"]
+    arguments += [*(f"-pno:{name}" for name in UNUSED.split()), *map(str, paths)]
+    status = start(arguments, plugins=[_Listener(say, paths)])
+    now = dict(callables())
+    for name, thing in guarded.items():
+        if now.get(name) is not thing:
+            say(f"changed {name}")
+    for name, module in modules.items():
+        if sys.modules.get(name) is not module:
+            say(f"changed sys.modules[{name!r}]")
+    say(f"end {int(status)}")
+    leave(exit_code)
+
+
+def _hidden_by_another(where: tuple[str, str]) -> str:
+    """Make a package importable and return what to say if another of its name comes first. Runs nothing of it."""
+    place = os.path.join(os.getcwd(), where[0])  # noqa: PTH118, PTH109  a link must not be resolved
+    if place not in sys.path:
+        sys.path.append(place)  # last: none of its modules stands in for one of Python's or pytest's
+    found = find_spec(where[1])
+    mine = found is not None and (found.origin or "").startswith(f"{place}/")
+    return "" if mine else f"elsewhere {where[1]}"
+
+
+def _not_importable(where: tuple[str, str]) -> str:
+    try:
+        import_module(where[1])
+    except BaseException as error:  # noqa: BLE001  named boundary: import of the project
+        return f"broken {where[1]} ({type(error).__name__})"
+    return ""
+
+
+def _mouth(token: str) -> Callable[[str], None]:
+    """Take standard output away from everybody else and return what writes lines to it."""
+    out = os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in range(3):
+        os.dup2(null, number)
+    write = os.write
+
+    def say(line: str) -> None:
+        write(out, f"{token} {line}\n".encode(errors="backslashreplace"))
+
+    return say
+
+
+class _Listener:
+    """Takes the sources away once pytest has them, and says each test's outcome when it has ended."""
+
+    def __init__(self, say: Callable[[str], None], paths: list[Path]) -> None:
+        self._say = say
+        self._paths = paths
+        self._worst = "passed"
+
+    def pytest_collection_finish(self) -> None:
+        for path in self._paths:
+            path.unlink()
+
+    def pytest_runtest_logstart(self) -> None:
+        self._worst = "passed"
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if self._worst != "failed" and report.outcome != "passed":
+            self._worst = report.outcome
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        self._say(f"{self._worst} {nodeid}")
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.outcome == "failed":
+            self._say(f"broken {report.nodeid}")
+
+
+def _callables() -> Iterator[tuple[str, object]]:
+    """Yield by name what decides whether a test passes: functions, methods and classes of pytest, unittest and builtins."""
+    modules = [module for name, module in sys.modules.items() if name.partition(".")[0] in GUARDED]
+    for module in (builtins, *modules):
+        if isinstance(module, ModuleType):
+            yield from _members(module.__name__, vars(module), classes=module is not builtins)
+
+
+def _members(owner: str, members: Any, *, classes: bool) -> Iterator[tuple[str, object]]:
+    for name, thing in tuple(members.items()):
+        if isinstance(thing, FunctionType):
+            yield f"{owner}.{name}", thing
+            yield f"{owner}.{name}.__code__", thing.__code__
+        elif isinstance(thing, type):
+            yield f"{owner}.{name}", thing
+            if classes and thing.__module__ == owner:
+                yield from _members(f"{owner}.{name}", vars(thing), classes=False)
+        elif isinstance(thing, property | classmethod | staticmethod) or (
+            owner == "builtins" and callable(thing)
+        ):
+            yield f"{owner}.{name}", thing

@@ -1,0 +1,37 @@
+"""The SandboxService over a real socket and real processes, for the suites of its calls."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import grpc
+import transports
+
+from rock_env.backends.process import ProcessBackend
+from rock_env.proto.v1.sandbox_pb2_grpc import SandboxServiceStub
+from rock_env.server.sandbox_core import SandboxCore
+from rock_env.server.sandbox_service import add_sandbox_service
+from rock_env.store.sqlite import SqliteStore
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path,
+    isolation: Literal["namespaces", "none"] = "none",
+    store: Path | None = None,
+    transport: str = transports.FIRST,
+) -> AsyncIterator[Any]:
+    """Serve sandboxes on a socket in `folder` and yield a stub."""
+    (folder / "boxes").mkdir(exist_ok=True)
+    backend = ProcessBackend(root=folder / "boxes", isolation=isolation)
+    server = grpc.aio.server()
+    async with await SqliteStore.open(store) as records, SandboxCore(backend, records) as core:
+        add_sandbox_service(server, core)
+        async with transports.started(server, f"unix://{folder}/socket", transport) as channel:
+            yield SandboxServiceStub(channel)
+        core.stop()
+        await server.stop(None)
+    await backend.close()

@@ -1,0 +1,80 @@
+"""What is no environment variable, path or timeout is refused by name, and whatever else runs there does not notice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from test_sandbox_backend import backend, box, make_backend, sh  # noqa: F401  (fixtures)
+
+from rock_env.channel import target
+from rock_env.client import Client
+from rock_env.errors import InvalidArgument, NotFound
+from rock_env.local import EmbeddedServer, start_embedded
+from rock_env.proto.v1 import env_pb2
+from rock_env.proto.v1.env_pb2_grpc import EnvServiceStub
+from rock_env.sandbox import Sandbox
+
+TOYS = [f"--env={Path(__file__).with_name('toy_envs.py')}:TOY"]
+
+
+@pytest.mark.parametrize("env", [{"": "x"}, {"A=B": "x"}, {"A\0": "x"}, {"A": "x\0y"}])
+async def test_an_environment_that_no_process_can_have(box: Sandbox, env: dict[str, str]) -> None:  # noqa: F811
+    with pytest.raises(InvalidArgument, match="environment variable"):
+        await box.exec(["true"], env=env)
+    with pytest.raises(InvalidArgument, match="environment variable"):
+        await box.start_process(["true"], env=env)
+    with pytest.raises(InvalidArgument, match="environment variable"):
+        await box.open_session(env=env)
+    assert (await box.exec(["echo", "alive"])).stdout == b"alive\n"
+
+
+@pytest.mark.parametrize("path", ["a\0b", "x/" * 3000, "/" + "n" * 5000])
+async def test_a_path_that_no_file_can_have(box: Sandbox, path: str) -> None:  # noqa: F811
+    with pytest.raises(InvalidArgument):
+        await box.write_file(path, b"x")
+    with pytest.raises((InvalidArgument, NotFound)):
+        await box.stat(path)
+    with pytest.raises((InvalidArgument, NotFound)):
+        await box.list_files(path)
+    with pytest.raises((InvalidArgument, NotFound)):
+        await box.read_file(path)
+    if "\0" in path:
+        with pytest.raises(InvalidArgument, match="cwd"):
+            await box.exec(["true"], cwd=path)
+    assert (await box.exec(["echo", "alive"])).stdout == b"alive\n"
+
+
+async def test_a_file_far_down_is_written(box: Sandbox) -> None:  # noqa: F811
+    deep = "d/" * 1500 + "f"
+    await box.write_file(deep, b"x")
+    assert await box.read_file(deep) == b"x"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[EmbeddedServer]:
+    with start_embedded([*TOYS, "--workers=1"]) as running:
+        yield running
+
+
+@pytest.fixture
+async def client(server: EmbeddedServer) -> AsyncIterator[Client]:
+    async with Client(server.address) as connected:
+        yield connected
+
+
+@pytest.mark.parametrize("seconds", [-1.0, math.nan, math.inf, -math.inf, 1e300])
+async def test_a_timeout_that_is_none_does_not_end_the_worker_of_all(
+    server: EmbeddedServer, client: Client, seconds: float
+) -> None:
+    env = await client.make("toy")
+    await env.reset("train/0", 1)
+    step = env_pb2.StepRequest(env_id=env.env_id, sequence=2, idempotency_key="k", action="go")
+    async with grpc.aio.insecure_channel(target(server.address)) as channel:
+        call = EnvServiceStub(channel).StepMany(env_pb2.StepManyRequest(items=[step], item_timeout_s=seconds))
+        assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "item_timeout_s" in await call.details()
+    assert (await env.step("go")).info == {"steps": 1}

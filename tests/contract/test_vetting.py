@@ -1,0 +1,125 @@
+"""Vetting finds the defect it is there for, names the evidence, and says nothing of what is sound."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fences import why_not_isolated
+from vetted_envs import BOXED, GAME, SECRET
+
+from rock_env.catalog import load_reference
+from rock_env.client import Client
+from rock_env.client.registry import CheckReport, RegistryClient
+from rock_env.local import start_embedded
+from rock_env.spec import EnvSpec
+from rock_env.tasksets.model import Build, Task, TaskFile, Verifier
+from rock_env.vetting.episodes import Subject
+from rock_env.vetting.vet import sample, vet
+
+FILE = Path(__file__).with_name("vetted_envs.py")
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with start_embedded([f"--env={FILE}:GAME", f"--env={FILE}:BOXED", "--workers=1"]) as server:
+        yield server.address
+
+
+@pytest.fixture
+def fence() -> None:
+    if why := why_not_isolated():
+        pytest.skip(f"no isolation here: {why}")
+
+
+async def vetted(address: str, spec: EnvSpec, defect: str = "", tasks: int = 4) -> dict[str, CheckReport]:
+    params = spec.params.model_validate({"defect": defect})
+    async with Client(address) as client, RegistryClient(address) as registry:
+        subject = Subject(
+            client,
+            spec,
+            params,
+            sample(spec, params, tasks),
+            tasks_of(spec),
+        )
+        return {report.name: report async for report in vet(subject, registry)}
+
+
+def tasks_of(spec: EnvSpec) -> dict[str, Task]:
+    verifier = Verifier(("sh", "/tests/test.sh"), "exit_code", files=(TaskFile("/tests/test.sh", SECRET),))
+    words = ("apple", "pear", "plum", "quince", "cherry") if spec is BOXED else ()
+    return {word: Task(word, "Write the word.", Build(), verifier) for word in words}
+
+
+def failed(reports: dict[str, CheckReport]) -> set[str]:
+    return {report.name for report in reports.values() if report.result == "FAIL"}
+
+
+async def test_a_sound_game_passes_with_evidence(address: str) -> None:
+    reports = await vetted(address, GAME)
+    assert failed(reports) == set()
+    assert reports["oracle scores 1"].evidence == "4 of 4 tasks, median 2 turns"
+    assert reports["tasks"].evidence.startswith("4 train, 1 held_out; checked: train/0")
+    assert all(report.evidence for report in reports.values())
+    assert reports["nothing gives the answer away"].result == "SKIP"
+
+
+@pytest.mark.parametrize(
+    ("defect", "checks", "evidence"),
+    [
+        ("oracle", {"oracle scores 1"}, "train/0: reward 0 (as said)"),
+        ("idle", {"doing nothing scores 0"}, "train/0: reward 1"),
+        ("chance", {"random actions below a bound"}, "episodes passed, at most 50% allowed"),
+        ("crash", {"oracle scores 1"}, "could not be played: Step"),
+        ("noise", {"same seed, same observations", "replay continues as recorded"}, "observation 0 differs"),
+    ],
+)
+async def test_a_defect_is_found_and_shown(
+    address: str, defect: str, checks: set[str], evidence: str
+) -> None:
+    reports = await vetted(address, GAME, defect)
+    found = failed(reports)
+    assert checks <= found
+    assert evidence in " ".join(reports[name].evidence for name in checks)
+    assert found - checks <= {"same seed, same observations", "snapshot continues as recorded"}
+
+
+async def test_a_grade_that_changes_is_found_by_repetition(address: str) -> None:
+    reports = await vetted(address, GAME, "luck")
+    assert reports["oracle scores 1"].result == "PASS"
+    assert "same verdict every time" in failed(reports)
+
+
+async def test_a_sound_sandbox_passes_and_leaves_nothing(address: str, fence: None) -> None:
+    reports = await vetted(address, BOXED, tasks=2)
+    assert failed(reports) == set(), reports
+    assert reports["box starts"].result == "PASS"
+    assert reports["nothing gives the answer away"].result == "PASS"
+    assert reports["snapshot continues as recorded"].result == "PASS"
+    assert reports["nothing is left behind"].evidence == "every sandbox of the check is gone"
+
+
+async def test_a_copy_of_the_grader_in_the_box_is_found(address: str) -> None:
+    reports = await vetted(address, BOXED, "copy", tasks=1)
+    leak = reports["nothing gives the answer away"]
+    assert leak.result == "FAIL"
+    assert leak.evidence.endswith("/old/innocent.txt holds 2 lines of /tests/test.sh")
+
+
+async def test_later_git_history_in_the_box_is_found(address: str) -> None:
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed (Debian: apt-get install git)")
+    reports = await vetted(address, BOXED, "history", tasks=1)
+    leak = reports["nothing gives the answer away"]
+    assert leak.result == "FAIL"
+    assert "1 commits to which HEAD does not lead" in leak.evidence
+
+
+def test_a_sample_is_spread_over_the_splits() -> None:
+    spec = load_reference(f"{FILE}:GAME")
+    params = spec.params()
+    assert [task.id for task in sample(spec, params, 3)] == ["train/0", "train/2", "held_out/0"]
+    assert len(sample(spec, params, 100)) == 5
+    assert [task.id for task in sample(spec, params, 1)] == ["train/0"]

@@ -1,0 +1,51 @@
+"""Boxes for grades, straight from a backend, for tests of graders without a server."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from rock_env.backends.base import Backend
+from rock_env.sandbox import Sandbox
+from rock_env.spec import SandboxSpec
+
+__all__ = ["BackendBoxes"]
+
+_NUMBERS = itertools.count()
+
+
+@dataclass
+class BackendBoxes:
+    """Satisfies `FreshBoxes` for the box `agent` (its id on the backend); counts the boxes it lent."""
+
+    backend: Backend
+    spec: SandboxSpec
+    agent: str = ""
+    lent: list[str] = field(default_factory=list)
+
+    @asynccontextmanager
+    async def pristine(self) -> AsyncIterator[Sandbox]:
+        async with self._box("") as box:
+            yield box
+
+    @asynccontextmanager
+    async def fork(self) -> AsyncIterator[Sandbox]:
+        snapshot = f"layer-{next(_NUMBERS)}"
+        await self.backend.snapshot(self.agent, snapshot_id=snapshot)
+        try:
+            async with self._box(snapshot) as box:
+                yield box
+        finally:
+            await self.backend.delete_snapshot(snapshot)
+
+    @asynccontextmanager
+    async def _box(self, snapshot: str) -> AsyncIterator[Sandbox]:
+        name = f"grade-{next(_NUMBERS)}"
+        box = await self.backend.create(self.spec, sandbox_id=name, snapshot=snapshot)
+        self.lent.append(name)
+        try:
+            yield box
+        finally:
+            await box.close()

@@ -1,0 +1,2 @@
+make_folder readme.txt
+rotate "$KEEP" "$folder" && [ "$(left)" = "readme.txt|" ]

@@ -1,0 +1,2 @@
+#!/bin/bash
+printf '%s\n' card area rear dart > /app/square.txt

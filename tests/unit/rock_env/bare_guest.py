@@ -1,0 +1,83 @@
+"""A guest without a backend: its process, started as a backend would, and links to it."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import secrets
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from rock_env.backends.guest_box import GuestBox
+from rock_env.backends.guest_code import lay_out_guest
+from rock_env.backends.guest_link import GuestLink, listen
+
+
+class BareGuest:
+    """One guest process and how to reach it."""
+
+    def __init__(self, folder: Path, process: asyncio.subprocess.Process) -> None:
+        self.folder = folder
+        self.process = process
+        self.token = secrets.token_bytes(32)
+        self.path = folder / "guest.sock"
+
+    async def connect(self, token: bytes | None = None) -> GuestLink:
+        return await GuestLink.connect(self.path, token=self.token if token is None else token)
+
+    async def configured(self, **more: Any) -> GuestLink:
+        link = await self.connect()
+        work = self.folder / "work"
+        work.mkdir()
+        await link.configure(
+            {
+                "workdir": str(work),
+                "public_workdir": "/workspace",
+                "roots": [str(work)],
+                "env": {"PATH": "/usr/bin:/bin"},
+                "rlimits": [(resource.RLIMIT_CORE, 0)],
+                "linger_s": None,
+                "deadline_s": None,
+                "oom": None,
+                **more,
+            }
+        )
+        return link
+
+    def box(self, link: GuestLink) -> GuestBox:
+        async def nothing() -> None:
+            pass
+
+        return GuestBox("box", link, isolation="none", clean_up=nothing)
+
+    async def ended(self) -> int:
+        async with asyncio.timeout(20):
+            return await self.process.wait()
+
+
+@asynccontextmanager
+async def bare_guest(folder: Path) -> AsyncIterator[BareGuest]:
+    start = await asyncio.to_thread(lay_out_guest, folder / "code")
+    with listen(folder / "guest.sock") as sock:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-I",
+            "-S",
+            str(start),
+            "--listen-fd",
+            str(sock.fileno()),
+            pass_fds=(sock.fileno(),),
+            stdin=asyncio.subprocess.DEVNULL,
+            env={},
+        )
+    guest = BareGuest(folder, process)
+    try:
+        yield guest
+    finally:
+        if process.returncode is None:
+            link = await guest.connect()
+            await link.close()
+            await guest.ended()

@@ -1,0 +1,215 @@
+"""A training run in one process: the loop's `Run` over real engines and a real environment, without Ray or ROCK's server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from agent_runtime.agents.oracle import record_expert
+from agent_runtime.run import run_rollout
+from agent_runtime.store import decode, encode
+from agent_runtime.types import RolloutRequest, Trajectory
+from rock_env.env import StepResult, observation_hash
+from rock_env.errors import EnvLost, ResetDivergence
+from rock_env.plugins import env_params, load, load_env
+from trainer.accounts import Accounts
+from trainer.config import TrainConfig
+from trainer.engine.actors import InferenceActor, Learner
+from trainer.metrics import Evaluation
+from trainer.rollout.sampler import BatchingSampler
+from trainer.run import Run
+
+SMALL = {
+    "env": "frozen_lake",
+    "env_args": {"max_turns": 6},
+    "model": "tiny",
+    "engine_options": {"layers": 1, "width": 16, "heads": 2, "max_context": 256},
+    "steps": 2,
+    "agent": {"window_turns": 1, "system": False},
+    "sampling": {"max_tokens": 2},
+    "rollout": {"groups_per_step": 4, "group_size": 3, "token_budget": 12},
+    "optim": {"lr": 1e-3, "minibatches": 2},
+    "warmup": {"trajectories": 3, "epochs": 1, "held_out": 0.3},
+    "anchors": {"scheduler": "sequential", "inject": 2, "inject_gate": "none", "inject_until": 1.0},
+    "eval": {"tasks": 2, "every": 0},
+}
+"""A run of seconds in which everything happens that a run can report."""
+
+Change = Callable[[Trajectory], Trajectory]
+
+
+class LocalEnv:
+    """One environment in this process, as the runtime uses it; `lost_at` is the step that never comes back."""
+
+    def __init__(self, env: str, params_json: str, lost_at: int) -> None:
+        spec = load_env(env)
+        self.version = spec.version
+        self._params = env_params(spec, params_json)
+        self._tasks = spec.tasks(self._params)
+        self._env: Any = spec.factory(self._params)
+        self._left = lost_at
+
+    async def reset(
+        self,
+        task_id: str,
+        seed: int,
+        prefix: Sequence[tuple[str, bytes]] = (),
+        resume_seed: int | None = None,
+        initial_hash: bytes = b"",
+    ) -> tuple[str, Mapping[str, Any], str]:
+        split, _, index = task_id.rpartition("/")
+        task = self._tasks.get(split, int(index))
+        observation, info = self._env.reset(task, seed)
+        for action, recorded in prefix:
+            observation = self._env.step(action).observation
+            if observation_hash(observation) != recorded:
+                raise ResetDivergence(f"after {action!r} the observation differs")
+        if resume_seed is not None:
+            self._env.reseed(resume_seed)
+        return observation, info, task.instruction
+
+    async def step(self, action: str) -> StepResult:
+        self._left -= 1
+        if self._left == 0:
+            raise EnvLost("the worker died")
+        return self._env.step(action)
+
+    async def evaluate(self) -> Any:
+        return self._env.evaluate()
+
+    async def close(self) -> None:
+        self._env.close()
+
+
+class LocalRock:
+    """Makes environments; the `broken`-th of them is lost at its first step."""
+
+    def __init__(self, broken: int) -> None:
+        self._left = broken
+
+    async def make(self, env: str, params_json: str) -> LocalEnv:
+        self._left -= 1
+        return LocalEnv(env, params_json, lost_at=1 if self._left == 0 else 0)
+
+
+class LocalFleet:
+    """What `trainer.placement.Fleet` is to a run. `change` spoils experts and training rollouts on their way in."""
+
+    server_end = ""
+
+    def __init__(self, config: TrainConfig, *, change: Change = lambda t: t, broken: int = 0) -> None:
+        self._config, self._change, self._broken = config, change, broken
+        spec: Any = load("ale.engines", config.engine)
+        self._template = spec.template(config.model, spec.options(**config.engine_options))
+        self._learner, self._engine = Learner(config), InferenceActor(config)
+        self._learner.ready()
+        self._engine.ready()
+        self.learns_from_rollouts = self._learner.learns_from_rollouts()
+        for name in ("take_experts", "measure", "imitate", "save", "load", "export"):
+            setattr(self, name, getattr(self._learner, name))
+        self.update, self.weights = self._learner.update, self._learner.weights
+        self.sample = self._engine.sample
+        self._accounts = Accounts()
+        self.time_shares()
+
+    def time_shares(self) -> dict[str, float]:
+        return self._accounts.shares({"policy": 0.0, "service": 0.0, "sandboxes": 0.0})
+
+    def publish(self, version: int) -> None:
+        self._engine.load(self._learner.weights(), version)
+
+    def run(self, requests: Sequence[RolloutRequest], policy_step: int) -> list[bytes]:
+        async def sample(batch: Any) -> Any:
+            return self._engine.sample(batch)
+
+        training = [not request.id.startswith("eval") for request in requests]
+        rock = LocalRock(self._broken if any(training) else 0)
+        sampler = BatchingSampler(sample, lockstep=False)
+
+        async def all_of_them() -> list[Trajectory]:
+            return await asyncio.gather(
+                *(
+                    run_rollout(
+                        each, rock=rock, sampler=sampler, template=self._template, policy_step=policy_step
+                    )
+                    for each in requests
+                )
+            )
+
+        played = asyncio.run(all_of_them())
+        return [encode(self._change(t) if spoil else t) for t, spoil in zip(played, training, strict=True)]
+
+    def record(self, requests: Sequence[RolloutRequest]) -> list[bytes]:
+        spec = load_env(self._config.env)
+
+        async def play(request: RolloutRequest) -> Trajectory:
+            params = env_params(spec, request.params_json)
+            split, _, index = request.task_id.rpartition("/")
+            oracle = spec.oracle(params, spec.tasks(params).get(split, int(index)))
+            return await record_expert(request, rock=LocalRock(0), oracle=oracle, template=self._template)
+
+        return [encode(self._change(asyncio.run(play(request)))) for request in requests]
+
+
+class Listening:
+    """An observer that remembers what the run said."""
+
+    stop_requested = False
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def on_phase(self, name: str) -> None: ...
+
+    def on_step(self, step: int, total: int, metrics: Mapping[str, float]) -> None: ...
+
+    def on_eval(self, evaluation: Evaluation) -> None: ...
+
+    def on_log(self, message: str) -> None:
+        self.said.append(message)
+
+
+def config_of(**changes: Any) -> TrainConfig:
+    """Return the small run's configuration; a section's changes are merged into it."""
+    merged = {**SMALL}
+    for name, value in changes.items():
+        merged[name] = {**merged[name], **value} if isinstance(merged.get(name), dict) else value
+    return TrainConfig.model_validate(merged)
+
+
+def local_run(folder: Path, config: TrainConfig, **fleet: Any) -> tuple[LocalFleet, list[str]]:
+    """Train from the first expert to the summary; return the fleet and what the run said."""
+    observer, local = Listening(), LocalFleet(config, **fleet)
+    with Run(config, folder, local, observer, resume=False) as run:  # type: ignore[arg-type]
+        run.record_experts()
+        run.warm_up()
+        run.evaluate_warmup()
+        for step in run.remaining_steps():
+            plan = run.plan(step)
+            rollouts = run.roll_out(plan)
+            run.learn(plan, rollouts)
+            run.publish(step)
+            run.report(plan, rollouts)
+        run.finish()
+    return local, observer.said
+
+
+def stripped(trajectory: Trajectory) -> Trajectory:
+    """Return the trajectory as if its policy never said anything."""
+    empty: tuple[Any, ...] = ()
+    return replace(
+        trajectory,
+        turns=empty,
+        actions=empty,
+        observations=empty,
+        observation_hashes=empty,
+        turn_rewards=empty,
+        turn_faults=empty,
+        illegal_actions=0,
+    )
+
+
+__all__ = ["SMALL", "LocalFleet", "config_of", "decode", "local_run", "stripped"]

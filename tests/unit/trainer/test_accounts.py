@@ -1,0 +1,39 @@
+"""Where processor time goes: shares add up, what a process and its ended children used is found."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from trainer.accounts import Accounts, processor_s
+
+BURN = "import time\nwhile time.process_time() < 0.3: pass"
+
+
+def test_shares_are_of_what_was_spent_since_the_first_look():
+    accounts = Accounts()
+    assert accounts.shares({"policy": 100.0, "service": 5.0}) == {}
+    shares = accounts.shares({"policy": 100.0, "service": 5.0})
+    assert shares == {"policy": 0.0, "service": 0.0, "idle": 1.0}
+
+
+def test_what_the_servers_children_used_counts_as_the_sandboxes():
+    run = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', *sys.argv[1:]])\n"
+    waiting = f"{run}print('done', flush=True)\nsys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", run, waiting, BURN], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"done\n"
+        spent = processor_s(policy=[os.getpid()], service=[], server=server.pid)
+        assert spent["sandboxes"] >= 0.3
+        assert spent["policy"] > 0
+        server.communicate(b"")
+
+
+def test_a_process_that_is_gone_is_not_guessed():
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    with pytest.raises(OSError, match="No such file"):
+        processor_s(policy=[gone.pid], service=[], server=None)

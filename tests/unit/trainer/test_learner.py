@@ -1,0 +1,81 @@
+"""The learner with every algorithm: what it prepares for a loss, on the real engine in this process."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from algo_cases import SPECS
+from algo_reference import learners, tables
+from family_reference import family_group
+
+from agent_runtime.store import encode
+from trainer.config import OptimOptions, TrainConfig
+from trainer.engine.actors import Learner
+
+TINY = {"layers": 1, "width": 8, "heads": 1}
+
+
+def learner(algo="grpo", *, minibatches=1, **options):
+    made = Learner(
+        TrainConfig(
+            algo=algo,
+            algo_options=options,
+            engine_options=TINY,
+            optim=OptimOptions(minibatches=minibatches),
+        )
+    )
+    made.ready()
+    return made
+
+
+def rollouts(keep=lambda t: True):
+    return [encode(t) for t in family_group(tables()[0], experts=False) if keep(t)]
+
+
+def moved(before, after):
+    return any(not np.array_equal(before[name], after[name]) for name in before)
+
+
+def copied(weights):
+    return {name: value.copy() for name, value in weights.items()}
+
+
+@pytest.mark.parametrize("minibatches", [1, 2])
+@pytest.mark.parametrize("algo", sorted(set(SPECS) - {"bc"}))
+def test_every_algorithm_takes_a_step(algo, minibatches):
+    one = learner(algo, minibatches=minibatches)
+    before = copied(one.weights())
+    metrics = one.update(rollouts(), [], lr=1e-3)
+    assert np.isfinite(list(metrics.values())).all()
+    assert metrics["grad_norm"] > 0
+    assert moved(before, one.weights())
+
+
+def test_credit_across_groups_reaches_the_batch():
+    """Half of the groups are StarPO's to drop; without the step's view, every group would train."""
+    metrics = learner("starpo", keep_share=0.5).update(rollouts(), [], lr=1e-3)
+    assert metrics["tokens/dropped/low-variance_group"] > 0
+    assert "tokens/dropped/low-variance_group" not in learner("starpo").update(rollouts(), [], lr=1e-3)
+
+
+def test_the_frozen_reference_is_the_model_the_run_began_with():
+    """Nothing pulls at first; after other updates the divergence does, though no rollout has credit."""
+    options = {"kl_weight": 1.0, "kl_estimator": "k2", "kl_reference": "frozen"}
+    one = learner(normalize_std=False, **options)
+    flat = rollouts(lambda t: t.failure is None and t.reward == 0)
+    assert len(flat) == 2
+    first = one.update(flat, [], lr=1e-3)
+    assert first["kl"] == first["grad_norm"] == 0
+    one.update(rollouts(), [], lr=1e-2)
+    later = one.update(flat, [], lr=1e-3)
+    assert later["kl"] > 0
+    assert later["grad_norm"] > 0
+
+
+def test_rollouts_without_credit_teach_nothing_without_a_divergence():
+    flat = rollouts(lambda t: t.failure is None and t.reward == 0)
+    metrics = learner().update(flat, [], lr=1e-3)
+    assert metrics["tokens/masked/zero_credit"] == sum(
+        t.sampled_tokens for t in learners(family_group(tables()[0])) if t.reward == 0
+    )
+    assert metrics["tokens/trained"] == 0

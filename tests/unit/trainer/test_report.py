@@ -1,0 +1,37 @@
+"""What a step's rollouts say by themselves: where they began, and what they sampled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+
+import pytest
+from algo_reference import CONTEXT, trajectory
+
+from agent_runtime.types import PrefixTurn, Start
+from trainer.rollout.anchors import Anchor, Expert
+from trainer.rollout.report import sampled_tokens, start_metrics
+
+
+def begun(length: int, turn: int, name: str):
+    """Return a rollout from turn `turn` of an expert of `length` turns, and its anchor."""
+    turns = tuple(PrefixTurn("a", "o") for _ in range(length))
+    expert = Expert("e", "train/0", 0, "", turns, oracle=True)
+    one = trajectory(name, [2, 1], 1.0, ids=count(CONTEXT), group=name)
+    return replace(one, start=Start(0, prefix=turns[:turn])), Anchor(expert, turn)
+
+
+def test_starts_are_counted_by_the_quarter_of_their_expert():
+    places = [(4, 0), (4, 1), (4, 2), (4, 3), (8, 5), (8, 6), (8, 7), (3, 1)]
+    made = [begun(length, turn, f"g{n}") for n, (length, turn) in enumerate(places)]
+    found = start_metrics([t for t, _ in made], {t.group_id: anchor for t, anchor in made if anchor.turn})
+    shares = [found["anchors/start"], *(found[f"anchors/quarter_{n}"] for n in (1, 2, 3, 4))]
+    assert shares == pytest.approx([1 / 8, 1 / 8, 2 / 8, 3 / 8, 1 / 8])
+    assert found["prefix_turns"] == sum(turn for _, turn in places)
+    assert found["context_tokens"] == 8 * (1 + 2)
+    assert start_metrics([], {}) == {}
+
+
+def test_tokens_of_a_failed_step_count_as_sampled():
+    one, _ = begun(4, 0, "g")
+    assert sampled_tokens([one, replace(one, lost_tokens=4)]) == 3 + 7

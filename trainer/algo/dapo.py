@@ -1,0 +1,62 @@
+"""DAPO: GRPO with a higher upper clip, the mean over all tokens, and without groups that cannot teach.
+
+Source: arXiv 2503.14476, Eq. 8.
+
+    A_i = (R_i - mean R) / (std R + 1e-6)
+    J   = 1/(sum of n_i) sum over tokens of  min(r_t A_i, clip(r_t, 1 - 0.2, 1 + 0.28) A_i)
+    over the groups in which not all R are equal
+
+Departures: a group of equal rewards is dropped here, divisors included, and the token ledger says so; drawing another in
+its place (the paper's dynamic sampling) is the sampler's business. The overlong shaping is a reward, not part of the loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from agent_runtime.types import Trajectory
+from trainer.algo.base import AlgorithmSpec, Credit
+from trainer.algo.grpo import Grpo, GRPOOptions
+from trainer.algo.loss import Aggregation
+
+__all__ = ["DAPO", "DAPOOptions", "Dapo"]
+
+_FLAT = "group without variance"
+
+
+class DAPOOptions(GRPOOptions):
+    """Options of DAPO; defaults as in the paper."""
+
+    clip_high: float = 0.28
+    """Ratios above 1 + clip_high earn no more from a positive advantage."""
+    aggregation: Aggregation = "token_mean"
+    """How token losses become one number, for the imitation term too."""
+    drop_flat: bool = True
+    """Drop groups in which all rewards are equal, divisors included."""
+
+
+class Dapo(Grpo):
+    """The algorithm `dapo`."""
+
+    name = "dapo"
+    options: DAPOOptions
+
+    def credit(self, group: Sequence[Trajectory]) -> list[Credit]:
+        """Return GRPO's credit; a group without variance is dropped."""
+        credits = super().credit(group)
+        rewards = {t.reward for t, c in zip(group, credits, strict=True) if not c.dropped and not t.is_expert}
+        if len(rewards) != 1 or not self.options.drop_flat:
+            return credits
+        return [
+            credit if credit.dropped or trajectory.is_expert else replace(credit, dropped=_FLAT)
+            for trajectory, credit in zip(group, credits, strict=True)
+        ]
+
+
+DAPO = AlgorithmSpec(
+    name="dapo",
+    summary="clip-higher, token mean, no flat groups (arXiv 2503.14476)",
+    options=DAPOOptions,
+    build=Dapo,
+)

@@ -1,0 +1,160 @@
+"""What a step's updates looked like, measured the same way for every algorithm. Defined in docs/metrics.md.
+
+Wrapped around the algorithm's loss by the learner: `Monitors.watch(loss)` sees every part of the batch exactly once, with
+the log-probabilities of that moment, and what the loss says it left out. It changes no number of the update. Its counts
+also close the token ledger.
+
+Ratios are geometric means over a token, a chunk or a whole trajectory ("sequence"):
+
+    rho = exp mean (log pi_theta - log mu)     how far off-policy the update is
+    w   = exp mean (log pi_prox - log mu)      the part that was there as the step's updates began: mismatch and staleness
+
+Shapes: B rows, T tokens, N trained tokens, U units (tokens, chunks or trajectories), K turns of all trajectories.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from agent_runtime.types import Trajectory
+from trainer.algo.base import Credit, LossOutput
+from trainer.data.batch import TrainBatch
+
+__all__ = ["LOG_RATIO_BOUND", "Monitors", "outcome_metrics"]
+
+Loss = Callable[[TrainBatch, torch.Tensor], LossOutput]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+LOG_RATIO_BOUND = 20.0
+"""A log-ratio beyond it counts as an overflow and is measured as this: exp(20) is 5e8, far outside any clip."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Seen:
+    """The tokens of the RL term in one part of the batch, or in all of them."""
+
+    log_rho_N: Floats
+    log_w_N: Floats
+    left_out_N: NDArray[np.bool_]
+    chunk_N: Ints
+    trajectory_N: Ints
+
+    @staticmethod
+    def joined(parts: Sequence[_Seen]) -> _Seen:
+        columns = ([getattr(part, name) for part in parts] for name in _Seen.__slots__)
+        return _Seen(*(np.concatenate(column) for column in columns))
+
+
+class Monitors:
+    """The account of one step's updates: `watch` their loss, then ask for `metrics`."""
+
+    def __init__(self, *, skip_zero_credit: bool = True) -> None:
+        """`skip_zero_credit` as the batch was built with: whether tokens with advantage 0 have no gradient."""
+        self._skips = skip_zero_credit
+        self._parts: list[_Seen] = []
+        self.trained = 0
+        """Tokens that the losses gave a gradient so far."""
+        self.imitated = 0
+        self.masked: Counter[str] = Counter()
+        """Tokens that the losses left out, by reason."""
+
+    def watch(self, loss: Loss) -> Loss:
+        """Return the loss, which from now on tells this account what it was given and what it left out."""
+
+        def watched(batch: TrainBatch, logprobs_BT: torch.Tensor) -> LossOutput:
+            output = loss(batch, logprobs_BT)
+            self._observe(batch, logprobs_BT.detach(), output)
+            return output
+
+        return watched
+
+    def metrics(self) -> dict[str, float]:
+        """Return ratios, divergences and masks over everything seen; nothing where no token was of the RL term."""
+        if not any(len(part.log_rho_N) for part in self._parts):
+            return {}
+        seen = _Seen.joined(self._parts)
+        chunks, chunk_N = np.unique(seen.chunk_N, return_inverse=True)
+        kept = np.unique(chunk_N[~seen.left_out_N])
+        bounded_N = np.clip(seen.log_rho_N, -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+        units = {"token": np.arange(len(chunk_N)), "chunk": chunk_N, "sequence": seen.trajectory_N}
+        found: dict[str, float] = {}
+        for unit, index_N in units.items():
+            rho_U, w_U = _ratios(seen.log_rho_N, index_N), _ratios(seen.log_w_N, index_N)
+            found |= {
+                f"ratio/{unit}_mean": float(rho_U.mean()),
+                f"ratio/{unit}_max": float(rho_U.max()),
+                f"ratio/{unit}_ess": float(rho_U.sum() ** 2 / (len(rho_U) * np.square(rho_U).sum())),
+                f"mismatch/{unit}_mean": float(w_U.mean()),
+                f"mismatch/{unit}_max": float(w_U.max()),
+            }
+        return found | {
+            "ratio/token_overflow": float((bounded_N != seen.log_rho_N).mean()),
+            "mismatch/token_abs": float(np.abs(seen.log_w_N).mean()),
+            "kl/k1": float(-seen.log_rho_N.mean()),
+            "kl/k3": float((np.exp(bounded_N) - 1 - bounded_N).mean()),
+            "mask/token_share": float(seen.left_out_N.mean()),
+            "mask/chunk_share": 1 - len(kept) / len(chunks),
+        }
+
+    def _observe(self, batch: TrainBatch, logprobs_BT: torch.Tensor, output: LossOutput) -> None:
+        mask_BT = batch.loss_mask_BT
+        # What weighs nothing is in the ledger already, under the reason that its credit has.
+        weighs_BT = mask_BT & (batch.advantages_BT != 0) if self._skips else mask_BT
+        left_BT = torch.zeros_like(mask_BT)
+        for reason, masked_BT in output.masked.items():
+            self.masked[reason] += int((masked_BT & weighs_BT & ~left_BT).sum())
+            left_BT = left_BT | masked_BT
+        self.trained += int((weighs_BT & ~left_BT).sum())
+        self.imitated += int((batch.imitation_BT != 0).sum())
+        prox_BT = logprobs_BT if batch.prox_logprobs_BT is None else batch.prox_logprobs_BT
+        mu_N = batch.rollout_logprobs_BT[mask_BT].double()
+        rows_N = mask_BT.nonzero()[:, 0]
+        self._parts.append(
+            _Seen(
+                log_rho_N=(logprobs_BT[mask_BT] - mu_N).cpu().numpy(),
+                log_w_N=(prox_BT[mask_BT] - mu_N).cpu().numpy(),
+                left_out_N=left_BT[mask_BT].cpu().numpy(),
+                chunk_N=batch.chunk_index_BT[mask_BT].cpu().numpy(),
+                trajectory_N=batch.trajectory_index_B[rows_N].cpu().numpy(),
+            )
+        )
+
+
+def _ratios(logs_N: Floats, index_N: Ints) -> Floats:
+    """Return the geometric mean ratio of every unit that `index_N` names."""
+    count = np.bincount(index_N)
+    means = np.bincount(index_N, logs_N)[count > 0] / count[count > 0]
+    ratios: Floats = np.exp(np.clip(means, -LOG_RATIO_BOUND, LOG_RATIO_BOUND))
+    return ratios
+
+
+def outcome_metrics(trajectories: Sequence[Trajectory], credits: Sequence[Credit]) -> dict[str, float]:
+    """Return what the step's credit is made of: shares of successes and of signs, and how long failures are."""
+    learners = [
+        (trajectory, credit)
+        for trajectory, credit in zip(trajectories, credits, strict=True)
+        if not credit.dropped and not trajectory.is_expert
+    ]
+    if not learners:
+        return {}
+    length_K = np.array([len(turn.completion_ids) for t, _ in learners for turn in t.turns])
+    advantage_K = np.concatenate([credit.advantage_K for _, credit in learners])
+    tokens = max(int(length_K.sum()), 1)
+    found = {
+        "outcome/positive_share": float(np.mean([credit.positive for _, credit in learners])),
+        "advantage/positive_share": float(length_K[advantage_K > 0].sum() / tokens),
+        "advantage/negative_share": float(length_K[advantage_K < 0].sum() / tokens),
+    }
+    if positives := [t.sampled_tokens for t, credit in learners if credit.positive]:
+        found["outcome/positive_tokens"] = float(np.mean(positives))
+    if negatives := [t.sampled_tokens for t, credit in learners if not credit.positive]:
+        found["outcome/negative_tokens"] = float(np.mean(negatives))
+        found["outcome/negative_tokens_max"] = float(max(negatives))
+    return found

@@ -1,0 +1,91 @@
+"""The account of every sampled token of a step: trained, imitated, masked or dropped, the last two with a reason.
+
+Made by the batch builder from the credits, closed by the learner once the losses have said what they left out. It decides
+nothing; it stops a run whose numbers do not add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from trainer.errors import LedgerError
+
+__all__ = ["Ledger", "add_step"]
+
+_PREFIX = "tokens/"
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Where every completion token of a step went. Raise `LedgerError` if the parts do not add up."""
+
+    total: int
+    """Tokens sampled, those lost with a failed step included, and the tokens of the experts that joined."""
+    trained: int
+    imitated: int
+    masked: Mapping[str, int]
+    """Tokens without weight in trajectories that take part, by reason."""
+    dropped: Mapping[str, int]
+    """Tokens of trajectories that take no part, by reason."""
+    experts: int = 0
+    """Tokens of experts within the total: nobody sampled them here."""
+    dropped_trajectories: Mapping[str, int] = field(default_factory=dict)
+    """Trajectories that take no part, by reason; one may have no token at all."""
+
+    def __post_init__(self) -> None:
+        fates = [self.trained, self.imitated, *self.masked.values(), *self.dropped.values()]
+        if sum(fates) != self.total or min(fates) < 0:
+            raise LedgerError(
+                f"the token ledger does not add up: {sum(fates)} tokens accounted for, {self.total} sampled "
+                f"({self}). A token was trained twice or lost: a bug in the batch builder, in the train engine's "
+                "`step`, in a loss's `masked` or in `Trajectory.branches`."
+            )
+
+    def after_losses(self, *, trained: int, imitated: int, masked: Mapping[str, int]) -> Ledger:
+        """Return the account with what the losses really saw, and left out for the reasons in `masked`.
+
+        Raise `LedgerError` where that is not what the batch held: a part was lost or learned twice.
+        """
+        both = dict(self.masked)
+        for reason, tokens in masked.items():
+            both[reason] = both.get(reason, 0) + tokens
+        return replace(self, trained=trained, imitated=imitated, masked=_present(both))
+
+    def metrics(self) -> dict[str, float]:
+        """Return the account under the names of docs/metrics.md."""
+        named = {
+            f"{_PREFIX}total": self.total,
+            f"{_PREFIX}experts": self.experts,
+            f"{_PREFIX}trained": self.trained,
+            f"{_PREFIX}imitated": self.imitated,
+            **{f"{_PREFIX}masked/{_slug(reason)}": tokens for reason, tokens in self.masked.items()},
+            **{f"{_PREFIX}dropped/{_slug(reason)}": tokens for reason, tokens in self.dropped.items()},
+        }
+        for reason, count in self.dropped_trajectories.items():
+            named[f"trajectories/dropped/{_slug(reason)}"] = count
+        return {name: float(value) for name, value in named.items()}
+
+
+def add_step(totals: dict[str, int], metrics: Mapping[str, float], *, sampled: int) -> None:
+    """Add a step's `Ledger.metrics` to the run's totals; `sampled` are the tokens that its rollouts sampled.
+
+    Raise `LedgerError` where the learner's account is not of these rollouts.
+    """
+    tokens = {n.removeprefix(_PREFIX): int(v) for n, v in metrics.items() if n.startswith(_PREFIX)}
+    accounted = tokens["total"] - tokens["experts"]
+    if accounted != sampled:
+        raise LedgerError(
+            f"the token ledger does not add up: the learner accounts for {accounted} sampled tokens, the step's rollouts "
+            f"sampled {sampled}. Rollouts were lost or changed on their way to the learner."
+        )
+    for name, count in tokens.items():
+        totals[name] = totals.get(name, 0) + count
+
+
+def _slug(reason: str) -> str:
+    return reason.replace(": ", "/").replace(" ", "_")
+
+
+def _present(tokens: Mapping[str, int]) -> dict[str, int]:
+    return {reason: count for reason, count in tokens.items() if count}

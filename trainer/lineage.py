@@ -1,0 +1,169 @@
+"""What a run's model was made of: the run before it, the weights it began with, the trajectories it imitated.
+
+Written by the run into `lineage.json`, read by its descendants and by `ale lineage`. Digests are of file contents, so that
+whoever has the files can check the story; nothing here decides what a run does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from rock_env.whole_file import write_whole
+from trainer.config import TrainConfig
+from trainer.errors import RunFolderError
+from trainer.folder import writing
+
+__all__ = [
+    "FILE",
+    "MODEL",
+    "Expert",
+    "Lineage",
+    "Parent",
+    "Source",
+    "begin",
+    "digest_of",
+    "digest_of_text",
+    "read",
+    "write",
+]
+
+FILE = "lineage.json"
+MODEL = "model"
+"""Folder of a run in which its trained model lies."""
+_CONFIG = "config.toml"
+_BLOCK_BYTES = 1 << 20
+_T = TypeVar("_T")
+
+
+class Parent(msgspec.Struct, frozen=True):
+    """The run whose model this one began with."""
+
+    run: str
+    """Its folder, as it was given."""
+    algo: str
+    steps: int
+    """How many steps it had learned."""
+    config_digest: str
+    lineage_digest: str
+    """Of its own `lineage.json`; empty where it has none."""
+
+
+class Source(msgspec.Struct, frozen=True):
+    """Where experts came from, and why trajectories there were not taken."""
+
+    path: str
+    """A file, or `oracle of ENV@VERSION`."""
+    digest: str
+    """Of the file; empty for the oracle."""
+    taken: int
+    skipped: dict[str, int] = {}
+
+
+class Expert(msgspec.Struct, frozen=True):
+    """One expert trajectory."""
+
+    id: str
+    task_id: str
+    source: str
+    """The `path` of its `Source`."""
+    source_id: str
+    """Its id there."""
+    digest: str
+    """Of the record as it was there."""
+    turns: int
+    faulty_turns: int
+    """Turns that are context only: a failed call, or an edit taken back later."""
+    held_out: bool
+
+
+class Lineage(msgspec.Struct):
+    """`lineage.json` of a run folder."""
+
+    env: str
+    """`name@version`."""
+    model: str
+    """The model that the run began with, as `--model` names it."""
+    model_digest: str
+    """Of that model's folder; empty for one that is built in or has no folder here."""
+    parent: Parent | None = None
+    sources: list[Source] = []
+    experts: list[Expert] = []
+    experts_digest: str = ""
+    """Of all experts' digests, in order."""
+    steps: int = 0
+    final_digest: str = ""
+    """Of the exported model's folder; empty until the run has ended."""
+
+
+class _Ended(msgspec.Struct):
+    """What of a run's `summary.json` matters to its descendants."""
+
+    algo: str
+    steps: int
+
+
+def begin(config: TrainConfig, env: str) -> Lineage:
+    """Return what is known before anything ran. Raise `RunFolderError` for a parent that cannot be read."""
+    folder = Path(config.model)
+    is_folder = folder.is_dir()
+    return Lineage(
+        env=env,
+        model=config.model,
+        model_digest=digest_of(folder) if is_folder else "",
+        parent=_parent(folder.parent) if is_folder and folder.name == MODEL else None,
+    )
+
+
+def read(run: Path) -> Lineage | None:
+    """Return the run's lineage, None where it has none. Raise `RunFolderError` for a damaged one."""
+    return _decoded(run / FILE, Lineage) if (run / FILE).is_file() else None
+
+
+def write(run: Path, lineage: Lineage) -> None:
+    """Replace `lineage.json`. Raise `RunFolderError`."""
+    content = msgspec.json.format(msgspec.json.encode(lineage), indent=2) + b"\n"
+    with writing(FILE, run):
+        write_whole(run / FILE, lambda beside: beside.write_bytes(content))
+
+
+def digest_of(path: Path) -> str:
+    """Return the BLAKE2b digest (hexadecimal) of a file, or of a folder's files and their names."""
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+        names = [f"{digest_of(file)} {file.relative_to(path).as_posix()}\n" for file in files]
+        return digest_of_text("".join(names))
+    state = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            state.update(block)
+    return state.hexdigest()
+
+
+def digest_of_text(text: str) -> str:
+    """Return the digest of a text."""
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _parent(run: Path) -> Parent | None:
+    """Return what to remember of the run in this folder; None where there is no run that ended."""
+    if not (run / _CONFIG).is_file() or not (run / "summary.json").is_file():
+        return None
+    ended = _decoded(run / "summary.json", _Ended)
+    return Parent(
+        run=str(run),
+        algo=ended.algo,
+        steps=ended.steps,
+        config_digest=digest_of(run / _CONFIG),
+        lineage_digest=digest_of(run / FILE) if (run / FILE).is_file() else "",
+    )
+
+
+def _decoded(path: Path, kind: type[_T]) -> _T:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise RunFolderError(f"cannot read {path}: {error}. Restore the file, or remove it.") from error

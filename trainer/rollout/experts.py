@@ -1,0 +1,229 @@
+"""Experts: successful trajectories to imitate, recorded from the oracle now or by anybody before.
+
+Called by the run. Reading decides which records are examples for this run and tells them in the tokens of its model;
+nothing here learns, samples or touches an environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from pydantic import ValidationError
+
+from agent_runtime.agents.oracle import retell
+from agent_runtime.policy import ChatTemplate, SampleRequest
+from agent_runtime.store import FOLDER, encode, read_segment
+from agent_runtime.types import AgentConfig, IntArray, SamplingParams, Trajectory
+from rock_env.spec import EnvParams, EnvSpec
+from trainer.errors import ConfigError
+from trainer.lineage import Expert, Source, digest_of, digest_of_text
+
+__all__ = [
+    "HELD_OUT",
+    "Experts",
+    "Quiz",
+    "check_data",
+    "files_of",
+    "hold_out",
+    "quizzes",
+    "read_experts",
+    "recorded",
+]
+
+HELD_OUT = "expert_held_out"
+"""Kind of the file that keeps the experts which are not imitated."""
+MOST_QUIZZES = 64
+"""Turns of held-out experts that the model answers after every epoch: sampling costs more than a loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """Trajectories in the run's own tokens, and where they came from."""
+
+    trajectories: list[Trajectory]
+    records: list[Expert]
+    sources: list[Source]
+
+    @property
+    def digest(self) -> str:
+        """Return the digest of all records, in order."""
+        return digest_of_text("".join(f"{record.digest}\n" for record in self.records))
+
+
+@dataclass(frozen=True, slots=True)
+class Quiz:
+    """A turn of an expert: what the model is shown, and what the expert answered."""
+
+    request: SampleRequest
+    answer_ids: IntArray
+
+
+def files_of(place: str) -> list[Path]:
+    """Return the trajectory files at a place: one file, a run's folder, or any folder. Raise `ConfigError`."""
+    path = Path(place)
+    if path.is_file():
+        return [path]
+    for folder in (path / FOLDER, path):
+        if found := sorted(folder.glob("*.traj")):
+            return found
+    raise ConfigError(
+        f"no trajectories in {place!r}: it is no run's folder, no folder with .traj files and no file. Record some with "
+        "`ale rollout --policy oracle --out FOLDER`."
+    )
+
+
+def check_data(places: Sequence[str], *, spec: EnvSpec, params: EnvParams, split: str) -> None:
+    """Raise `ConfigError` where no record is an example for this run, before anything heavy starts."""
+    reasons: Counter[str] = Counter()
+    for path in (path for place in places for path in files_of(place)):
+        for trajectory in read_segment(path):
+            reason = _why_not(trajectory, spec, params, split)
+            if not reason:
+                return
+            reasons[reason] += 1
+    raise _nothing(places, reasons)
+
+
+def recorded(trajectories: Sequence[Trajectory], env: str) -> Experts:
+    """Return what the run's own oracle played, with its provenance."""
+    source = f"oracle of {env}"
+    records = [_record(t, t, source) for t in trajectories]
+    return Experts(list(trajectories), records, [Source(source, "", len(records))])
+
+
+def read_experts(
+    places: Sequence[str],
+    *,
+    spec: EnvSpec,
+    params: EnvParams,
+    split: str,
+    template: ChatTemplate,
+    agent: AgentConfig,
+) -> Experts:
+    """Read what is an example for this run: whole successes on tasks of `split` in this environment, each once.
+
+    Raise `ConfigError` if there is none, saying why, or `StoreError` for a damaged file.
+    """
+    tasks = spec.tasks(params)
+    experts = Experts([], [], [])
+    seen: set[tuple[object, ...]] = set()
+    names: Counter[str] = Counter()
+    for path in dict.fromkeys(path for place in places for path in files_of(place)):
+        skipped: Counter[str] = Counter()
+        before = len(experts.records)
+        for original in read_segment(path):
+            key = (original.task_id, original.start.env_seed, original.actions)
+            reason = _why_not(original, spec, params, split) or ("there before" if key in seen else "")
+            if not reason:
+                _, _, index = original.task_id.rpartition("/")
+                instruction = tasks.get(split, int(index)).instruction
+                name = original.id if not names[original.id] else f"{original.id}~{names[original.id]}"
+                told = asyncio.run(
+                    retell(original, name, template=template, agent=agent, instruction=instruction)
+                )
+                reason = "" if told else "longer than the model's context"
+            if reason or told is None:
+                skipped[reason] += 1
+                continue
+            seen.add(key)
+            names[original.id] += 1
+            experts.trajectories.append(told)
+            experts.records.append(_record(told, original, str(path)))
+        taken = len(experts.records) - before
+        experts.sources.append(Source(str(path), digest_of(path), taken, dict(skipped)))
+    if not experts.records:
+        raise _nothing(places, sum((Counter(source.skipped) for source in experts.sources), Counter()))
+    return experts
+
+
+def hold_out(experts: Experts, share: float, seed: int) -> tuple[Experts, list[Trajectory], list[Trajectory]]:
+    """Return the experts with their fates noted, those to imitate and those held out.
+
+    Whole tasks are held out, about `share` of them; with any share at least one, but never the last to imitate.
+    """
+    tasks = sorted({trajectory.task_id for trajectory in experts.trajectories})
+    count = min(max(1, round(share * len(tasks))), len(tasks) - 1) if share and tasks else 0
+    chosen = set(random.Random(seed).sample(tasks, count))
+    marked = [msgspec.structs.replace(each, held_out=each.task_id in chosen) for each in experts.records]
+    shown = [t for t in experts.trajectories if t.task_id not in chosen]
+    held = [t for t in experts.trajectories if t.task_id in chosen]
+    return replace(experts, records=marked), shown, held
+
+
+def quizzes(trajectories: Sequence[Trajectory], seed: int) -> list[Quiz]:
+    """Return at most `MOST_QUIZZES` turns worth imitating, the same ones each time, asked greedily."""
+    every = [quiz for trajectory in trajectories for quiz in _quizzes(trajectory)]
+    if len(every) <= MOST_QUIZZES:
+        return every
+    return [every[index] for index in sorted(random.Random(seed).sample(range(len(every)), MOST_QUIZZES))]
+
+
+def _quizzes(trajectory: Trajectory) -> Iterator[Quiz]:
+    for branch in trajectory.branches():
+        shown: list[IntArray] = []
+        for position, turn in enumerate(branch.turns):
+            shown.append(turn.context_ids)
+            if position >= branch.shared and not trajectory.is_faulty(turn.index):
+                params = SamplingParams(temperature=0.0, max_tokens=max(1, len(turn.completion_ids)))
+                prompt_ids = np.concatenate(shown)
+                request = SampleRequest(trajectory.id, turn.index, prompt_ids, params, seed=0)
+                yield Quiz(request, turn.completion_ids)
+            shown.append(turn.completion_ids)
+
+
+def _why_not(trajectory: Trajectory, spec: EnvSpec, params: EnvParams, split: str) -> str:
+    """Return why a record is no example for this run, in words for its account; nothing if it is one."""
+    if trajectory.failure is not None:
+        return "failed to run"
+    if not trajectory.passed or trajectory.reward <= 0 or not trajectory.turns:
+        return "not passed"
+    if trajectory.start.anchor:
+        return "begins after somebody else's turns"
+    if trajectory.env != spec.key:
+        return f"of {trajectory.env}"
+    if differing := _other_arguments(trajectory, spec, params):
+        return f"with other env_args: {differing}"
+    if trajectory.task_id.rpartition("/")[0] != split:
+        return f"on a task that is not of the split {split}"
+    return ""
+
+
+def _other_arguments(trajectory: Trajectory, spec: EnvSpec, params: EnvParams) -> str:
+    try:
+        theirs = spec.params.model_validate_json(trajectory.params_json or "{}").model_dump()
+    except ValidationError:
+        return trajectory.params_json
+    ours = params.model_dump()
+    return ", ".join(
+        f"{name}={theirs[name]!r}, here {ours[name]!r}" for name in ours if theirs[name] != ours[name]
+    )
+
+
+def _record(told: Trajectory, original: Trajectory, source: str) -> Expert:
+    return Expert(
+        id=told.id,
+        task_id=told.task_id,
+        source=source,
+        source_id=original.id,
+        digest=blake2b(encode(original), digest_size=16).hexdigest(),
+        turns=len(told.turns),
+        faulty_turns=sum(told.is_faulty(turn) for turn in range(len(told.turns))),
+        held_out=False,
+    )
+
+
+def _nothing(places: Sequence[str], reasons: Counter[str]) -> ConfigError:
+    told = [f"{count} {reason}" for reason, count in reasons.most_common()]
+    found = f"the trajectories there are {'; '.join(told)}" if told else "there are no trajectories"
+    return ConfigError(
+        f"nothing to imitate in {', '.join(places)}: {found}. Wanted are successes from the true start on tasks of the "
+        "split, in the environment and with the env_args of this run."
+    )
