@@ -10,7 +10,7 @@ edit that takes a bug back, one after the other, each undone before the next, so
 when tests pass. What to do when they still fail is not trained: that is for imitation and reinforcement.
 
 It prints the loss and, at the end, how often one sampled edit repairs tasks of each split of `swe`. It saves every five
-minutes.
+minutes; minutes are of processor time.
 """
 
 from __future__ import annotations
@@ -408,7 +408,7 @@ def train(rank: int, options: argparse.Namespace, modules: list[Functions]) -> N
     parameters = list(net.parameters())
     optimizer = torch.optim.AdamW(parameters, lr=options.lr, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
     stream = examples(options.seed * options.processes + rank, modules)
-    recent, began_s, step, saved_s = deque[float](maxlen=400), time.monotonic(), 0, 0.0
+    recent, began_s, step, saved_s = deque[float](maxlen=400), time.process_time(), 0, 0.0
     done = torch.zeros(1)
     while done[0] < 1:
         batch = sorted((next(stream) for _ in range(BATCH)), key=lambda pair: len(pair[0]))
@@ -434,7 +434,7 @@ def train(rank: int, options: argparse.Namespace, modules: list[Functions]) -> N
         optimizer.step()
         optimizer.zero_grad()
         step += 1
-        passed_s = time.monotonic() - began_s
+        passed_s = time.process_time() - began_s  # the same training beside other work, and through a pause
         done[0] = passed_s / (60 * options.minutes)
         dist.broadcast(done, 0)  # all stop at the same step
         if rank == 0 and step % 250 == 0:
@@ -473,7 +473,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--minutes", type=float, default=60.0, help="0 only says how good --start is")
+    parser.add_argument("--minutes", type=float, default=60.0, help="of a process; 0: only rate --start")
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)

@@ -98,6 +98,15 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("bundles")
 
 
+def skip_without(*images: str) -> None:
+    """Skip, saying how to get it, where the engine lacks an image that others are built upon."""
+    for image in images:
+        if subprocess.run(["docker", "image", "inspect", image], capture_output=True, check=False).returncode:
+            pytest.skip(
+                f"the image {image} is absent: what builds upon it is NOT tested. Pull it, or import one as that."
+            )
+
+
 def docker(*words: str) -> str:
     """Run the engine's own client; return what it printed."""
     return subprocess.run(["docker", *words], capture_output=True, text=True, check=True).stdout.strip()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from docker_engine import skip_without
 
 from rock_env.client.client import Client
 from rock_env.client.registry import RegistryClient
@@ -47,11 +48,7 @@ ENV = make_env_spec("foreign", "1", TASKS, images=IMAGES)
 @pytest.fixture(scope="session")
 def bases(engine: None) -> None:
     """Skip, saying what is missing, where the images that others build upon are absent."""
-    for image in ("busybox:1.35", "debian:bookworm-slim", "python:3.11-slim"):
-        if subprocess.run(["docker", "image", "inspect", image], capture_output=True, check=False).returncode:
-            pytest.skip(
-                f"the image {image} is absent: foreign tasks are NOT tested. Pull it, or import one as that."
-            )
+    skip_without("busybox:1.35", "debian:bookworm-slim", "python:3.11-slim")
 
 
 def make_repository(folder: Path) -> list[str]:

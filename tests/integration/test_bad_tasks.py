@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from integration.command_line import ale
-from integration.docker_engine import docker, engine
+from integration.docker_engine import engine, skip_without
 
 __all__ = ["engine"]
 
@@ -47,8 +47,7 @@ VERDICTS = {
 
 @pytest.fixture
 def tasks(tmp_path: Path) -> Path:
-    if not docker("images", "-q", BASE):
-        pytest.skip(f"the image {BASE} is not here: docker pull {BASE}")
+    skip_without(BASE)
     folder = tmp_path / "tasks"
     write_task(folder / "broken-build", "one", dockerfile="RUN no-such-program\n")
     write_task(folder / "failing-gold", "two", solution="#!/bin/sh\necho wrong > answer\n")

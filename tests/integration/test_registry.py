@@ -16,10 +16,11 @@ from pathlib import Path
 import grpc
 import httpx
 import pytest
+from docker_engine import skip_without, why_no_engine
 from waiting import until
 
 from rock_env.auth import act_for
-from rock_env.backends.docker_engine import Engine, engine_socket
+from rock_env.backends.docker_engine import Engine
 from rock_env.backends.process import ProcessBackend
 from rock_env.client.build_context import packed
 from rock_env.client.credentials import Credentials
@@ -38,23 +39,11 @@ from rock_env.store.sqlite import SqliteStore
 BASE = "busybox:1.35"
 
 
-def why_no_docker() -> str:
-    try:
-        with httpx.Client(transport=httpx.HTTPTransport(uds=str(engine_socket())), timeout=60) as client:
-            found = client.get(f"http://docker/images/{BASE}/json").status_code
-    except (httpx.TransportError, InvalidArgument) as error:
-        return f"no Docker engine ({error}): the registry is NOT tested. Install docker.io and start dockerd."
-    return (
-        ""
-        if found == 200
-        else f"the image {BASE} is absent: the registry is NOT tested. Import a busybox as that."
-    )
-
-
 @pytest.fixture(scope="module", autouse=True)
-def docker() -> None:
-    if why := why_no_docker():
-        pytest.skip(why)
+def base() -> None:
+    if problem := why_no_engine():
+        pytest.skip(f"no Docker here: {problem}")
+    skip_without(BASE)
 
 
 @dataclass
