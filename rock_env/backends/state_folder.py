@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import secrets
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -29,7 +30,27 @@ _TOOLS = ".tools-"
 _ABANDONED_S = 60.0
 """A younger folder may belong to a server that has not locked it yet."""
 
+_GET_FLAGS, _SET_FLAGS, _TOPDIR = 0x80086601, 0x40086602, 0x20000  # linux/fs.h: FS_IOC_GETFLAGS and so on
+
 log = logging.getLogger(__name__)
+
+
+def spread(folder: Path) -> int:
+    """Let ext4 put each folder made in this one in a part of the disk of its own, as it does with home folders.
+
+    ext4 gives away no inode that was freed within the last minutes and, for every new file, goes through all of those in
+    its part of the disk: where boxes and layers come and go in one part, copying a thousand files takes 0.7 s instead of
+    0.1. Returns the folder's flags (`man 2 ioctl_iflags`); 0 where the file system has none such, and nothing changes.
+    """
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        flags = int.from_bytes(fcntl.ioctl(fd, _GET_FLAGS, bytes(8)), sys.byteorder) | _TOPDIR
+        fcntl.ioctl(fd, _SET_FLAGS, flags.to_bytes(8, sys.byteorder))
+        return int.from_bytes(fcntl.ioctl(fd, _GET_FLAGS, bytes(8)), sys.byteorder)
+    except OSError:
+        return 0
+    finally:
+        os.close(fd)
 
 
 class StateFolder:
@@ -71,6 +92,8 @@ class StateFolder:
             state = cls(path.resolve(), lock, lasting=True, shared=shared, sole=sole)
         for folder in (state.boxes, state.layers, state.mount_point):
             folder.mkdir(mode=0o700, exist_ok=True)
+        for folder in (state.boxes, state.layers):
+            spread(folder)
         if state.sole and not any(state.boxes.iterdir()):  # boxes go on using the tools they were made with
             for left in state.path.glob(f"{_TOOLS}*"):
                 remove_tree(left)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -14,10 +15,12 @@ import pytest
 from fences import why_not_isolated
 
 from rock_env.backends.process import ProcessBackend
+from rock_env.backends.state_folder import StateFolder, spread
 from rock_env.errors import FailedPrecondition, InfraError, NotFound, Unimplemented
 from rock_env.spec import SandboxSpec
 
 SPEC = SandboxSpec()
+GET_FLAGS, TOPDIR = 0x80086601, 0x20000  # linux/fs.h
 
 
 @pytest.fixture(params=["namespaces", "none"])
@@ -260,3 +263,22 @@ async def test_without_a_folder_nothing_is_durable_and_nothing_stays(
     os.close(lock)
     left = sorted(os.listdir(tmp_path))  # noqa: PTH208
     assert left == ["rock-boxes-living", "rock-boxes-young"]
+
+
+async def test_boxes_and_layers_are_spread_over_the_disk(tmp_path: Path) -> None:
+    if not spread(tmp_path):
+        pytest.skip("the file system of the temporary folder is not ext4: spreading is NOT tested")
+    state = StateFolder.take(tmp_path / "state")
+    try:
+        shown = [flags_of(folder) & TOPDIR for folder in (state.path, state.boxes, state.layers)]
+        assert shown == [0, TOPDIR, TOPDIR]
+    finally:
+        state.release(empty=True)
+
+
+def flags_of(folder: Path) -> int:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        return int.from_bytes(fcntl.ioctl(fd, GET_FLAGS, bytes(8)), sys.byteorder)
+    finally:
+        os.close(fd)
