@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from trainer.engine.coder_grammar import Choice, Step, steps
+from trainer.engine.coder_offers import offer_at
 from trainer.engine.coder_page import Page
 from trainer.engine.coder_words import (
     EDIT,
@@ -71,6 +72,12 @@ def _ends_of_range(page: Page, spot: int) -> NDArray[np.bool_]:
     return near
 
 
+def _to_view(page: Page, opened: int, words: CoderWords) -> NDArray[np.bool_]:
+    """Return at which tokens a path begins that the answer opened at `opened` may view."""
+    known: NDArray[np.bool_] = (page.path_T >= 0) & (np.arange(len(page.ids)) < opened)
+    return known & ~np.isin(page.path_T, list(offer_at(page, opened, words).seen))
+
+
 @cache
 def _spelled(words: CoderWords) -> NDArray[np.bool_]:
     table = np.zeros((len(Choice), words.size), np.bool_)
@@ -104,10 +111,11 @@ def choices(asked: Sequence[tuple[Page, int]], words: CoderWords, slots: int) ->
         if step.choice == Choice.TOOL:
             if not current.any():
                 closed.append((n, EDIT))
-            if not (page.path_T[:opened] >= 0).any():
+            if not _to_view(page, opened, words).any():
                 closed.append((n, VIEW))
+            closed += [(n, tool) for tool in offer_at(page, opened, words).closed]
         elif step.choice == Choice.PATH:
-            known = (page.path_T >= 0) & (np.arange(len(page.ids)) < opened)
+            known = _to_view(page, opened, words)
             places_NS[n, units] = known[here]
             group_NS[n, units] = np.where(known, page.unit_T[page.path_T], page.unit_T)[here]
         elif step.choice == Choice.SPOT:

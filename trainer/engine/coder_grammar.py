@@ -14,6 +14,7 @@ from enum import IntEnum
 import numpy as np
 
 from agent_runtime.types import IntArray
+from trainer.engine.coder_offers import Offer, offer_at
 from trainer.engine.coder_page import Page, View
 from trainer.engine.coder_words import (
     EDIT,
@@ -190,13 +191,14 @@ def _glue(text: str) -> str:
 
 
 def encode(text: str, page: Page, words: CoderWords) -> IntArray:
-    """Return the answer (end token included) whose text is `text`, in pointers where that is possible."""
+    """Return the answer (end token included) whose text is `text`, in pointers where that is possible and offered."""
     stripped = text.strip()
     found: IntArray | None = None
-    if stripped in _SIMPLE:
+    offer = offer_at(page, len(page.ids) - 1, words)
+    if _SIMPLE.get(stripped, TEXT) not in (TEXT, *offer.closed):
         found = np.array([_SIMPLE[stripped]], np.int32)
     elif stripped.startswith("view "):
-        found = _encode_view(stripped, page, words)
+        found = _encode_view(stripped, page, words, offer)
     elif stripped.startswith("edit "):
         found = _encode_edit(text, page, words)
     if found is None:
@@ -204,9 +206,9 @@ def encode(text: str, page: Page, words: CoderWords) -> IntArray:
     return np.append(found, np.int32(END))
 
 
-def _encode_view(text: str, page: Page, words: CoderWords) -> IntArray | None:
+def _encode_view(text: str, page: Page, words: CoderWords, offer: Offer) -> IntArray | None:
     for position in np.flatnonzero(page.path_T == np.arange(len(page.path_T))).tolist():
-        if _word(position, page, words) == text.removeprefix("view "):
+        if position not in offer.seen and _word(position, page, words) == text.removeprefix("view "):
             return np.array([VIEW, words.size + position], np.int32)
     return None
 

@@ -10,7 +10,19 @@ from agent_runtime.policy import Message
 from trainer.engine.coder_choices import choices
 from trainer.engine.coder_grammar import Choice, steps
 from trainer.engine.coder_page import FileKind, grow, read_page
-from trainer.engine.coder_words import EDIT, END, INSERT_SPACED, RANGE, REPLACE, SPECIALS, TEXT, VIEW
+from trainer.engine.coder_words import (
+    EDIT,
+    END,
+    INSERT_SPACED,
+    RANGE,
+    REPLACE,
+    SPECIALS,
+    SUBMIT,
+    TEST,
+    TEXT,
+    UNDO,
+    VIEW,
+)
 
 LINES = SOURCE.split("\n")
 
@@ -98,8 +110,10 @@ def test_a_path_is_pointed_at_where_it_first_stood():
 
 def test_only_the_newest_view_of_a_file_can_be_edited():
     newer = SOURCE.replace("value < low", "value <= low")
-    chat = viewed().say(f"view {PATH}", shown(newer))
+    chat = viewed().say(edit("    if value < low:", "    if value <= low:"), f"Edited {PATH}: line 6.")
+    chat = chat.say(f"view {PATH}", shown(newer))
     page = read_page(chat.ids, WORDS)
+    assert len(page.views) == 2
     options = choices([(grow(page, EDIT), len(chat.ids))], WORDS, len(page.at_W) + 1)
     allowed = page.at_W[options.places_NS[0].numpy()[: len(page.at_W)]]
     assert len(allowed)
@@ -114,6 +128,56 @@ def test_nothing_can_be_edited_before_a_file_was_seen():
     assert first[VIEW]
     page = read_page(viewed().ids, WORDS)
     assert choices([(page, len(page.ids) - 1)], WORDS, len(page.at_W)).spelled_NV[0][EDIT]
+
+
+EDITED = edit("    if value < low:", "    if value <= low:"), f"Edited {PATH}: line 6."
+UNDONE = "undo", f"Undone: {PATH} is as before that edit."
+RAN = "run_tests", FAILED
+SEEN = f"view {PATH}", shown()
+
+
+def offered(*turns: tuple[str, str]) -> str:
+    """Return the first letters of what is offered after a chat: path (of the module), test, undo."""
+    chat = Chat()
+    for action, reply in turns:
+        chat.say(action, reply)
+    page = read_page(chat.ids, WORDS)
+    first = choices([(page, len(page.ids) - 1)], WORDS, len(page.at_W)).spelled_NV[0]
+    second = choices([(grow(page, VIEW), len(page.ids))], WORDS, len(page.at_W) + 1)
+    paths = page.at_W[np.flatnonzero(second.places_NS[0, : len(page.at_W)])]
+    module = any(
+        TEMPLATE.decode(np.array([VIEW, WORDS.size + at]), chat.ids) == f"view {PATH}" for at in paths
+    )
+    assert first[SUBMIT]
+    return "p" * module + "t" * bool(first[TEST]) + "u" * bool(first[UNDO])
+
+
+@pytest.mark.parametrize(
+    ("turns", "left"),
+    [
+        ([], "pt"),
+        ([RAN], "p"),
+        ([RAN, SEEN], ""),
+        ([RAN, SEEN, EDITED], "ptu"),
+        ([RAN, SEEN, EDITED, RAN], "pu"),
+        ([RAN, SEEN, EDITED, RAN, UNDONE], ""),
+        ([SEEN, EDITED, RAN, UNDONE], "t"),
+        ([RAN, SEEN, EDITED, RAN, UNDONE, EDITED], "pu"),
+        ([RAN, SEEN, EDITED, SEEN, UNDONE], "p"),
+        ([RAN, SEEN, (EDITED[0], "[not run] the old text is not there.")], ""),
+        ([RAN, SEEN, EDITED, ("bash sed -i s/a/b/ cut.py", "[exit code 0]")], "ptu"),
+    ],
+)
+def test_what_would_show_or_change_nothing_is_not_offered(turns: list[tuple[str, str]], left: str):
+    assert offered(*turns) == left
+
+
+@pytest.mark.parametrize("action", ["run_tests", f"view {PATH}", "undo"])
+def test_an_experts_pointless_call_is_text_as_it_is(action):
+    chat = Chat().say(*RAN).say(*SEEN)
+    answer = TEMPLATE.encode_completion(action, chat.ids)
+    assert answer[0] == TEXT
+    assert TEMPLATE.decode(answer, chat.ids) == action
 
 
 @example(1810)  # a range at the last word, which nothing can end

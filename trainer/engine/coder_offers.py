@@ -1,0 +1,95 @@
+"""Which tool calls would show or change nothing, given the chat: the coder is not offered them.
+
+A view of a file that stands as it was last shown, tests that ran on the very same files, an undo without an edit that
+stands. Called by the coder's choices and grammar. A pure function of the tokens before an answer; what an expert did all
+the same is said as text. A bash command may change anything: after one, all is offered again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+
+from trainer.engine.coder_page import Page
+from trainer.engine.coder_words import ASSISTANT, EDIT, TEST, TEXT, UNDO, USER, VIEW, CoderWords
+
+__all__ = ["Offer", "offer_at"]
+
+_EDITED, _UNDONE = "Edited", "Undone"  # how the replies of `rock_env.tools.toolbox` begin
+_CACHED = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What one answer is not offered."""
+
+    closed: frozenset[int]
+    """Tools."""
+    seen: frozenset[int]
+    """Paths, as `Page.path_T` tells them apart, of files that stand as they were shown."""
+
+
+@dataclass(slots=True)
+class _Project:
+    """What the chat so far says of the project's files."""
+
+    edits: tuple[tuple[int, bytes], ...] = ()
+    """(path, answer) of each edit that stands."""
+    tested: set[tuple[tuple[int, bytes], ...]] = field(default_factory=set)
+    shown: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
+    """Path -> the edits of the file that stood when it was shown."""
+
+    def of(self, path: int) -> tuple[bytes, ...]:
+        return tuple(answer for edited, answer in self.edits if edited == path)
+
+    def offer(self) -> Offer:
+        closed = set[int]()
+        if not self.edits:
+            closed.add(UNDO)
+        if self.edits in self.tested:
+            closed.add(TEST)
+        return Offer(
+            frozenset(closed), frozenset(path for path, then in self.shown.items() if then == self.of(path))
+        )
+
+
+def offer_at(page: Page, opened: int, words: CoderWords) -> Offer:
+    """Return what the answer opened at position `opened` is not offered."""
+    return _offers(page, words)[opened]
+
+
+@lru_cache(maxsize=_CACHED)
+def _offers(page: Page, words: CoderWords) -> dict[int, Offer]:
+    """Return the offer of each answer of the row, by the position of its opening."""
+    own = np.flatnonzero((page.ids == ASSISTANT) | (page.ids == USER)).tolist()
+    views = {view.opened: view for view in page.views}
+    path_of: dict[str, int] = {}
+    project = _Project()
+    found: dict[int, Offer] = {}
+    for n, opened in enumerate(own):
+        if page.ids[opened] != ASSISTANT:
+            continue
+        found[opened] = project.offer()
+        replied = own[n + 1] if n + 1 < len(own) else len(page.ids)
+        answer = page.ids[opened + 1 : replied]
+        if replied == len(page.ids) or not len(answer):
+            continue
+        begins = words.decode(page.ids[replied + 1 : replied + 4]).lstrip()
+        view = views.get(replied)
+        match int(answer[0]):
+            case tool if tool == VIEW and view is not None and len(answer) > 1:
+                path = int(page.path_T[int(answer[1]) - words.size])
+                path_of[view.path] = path
+                project.shown[path] = project.of(path)
+            case tool if tool == EDIT and begins.startswith(_EDITED) and len(answer) > 1:
+                path = path_of.get(page.view_at(int(answer[1]) - words.size).path, -1)
+                project.edits = (*project.edits, (path, answer.tobytes()))
+            case tool if tool == UNDO and begins.startswith(_UNDONE):
+                project.edits = project.edits[:-1]
+            case tool if tool == TEST:
+                project.tested.add(project.edits)
+            case tool if tool == TEXT:
+                project = _Project(edits=project.edits)
+    return found
