@@ -44,7 +44,7 @@ from trainer.engine.coder_sampling import CoderInference
 from trainer.engine.coder_template import CoderChatTemplate
 from trainer.engine.coder_words import EDIT, CoderWords
 
-BATCH, MOST_TOKENS, MOST_LINES, MOST_BUGS = 12, 1000, 40, 6
+BATCH, MOST_TOKENS, MOST_LINES, MOST_BUGS = 12, 1200, 40, 6
 SAVE_EVERY_S = 300.0
 PACKAGES = (
     "gymnasium",
@@ -169,7 +169,7 @@ def examples(seed: int, modules: list[Functions]) -> Iterator[Example]:
         if not bugs:
             continue
         named = bugs[0].function.rpartition(".")[2] if rng.random() < 0.85 else rng.choice(chosen)[0]
-        story = Story(rng, rng.choice(names), rng.sample(names, rng.randint(1, 3)), named, text)
+        story = Story(rng, rng.choice(names), rng.sample(names, rng.randint(2, 4)), named, text)
         if example := story.told(bugs):
             yield example
 
@@ -231,7 +231,8 @@ class Story:
         if rng.random() < 0.1:
             self._do(f"view {files[1]}", f'{files[1]} (lines 1-1 of 1)\n"""{self._named}."""', weight=0)
         count = self._text.count("\n") + 1
-        self._do(f"view {self._path}", f"{self._path} (lines 1-{count} of {count})\n{self._text}")
+        shown = f"{self._path} (lines 1-{count} of {count})\n{self._text}"
+        self._do(f"view {self._path}", shown, weight=1.0)  # which file is the larger half of finding a bug
         ordered = rng.sample(bugs, len(bugs))
         ordered.sort(
             key=lambda bug: bug is not bugs[0] and rng.random() < 0.6
@@ -249,7 +250,7 @@ class Story:
                 )
                 self._do("submit", "Submitted.")
                 break
-            if rng.random() < 0.3:
+            if rng.random() < 0.5:
                 self._do("run_tests", failed)
             self._do("undo", f"Undone: {self._path} is as before that edit.", weight=0)
         if len(self._ids) > MOST_TOKENS:

@@ -22,7 +22,7 @@ from torch.nn import functional as fn
 from rock_env.errors import InvalidArgument
 from trainer.engine.coder_choices import Choices
 from trainer.engine.coder_page import FLAGS, SLOTS, FileKind, Page
-from trainer.engine.coder_words import PAD, CoderWords
+from trainer.engine.coder_words import PAD, TEXT, CoderWords
 
 __all__ = ["CoderNet", "CoderShape", "Features", "Memory", "features", "visible"]
 
@@ -33,6 +33,8 @@ _KINDS = 5
 _TOLD_KINDS = _KINDS + len(FileKind) - 1
 _ROTARY_BASE = 2000.0
 _MLP_RATIO = 4
+_TEXT_PRIOR = -6.0
+"""Added to the score of an answer in words: who has hardly seen one must be sure before it begins one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,8 @@ class CoderNet(nn.Module):
         self.ask = nn.Parameter(torch.zeros(Choices.POINTERS, width, width))
         self.coverage = nn.Parameter(torch.zeros(2))
         """Added to the score of a word that earlier edits pointed to, and of one on such a line."""
+        self._prior_V = torch.zeros(words.size)
+        self._prior_V[TEXT] = _TEXT_PRIOR
         self._piece_V = torch.from_numpy(words.piece_V)
         self._kind_V = torch.from_numpy(words.kind_V)
 
@@ -256,7 +260,7 @@ class CoderNet(nn.Module):
         `found_NS` is the product of `asked` and the pointer keys of each choice's row.
         """
         piece_NP, kind_NK = fn.linear(hidden_ND, self.spell_piece), fn.linear(hidden_ND, self.spell_kind)
-        spelled_NV = piece_NP[:, self._piece_V] + kind_NK[:, self._kind_V]
+        spelled_NV = piece_NP[:, self._piece_V] + kind_NK[:, self._kind_V] + self._prior_V
         spelled_NV = spelled_NV.masked_fill(~choices.spelled_NV, -torch.inf)
         words_NS, lines_NS = choices.covered_NS
         places_NS = found_NS + self.coverage[0] * words_NS + self.coverage[1] * lines_NS

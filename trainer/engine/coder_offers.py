@@ -31,6 +31,9 @@ class Offer:
     """Paths, as `Page.path_T` tells them apart, of files that stand as they were shown."""
 
 
+_ALL_OFFERED = Offer(frozenset(), frozenset())
+
+
 @dataclass(slots=True)
 class _Project:
     """What the chat so far says of the project's files."""
@@ -56,8 +59,8 @@ class _Project:
 
 
 def offer_at(page: Page, opened: int, words: CoderWords) -> Offer:
-    """Return what the answer opened at position `opened` is not offered."""
-    return _offers(page, words)[opened]
+    """Return what the answer opened at position `opened` is not offered: nothing is kept from one that no chat opened."""
+    return _offers(page, words).get(opened, _ALL_OFFERED)
 
 
 @lru_cache(maxsize=_CACHED)
