@@ -43,6 +43,17 @@ class Evaluation:
         """Return success as a share of the optimum."""
         return self.success / self.optimum if self.optimum else float("nan")
 
+    def metrics(self) -> dict[str, float]:
+        """Return the result under the names of docs/metrics.md."""
+        return {
+            "success": self.success,
+            "share_of_optimum": self.share,
+            "optimum": self.optimum,
+            "episodes": float(self.episodes),
+            "failures": float(self.failures),
+            **{f"success/{split}": success for split, success in self.apart.items()},
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:

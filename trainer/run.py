@@ -28,13 +28,15 @@ from trainer.data.ledger import add_step
 from trainer.engine.base import EngineSpec
 from trainer.engine.injection import Injection
 from trainer.errors import Halted, RunFolderError
+from trainer.evaluation import Evaluator
 from trainer.folder import writing
 from trainer.metrics import Evaluation, MetricsLog, Observer, RunSummary, write_summary
 from trainer.placement import Fleet
 from trainer.rollout.anchors import Anchor, AnchorPool, expert_from, injections
-from trainer.rollout.experts import HELD_OUT, Experts, hold_out, quizzes, read_experts, recorded
+from trainer.rollout.experts import HELD_OUT, Experts, hold_out, read_experts, recorded
+from trainer.rollout.failures import check_failures
 from trainer.rollout.report import sampled_tokens, start_metrics, summary_metrics
-from trainer.rollout.tasks import eval_requests, expert_requests, task_ids, train_requests
+from trainer.rollout.tasks import expert_requests, task_ids, train_requests
 from trainer.seeds import derive
 
 __all__ = ["Run"]
@@ -92,7 +94,7 @@ class Run:
         self._state = RunState()
         self._resume = resume
         self._learn_metrics: dict[str, float] = {}
-        self._optima: dict[str, float] = {}
+        self._evaluator = Evaluator(config, spec, self._params, fleet)
         self._held_out: list[Trajectory] = []
 
     def __enter__(self) -> Run:
@@ -145,7 +147,7 @@ class Run:
         experts: list[Trajectory] = []
         for first in range(0, len(requests), wanted):
             played = [decode(data) for data in self._fleet.record(requests[first : first + wanted])]
-            self._halt_on_failures(played)
+            self._check_failures(played)
             experts += [t for t in played if t.passed and t.failure is None]
             if len(experts) >= wanted:
                 break
@@ -229,7 +231,7 @@ class Run:
         started = time.monotonic()
         encoded = self._fleet.run(plan.requests, plan.step)
         trajectories = [decode(data) for data in encoded]
-        self._halt_on_failures(trajectories)
+        self._check_failures(trajectories)
         if encoded:
             self._write("step", plan.step, encoded)
         return Rollouts(encoded, trajectories, time.monotonic() - started)
@@ -394,82 +396,27 @@ class Run:
 
     def _evaluate(self, step: int, count: int, apart: Sequence[str] = ()) -> Evaluation:
         self._observer.on_phase("evaluate")
-        seed = derive(self._config.seed, "held-out tasks")
-        config = self._config.eval
-        ids = task_ids(self._source, config.split, config.tasks, seed)[:count]
-        others = [each for split in apart for each in task_ids(self._source, split, count, seed)]
-        encoded = self._fleet.run(eval_requests(self._config, self._params_json, step, [*ids, *others]), step)
-        trajectories = [decode(data) for data in encoded]
-        self._halt_on_failures(trajectories)
+        evaluation, encoded = self._evaluator.play(step, count, apart)
         self._write("eval", step, encoded)
-        by_split: dict[str, list[Trajectory]] = {split: [] for split in (config.split, *apart)}
-        for trajectory in trajectories:
-            by_split[trajectory.task_id.rpartition("/")[0]].append(trajectory)
-        passed = {
-            split: float(np.mean([t.passed for t in members if t.failure is None]))
-            for split, members in by_split.items()
-        }
-        own = by_split[config.split]
-        done = [t for t in own if t.failure is None]
-        evaluation = Evaluation(
-            step=step,
-            success=passed.pop(config.split),
-            optimum=float(np.mean([self._optimum(task_id) for task_id in ids])),
-            episodes=len(done),
-            failures=len(own) - len(done),
-            apart=passed,
-        )
-        elapsed = time.monotonic() - self._started
         values = {
-            "success": evaluation.success,
-            "share_of_optimum": evaluation.share,
-            "optimum": evaluation.optimum,
-            "episodes": float(evaluation.episodes),
-            "failures": float(evaluation.failures),
+            **evaluation.metrics(),
             "env_steps": float(self._state.env_steps),
-            "train_s": elapsed,
-            **{f"success/{split}": success for split, success in passed.items()},
+            "train_s": time.monotonic() - self._started,
         }
         self._metrics.write(step, "eval", values)
         self._observer.on_eval(evaluation)
         return evaluation
 
     def _measure_held_out(self, step: int) -> dict[str, float]:
-        """Log how well the published model does what the experts held out did: loss, and turns answered the same."""
-        metrics = self._fleet.measure()
-        if not metrics:
-            return {}
-        asked = quizzes(self._held_out, derive(self._config.seed, "quizzes"))
-        answers = self._fleet.sample([quiz.request for quiz in asked])
-        same = [np.array_equal(a.ids, q.answer_ids) for a, q in zip(answers, asked, strict=True)]
-        metrics["held_out_accuracy"] = float(np.mean(same))
-        self._metrics.write(step, "held_out", metrics)
+        """Log how well the published model does what the experts held out did; nothing where none is."""
+        metrics = self._evaluator.quiz(self._held_out)
+        if metrics:
+            self._metrics.write(step, "held_out", metrics)
         return metrics
 
-    def _optimum(self, task_id: str) -> float:
-        """Return the task's optimum, solved once a run: every evaluation asks for the same tasks."""
-        if task_id not in self._optima:
-            split, _, index = task_id.rpartition("/")
-            self._optima[task_id] = self._spec.optimum(self._params, self._source.get(split, int(index)))
-        return self._optima[task_id]
-
-    def _halt_on_failures(self, trajectories: Sequence[Trajectory]) -> None:
-        """Halt where more failed than allowed, and where nothing is left to go on with."""
-        failures = [t.failure for t in trajectories if t.failure is not None]
-        allowed = min(self._config.rollout.max_failure_rate * len(trajectories), len(trajectories) - 1)
-        if not failures or len(failures) <= allowed:
-            return
-        count = f"{len(failures)} of {len(trajectories)} rollouts failed"
-        if end := self._fleet.server_end:
-            raise Halted(
-                f"the embedded ROCK server ended ({end}), so {count}. What was saved before is intact: continue "
-                "with --resume."
-            )
-        first = failures[0]
-        raise Halted(
-            f"{count} (limit: share {self._config.rollout.max_failure_rate}), the first with {first.code}: "
-            f"{first.message} Failures are never trained on as rewards; after mending the cause continue with --resume."
-        )
+    def _check_failures(self, trajectories: Sequence[Trajectory]) -> None:
+        share = self._config.rollout.max_failure_rate
+        check_failures(trajectories, max_share=share, server_end=self._fleet.server_end)
 
     def _write(self, kind: str, step: int | None, encoded: Sequence[bytes]) -> None:
         path = segment_path(self._folder, kind, step)

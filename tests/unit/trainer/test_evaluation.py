@@ -1,0 +1,85 @@
+"""Evaluation on real engines and a real environment: what it counts, and when it says that there is nothing to count."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from local_fleet import LocalFleet, config_of
+
+from agent_runtime.store import decode, encode
+from agent_runtime.types import RolloutFailure, StopReason, Trajectory
+from rock_env.plugins import env_params, load_env
+from trainer.errors import Halted
+from trainer.evaluation import Evaluator
+
+
+class LosingFleet(LocalFleet):
+    """A fleet that loses the episodes that `lose` names."""
+
+    def __init__(self, config: Any, lose: Callable[[Trajectory], bool], server_end: str = "") -> None:
+        super().__init__(config)
+        self._lose, self.server_end = lose, server_end
+
+    def run(self, requests: Any, policy_step: int) -> list[bytes]:
+        played = [decode(data) for data in super().run(requests, policy_step)]
+        return [encode(lost(t) if self._lose(t) else t) for t in played]
+
+
+def lost(trajectory: Trajectory) -> Trajectory:
+    return replace(
+        trajectory,
+        reward=math.nan,
+        passed=False,
+        stop_reason=StopReason.FAILED,
+        failure=RolloutFailure("env_lost", "The worker died.", 0),
+    )
+
+
+def evaluator(lose: Callable[[Trajectory], bool], **options: Any) -> Evaluator:
+    config = config_of(eval={"tasks": 2, "apart": ["train"]}, **options)
+    spec = load_env(config.env)
+    return Evaluator(config, spec, env_params(spec, '{"max_turns": 6}'), LosingFleet(config, lose))
+
+
+@pytest.mark.parametrize("split", ["held_out", "train"])
+def test_a_split_without_one_verdict_halts_the_run_and_is_named(split):
+    """Half of all episodes is within the limit, but this split's success would be 0 / 0."""
+    measured = evaluator(lambda t: t.task_id.startswith(split))
+    with pytest.raises(
+        Halted, match=rf"2 of 2 evaluation episodes of split '{split}' failed, .* env_lost: The worker"
+    ):
+        measured.play(0, 2, ["train"])
+
+
+def test_a_failed_episode_is_left_out_of_its_split_and_counted():
+    tasks: set[str] = set()
+
+    def first_of_its_split(t: Trajectory) -> bool:
+        split = t.task_id.rpartition("/")[0]
+        return split not in tasks and not tasks.add(split)
+
+    found, encoded = evaluator(first_of_its_split).play(0, 2, ["train"])
+    assert (found.episodes, found.failures, len(encoded)) == (1, 1, 4)
+    assert found.success in (0, 1)
+    assert found.apart["train"] in (0, 1)
+    assert found.metrics()["success/train"] == found.apart["train"]
+
+
+def test_more_failures_than_allowed_halt_the_run():
+    measured = evaluator(lambda t: t.task_id.startswith("train"), rollout={"max_failure_rate": 0.4})
+    with pytest.raises(Halted, match=r"2 of 4 rollouts failed \(limit: share 0.4\)"):
+        measured.play(0, 2, ["train"])
+
+
+def test_a_server_that_ended_is_named_as_the_cause():
+    config = config_of(eval={"tasks": 2})
+    spec = load_env(config.env)
+    fleet = LosingFleet(config, lambda _: True, server_end="it was killed by signal 9")
+    with pytest.raises(
+        Halted, match=r"ROCK server ended \(it was killed by signal 9\), so 2 of 2 rollouts failed"
+    ):
+        Evaluator(config, spec, env_params(spec, "{}"), fleet).play(0, 2)

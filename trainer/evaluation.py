@@ -1,0 +1,87 @@
+"""How good the published policy is: episodes on held-out tasks, and a quiz on held-out experts.
+
+Called by `trainer.run`, which records and reports what this finds. It never learns, and never writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from agent_runtime.store import decode
+from agent_runtime.types import Trajectory
+from rock_env.spec import EnvParams, EnvSpec
+from trainer.config import TrainConfig
+from trainer.metrics import Evaluation
+from trainer.placement import Fleet
+from trainer.rollout.experts import quizzes
+from trainer.rollout.failures import check_failures
+from trainer.rollout.tasks import eval_requests, task_ids
+from trainer.seeds import derive
+
+__all__ = ["Evaluator"]
+
+
+class Evaluator:
+    """Asks the fleet; what it asks is a function of configuration and step."""
+
+    def __init__(self, config: TrainConfig, spec: EnvSpec, params: EnvParams, fleet: Fleet) -> None:
+        self._config, self._spec, self._params, self._fleet = config, spec, params, fleet
+        self._source = spec.tasks(params)
+        self._optima: dict[str, float] = {}
+
+    def play(self, step: int, count: int, apart: Sequence[str] = ()) -> tuple[Evaluation, list[bytes]]:
+        """Play `count` tasks of `eval.split` and of each split in `apart`; return the result and the encoded episodes.
+
+        Raise `Halted` where too many episodes failed, or all of one split: it then has no success, not one of 0.
+        """
+        config, seed = self._config.eval, derive(self._config.seed, "held-out tasks")
+        ids = task_ids(self._source, config.split, config.tasks, seed)[:count]
+        others = [each for split in apart for each in task_ids(self._source, split, count, seed)]
+        requests = eval_requests(self._config, self._params.canonical(), step, [*ids, *others])
+        encoded = self._fleet.run(requests, step)
+        trajectories = [decode(data) for data in encoded]
+        self._check(trajectories, self._config.rollout.max_failure_rate, "rollouts")
+        by_split: dict[str, list[Trajectory]] = {split: [] for split in (config.split, *apart)}
+        for trajectory in trajectories:
+            by_split[trajectory.task_id.rpartition("/")[0]].append(trajectory)
+        for split, members in by_split.items():
+            self._check(members, 1.0, f"evaluation episodes of split {split!r}")
+        passed = {
+            split: float(np.mean([t.passed for t in members if t.failure is None]))
+            for split, members in by_split.items()
+        }
+        failures = sum(t.failure is not None for t in by_split[config.split])
+        evaluation = Evaluation(
+            step=step,
+            success=passed.pop(config.split),
+            optimum=float(np.mean([self._optimum(task_id) for task_id in ids])),
+            episodes=len(by_split[config.split]) - failures,
+            failures=failures,
+            apart=passed,
+        )
+        return evaluation, encoded
+
+    def quiz(self, held_out: Sequence[Trajectory]) -> dict[str, float]:
+        """Return the policy's loss on held-out experts, and how many of their turns it answers the same.
+
+        Nothing where the learner holds none.
+        """
+        metrics = self._fleet.measure()
+        if not metrics:
+            return {}
+        asked = quizzes(held_out, derive(self._config.seed, "quizzes"))
+        answers = self._fleet.sample([quiz.request for quiz in asked])
+        same = [np.array_equal(a.ids, q.answer_ids) for a, q in zip(answers, asked, strict=True)]
+        return {**metrics, "held_out_accuracy": float(np.mean(same))}
+
+    def _check(self, trajectories: Sequence[Trajectory], max_share: float, of: str) -> None:
+        check_failures(trajectories, max_share=max_share, server_end=self._fleet.server_end, of=of)
+
+    def _optimum(self, task_id: str) -> float:
+        """Return the task's optimum, solved once a run: every evaluation asks for the same tasks."""
+        if task_id not in self._optima:
+            split, _, index = task_id.rpartition("/")
+            self._optima[task_id] = self._spec.optimum(self._params, self._source.get(split, int(index)))
+        return self._optima[task_id]
