@@ -67,7 +67,7 @@ class Cispo:
         cut_BT = (weight_BT != ratio_BT).to(ratio_BT.dtype)
         terms.metrics["cispo/ratio"] = mean_metric(ratio_BT, batch.loss_mask_BT)
         terms.metrics["cispo/clipped_tokens"] = mean_metric(cut_BT, batch.loss_mask_BT)
-        return policy_loss(options, batch, logprobs_BT, terms, objective_BT, options.aggregation, "cispo")
+        return policy_loss(options, batch, logprobs_BT, terms, objective_BT, options.aggregation)
 
 
 CISPO = AlgorithmSpec(

@@ -132,7 +132,4 @@ def correction_weight(
     else:
         kept_BT = (w_BT >= low) & (w_BT <= high)
         weight_BT = torch.where(kept_BT, 1.0 if kind.shape == "reject" else w_BT, 0.0)
-    return weight_BT, {
-        "correction/weight": mean_metric(weight_BT, batch.loss_mask_BT),
-        "correction/masked_tokens": mean_metric((weight_BT == 0).to(w_BT.dtype), batch.loss_mask_BT),
-    }
+    return weight_BT, {"correction/weight": mean_metric(weight_BT, batch.loss_mask_BT)}

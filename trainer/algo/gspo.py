@@ -74,7 +74,7 @@ class Gspo:
         ratio_BT = sequence_BT * (terms.current_BT - terms.current_BT.detach()).exp()
         objective_BT, metrics = clipped(options, ratio_BT, terms.advantages_BT, batch.loss_mask_BT, "gspo")
         terms.metrics.update(metrics)
-        return policy_loss(options, batch, logprobs_BT, terms, objective_BT, options.aggregation, "gspo")
+        return policy_loss(options, batch, logprobs_BT, terms, objective_BT, options.aggregation)
 
 
 GSPO = AlgorithmSpec(

@@ -178,7 +178,7 @@ def clip_loss(
     ratio_BT = bounded_exp(terms.log_ratio_BT)
     objective_BT, metrics = clipped(options, ratio_BT, terms.advantages_BT, batch.loss_mask_BT, name)
     terms.metrics.update(metrics)
-    return policy_loss(options, batch, logprobs_BT, terms, objective_BT, options.aggregation, name)
+    return policy_loss(options, batch, logprobs_BT, terms, objective_BT, options.aggregation)
 
 
 def policy_loss(
@@ -188,14 +188,12 @@ def policy_loss(
     terms: Terms,
     objective_BT: torch.Tensor,
     aggregation: Aggregation,
-    name: str,
 ) -> LossOutput:
-    """Return minus the aggregated objective, corrected, plus the KL and imitation terms; metrics under `name`."""
+    """Return minus the aggregated objective, corrected, plus the KL and imitation terms."""
     mask_BT = batch.loss_mask_BT
     rl = aggregate(terms.penalty_BT - terms.weight_BT * objective_BT, batch, aggregation)
     il, metrics = imitation_term(batch, logprobs_BT, aggregation)
     metrics |= terms.metrics
-    metrics[f"{name}/mu_minus_pi"] = mean_metric(batch.rollout_logprobs_BT - logprobs_BT, mask_BT)
     # A divergence in the loss reaches the tokens that the correction rejects too.
     keeps_all = bool(options.kl_weight) and options.kl_place == "loss"
     masked = {} if keeps_all else {"correction": mask_BT & (terms.weight_BT == 0)}

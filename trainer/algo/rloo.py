@@ -52,9 +52,7 @@ class Rloo:
         """Return minus the surrogate whose gradient is above, plus the weighted imitation term."""
         terms = policy_terms(self.options, batch, logprobs_BT, score_function=True)
         surrogate_BT = terms.advantages_BT * terms.current_BT
-        return policy_loss(
-            self.options, batch, logprobs_BT, terms, surrogate_BT, self.options.aggregation, "rloo"
-        )
+        return policy_loss(self.options, batch, logprobs_BT, terms, surrogate_BT, self.options.aggregation)
 
 
 RLOO = AlgorithmSpec(

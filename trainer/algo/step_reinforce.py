@@ -75,9 +75,7 @@ class StepReinforce:
         options = self.options
         terms = policy_terms(options, batch, logprobs_BT, score_function=True)
         surrogate_BT = terms.advantages_BT * terms.current_BT
-        return policy_loss(
-            options, batch, logprobs_BT, terms, surrogate_BT, options.aggregation, "step_reinforce"
-        )
+        return policy_loss(options, batch, logprobs_BT, terms, surrogate_BT, options.aggregation)
 
 
 STEP_REINFORCE = AlgorithmSpec(
