@@ -45,10 +45,12 @@ def in_float32(batch: TrainBatch) -> TrainBatch:
     """Return the batch as a train engine has it."""
     assert batch.prox_logprobs_BT is not None
     assert batch.reference_logprobs_BT is not None
+    assert batch.old_logprobs_BT is not None
     return replace(
         batch,
         prox_logprobs_BT=batch.prox_logprobs_BT.float(),
         reference_logprobs_BT=batch.reference_logprobs_BT.float(),
+        old_logprobs_BT=batch.old_logprobs_BT.float(),
     )
 
 

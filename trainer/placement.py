@@ -129,7 +129,7 @@ class Fleet:
 
     def publish(self, version: int) -> None:
         """Bring the learner's weights to every inference engine."""
-        weights = self._learner.weights.remote()
+        weights = self._learner.publish.remote(version)
         self._get([engine.load.remote(weights, version) for engine in self._engines])
 
     def save(self, folder: Path) -> None:

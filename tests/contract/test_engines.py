@@ -291,6 +291,19 @@ def test_a_resumed_engine_continues_bit_for_bit(engine, tmp_path):
     assert all(np.array_equal(value, again.weights()[name]) for name, value in train.weights().items())
 
 
+def test_another_versions_weights_can_be_asked_and_nothing_changes(engine):
+    train, batch = engine.learned(), engine.batch(engine.expert_completions())
+    before, own_BT = {name: value.copy() for name, value in train.weights().items()}, train.logprobs(batch)
+    other = engine.train()
+    found_BT = train.logprobs(batch, other.weights())
+    assert torch.equal(found_BT, other.logprobs(batch))
+    assert not torch.equal(found_BT, own_BT)
+    with pytest.raises(InvalidArgument, match="names differ"):
+        train.logprobs(batch, {"extra": before[next(iter(before))]})
+    assert all(np.array_equal(value, before[name]) for name, value in train.weights().items())
+    assert torch.equal(train.logprobs(batch), own_BT)
+
+
 def test_a_broken_loss_is_refused_and_nothing_changes(engine):
     train, batch = engine.learned(), engine.batch(engine.expert_completions())
     before = {name: value.copy() for name, value in train.weights().items()}

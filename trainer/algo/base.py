@@ -27,6 +27,7 @@ __all__ = [
     "LossOutput",
     "Metric",
     "NeedsReference",
+    "NeedsSnapshots",
     "credit_step",
 ]
 
@@ -122,6 +123,14 @@ class NeedsReference(Protocol):
 
     needs_reference: bool
     """Whether it does, under its options."""
+
+
+@runtime_checkable
+class NeedsSnapshots(Protocol):
+    """An algorithm whose loss may read `TrainBatch.old_logprobs_BT`."""
+
+    snapshots: int
+    """How many of the newest policy versions' weights the learner keeps for it, under its options; 0: none are needed."""
 
 
 @dataclass(frozen=True, slots=True)

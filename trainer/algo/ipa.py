@@ -11,13 +11,8 @@ Gradient [P, Eq. 9], T+ and T- by the trajectory's raw outcome, `rho` and `m` de
     rho_c = (prod over c of pi_theta / pi_old)^(1/|c|)                    [P, Eq. 8]
     m_c   = 1[ (prod over c of pi_old / mu)^(1/|c|) <= H ]                [P]
 
-An asynchronous trainer no longer has pi_old, only the log-probabilities `mu` stored at sampling. So [ours]
-
-    w_c = exp mean over c of (log pi_prox - log mu)         staleness and engine mismatch
-    u_c = exp mean over c of (log pi_theta - log pi_prox)   drift within the updates of one batch
-
-with `rho_c = w_c u_c` and the mask on `w_c` in [mask_low, mask_high]; `mask_low = 0` is the paper's. `pi_prox` is the
-train engine as the batch's updates began; `mu` is never recomputed, or every ratio would be 1.
+An asynchronous trainer no longer has pi_old. What stands for it, and which ratio `m_c` compares, [ours] is the option
+`behaviour`: see `trainer.algo.behaviour`.
 
 Normalisation [ours]: a constant known before masking, so that masking never re-inflates the survivors. With a baseline
 [ours] a positive trajectory with negative advantage is clipped like a negative one: no unbounded push-down. The T- branch
@@ -28,19 +23,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
 
 from agent_runtime.types import Trajectory
-from trainer.algo.base import AlgoOptions, AlgorithmSpec, Credit, LossOutput
-from trainer.algo.chunks import Chunks, chunks_of
+from trainer.algo.base import AlgorithmSpec, Credit, LossOutput
+from trainer.algo.behaviour import behaviour_ratios
+from trainer.algo.chunks import chunks_of
+from trainer.algo.ipa_options import IPAOptions
 from trainer.algo.loss import aggregate, imitation_term, keep
 from trainer.algo.returns import (
-    Baseline,
     Floats,
     baselines,
     chunk_of_turn,
@@ -54,50 +48,6 @@ from trainer.data.batch import TrainBatch
 __all__ = ["IPA", "IPAOptions", "Ipa"]
 
 
-class IPAOptions(AlgoOptions):
-    """Options of IPA. The paper publishes no values: all defaults are ours."""
-
-    gamma: float = Field(0.95, gt=0, le=1)
-    """Discount per chunk, counted back from the end of the trajectory."""
-    mask_high: PositiveFloat = 5.0
-    """H: chunks whose w_c exceeds it are dropped; `inf` drops none."""
-    mask_low: NonNegativeFloat = 0.0
-    """Chunks whose w_c falls below it are dropped; 0 is the paper's rule."""
-    neg_weight: NonNegativeFloat = 0.0
-    """Weight of the T- branch; 0 leaves it out, so that failures only lower the baseline."""
-    reward_fail: float = Field(0.0, le=0)
-    """R of a trajectory whose raw outcome is not positive."""
-    baseline: Baseline | Literal["state_mean"] = "none"
-    """What is subtracted, over the group's trajectories that did not fail: from R, or (`state_mean`) from each G_k the
-    value of the observation the chunk begins at, estimated from the group's visits to it."""
-    state_trace: float = Field(1.0, ge=0, le=1)
-    """With `state_mean`: 1 compares the whole return G_k with the state's mean; lower values replace the far part of the
-    return by the values of the states reached (less variance; wrong where the observation hides the state)."""
-    turn_rewards: bool = False
-    """Add the environment's per-turn rewards to the return. Leave off where the outcome already contains them."""
-    chunk_turns: NonNegativeInt = 1
-    """Turns that make one chunk; 0 makes the whole trajectory one chunk."""
-    learn_faulty: bool = True
-    """Learn turns of successes that had a fault (a tool call that failed, an edit taken back later); False leaves them
-    out, as imitation does."""
-    lambda_rl: NonNegativeFloat = 1.0
-    """Weight of the chunk loss (Eq. 10)."""
-    lambda_il: NonNegativeFloat = 0.1
-    """Weight of the imitation loss (Eq. 10)."""
-
-    @model_validator(mode="after")
-    def _no_dead_option(self) -> Self:
-        if self.reward_fail and not self.neg_weight and self.baseline == "none":
-            raise ValueError(
-                "reward_fail has no effect without neg_weight or a baseline: set neg_weight, or leave it 0"
-            )
-        if self.state_trace != 1 and self.baseline != "state_mean":
-            raise ValueError(
-                f"state_trace has no effect with baseline={self.baseline!r}: use baseline='state_mean'"
-            )
-        return self
-
-
 class Ipa:
     """The algorithm `ipa`."""
 
@@ -105,6 +55,7 @@ class Ipa:
 
     def __init__(self, options: IPAOptions) -> None:
         self.options = options
+        self.snapshots = 0 if options.behaviour == "stored" else options.snapshots_kept
 
     def credit(self, group: Sequence[Trajectory]) -> list[Credit]:
         """Return the chunk returns of a group; experts get imitation weights `gamma^(K-k) R`."""
@@ -162,8 +113,8 @@ class Ipa:
         mask_BT = batch.loss_mask_BT
         current_BT = keep(logprobs_BT, mask_BT)
         chunks = chunks_of(batch)
-        w_C, rho_C = _ratios(batch, logprobs_BT, chunks)
-        kept_C = (w_C >= options.mask_low) & (w_C <= options.mask_high)
+        compared_C, rho_C = behaviour_ratios(options.behaviour, batch, logprobs_BT, chunks)
+        kept_C = (compared_C >= options.mask_low) & (compared_C <= options.mask_high)
         kept_BT = mask_BT & chunks.spread(kept_C)
         advantages_BT = keep(batch.advantages_BT, mask_BT)
         clipped_BT = ~batch.positive_BT | (advantages_BT < 0)
@@ -173,16 +124,6 @@ class Ipa:
         il, metrics = imitation_term(batch, logprobs_BT, "constant")
         loss = options.lambda_rl * rl + options.lambda_il * il
         return LossOutput(loss, metrics, masked={"chunk mask": mask_BT & ~kept_BT})
-
-
-def _ratios(
-    batch: TrainBatch, logprobs_BT: torch.Tensor, chunks: Chunks
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return w and rho = w u per chunk; `Chunks.mean` detaches."""
-    prox_BT = logprobs_BT if batch.prox_logprobs_BT is None else batch.prox_logprobs_BT
-    log_w_C = chunks.mean(prox_BT - batch.rollout_logprobs_BT)
-    log_u_C = chunks.mean(logprobs_BT - prox_BT)
-    return log_w_C.exp(), (log_w_C + log_u_C).exp()
 
 
 IPA = AlgorithmSpec(

@@ -9,6 +9,11 @@ Ratios are geometric means over a token, a chunk or a whole trajectory ("sequenc
     rho = exp mean (log pi_theta - log mu)     how far off-policy the update is
     w   = exp mean (log pi_prox - log mu)      the part that was there as the step's updates began: mismatch and staleness
 
+and, where the learner keeps the weights that sampled, the two factors of w, for tokens whose version is not gone:
+
+    exp mean (log pi_prox - log pi_old)        staleness
+    exp mean (log pi_old - log mu)             what the engines disagree on
+
 Shapes: B rows, T tokens, N trained tokens, U units (tokens, chunks or trajectories), K turns of all trajectories.
 """
 
@@ -42,6 +47,8 @@ class _Seen:
 
     log_rho_N: Floats
     log_w_N: Floats
+    log_stale_N: Floats
+    """log pi_prox - log pi_old; NaN where pi_old is not known."""
     left_out_N: NDArray[np.bool_]
     chunk_N: Ints
     trajectory_N: Ints
@@ -94,6 +101,15 @@ class Monitors:
                 f"mismatch/{unit}_mean": float(w_U.mean()),
                 f"mismatch/{unit}_max": float(w_U.max()),
             }
+        known_N = np.isfinite(seen.log_stale_N)
+        for unit, index_N in units.items() if known_N.any() else ():
+            stale_N = seen.log_stale_N[known_N]
+            for name, logs_N in (("staleness", stale_N), ("engines", seen.log_w_N[known_N] - stale_N)):
+                ratio_U = _ratios(logs_N, index_N[known_N])
+                found |= {
+                    f"{name}/{unit}_mean": float(ratio_U.mean()),
+                    f"{name}/{unit}_max": float(ratio_U.max()),
+                }
         return found | {
             "ratio/token_overflow": float((bounded_N != seen.log_rho_N).mean()),
             "mismatch/token_abs": float(np.abs(seen.log_w_N).mean()),
@@ -115,11 +131,17 @@ class Monitors:
         self.imitated += int((batch.imitation_BT != 0).sum())
         prox_BT = logprobs_BT if batch.prox_logprobs_BT is None else batch.prox_logprobs_BT
         mu_N = batch.rollout_logprobs_BT[mask_BT].double()
+        old_BT = (
+            torch.full_like(logprobs_BT, torch.nan)
+            if batch.old_logprobs_BT is None
+            else batch.old_logprobs_BT
+        )
         rows_N = mask_BT.nonzero()[:, 0]
         self._parts.append(
             _Seen(
                 log_rho_N=(logprobs_BT[mask_BT] - mu_N).cpu().numpy(),
                 log_w_N=(prox_BT[mask_BT] - mu_N).cpu().numpy(),
+                log_stale_N=(prox_BT[mask_BT].double() - old_BT[mask_BT].double()).cpu().numpy(),
                 left_out_N=left_BT[mask_BT].cpu().numpy(),
                 chunk_N=batch.chunk_index_BT[mask_BT].cpu().numpy(),
                 trajectory_N=batch.trajectory_index_B[rows_N].cpu().numpy(),

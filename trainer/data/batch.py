@@ -61,3 +61,6 @@ class TrainBatch:
     """int64; which group of rollouts (one task from one start) the row belongs to; an expert's row is its own."""
     reference_logprobs_BT: torch.Tensor | None = None
     """float32; log-probabilities of a frozen reference policy, for algorithms that set `needs_reference`."""
+    old_logprobs_BT: torch.Tensor | None = None
+    """float32; log pi_old: the train engine under the weights that sampled each token, for algorithms that keep `snapshots`.
+    NaN where those weights are gone: such a token has no credit, and no ratio to be trained by."""

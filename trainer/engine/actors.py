@@ -20,7 +20,14 @@ from agent_runtime.policy import Completion, SampleRequest
 from agent_runtime.store import decode
 from agent_runtime.types import Trajectory
 from rock_env.plugins import load, load_env
-from trainer.algo.base import Algorithm, AlgorithmSpec, Credit, NeedsReference, credit_step
+from trainer.algo.base import (
+    Algorithm,
+    AlgorithmSpec,
+    Credit,
+    NeedsReference,
+    NeedsSnapshots,
+    credit_step,
+)
 from trainer.algo.monitors import Monitors, outcome_metrics
 from trainer.config import TrainConfig
 from trainer.data.batch import TrainBatch
@@ -29,6 +36,7 @@ from trainer.data.ledger import Ledger
 from trainer.data.screen import check_experts, screened_credits
 from trainer.engine.base import EngineSpec, TrainEngine, Weights
 from trainer.engine.injection import Injection
+from trainer.engine.versions import Versions
 
 __all__ = ["InferenceActor", "Learner"]
 
@@ -89,6 +97,7 @@ class Learner:
         self._reference: TrainEngine | None = None
         if isinstance(self._algo, NeedsReference) and self._algo.needs_reference:
             self._reference = spec.train(config.model, options, config.seed, config.optim)
+        self._versions = Versions(self._algo.snapshots if isinstance(self._algo, NeedsSnapshots) else 0)
 
     def process_id(self) -> int:
         """Return the actor's process, for the accounts."""
@@ -141,12 +150,14 @@ class Learner:
             expert, credit = self._inject(injection)
             trajectories.append(expert)
             credits.append(credit)
+        credits = self._versions.without_gone(trajectories, credits)
         batch, ledger = build_batch(trajectories, credits, token_budget=config.rollout.token_budget)
         minibatches = config.optim.minibatches
         if minibatches > 1 and self._algo.needs_prox:
             batch = replace(batch, prox_logprobs_BT=self._engine.logprobs(batch))
         if self._reference is not None:
             batch = replace(batch, reference_logprobs_BT=self._reference.logprobs(batch))
+        batch = replace(batch, old_logprobs_BT=self._versions.logprobs(batch, self._engine.logprobs))
         monitors = Monitors(skip_zero_credit=not any(credit.every_token for credit in credits))
         return {
             **self._learn(split_rows(batch, minibatches), self._algo, ledger, monitors, lr=lr),
@@ -175,13 +186,21 @@ class Learner:
         """Return the current parameters."""
         return self._engine.weights()
 
+    def publish(self, version: int) -> Weights:
+        """Return the current parameters, which are policy `version` from now on."""
+        weights = self._engine.weights()
+        self._versions.add(version, weights)
+        return weights
+
     def save(self, folder: Path) -> None:
-        """Write parameters and optimizer state."""
+        """Write parameters, optimizer state and the versions kept."""
         self._engine.save(folder)
+        self._versions.save(folder)
 
     def load(self, folder: Path) -> None:
         """Read what `save` wrote."""
         self._engine.load(folder)
+        self._versions.load(folder)
 
     def export(self, folder: Path) -> None:
         """Write the model for `--model FOLDER`."""

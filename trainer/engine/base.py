@@ -56,10 +56,11 @@ class InferenceEngine(Protocol):
 class TrainEngine(Protocol):
     """Holds parameters and optimizer; turns a batch and a loss into an update."""
 
-    def logprobs(self, batch: TrainBatch) -> torch.Tensor:
+    def logprobs(self, batch: TrainBatch, weights: Weights | None = None) -> torch.Tensor:
         """Return log pi_theta of every trained token (float32, `_BT`) without gradients.
 
-        Trained are tokens with `loss_mask_BT` or a non-zero `imitation_BT`; elsewhere the value is 0.
+        Trained are tokens with `loss_mask_BT` or a non-zero `imitation_BT`; elsewhere the value is 0. `weights` asks what
+        another version of the policy says; parameters and optimizer are afterwards as before, bit for bit.
         """
         ...
 

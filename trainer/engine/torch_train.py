@@ -29,9 +29,9 @@ from trainer.algo.base import Metric
 from trainer.data.batch import TrainBatch
 from trainer.data.build import microbatches
 from trainer.engine.base import LossFn, OptimOptions, Weights
-from trainer.engine.net import PolicyNet, ScoresItself, host_weights
+from trainer.engine.net import PolicyNet, ScoresItself, copy_weights, host_weights
 
-__all__ = ["STATE_FILE", "TorchTrain"]
+__all__ = ["STATE_FILE", "TorchTrain", "system_errors"]
 
 STATE_FILE = "train.safetensors"
 _HEAD_ELEMENTS = 1 << 26  # logits held at once: 256 MiB in float32; more is recomputed in the backward pass
@@ -67,8 +67,19 @@ class TorchTrain:
         )
 
     @torch.no_grad()
-    def logprobs(self, batch: TrainBatch) -> torch.Tensor:
-        """Return log pi_theta (`BT`, float32, on the batch's device) of every trained token, 0 elsewhere."""
+    def logprobs(self, batch: TrainBatch, weights: Weights | None = None) -> torch.Tensor:
+        """Return log pi_theta (`BT`, float32, on the batch's device) of every trained token, 0 elsewhere.
+
+        With `weights`, of the policy that has them. Raise `InvalidArgument` where they belong to another model.
+        """
+        if weights is not None:
+            own = [value.detach().clone() for value in self._parameters.values()]
+            copy_weights(self.net, weights)
+            try:
+                return self.logprobs(batch)
+            finally:
+                for value, before in zip(self._parameters.values(), own, strict=True):
+                    value.copy_(before)
         result_BT = torch.zeros(batch.tokens_BT.shape, device=batch.tokens_BT.device)
         numbered = replace(batch, trajectory_index_B=torch.arange(len(result_BT)))
         for part in microbatches(numbered, self._options.microbatch_tokens):
@@ -118,7 +129,7 @@ class TorchTrain:
                 steps[name] = float(state["step"])
         metadata = {"steps": json.dumps(steps)}
         host = {name: value.cpu().contiguous() for name, value in tensors.items()}
-        with _system_errors(folder / STATE_FILE):
+        with system_errors(folder / STATE_FILE):
             write_whole(folder / STATE_FILE, lambda path: save_file(host, path, metadata=metadata))
 
     @torch.no_grad()
@@ -153,7 +164,7 @@ class TorchTrain:
 
     def export(self, folder: Path) -> None:
         """Write the model in the form that `--model FOLDER` reads again. Raise `OSError`."""
-        with _system_errors(folder):
+        with system_errors(folder):
             self._export(folder)
 
     def _refuse(self, what: str) -> None:
@@ -297,7 +308,7 @@ def _to(batch: TrainBatch, device: torch.device) -> TrainBatch:
 
 
 @contextmanager
-def _system_errors(path: Path) -> Iterator[None]:
+def system_errors(path: Path) -> Iterator[None]:
     """Turn what safetensors raises for a refused write into the `OSError` that the system gave it."""
     try:
         yield

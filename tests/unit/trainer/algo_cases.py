@@ -57,6 +57,8 @@ _EXTRA: dict[str, list[dict[str, Any]]] = {
         {"reward_fail": -1, "neg_weight": 1, "mask_high": 1.5},
         {"baseline": "leave_one_out", "chunk_turns": 2},
         {"chunk_turns": 0, "turn_rewards": True, "mask_low": 0.6},
+        {"behaviour": "snapshots", "reward_fail": -1, "neg_weight": 1, "mask_high": 1.4, "mask_low": 0.7},
+        {"behaviour": "paper", "reward_fail": -1, "neg_weight": 1, "mask_high": 1.2, "mask_low": 0.8},
     ],
     "grpo": [
         {"dual_clip": 1.3, "clip_low": 0.1, "normalize_std": False},

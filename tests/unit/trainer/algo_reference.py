@@ -24,6 +24,8 @@ TABLE = 400
 BUDGET = 50
 REFERENCE = -1.0 - 0.5 * np.sin(np.arange(TABLE))
 """Log-probabilities of the frozen reference policy by token id."""
+ENGINES = 0.5 * np.sin(3.0 * np.arange(TABLE))
+"""log pi_old - log mu by token id: no other policy's, so whoever takes the wrong one is noticed."""
 
 
 def trajectory(
@@ -176,13 +178,14 @@ def ipa_reference(
             g = g if turns[-1] == len(t.turns) - 1 else o.gamma * g
             g += sum(t.turn_rewards[k] for k in turns) if o.turn_rewards else 0.0
             c = np.concatenate([t.turns[k].completion_ids for k in turns])
-            w, u = (
-                np.exp(np.mean((prox - mu)[c])) if len(c) else 1,
-                np.exp(np.mean((pi - prox)[c])) if len(c) else 1,
+            old = mu if o.behaviour == "stored" else mu + ENGINES
+            rho, compared = (
+                np.exp(np.mean((new - base)[c])) if len(c) else 1
+                for new, base in ((pi, old), (old, mu) if o.behaviour == "paper" else (prox, old))
             )
-            weight = min(max(w * u, 0), 1) if t.reward <= 0 or g < 0 else 1.0
+            weight = min(max(rho, 0), 1) if t.reward <= 0 or g < 0 else 1.0
             weight *= o.neg_weight if t.reward <= 0 else 1.0
-            weight = weight if o.mask_low <= w <= o.mask_high else 0.0
+            weight = weight if o.mask_low <= compared <= o.mask_high else 0.0
             for token in c:
                 loss -= o.lambda_rl * weight * g * pi[token] / z
                 grad[token] -= o.lambda_rl * weight * g / z
@@ -202,7 +205,11 @@ def batch_for(
     batch, _ = build(group, credit_step(algorithm, group), token_budget=BUDGET)
     if prox is not None:
         batch = replace(batch, prox_logprobs_BT=torch.tensor(prox)[batch.tokens_BT])
-    return replace(batch, reference_logprobs_BT=torch.tensor(REFERENCE)[batch.tokens_BT])
+    return replace(
+        batch,
+        reference_logprobs_BT=torch.tensor(REFERENCE)[batch.tokens_BT],
+        old_logprobs_BT=batch.rollout_logprobs_BT.double() + torch.tensor(ENGINES)[batch.tokens_BT],
+    )
 
 
 def in_float64(algorithm: Any, group: Sequence[Trajectory], batch: TrainBatch) -> TrainBatch:

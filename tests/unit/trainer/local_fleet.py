@@ -119,7 +119,7 @@ class LocalFleet:
         return self._accounts.shares({"policy": 0.0, "service": 0.0, "sandboxes": 0.0})
 
     def publish(self, version: int) -> None:
-        self._engine.load(self._learner.weights(), version)
+        self._engine.load(self._learner.publish(version), version)
 
     def run(self, requests: Sequence[RolloutRequest], policy_step: int) -> list[bytes]:
         async def sample(batch: Any) -> Any:

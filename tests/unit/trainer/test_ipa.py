@@ -54,6 +54,38 @@ def test_equals_the_reference(baseline, turn_rewards, chunk_turns, negatives):
     check(Ipa(options), ipa_reference)
 
 
+@pytest.mark.parametrize("behaviour", ["stored", "snapshots", "paper"])
+@pytest.mark.parametrize("chunk_turns", [0, 1, 2])
+@pytest.mark.parametrize("bounds", [(0.0, float("inf")), (0.8, 1.2), (0.9, float("inf")), (0.0, 1.1)])
+def test_every_behaviour_mode_equals_the_reference(behaviour, chunk_turns, bounds):
+    options = IPAOptions(
+        behaviour=behaviour,
+        chunk_turns=chunk_turns,
+        mask_low=bounds[0],
+        mask_high=bounds[1],
+        reward_fail=-1,
+        neg_weight=0.7,
+        baseline="leave_one_out",
+    )
+    check(Ipa(options), ipa_reference)
+
+
+@pytest.mark.parametrize("behaviour", ["snapshots", "paper"])
+def test_a_mode_that_needs_pi_old_refuses_a_batch_without_it(behaviour):
+    algorithm = Ipa(IPAOptions(behaviour=behaviour))
+    group = ragged_group(tables()[0])
+    batch, _ = build_batch(group, algorithm.credit(group), token_budget=BUDGET)
+    with pytest.raises(ValueError, match=f"behaviour='{behaviour}' needs old_logprobs_BT"):
+        algorithm.loss(batch, torch.tensor(tables()[2])[batch.tokens_BT])
+
+
+def test_pi_old_is_needed_by_the_modes_that_say_so():
+    assert Ipa(IPAOptions()).snapshots == 0
+    for behaviour in ("snapshots", "paper"):
+        assert Ipa(IPAOptions(behaviour=behaviour)).snapshots == 5
+        assert Ipa(IPAOptions(behaviour=behaviour, snapshots_kept=2)).snapshots == 2
+
+
 def test_defaults_equal_the_reference():
     check(IPA.build(IPAOptions()), ipa_reference)
 
@@ -177,6 +209,9 @@ def test_options_refuse_the_impossible():
         {"reward_fail": 0.5},
         {"mask_high": 0},
         {"neg_weight": -1},
+        {"behaviour": "current"},
+        {"snapshots_kept": 2},
+        {"snapshots_kept": 0, "behaviour": "paper"},
         {"reward_fail": -1},
     ):
         with pytest.raises(ValidationError):

@@ -25,6 +25,7 @@ def poisoned(batch, value):
         rollout_logprobs_BT=spoil(batch.rollout_logprobs_BT),
         prox_logprobs_BT=None if batch.prox_logprobs_BT is None else spoil(batch.prox_logprobs_BT),
         reference_logprobs_BT=spoil(batch.reference_logprobs_BT),
+        old_logprobs_BT=spoil(batch.old_logprobs_BT),
         advantages_BT=spoil(batch.advantages_BT),
         positive_BT=batch.positive_BT | ~batch.loss_mask_BT,
         chunk_index_BT=torch.where(batch.loss_mask_BT, batch.chunk_index_BT, 0),

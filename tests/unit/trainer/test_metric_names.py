@@ -18,7 +18,7 @@ from trainer.metrics import RunSummary
 ROOT = Path(__file__).parents[3]
 KINDS = ("train", "warmup", "held_out", "eval")
 OPTIONS = {
-    "ipa": {"learn_faulty": False, "baseline": "leave_one_out"},
+    "ipa": {"learn_faulty": False, "baseline": "leave_one_out", "behaviour": "paper"},
     "grpo": {"correction": "icepop"},
     "reinforce": {"kl_weight": 0.1},
 }

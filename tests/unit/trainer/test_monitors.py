@@ -8,7 +8,7 @@ from itertools import count
 import numpy as np
 import pytest
 import torch
-from algo_reference import BUDGET, CONTEXT, learners, ragged_group, tables, trajectory
+from algo_reference import BUDGET, CONTEXT, ENGINES, learners, ragged_group, tables, trajectory
 
 from trainer.algo.base import LossOutput
 from trainer.algo.ipa import Ipa, IPAOptions
@@ -19,10 +19,12 @@ MU, PROX, PI = tables()
 ALGORITHM = Ipa(IPAOptions(reward_fail=-1, neg_weight=1, baseline="group_mean"))
 
 
-def measured(group, pi=PI, prox=PROX, *, masked=None, cut=lambda batch: [batch]):
+def measured(group, pi=PI, prox=PROX, *, old=None, masked=None, cut=lambda batch: [batch]):
     batch, _ = build_batch(group, ALGORITHM.credit(group), token_budget=BUDGET, skip_zero_credit=False)
     if prox is not None:
         batch = replace(batch, prox_logprobs_BT=torch.tensor(prox)[batch.tokens_BT])
+    if old is not None:
+        batch = replace(batch, old_logprobs_BT=torch.tensor(old)[batch.tokens_BT])
     monitors = Monitors()
 
     def loss(part, logprobs_BT):
@@ -78,6 +80,23 @@ def test_ratios_are_against_what_was_stored_at_sampling():
         assert fresh[f"ratio/{unit}_ess"] == pytest.approx(1)
         assert fresh[f"ratio/{unit}_max"] == pytest.approx(1)
     assert fresh["kl/k1"] == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("cut", [lambda batch: [batch], lambda batch: microbatches(batch, 24)])
+def test_staleness_and_what_the_engines_disagree_on_are_the_factors_of_the_mismatch(cut):
+    """Tokens whose version is gone are in neither; a unit that has none left does not count."""
+    group, old = ragged_group(MU), MU + ENGINES
+    gone = [*units(group)["chunk"][0], units(group)["chunk"][2][0]]
+    old[gone] = np.nan
+    found = measured(group, old=old, cut=cut)
+    for unit, members in units(group).items():
+        known = [ids for ids in (np.setdiff1d(ids, gone) for ids in members) if len(ids)]
+        assert len(known) == len(members) - {"token": len(gone), "chunk": 1, "sequence": 0}[unit]
+        for name, logs in (("staleness", PROX - MU - ENGINES), ("engines", ENGINES)):
+            ratios = np.array([np.exp(np.mean(logs[ids])) for ids in known])
+            assert found[f"{name}/{unit}_mean"] == pytest.approx(ratios.mean(), rel=1e-6)
+            assert found[f"{name}/{unit}_max"] == pytest.approx(ratios.max(), rel=1e-6)
+    assert not any(name.startswith(("staleness/", "engines/")) for name in measured(group, cut=cut))
 
 
 def test_an_overflowing_ratio_is_counted_and_finite():

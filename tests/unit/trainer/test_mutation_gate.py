@@ -27,6 +27,15 @@ GATE = {
     "ipa": Case(
         "ipa", {"reward_fail": -1, "neg_weight": 1, "turn_rewards": True, "mask_high": 1.6, "mask_low": 0.6}
     ),
+    "ipa snapshots": Case(
+        "ipa",
+        {"behaviour": "snapshots", "reward_fail": -1, "neg_weight": 1, "mask_high": 1.4, "mask_low": 0.7},
+    ),
+    "ipa paper": Case(
+        # Not symmetric: the reciprocal of its ratio must not pass the same chunks.
+        "ipa",
+        {"behaviour": "paper", "reward_fail": -1, "neg_weight": 1, "mask_high": 1.1, "mask_low": 0.8},
+    ),
     "reinforce": Case("reinforce", {"gamma": 0.9}),
 }
 BLIND = {"bc", "reinforce", "rloo", "step_reinforce"}
@@ -66,6 +75,25 @@ def swapped(batch):
     )
 
 
+def swapped_old(batch):
+    """Return the batch with pi_old and mu exchanged, as a snapshot mode could mistake them."""
+    return replace(
+        batch, rollout_logprobs_BT=batch.old_logprobs_BT, old_logprobs_BT=batch.rollout_logprobs_BT
+    )
+
+
+def recomputed(batch):
+    """Return the batch with pi_old computed from the weights of now: every ratio to it is about 1."""
+    return replace(batch, old_logprobs_BT=batch.prox_logprobs_BT)
+
+
+@pytest.mark.parametrize("change", [swapped_old, recomputed])
+@pytest.mark.parametrize("name", ["ipa snapshots", "ipa paper"])
+def test_another_policy_in_place_of_pi_old_is_noticed(name, change):
+    with pytest.raises(NOTICED):
+        checked(GATE[name], change=change)
+
+
 @pytest.mark.parametrize("name", GATE)
 def test_the_unchanged_algorithms_pass(name):
     checked(GATE[name])
@@ -102,20 +130,28 @@ def test_what_reads_neither_pi_old_nor_mu_is_left_alone(name):
 
 
 CLIPPED, OPTIONS = Case("grpo", {"dual_clip": 1.3, "clip_low": 0.1}), "trainer.algo.objective"
+BEHAVIOUR = "trainer.algo.behaviour"
 MUTANTS = [
     # IPA: ratios that are always 1, the sign of the advantage for the raw outcome's, the ratio's gradient, both bounds.
     (GATE["ipa"], "trainer.algo.ipa", "-weight_BT * advantages_BT", "weight_BT * advantages_BT"),
-    (GATE["ipa"], "trainer.algo.ipa", "prox_BT - batch.rollout_logprobs_BT", "prox_BT - prox_BT"),
+    (GATE["ipa"], BEHAVIOUR, "prox_BT - base_BT", "prox_BT - prox_BT"),
     (
         GATE["ipa"],
-        "trainer.algo.ipa",
+        BEHAVIOUR,
         "logprobs_BT if batch.prox_logprobs_BT is None else batch.prox_logprobs_BT",
         "logprobs_BT",
     ),
     (GATE["ipa"], "trainer.algo.ipa", "~batch.positive_BT | (advantages_BT < 0)", "advantages_BT < 0"),
     (GATE["ipa"], "trainer.algo.chunks", "values_BT.detach()", "values_BT"),
-    (GATE["ipa"], "trainer.algo.ipa", "(w_C <= options.mask_high)", "(w_C < 1e9)"),
-    (GATE["ipa"], "trainer.algo.ipa", "(w_C >= options.mask_low)", "(w_C > 0)"),
+    (GATE["ipa"], "trainer.algo.ipa", "(compared_C <= options.mask_high)", "(compared_C < 1e9)"),
+    (GATE["ipa"], "trainer.algo.ipa", "(compared_C >= options.mask_low)", "(compared_C > 0)"),
+    # Its behaviour modes: whom the ratio is against, what the mask compares, and which way round.
+    (GATE["ipa snapshots"], BEHAVIOUR, "base_BT = old_BT", "base_BT = mu_BT"),
+    (GATE["ipa snapshots"], BEHAVIOUR, 'behaviour == "paper"', "True"),
+    (GATE["ipa paper"], BEHAVIOUR, 'behaviour == "paper"', "False"),
+    (GATE["ipa paper"], BEHAVIOUR, "base_BT - mu_BT", "mu_BT - base_BT"),
+    (GATE["ipa paper"], BEHAVIOUR, "base_BT = old_BT", "base_BT = logprobs_BT"),
+    (GATE["ipa paper"], "trainer.algo.ipa", "(compared_C >= options.mask_low)", "(compared_C > 0)"),
     (GATE["ipa"], "trainer.algo.ipa", "rho_C.clamp(0, 1)", "rho_C"),
     (GATE["ipa"], "trainer.algo.chunks", " / self.count_C.clamp(min=1)", ""),
     # Credit: discount from the wrong end, experts in the group, a prompt's tokens in the loss.

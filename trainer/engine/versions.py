@@ -1,0 +1,110 @@
+"""The weights of the newest policy versions, so that what sampled a turn can be asked again.
+
+Kept by the learner for algorithms with `snapshots`. Bounded: an older version leaves as a newer one comes. Lives in host
+memory and goes into checkpoints, so that a resumed run has what the uninterrupted one had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from agent_runtime.types import Trajectory
+from rock_env.errors import InvalidArgument
+from rock_env.whole_file import write_whole
+from trainer.algo.base import Credit
+from trainer.data.batch import TrainBatch
+from trainer.engine.base import Weights
+from trainer.engine.torch_train import system_errors
+
+__all__ = ["VERSION_GONE", "Versions"]
+
+VERSION_GONE = "version gone"
+"""Reason of a turn whose policy version is no longer kept, or whose chunk holds such a turn."""
+
+_FILE = "version-{:08d}.safetensors"
+_PATTERN = "version-*.safetensors"
+
+
+class Versions:
+    """The newest `keep` versions' weights; with `keep` 0 none, and nothing is ever gone."""
+
+    def __init__(self, keep: int) -> None:
+        self._keep = keep
+        self._weights: dict[int, Weights] = {}
+
+    def add(self, version: int, weights: Weights) -> None:
+        """Keep a copy of the weights as this version's. The oldest version leaves where there are too many."""
+        if not self._keep:
+            return
+        self._weights[version] = {name: np.array(value, order="C") for name, value in weights.items()}
+        for old in sorted(self._weights)[: -self._keep]:
+            del self._weights[old]
+
+    def without_gone(self, trajectories: Sequence[Trajectory], credits: Sequence[Credit]) -> list[Credit]:
+        """Return the credits with weight 0 for every chunk that holds a turn of a version that is gone."""
+        return [
+            credit
+            if credit.dropped or trajectory.is_expert or not self._keep
+            else self._known_only(trajectory, credit)
+            for trajectory, credit in zip(trajectories, credits, strict=True)
+        ]
+
+    def _known_only(self, trajectory: Trajectory, credit: Credit) -> Credit:
+        turns = trajectory.turns
+        gone_K = np.array(
+            [len(t.completion_ids) > 0 and t.policy_version not in self._weights for t in turns], bool
+        )
+        chunk_K = np.arange(len(turns)) if credit.chunk_K is None else credit.chunk_K
+        gone_K = np.isin(chunk_K, chunk_K[gone_K])
+        # A turn that weighed nothing before keeps the reason it had.
+        lost = np.flatnonzero(gone_K & (credit.advantage_K != 0)).tolist()
+        return replace(
+            credit,
+            advantage_K=np.where(gone_K, 0.0, credit.advantage_K),
+            masked={**credit.masked, **dict.fromkeys(lost, VERSION_GONE)},
+        )
+
+    def logprobs(
+        self, batch: TrainBatch, ask: Callable[[TrainBatch, Weights], torch.Tensor]
+    ) -> torch.Tensor | None:
+        """Return log pi_old (`_BT`, float32) of the RL tokens, each under its own version; None where none is kept.
+
+        `ask` is a train engine's `logprobs`. NaN where the version is gone, 0 for other tokens.
+        """
+        if not self._keep:
+            return None
+        mask_BT, version_BT = batch.loss_mask_BT, batch.policy_version_BT
+        old_BT = torch.where(mask_BT, torch.nan, torch.zeros(mask_BT.shape))
+        for version in np.unique(version_BT[mask_BT].numpy()).tolist():
+            if version in self._weights:
+                own_BT = mask_BT & (version_BT == version)
+                only = replace(batch, loss_mask_BT=own_BT, imitation_BT=torch.zeros_like(batch.imitation_BT))
+                old_BT = torch.where(own_BT, ask(only, self._weights[version]), old_BT)
+        return old_BT
+
+    def save(self, folder: Path) -> None:
+        """Write one file per version into an existing folder. Raise `OSError`."""
+        for version, weights in self._weights.items():
+            path = folder / _FILE.format(version)
+            with system_errors(path):
+                write_whole(path, partial(save_file, weights))
+
+    def load(self, folder: Path) -> None:
+        """Read what `save` wrote. Raise `InvalidArgument` for a damaged file."""
+        self._weights = {}
+        for path in sorted(folder.glob(_PATTERN)) if self._keep else ():
+            try:
+                self._weights[int(path.stem.removeprefix("version-"))] = load_file(path)
+            except (OSError, SafetensorError) as error:
+                raise InvalidArgument(
+                    f"cannot read the policy version {path}: {error}. Remove the folder {folder.name} to resume from the "
+                    "checkpoint before it."
+                ) from error
