@@ -74,7 +74,7 @@ async def _compare(trajectory: Trajectory, env: RockEnv, version: str) -> tuple[
     turns = len(trajectory.turns)
     if trajectory.failure is None:
         verdict = await env.evaluate()
-        recorded = f"reward {trajectory.reward}, passed {trajectory.passed}"
+        recorded = f"reward {trajectory.env_reward}, passed {trajectory.passed}"
         replayed = f"reward {verdict.reward}, passed {verdict.passed}"
         if recorded != replayed:
             return turns, Divergence(turns, "verdict", recorded, replayed)
@@ -84,8 +84,9 @@ async def _compare(trajectory: Trajectory, env: RockEnv, version: str) -> tuple[
 def _compare_turn(trajectory: Trajectory, turn: int, result: StepResult) -> Divergence | None:
     if observation_hash(result.observation) != trajectory.observation_hashes[turn]:
         return Divergence(turn, "observation", trajectory.observations[turn], result.observation)
-    if result.reward != trajectory.turn_rewards[turn]:
-        return Divergence(turn, "turn_reward", str(trajectory.turn_rewards[turn]), str(result.reward))
+    recorded_reward = trajectory.env_turn_rewards[turn]
+    if result.reward != recorded_reward:
+        return Divergence(turn, "turn_reward", str(recorded_reward), str(result.reward))
     last = turn == len(trajectory.turns) - 1
     if last and trajectory.failure is not None:
         return None  # the failure hides how the environment's last turn ended

@@ -24,6 +24,7 @@ __all__ = [
     "FloatArray",
     "IntArray",
     "PrefixTurn",
+    "RewardSource",
     "RolloutFailure",
     "RolloutRequest",
     "SamplingParams",
@@ -141,9 +142,31 @@ class RolloutFailure:
     """A failed rollout is data: who failed, with what."""
 
     code: str
-    """A name of `rock_env.errors.CODES`, or `policy` for an engine's failure."""
+    """A name of `rock_env.errors.CODES`; `policy` for an engine's failure; `reward_unanswered` or `reward_unreadable` where
+    the reward that was asked for did not come."""
     message: str
     turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class RewardSource:
+    """Who rewarded a trajectory in its environment's place, on what grounds, and what the environment had said."""
+
+    worker: str
+    """A name of `ale.rewards`."""
+    version: str
+    """Of the worker, and of the model it asked, if any."""
+    digest: str
+    """Of what was judged: the worker, its options, the task, and everything said and seen."""
+    raw: str
+    """The worker's own words: a judge's whole answer."""
+    latency_s: float
+    """From the first question to the answer, all attempts; that of the answer itself, also where it was kept and reused.
+    NaN where none came."""
+    prompt_tokens: int
+    completion_tokens: int
+    env_reward: float
+    env_turn_rewards: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -215,6 +238,18 @@ class Trajectory:
     """What the environment said against each turn; empty where no turn has a fault, and in records of before."""
     lost_tokens: int = 0
     """Tokens sampled for a turn that is not here, because the environment failed before it answered."""
+    reward_source: RewardSource | None = None
+    """Where `reward` and `turn_rewards` come from, where that is not the environment."""
+
+    @property
+    def env_reward(self) -> float:
+        """Return what the environment's own verdict said."""
+        return self.reward if self.reward_source is None else self.reward_source.env_reward
+
+    @property
+    def env_turn_rewards(self) -> tuple[float, ...]:
+        """Return what the environment itself gave each turn."""
+        return self.turn_rewards if self.reward_source is None else self.reward_source.env_turn_rewards
 
     @property
     def is_expert(self) -> bool:

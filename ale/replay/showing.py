@@ -73,7 +73,11 @@ def _ending(trajectory: Trajectory) -> str:
     if failure := trajectory.failure:
         return f"failed at turn {failure.turn} ({failure.code}): {failure.message}"
     verdict = "passed" if trajectory.passed else "not passed"
+    source = trajectory.reward_source
+    giver = (
+        f" (of {source.worker} {source.version}; the environment's {source.env_reward:g})" if source else ""
+    )
     return (
-        f"{trajectory.stop_reason} after {len(trajectory.turns)} turns: {verdict}, reward {trajectory.reward:g}, "
+        f"{trajectory.stop_reason} after {len(trajectory.turns)} turns: {verdict}, reward {trajectory.reward:g}{giver}, "
         f"{trajectory.illegal_actions} illegal actions, {trajectory.duration_s:.2f} s"
     )

@@ -9,7 +9,7 @@ from scripted_world import CharTemplate, MemoryRock, ScriptedSampler, a_request
 
 from agent_runtime.replay import Divergence, replay
 from agent_runtime.run import run_rollout
-from agent_runtime.types import AgentConfig, PrefixTurn, Start, StopReason, Trajectory
+from agent_runtime.types import AgentConfig, PrefixTurn, RewardSource, Start, StopReason, Trajectory
 from rock_env.errors import InfraError
 
 
@@ -93,6 +93,19 @@ async def test_the_first_difference_is_named(spoil, expected):
     report = await replay(spoil(trajectory), MemoryRock())
     assert not report.identical
     assert report.divergence == (expected if isinstance(expected, Divergence) else expected(trajectory))
+
+
+async def test_rewards_of_a_reward_worker_are_no_difference():
+    trajectory = await play()
+    source = RewardSource("w", "1", "", "", 0.0, 0, 0, trajectory.reward, trajectory.turn_rewards)
+    judged = replace(
+        trajectory, reward=0.25, turn_rewards=(0.5,) * len(trajectory.turns), reward_source=source
+    )
+    assert (await replay(judged, MemoryRock())).identical
+    other = replace(judged, reward_source=replace(source, env_reward=0.75))
+    assert (await replay(other, MemoryRock())).divergence == Divergence(
+        len(trajectory.turns), "verdict", "reward 0.75, passed True", "reward 1.0, passed True"
+    )
 
 
 async def test_a_failing_service_is_an_error_not_a_difference():
