@@ -23,8 +23,9 @@ from ale.option_names import OPTION_TABLES, check_names, comments, flat, option_
 from rock_env import plugins
 from rock_env.errors import nearest
 from rock_env.tasksets.environment import TaskSetParams
-from trainer.config import TrainConfig
+from trainer.config import RewardRoute, TrainConfig
 from trainer.errors import ConfigError
+from trainer.reward.router import check_learned, reward_spec
 
 __all__ = ["Layer", "Resolved", "expand", "parse_overrides", "parse_scalar", "read_toml", "render", "resolve"]
 
@@ -85,18 +86,23 @@ def resolve(
 
 
 def expand(config: TrainConfig) -> TrainConfig:
-    """Validate the options of environment, algorithm and engine, and return them with all defaults filled in.
+    """Validate the options of all plugins that were chosen, and return them with all defaults filled in.
 
-    Imports the three plugins. Raise `ConfigError` or `UnknownName`.
+    Imports the plugins. Raise `ConfigError` or `UnknownName`.
     """
     _check_splits(config)
     algo, engine = plugins.load("ale.algorithms", config.algo), plugins.load("ale.engines", config.engine)
     tables = {
+        "reward": {**config.reward.model_dump(), "routes": list(map(_reward_route, config.reward.routes))},
         "env_args": _env_args(config),
         "algo_options": _plugin_options(algo, config.algo_options, f"algorithm {config.algo!r}"),
         "engine_options": _plugin_options(engine, config.engine_options, f"engine {config.engine!r}"),
     }
-    return TrainConfig.model_validate({**config.model_dump(), **tables})
+    expanded = TrainConfig.model_validate({**config.model_dump(), **tables})
+    for route in expanded.reward.routes:
+        if reward_spec(route.worker).options.model_validate(route.options).gives_turn_rewards:
+            check_learned(expanded, route.worker)
+    return expanded
 
 
 def render(config: TrainConfig) -> str:
@@ -243,6 +249,14 @@ def _plugin_options(plugin: object, values: Mapping[str, Any], owner: str) -> Va
     if not isinstance(plugin, _WithOptions):
         raise ConfigError(f"the plugin for {owner} declares no options: got {type(plugin).__name__}")
     return _validated(plugin.options, values, f"option of {owner}")
+
+
+def _reward_route(route: RewardRoute) -> Values:
+    spec = reward_spec(route.worker)
+    return {
+        **route.model_dump(),
+        "options": _plugin_options(spec, route.options, f"reward worker {route.worker!r}"),
+    }
 
 
 def _validated(model: type[BaseModel], values: Mapping[str, Any], what: str) -> Values:

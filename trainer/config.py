@@ -25,11 +25,14 @@ __all__ = [
     "CheckpointOptions",
     "EvalOptions",
     "OptimOptions",
+    "RewardOptions",
+    "RewardRoute",
     "RolloutOptions",
     "SamplingOptions",
     "Scalar",
     "TrainConfig",
     "WarmupOptions",
+    "engine_of",
 ]
 
 Scalar = bool | int | float | str
@@ -151,6 +154,34 @@ class AnchorOptions(_Section):
     """Share of the run's steps over which the imitation weight falls linearly to 0."""
 
 
+class RewardRoute(_Section):
+    """Which rollouts one reward worker rewards."""
+
+    worker: str
+    """An installed reward worker (`ale.rewards`)."""
+    match: dict[str, str] = Field(default_factory=dict)
+    """Patterns (`*`, `?`, `[abc]`) that all must fit: `env`, `split`, or a field of the task's payload where that is a JSON
+    object, such as `family`. Empty fits every rollout."""
+    turn_weight: float = Field(default=1.0, allow_inf_nan=False)
+    """Factor on the worker's rewards per turn."""
+    options: dict[str, Scalar] = Field(default_factory=dict)
+    """The worker's own options (docs/rewards.md)."""
+
+
+class RewardOptions(_Section):
+    """Reward workers: who says what a training rollout earned, where that is not its environment."""
+
+    routes: tuple[RewardRoute, ...] = ()
+    """Tables of `worker`, `match`, `turn_weight` and `options`: the first that fits a rollout rewards it (docs/rewards.md).
+    A rollout that none fits keeps its environment's reward."""
+    concurrency: PositiveInt = 16
+    """Most questions open at once."""
+    attempts: PositiveInt = 4
+    """Times a sample is put to its worker before it counts as failed, never as a reward of 0."""
+    time_limit_s: PositiveFloat = 120.0
+    """Longest one attempt may take."""
+
+
 class EvalOptions(_Section):
     """Success on held-out tasks, always from the true start."""
 
@@ -202,13 +233,19 @@ class TrainConfig(_Section):
     optim: OptimOptions = OptimOptions()
     warmup: WarmupOptions = WarmupOptions()
     anchors: AnchorOptions = AnchorOptions()
+    reward: RewardOptions = RewardOptions()
     eval: EvalOptions = EvalOptions()
     checkpoint: CheckpointOptions = CheckpointOptions()
 
     @property
     def engine(self) -> str:
         """Return the engine plugin that runs `model`."""
-        for name in ("tiny", "coder"):
-            if self.model == name or (Path(self.model) / f"ale_{name}.json").is_file():
-                return name
-        return "hf"
+        return engine_of(self.model)
+
+
+def engine_of(model: str) -> str:
+    """Return the engine plugin that runs a model of this name or in this folder."""
+    for name in ("tiny", "coder"):
+        if model == name or (Path(model) / f"ale_{name}.json").is_file():
+            return name
+    return "hf"

@@ -1,0 +1,1 @@
+"""Reward workers: who says what a rollout earned, where its environment does not. See docs/rewards.md."""

@@ -1,0 +1,145 @@
+"""Rewards by rule: a pure function of the sample. Two are built in; another is named `package.module:function`.
+
+Called by `trainer.reward.router`. A rule sees text and task, and must say the same about the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import re
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from types import TracebackType
+from typing import cast
+
+from rock_env.errors import nearest
+from trainer.errors import ConfigError
+from trainer.reward.base import Answer, NoAnswer, RewardContext, RewardSpec, Sample, WorkerOptions
+
+__all__ = ["WORKER", "Check", "Rule", "RuleOptions", "final_answer", "legal_turns"]
+
+Check = Callable[[Sample], Answer | NoAnswer]
+
+_NUMBER = re.compile(r"[-+]?[0-9]+(?:/[0-9]+|\.[0-9]+)?")
+_THOUSANDS = re.compile(r"[-+]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
+_FRACTION = re.compile(r"\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}")
+_BOX = re.compile(r"\\boxed\{([^{}]*)\}")
+_MAX_CHARS = 1000
+"""An answer is short; digits without end would take Python's time, not the agent's."""
+
+
+def final_answer(sample: Sample) -> Answer:
+    r"""Give 1 if the last action's last \boxed{} (or its last line) is the numbers of the task's answer, else 0.
+
+    They are compared as exact rationals, in order, between commas; `3/4`, `0.75`, `\frac{3}{4}` and `1,234` are numbers,
+    `42 apples` is none. The answer is the field `answer` of the task's payload, a number or a list of them, as `math` has
+    it. Raise `ConfigError` for a task without one.
+    """
+    try:
+        answer = json.loads(sample.task.payload)["answer"]
+        expected = [Fraction(str(value)) for value in (answer if isinstance(answer, list) else [answer])]
+    except (ValueError, KeyError, TypeError, ZeroDivisionError) as error:
+        raise ConfigError(
+            f"task {sample.task.id} of {sample.trajectory.env} has no answer to compare with: expected a payload like "
+            f'{{"answer": ["3/4"]}}, got {sample.task.payload[:80]!r}. Route it to another worker with reward.routes.'
+        ) from error
+    said = _FRACTION.sub(r"\1/\2", sample.trajectory.actions[-1][-_MAX_CHARS:].strip())
+    boxes = _BOX.findall(said)
+    text = (boxes[-1] if boxes else said.rpartition("\n")[2]).replace("−", "-").strip(" $.")
+    got = _numbers(text, several=len(expected) > 1)
+    return Answer(
+        reward=float(got == expected), raw=f"expected {', '.join(map(str, expected))}; got {text!r}"
+    )
+
+
+def _numbers(text: str, *, several: bool) -> list[Fraction] | None:
+    """Return the numbers of which the text consists, None where it holds anything else."""
+    if not several and _THOUSANDS.fullmatch(text):
+        text = text.replace(",", "")
+    parts = [part.strip() for part in text.split(",")]
+    if not all(map(_NUMBER.fullmatch, parts)):
+        return None
+    try:
+        return list(map(Fraction, parts))
+    except ZeroDivisionError:
+        return None
+
+
+def legal_turns(sample: Sample) -> Answer:
+    """Give each turn that the environment found fault with (`Trajectory.turn_faults`) -1, the others 0."""
+    t = sample.trajectory
+    return Answer(turn_rewards=tuple(-1.0 if t.is_faulty(turn) else 0.0 for turn in range(len(t.turns))))
+
+
+_CHECKS: dict[str, Check] = {"final_answer": final_answer, "legal_turns": legal_turns}
+
+
+class RuleOptions(WorkerOptions):
+    """Which rule."""
+
+    check: str
+    """`final_answer`, `legal_turns`, or `package.module:function` that takes a `Sample` and returns an `Answer`."""
+
+    @property
+    def gives_turn_rewards(self) -> bool:
+        """Return whether the rule is one that rewards turns only; of a user's own it is seen when it answers."""
+        return self.check == "legal_turns"
+
+
+class Rule:
+    """A `RewardWorker` around one function."""
+
+    batch = 64
+    alone = False
+
+    def __init__(self, options: RuleOptions, context: RewardContext) -> None:
+        self._name, self._check = options.check, _find(options.check)
+
+    async def __aenter__(self) -> Rule:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    async def reward(self, samples: Sequence[Sample], attempt: int) -> list[Answer | NoAnswer]:
+        """Apply the rule, off the event loop. Raise `ConfigError` for one that fails: it would fail again."""
+        return await asyncio.to_thread(lambda: list(map(self._applied, samples)))
+
+    def _applied(self, sample: Sample) -> Answer | NoAnswer:
+        try:
+            return self._check(sample)
+        except ConfigError:
+            raise
+        except Exception as error:  # boundary: a user's function runs here
+            raise ConfigError(
+                f"the rule {self._name!r} failed on trajectory {sample.trajectory.id!r} of task {sample.task.id}: "
+                f"{type(error).__name__}: {error}. Fix the worker's rule; then continue with --resume."
+            ) from error
+
+
+def _find(name: str) -> Check:
+    module, colon, function = name.partition(":")
+    if not colon:
+        if name not in _CHECKS:
+            raise nearest("rule", name, _CHECKS)
+        return _CHECKS[name]
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"cannot find the rule {name!r}: {error}. Name a function in an installed module, as package.module:function."
+        ) from error
+    return cast("Check", found)
+
+
+WORKER = RewardSpec(
+    name="rule",
+    summary="a pure function of the rollout and its task",
+    version="1",
+    options=RuleOptions,
+    build=Rule,
+)
