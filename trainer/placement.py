@@ -27,6 +27,8 @@ from trainer.engine.actors import InferenceActor, Learner
 from trainer.engine.injection import Injection
 from trainer.errors import ConfigError, Halted
 from trainer.ray_errors import deliberate, reason
+from trainer.reward.actor import RewardActor, Rewarded
+from trainer.reward.router import reward_spec
 from trainer.rollout.worker import RolloutWorker
 
 __all__ = ["Fleet"]
@@ -45,6 +47,7 @@ class Fleet:
         self._workers: list[Any] = []
         self._engines: list[Any] = []
         self._learner: Any = None
+        self._rewarder: Any = None
         self._server: EmbeddedServer | None = None
         self.learns_from_rollouts = True
         """Whether the algorithm needs training rollouts at all."""
@@ -95,6 +98,13 @@ class Fleet:
     def record(self, requests: Sequence[RolloutRequest]) -> list[bytes]:
         """Let the oracle play the requests."""
         return self._spread("record", requests)
+
+    def reward(self, encoded: Sequence[bytes], run_folder: Path) -> Rewarded:
+        """Let the reward workers judge a step's trajectories; without any, give back the same bytes."""
+        if self._rewarder is None or not encoded:
+            return Rewarded(list(encoded))
+        rewarded: Rewarded = self._get(self._rewarder.reward.remote(list(encoded), run_folder))
+        return rewarded
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[Completion]:
         """Answer single prompts, in order, with the published weights."""
@@ -159,7 +169,7 @@ class Fleet:
                 rollout = self._config.rollout
                 ray.init(
                     address="local",
-                    num_cpus=rollout.workers + rollout.engines + 1,
+                    num_cpus=rollout.workers + rollout.engines + 1 + bool(self._config.reward.routes),
                     include_dashboard=False,
                     logging_level=logging.ERROR,
                     log_to_driver=False,
@@ -180,7 +190,8 @@ class Fleet:
     def _place(self, rock_address: str, stack: ExitStack) -> None:
         config, rollout = self._config, self._config.rollout
         resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-        gpus = min(1.0, resources.get("GPU", 0.0) / (rollout.engines + 1))
+        judges = any(reward_spec(route.worker).runs_model for route in config.reward.routes)
+        gpus = min(1.0, resources.get("GPU", 0.0) / (rollout.engines + 1 + judges))
         engine = ray.remote(InferenceActor).options(num_cpus=1, num_gpus=gpus)
         worker = ray.remote(RolloutWorker).options(num_cpus=1, max_concurrency=1000)
         learner = ray.remote(Learner).options(num_cpus=1, num_gpus=gpus)
@@ -190,16 +201,20 @@ class Fleet:
             worker.remote(config, rock_address, self._engines[number % rollout.engines])
             for number in range(rollout.workers)
         ]
-        stack.callback(self._stop)
-        self._get([actor.ready.remote() for actor in [self._learner, *self._engines, *self._workers]])
         actors = [self._learner, *self._engines, *self._workers]
+        if config.reward.routes:
+            rewarder = ray.remote(RewardActor).options(num_cpus=1, num_gpus=gpus if judges else 0)
+            self._rewarder = rewarder.remote(config, rock_address)
+            actors.append(self._rewarder)
+        stack.callback(self._stop, actors)
+        self._get([actor.ready.remote() for actor in actors])
         self._pids: list[int] = self._get([actor.process_id.remote() for actor in actors])
         self._accounts = Accounts()
         self.time_shares()
         self.learns_from_rollouts = bool(self._get(self._learner.learns_from_rollouts.remote()))
 
-    def _stop(self) -> None:
-        for actor in [*self._workers, *self._engines, self._learner]:
+    def _stop(self, actors: Sequence[Any]) -> None:
+        for actor in actors:
             ray.kill(actor)
 
     def _spread(self, method: str, requests: Sequence[RolloutRequest], *args: object) -> list[bytes]:

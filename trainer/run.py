@@ -76,6 +76,7 @@ class Rollouts:
     encoded: list[bytes]
     trajectories: list[Trajectory]
     duration_s: float
+    reward_metrics: dict[str, float]
 
 
 class Run:
@@ -229,12 +230,15 @@ class Run:
     def roll_out(self, plan: Plan) -> Rollouts:
         """Run the step's rollouts, store them, and halt the run where too many failed."""
         started = time.monotonic()
-        encoded = self._fleet.run(plan.requests, plan.step)
+        played = self._fleet.run(plan.requests, plan.step)
+        duration_s = time.monotonic() - started
+        rewarded = self._fleet.reward(played, self._folder)
+        encoded = rewarded.encoded
         trajectories = [decode(data) for data in encoded]
         self._check_failures(trajectories)
         if encoded:
             self._write("step", plan.step, encoded)
-        return Rollouts(encoded, trajectories, time.monotonic() - started)
+        return Rollouts(encoded, trajectories, duration_s, rewarded.metrics)
 
     def learn(self, plan: Plan, rollouts: Rollouts) -> None:
         """Update the parameters, account for every token, then move the anchors."""
@@ -272,6 +276,7 @@ class Run:
             **{f"start_{name}": value for name, value in summary_metrics(from_start).items()},
             **start_metrics(rollouts.trajectories, plan.anchors),
             **self._learn_metrics,
+            **rollouts.reward_metrics,
             "rollout_s": rollouts.duration_s,
             "turns_per_s": turns / rollouts.duration_s,
             "tokens_per_s": tokens / rollouts.duration_s,

@@ -19,6 +19,9 @@ from trainer.accounts import Accounts
 from trainer.config import TrainConfig
 from trainer.engine.actors import InferenceActor, Learner
 from trainer.metrics import Evaluation
+from trainer.reward.actor import Rewarded
+from trainer.reward.kept import KeptAnswers
+from trainer.reward.router import Router
 from trainer.rollout.sampler import BatchingSampler
 from trainer.run import Run
 
@@ -141,6 +144,18 @@ class LocalFleet:
 
         played = asyncio.run(all_of_them())
         return [encode(self._change(t) if spoil else t) for t, spoil in zip(played, training, strict=True)]
+
+    def reward(self, encoded: Sequence[bytes], run_folder: Path) -> Rewarded:
+        if not self._config.reward.routes:
+            return Rewarded(list(encoded))
+
+        async def judge() -> tuple[list[Trajectory], dict[str, float]]:
+            async with Router(self._config, self._config.rollout.rock_address) as router:
+                with KeptAnswers(run_folder) as kept:
+                    return await router.reward([decode(data) for data in encoded], kept)
+
+        results, metrics = asyncio.run(judge())
+        return Rewarded([encode(trajectory) for trajectory in results], metrics)
 
     def record(self, requests: Sequence[RolloutRequest]) -> list[bytes]:
         spec = load_env(self._config.env)

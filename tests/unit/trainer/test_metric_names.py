@@ -18,10 +18,18 @@ from trainer.metrics import RunSummary
 ROOT = Path(__file__).parents[3]
 KINDS = ("train", "warmup", "held_out", "eval")
 OPTIONS = {
-    "ipa": {"learn_faulty": False, "baseline": "leave_one_out", "behaviour": "paper"},
+    "ipa": {
+        "learn_faulty": False,
+        "baseline": "leave_one_out",
+        "behaviour": "paper",
+        "turn_rewards": True,
+    },
     "grpo": {"correction": "icepop"},
     "reinforce": {"kl_weight": 0.1},
 }
+
+
+REWARD = {"ipa": {"routes": [{"worker": "rule", "options": {"check": "legal_turns"}}]}}
 
 
 def page() -> dict[str, list[str]]:
@@ -64,7 +72,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folders = []
     for algo in plugins.names("ale.algorithms"):
         folders.append(tmp_path_factory.mktemp(algo))
-        config = config_of(algo=algo, algo_options=OPTIONS.get(algo, {}), eval={"apart": ["train"]})
+        config = config_of(
+            algo=algo,
+            algo_options=OPTIONS.get(algo, {}),
+            reward=REWARD.get(algo, {}),
+            eval={"apart": ["train"]},
+        )
         local_run(folders[-1], config, change=eventful, broken=3)
     return folders
 
