@@ -4,8 +4,7 @@
 
 Prints the table of seeds and, as its last line, one JSON object: `rise_by_seed` (held-out success after RL minus after
 the imitation warm-up), `final_share_by_seed` (of an optimal policy's success) and `train_s` (longest run), for the
-deterministic maps, and the same under `slippery`; for `swe` also success on unseen bug families. `--quick` runs one short
-seed.
+deterministic maps, and the same under `slippery`. `--quick` runs one short seed.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from benchmarks.runs import markdown_table, run_training, write_results
 VARIANTS: dict[str, dict[str, list[str]]] = {
     "frozen_lake": {"deterministic": [], "slippery": ["--env-arg", "slippery=true"]},
     "sokoban": {"deterministic": []},
-    "swe": {"sandboxes": []},
 }
 HELD_OUT = "Held-out success, greedy, from the true start"
 NOTES = {
@@ -40,12 +38,7 @@ NOTES = {
         "policy up, and 32 of them are imitated beside each step of reinforcement learning."
     ),
 }
-NOTES["swe", "sandboxes"] = (
-    "Success on held-out tasks, sampled at temperature 1: planted bugs of the trained families in packages that training\n"
-    "never saw, and, apart, bugs of families that it never saw either. Every rollout is a sandbox, 64 at once. The columns\n"
-    "policy to idle are shares of the machine's processor time over the whole run, evaluations included."
-)
-GOALS = {"swe": (0.25, 0.0, 600.0), "frozen_lake": (0.25, 0.85, 180.0), "sokoban": (0.15, 0.0, 600.0)}
+GOALS = {"frozen_lake": (0.25, 0.85, 180.0), "sokoban": (0.15, 0.0, 600.0)}
 
 
 def measure(env: str, arguments: list[str], seeds: int) -> list[dict[str, Any]]:
@@ -73,9 +66,6 @@ def table(summaries: list[dict[str, Any]]) -> str:
         "env steps",
         "tokens",
     ]
-    apart = list(summaries[0]["apart_final"])
-    shares = list(summaries[0]["time_shares"]) if apart else []
-    header += [name for split in apart for name in (f"{split} warm-up", f"{split} final")] + shares
     rows = [
         (
             s["seed"],
@@ -87,8 +77,6 @@ def table(summaries: list[dict[str, Any]]) -> str:
             round(s["train_s"]),
             s["env_steps"],
             s["tokens"],
-            *(value for split in apart for value in (s["apart_warmup"][split], s["apart_final"][split])),
-            *(s["time_shares"][name] for name in shares),
         )
         for s in summaries
     ]
@@ -100,7 +88,6 @@ def figures(summaries: list[dict[str, Any]]) -> dict[str, Any]:
         "rise_by_seed": [round(s["success_final"] - s["success_warmup"], 4) for s in summaries],
         "final_share_by_seed": [round(s["share_final"], 4) for s in summaries],
         "train_s": round(max(s["train_s"] for s in summaries), 1),
-        **({"apart_by_seed": [s["apart_final"] for s in summaries]} if summaries[0]["apart_final"] else {}),
     }
 
 
@@ -111,7 +98,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one seed, few steps, at most 50 s")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--env", choices=sorted(VARIANTS), default="frozen_lake")
-    parser.add_argument("--variant", choices=["deterministic", "slippery", "sandboxes"], help="only this one")
+    parser.add_argument("--variant", choices=["deterministic", "slippery"], help="only this one")
     parser.add_argument("--write", action="store_true", help="write docs/results/learn-ENV.md")
     options = parser.parse_args()
     variants = VARIANTS[options.env]

@@ -8,14 +8,16 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 __all__ = ["commit", "markdown_table", "run_training", "write_results"]
 
 
-def run_training(arguments: Sequence[str], *, threads: int = 1) -> dict[str, Any]:
+def run_training(
+    arguments: Sequence[str], *, threads: int = 1, environment: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Run `ale train ARGUMENTS` in a fresh folder and return its `summary.json`. Raise with its output if it failed."""
     with tempfile.TemporaryDirectory(prefix="ale-bench-") as folder:
         run = Path(folder) / "run"
@@ -25,7 +27,7 @@ def run_training(arguments: Sequence[str], *, threads: int = 1) -> dict[str, Any
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+            env={**os.environ, "OMP_NUM_THREADS": str(threads), **(environment or {})},
             check=False,
         )
         if done.returncode != 0:

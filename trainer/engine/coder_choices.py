@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from trainer.engine.coder_grammar import Choice, Step, steps
 from trainer.engine.coder_offers import offer_at
-from trainer.engine.coder_page import Page
+from trainer.engine.coder_page import Clue, Page
 from trainer.engine.coder_words import (
     EDIT,
     END,
@@ -38,6 +38,7 @@ from trainer.engine.coder_words import (
 __all__ = ["Choices", "choices", "step_after"]
 
 _POINTER = {Choice.PATH: 0, Choice.SPOT: 1, Choice.LAST: 2, Choice.BEGIN: 3, Choice.CONTENT: 4}
+_WORD_DONE, _LINE_DONE, _TRACED = range(3)
 _FAR_LINES = 8
 """Lines a replaced range may span."""
 
@@ -47,12 +48,14 @@ class Choices:
     """Some choices, as tensors."""
 
     POINTERS: ClassVar[int] = len(_POINTER)
+    CLUES: ClassVar[int] = _TRACED + len(Clue)
     spelled_NV: torch.Tensor
     places_NS: torch.Tensor
     group_NS: torch.Tensor
     """The place that stands for each place: the first of equal names or paths."""
-    covered_NS: tuple[torch.Tensor, torch.Tensor]
-    """How often earlier edits of the row pointed to this word, and to this line."""
+    clues_CNS: torch.Tensor
+    """What else tells of a place (C = `CLUES`): how often earlier edits pointed to this word, and to this line; whether a
+    traceback names the test of this path's module, and the path itself."""
     pointer_N: torch.Tensor
     """Which of the `POINTERS` ways of pointing it is (0 where none)."""
 
@@ -96,7 +99,7 @@ def choices(asked: Sequence[tuple[Page, int]], words: CoderWords, slots: int) ->
     count = len(asked)
     places_NS = np.zeros((count, slots), np.bool_)
     group_NS = np.tile(np.arange(slots), (count, 1))
-    covered_NS = np.zeros((2, count, slots), np.float32)
+    clues_CNS = np.zeros((Choices.CLUES, count, slots), np.float32)
     pointer_N = np.zeros(count, np.int64)
     kind_N = np.zeros(count, np.int64)
     closed: list[tuple[int, int]] = []
@@ -118,13 +121,17 @@ def choices(asked: Sequence[tuple[Page, int]], words: CoderWords, slots: int) ->
             known = _to_view(page, opened, words)
             places_NS[n, units] = known[here]
             group_NS[n, units] = np.where(known, page.unit_T[page.path_T], page.unit_T)[here]
+            for traced_at, path, clue in page.traced:
+                if traced_at < opened:
+                    clues_CNS[_TRACED + clue, n, units] += (page.path_T == path)[here]
+            np.minimum(clues_CNS[_TRACED:, n], 1, out=clues_CNS[_TRACED:, n])
         elif step.choice == Choice.SPOT:
             places_NS[n, units] = current[here]
             for asked_at, spot in page.spots:
                 if asked_at < opened:
-                    covered_NS[0, n, page.unit_T[spot]] += 1
+                    clues_CNS[_WORD_DONE, n, page.unit_T[spot]] += 1
                     same = (page.opener_T == page.opener_T[spot]) & (page.line_T == page.line_T[spot])
-                    covered_NS[1, n, units] += same[here]
+                    clues_CNS[_LINE_DONE, n, units] += same[here]
         elif step.choice == Choice.ACT:
             if not _ends_of_range(page, step.spot).any():
                 closed.append((n, RANGE))
@@ -141,6 +148,6 @@ def choices(asked: Sequence[tuple[Page, int]], words: CoderWords, slots: int) ->
         spelled_NV=torch.from_numpy(spelled_NV),
         places_NS=torch.from_numpy(places_NS),
         group_NS=torch.from_numpy(group_NS),
-        covered_NS=(torch.from_numpy(covered_NS[0]), torch.from_numpy(covered_NS[1])),
+        clues_CNS=torch.from_numpy(clues_CNS),
         pointer_N=torch.from_numpy(pointer_N),
     )

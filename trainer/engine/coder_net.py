@@ -3,8 +3,9 @@
 What makes few trajectories enough: the words of a shown message see the whole message, in both directions, and their
 neighbours by a short convolution; names are slots, so that only what is done with them counts; flags say which words the
 other messages mention; rotary positions count words and messages. An answer's choice is over a few allowed tokens and over
-places in the prompt (a pointer network, Vinyals et al. 2015, where equal names add up as in Kadlec et al. 2016; `coverage`
-is See et al. 2017's: how often an earlier answer pointed there). A pointer, once chosen, carries the state of its place.
+places in the prompt (a pointer network, Vinyals et al. 2015, where equal names add up as in Kadlec et al. 2016, and with
+`clues`, among them See et al. 2017's coverage: how often an earlier answer pointed there). A pointer, once chosen, carries
+the state of its place.
 Shapes: B rows, T units, S slots of keys, N choices, V spelled tokens, D width, H heads.
 """
 
@@ -194,8 +195,8 @@ class CoderNet(nn.Module):
         self.spell_piece = nn.Parameter(torch.zeros(words.rows, width))
         self.spell_kind = nn.Parameter(torch.zeros(_KINDS, width))
         self.ask = nn.Parameter(torch.zeros(Choices.POINTERS, width, width))
-        self.coverage = nn.Parameter(torch.zeros(2))
-        """Added to the score of a word that earlier edits pointed to, and of one on such a line."""
+        self.clues = nn.Parameter(torch.zeros(Choices.CLUES))
+        """Added to the score of a place by each of the `Choices.clues_CNS`."""
         self._prior_V = torch.zeros(words.size)
         self._prior_V[TEXT] = _TEXT_PRIOR
         self._piece_V = torch.from_numpy(words.piece_V)
@@ -262,8 +263,7 @@ class CoderNet(nn.Module):
         piece_NP, kind_NK = fn.linear(hidden_ND, self.spell_piece), fn.linear(hidden_ND, self.spell_kind)
         spelled_NV = piece_NP[:, self._piece_V] + kind_NK[:, self._kind_V] + self._prior_V
         spelled_NV = spelled_NV.masked_fill(~choices.spelled_NV, -torch.inf)
-        words_NS, lines_NS = choices.covered_NS
-        places_NS = found_NS + self.coverage[0] * words_NS + self.coverage[1] * lines_NS
+        places_NS = found_NS + torch.einsum("c,cns->ns", self.clues, choices.clues_CNS)
         return spelled_NV, places_NS.masked_fill(~choices.places_NS, -torch.inf)
 
     # -- inside -------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Which tool calls would show or change nothing, given the chat: the coder is not offered them.
 
-A view of a file that stands as it was last shown, tests that ran on the very same files, an undo without an edit that
-stands. Called by the coder's choices and grammar. A pure function of the tokens before an answer; what an expert did all
-the same is said as text. A bash command may change anything: after one, all is offered again.
+A view of what stands as it was last shown (a folder, and what cannot be viewed, too), tests that ran on the very same
+files, an undo without an edit that stands. Called by the coder's choices and grammar. A pure function of the tokens before
+an answer; what an expert did all the same is said as text. A bash command may change anything: after one, all is offered.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Offer:
     closed: frozenset[int]
     """Tools."""
     seen: frozenset[int]
-    """Paths, as `Page.path_T` tells them apart, of files that stand as they were shown."""
+    """Paths, as `Page.path_T` tells them apart, of what stands as it was shown."""
 
 
 _ALL_OFFERED = Offer(frozenset(), frozenset())
@@ -82,10 +82,11 @@ def _offers(page: Page, words: CoderWords) -> dict[int, Offer]:
         begins = words.decode(page.ids[replied + 1 : replied + 4]).lstrip()
         view = views.get(replied)
         match int(answer[0]):
-            case tool if tool == VIEW and view is not None and len(answer) > 1:
+            case tool if tool == VIEW and len(answer) > 1:
                 path = int(page.path_T[int(answer[1]) - words.size])
-                path_of[view.path] = path
                 project.shown[path] = project.of(path)
+                if view is not None:
+                    path_of[view.path] = path
             case tool if tool == EDIT and begins.startswith(_EDITED) and len(answer) > 1:
                 path = path_of.get(page.view_at(int(answer[1]) - words.size).path, -1)
                 project.edits = (*project.edits, (path, answer.tobytes()))

@@ -8,6 +8,7 @@ Shapes: T tokens of one row, W units.
 from __future__ import annotations
 
 import builtins
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from functools import lru_cache
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from agent_runtime.types import IntArray
 from trainer.engine.coder_words import ASSISTANT, CONTINUED, EDIT, END, SYSTEM, USER, VIEW, CoderWords
 
-__all__ = ["FLAGS", "FOREVER", "SLOTS", "FileKind", "Page", "View", "grow", "read_page"]
+__all__ = ["FLAGS", "FOREVER", "SLOTS", "Clue", "FileKind", "Page", "View", "grow", "read_page"]
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -58,6 +59,13 @@ class FileKind(IntEnum):
     MODULE = 1
     TEST = 2
     OTHER = 3
+
+
+class Clue(IntEnum):
+    """Why a path in a traceback tells of a module."""
+
+    ITS_TEST = 0
+    ITSELF = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +120,8 @@ class Page:
     views: tuple[View, ...]
     spots: tuple[tuple[int, int], ...]
     """(position of the answer, position pointed to) of each edit in the row."""
+    traced: tuple[tuple[int, int, Clue], ...] = ()
+    """(position, `path_T` of a module, why it is a clue) of each path that a traceback names."""
 
     def view_at(self, position: int) -> View:
         """Return the view that shows the token at `position`."""
@@ -208,15 +218,14 @@ def _read(data: bytes, words: CoderWords) -> Page:
         views=views,
         spots=spots,
     )
-    _name(page, known, words)
-    return page
+    return replace(page, traced=_name(page, known, words))
 
 
-def _name(page: Page, known: Ints, words: CoderWords) -> None:
-    """Fill in what paths and names are, and which of them other messages mention."""
+def _name(page: Page, known: Ints, words: CoderWords) -> tuple[tuple[int, int, Clue], ...]:
+    """Fill in what paths and names are, and which of them other messages mention; return `Page.traced`."""
     starts = np.flatnonzero(page.start_T)
     if not len(starts):
-        return
+        return ()
     text = [
         words.decode(page.ids[start:end]).lstrip(" ")
         for start, end in zip(starts.tolist(), _ends(page, known, words, starts), strict=True)
@@ -244,6 +253,30 @@ def _name(page: Page, known: Ints, words: CoderWords) -> None:
                 if not shown:
                     told.setdefault(word, (opener, opener == openers[0]))
     _flag(page, starts, text, told)
+    return tuple(_traced(page, starts, text, paths))
+
+
+def _traced(
+    page: Page, starts: Ints, text: list[str], paths: dict[str, int]
+) -> Iterator[tuple[int, int, Clue]]:
+    modules: dict[str, list[int]] = {}
+    for path, first in paths.items():
+        if page.file_T[first] == FileKind.MODULE:
+            modules.setdefault(_file(path)[0], []).append(first)
+    for n in _entries(page, starts, text):
+        at, kind = int(starts[n]), page.file_T[starts[n]]
+        if kind == FileKind.MODULE:
+            yield at, paths[text[n]], Clue.ITSELF
+        elif kind == FileKind.TEST:
+            for module in modules.get(_file(text[n])[0], ()):
+                yield at, module, Clue.ITS_TEST
+
+
+def _entries(page: Page, starts: Ints, text: list[str]) -> Iterator[int]:
+    """Yield which words are the paths of a traceback's entries, `PATH:LINE: in NAME`."""
+    for n in np.flatnonzero(page.path_T[starts] >= 0).tolist():
+        if n + 2 < len(text) and text[n + 1] == ":" and text[n + 2].isdigit():
+            yield n
 
 
 def _file(path: str) -> tuple[str, FileKind]:
@@ -297,13 +330,11 @@ def _flag(page: Page, starts: Ints, text: list[str], told: dict[str, tuple[int, 
 
 def _hits(page: Page, starts: Ints, text: list[str], view: View) -> set[int]:
     """Return the lines of the viewed file that tracebacks before it name."""
-    found: set[int] = set()
-    for n in np.flatnonzero(page.path_T[starts] >= 0).tolist():
-        if starts[n] >= view.opened:
-            break
-        if text[n] == view.path and n + 2 < len(text) and text[n + 1] == ":" and text[n + 2].isdigit():
-            found.add(int(text[n + 2]))
-    return found
+    return {
+        int(text[n + 2])
+        for n in _entries(page, starts, text)
+        if starts[n] < view.opened and text[n] == view.path
+    }
 
 
 def _number(text: str) -> int:

@@ -108,6 +108,34 @@ def test_a_path_is_pointed_at_where_it_first_stood():
     assert TEMPLATE.decode(answer, chat.ids) == f"view {PATH}"
 
 
+@pytest.mark.parametrize(
+    ("red", "clues"),
+    [
+        ("tests/test_cut.py:5: in test_clip\nE   assert 11 == 10", {f"{PATH} 2"}),
+        (
+            f"tests/test_cut.py:5: in test_clip\n{PATH}:9: in clip\n{PATH}:7: in low",
+            {f"{PATH} 2", f"{PATH} 3"},
+        ),
+        ("spans/glue.py:9: in join\nE   see tests/test_cut.py", {"spans/glue.py 3"}),
+        ("1 failed", set()),
+    ],
+)
+def test_what_a_traceback_names_is_a_clue_to_a_module(red, clues):
+    first = Message("user", f"{PATH}\nspans/glue.py\ntests/test_cut.py\ntests/test_glue.py\n\nIt is 11.")
+    ids = np.append(TEMPLATE.open([first]), [TEST, END]).astype(np.int32)
+    ran = np.concatenate((ids[:-1], TEMPLATE.extend([Message("user", red)], closed=True)))
+    found = set()
+    for chat in (ran, ran[: len(TEMPLATE.open([first]))]):
+        page = read_page(np.append(chat, VIEW).astype(np.int32), WORDS)
+        offered = choices([(page, len(chat))], WORDS, len(page.at_W))
+        for clue, _, unit in np.argwhere(offered.clues_CNS.numpy()):
+            start = int(page.at_W[unit])
+            found.add(f"{WORDS.decode(page.ids[start : page.word_end(start, WORDS)]).strip()} {clue}")
+            assert offered.clues_CNS[clue, 0, unit] == 1
+            assert chat is ran, "nothing is known before the tests ran"
+    assert found == clues
+
+
 def test_only_the_newest_view_of_a_file_can_be_edited():
     newer = SOURCE.replace("value < low", "value <= low")
     chat = viewed().say(edit("    if value < low:", "    if value <= low:"), f"Edited {PATH}: line 6.")
@@ -158,6 +186,7 @@ def offered(*turns: tuple[str, str]) -> str:
         ([], "pt"),
         ([RAN], "p"),
         ([RAN, SEEN], ""),
+        ([RAN, (SEEN[0], f"[failed] {PATH} is a binary file of 9 bytes; bash can look into it.")], ""),
         ([RAN, SEEN, EDITED], "ptu"),
         ([RAN, SEEN, EDITED, RAN], "pu"),
         ([RAN, SEEN, EDITED, RAN, UNDONE], ""),
