@@ -12,9 +12,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from agent_runtime.policy import ChatTemplate, Message
-from agent_runtime.types import AgentConfig, IntArray, Start
+from agent_runtime.types import AgentConfig, IntArray, Start, Trajectory, Turn
 
-__all__ = ["Conversation", "Prompt", "open_conversation"]
+__all__ = ["Conversation", "Prompt", "open_conversation", "prompt_after"]
 
 FIRST_CAPACITY = 1024
 """Tokens; the buffer doubles from here, so appending stays linear in the number of tokens."""
@@ -48,6 +48,32 @@ def open_conversation(
     if config.window_turns:
         return _Windowed(template, system, start, config.window_turns)
     return _Growing(template, system, start)
+
+
+def prompt_after(
+    trajectory: Trajectory, config: AgentConfig, template: ChatTemplate, *, instruction: str
+) -> Prompt:
+    """Return the prompt that would have shown a trajectory's last observation, had it gone on.
+
+    `instruction` is read where `config` is windowed and sends one.
+    """
+    turns, shown = trajectory.turns, (trajectory.first_observation, *trajectory.observations)
+    if not config.window_turns and turns:
+        last = turns[-1]
+        message = Message("user", shown[-1])
+        ids = template.extend((message,), closed=last.finish_reason == "stop")
+        parts = [ids]
+        turn: Turn | None = last
+        while turn is not None:
+            parts += (turn.completion_ids, turn.context_ids)
+            turn = None if turn.parent is None else turns[turn.parent]
+        return Prompt(last.index, ids, np.concatenate(parts[::-1]))
+    chat = open_conversation(config, trajectory.start, template, instruction=instruction)
+    first = max(len(turns) - (config.window_turns - 1), 0)  # what lies before is out of the window
+    for told, observation in zip(turns[first:], shown[first:], strict=False):
+        chat.observe(observation)
+        chat.answer(told.completion_ids, closed=told.finish_reason == "stop")
+    return chat.observe(shown[-1])
 
 
 def _opening(system: str, start: Start, past_turns: int, observation: str) -> list[Message]:
