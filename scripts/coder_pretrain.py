@@ -364,7 +364,7 @@ def loss_of(net: TrainedCoder, batch: list[Example]) -> torch.Tensor:
             source.append(u * longest + m)
             targets.append(int(ids[place + 1]))
             weights.append(weight)
-    values_N = net.picked_logprobs(tokens_UT, at_UM, torch.tensor(source), torch.tensor(targets))
+    values_N, _ = net.picked(tokens_UT, at_UM, torch.tensor(source), torch.tensor(targets))
     return -(values_N * torch.tensor(weights)).sum()
 
 

@@ -16,8 +16,9 @@ from agent_runtime.types import SamplingParams
 from rock_env import plugins
 from rock_env.errors import InvalidArgument
 from trainer.algo.base import LossOutput
-from trainer.data.batch import TrainBatch
-from trainer.engine.base import EngineSpec, OptimOptions
+from trainer.algo.critic import critic_loss
+from trainer.data.batch import Counts, TrainBatch
+from trainer.engine.base import EngineSpec, LearnsValues, OptimOptions
 
 GRIDS = ("P_O\n_O_\n__G", "_PO\n_O_\n__G", "#####\n#PXO#\n#####\n#___#\n#####")
 
@@ -342,3 +343,111 @@ def test_the_template_continues_a_conversation_as_it_would_render_it(engine):
     assert continued.tolist() == whole.tolist()
     assert template.decode(template.encode_completion("up")) == "up"
     assert template.max_context == engine.options.max_context
+
+
+# -- a critic -------------------------------------------------------------------------------------------------
+
+RETURNS = (0.0, 1.0, -0.5)
+"""By prompt, so that a critic can know them."""
+
+
+def judged_batch(engine, *, scale=1.0):
+    """Return a batch of which a critic is to say `RETURNS` where each row's answer begins."""
+    batch = engine.batch(engine.expert_completions())
+    opens_BT = batch.loss_mask_BT & (batch.loss_mask_BT.cumsum(1) == 1)
+    returns_B = scale * torch.tensor(RETURNS).repeat(2)[:, None]
+    return dataclasses.replace(
+        batch,
+        opens_turn_BT=torch.where(opens_BT, 0, -1),
+        returns_BT=torch.where(opens_BT, returns_B, 0.0),
+        old_values_BT=torch.zeros(opens_BT.shape),
+        counts=Counts(len(opens_BT), int(batch.loss_mask_BT.sum()), len(opens_BT)),
+    )
+
+
+def value_loss(batch, logprobs_BT):
+    return LossOutput(critic_loss(batch, float("inf"))[0])
+
+
+def both_losses(batch, logprobs_BT):
+    return LossOutput(raise_all(batch, logprobs_BT).loss + value_loss(batch, logprobs_BT).loss)
+
+
+def with_critic(engine, **optim):
+    train = engine.train(**optim)
+    train.add_critic(lr=1e-2, seed=3)
+    return train
+
+
+def bits(train):
+    return {name: value.tobytes() for name, value in train.weights().items()}
+
+
+def test_a_critic_begins_at_zero_learns_the_returns_and_never_moves_the_policy(engine):
+    train, batch = with_critic(engine), judged_batch(engine)
+    assert isinstance(train, LearnsValues)
+    states = dataclasses.replace(batch, loss_mask_BT=batch.opens_turn_BT >= 0)
+    before = bits(train)
+    assert not train.values(states).any()
+    for _ in range(80):
+        metrics = train.step(batch, value_loss, lr=1e-2)
+    assert metrics["critic/grad_norm"] > 0 == metrics["grad_norm"]
+    torch.testing.assert_close(train.values(states), batch.returns_BT, atol=0.1, rtol=0)
+    assert bits(train) == before == bits(engine.train())
+
+
+def test_a_critic_leaves_the_policys_update_as_it_is(engine):
+    """A huge error of the critic takes nothing of the policy's share of the clipped gradient, nor of its rate."""
+    train, alone = with_critic(engine), engine.train()
+    metrics = train.step(judged_batch(engine, scale=1e4), both_losses, lr=1e-3)
+    expected = alone.step(judged_batch(engine), raise_all, lr=1e-3)
+    assert metrics["grad_norm"] == expected["grad_norm"]
+    assert metrics["critic/grad_norm"] > 1
+    assert bits(train) == bits(alone)
+
+
+def test_the_step_sees_the_values_that_values_returns(engine):
+    train, batch = with_critic(engine, microbatch_tokens=64), judged_batch(engine)
+    for _ in range(5):
+        train.step(batch, value_loss, lr=1e-3)
+    states = dataclasses.replace(batch, loss_mask_BT=batch.opens_turn_BT >= 0)
+    expected, rows = train.values(states), []
+
+    def spy(part, logprobs_BT):
+        opens_BT = part.opens_turn_BT >= 0
+        own_BT = expected[part.trajectory_index_B, : opens_BT.shape[1]]
+        torch.testing.assert_close(part.values_BT.detach()[opens_BT], own_BT[opens_BT])
+        rows.append(len(opens_BT))
+        return value_loss(part, logprobs_BT)
+
+    train.step(batch, spy, lr=1e-3)
+    assert sum(rows) == len(batch.tokens_BT)
+    assert expected.any()
+
+
+def test_a_resumed_critic_continues_bit_for_bit(engine, tmp_path):
+    train, batch = with_critic(engine), judged_batch(engine)
+    for _ in range(3):
+        train.step(batch, both_losses, lr=1e-3)
+    train.save(tmp_path)
+    again = engine.train(seed=5)
+    again.add_critic(lr=1e-2, seed=8)
+    again.load(tmp_path)
+    for _ in range(2):
+        assert again.step(batch, both_losses, lr=1e-3) == train.step(batch, both_losses, lr=1e-3)
+    assert torch.equal(again.values(batch), train.values(batch))
+    with pytest.raises(InvalidArgument, match="another model"):
+        engine.train().load(tmp_path)
+
+
+def test_a_critic_that_is_not_finite_is_refused(engine):
+    train, batch = with_critic(engine), judged_batch(engine, scale=float("inf"))
+    before = bits(train)
+    with pytest.raises(FloatingPointError, match="not applied"):
+        train.step(batch, both_losses, lr=1e-3)
+    assert bits(train) == before
+
+
+def test_values_without_a_critic_are_a_clear_error(engine):
+    with pytest.raises(ValueError, match="call add_critic first"):
+        engine.train().values(judged_batch(engine))

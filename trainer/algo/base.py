@@ -26,6 +26,7 @@ __all__ = [
     "Credit",
     "LossOutput",
     "Metric",
+    "NeedsCritic",
     "NeedsReference",
     "NeedsSnapshots",
     "credit_step",
@@ -56,6 +57,10 @@ class Credit:
     """Why a turn weighs 0, for the token ledger: turn -> reason, where it is not that its credit came out as 0."""
     every_token: bool = False
     """Tokens without credit have a gradient nonetheless (a KL term), so their rows must not be left out."""
+    value_K: NDArray[np.float64] | None = None
+    """What the critic says of each turn's state, and 0 for a turn without a token; None without a critic."""
+    return_K: NDArray[np.float64] | None = None
+    """What the critic is to say of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +109,45 @@ class AcrossGroups(Protocol):
         ...
 
 
-def credit_step(algorithm: Algorithm, trajectories: Sequence[Trajectory]) -> list[Credit]:
-    """Return a credit per trajectory of a step, in order: group by group, then across groups if the algorithm does."""
+@runtime_checkable
+class NeedsCritic(Protocol):
+    """An algorithm whose credit comes from the values of states, which the train engine learns beside the policy."""
+
+    value_lr: float
+    """Learning rate of the critic."""
+    value_warmup: int
+    """First steps that learn by `warmup_loss`."""
+
+    def bootstraps(self, trajectory: Trajectory) -> bool:
+        """Return whether it asks for the value of the state after the trajectory's last turn."""
+        ...
+
+    def criticised(
+        self,
+        trajectories: Sequence[Trajectory],
+        credits: Sequence[Credit],
+        values: Sequence[NDArray[np.float64]],
+    ) -> list[Credit]:
+        """Return the final credit of a step, given what `credit` said of each group, and the states' values.
+
+        `values` has K + 1 entries for a trajectory of K turns: NaN for a state that has none, which may be the last.
+        """
+        ...
+
+    def warmup_loss(self, batch: TrainBatch, logprobs_BT: torch.Tensor) -> LossOutput:
+        """Return the loss of a step in which no rollout moves the policy."""
+        ...
+
+
+def credit_step(
+    algorithm: Algorithm,
+    trajectories: Sequence[Trajectory],
+    values: Sequence[NDArray[np.float64]] | None = None,
+) -> list[Credit]:
+    """Return a credit per trajectory of a step, in order: group by group, then across groups if the algorithm does.
+
+    `values` are the critic's, as `NeedsCritic.criticised` takes them; None stands for a critic that always says 0.
+    """
     groups: dict[str, list[int]] = {}
     for position, trajectory in enumerate(trajectories):
         groups.setdefault(trajectory.group_id, []).append(position)
@@ -114,6 +156,9 @@ def credit_step(algorithm: Algorithm, trajectories: Sequence[Trajectory]) -> lis
         group = algorithm.credit([trajectories[position] for position in positions])
         found.update(zip(positions, group, strict=True))
     credits = [found[position] for position in range(len(trajectories))]
+    if isinstance(algorithm, NeedsCritic):
+        values = [np.zeros(len(t.turns) + 1) for t in trajectories] if values is None else values
+        credits = algorithm.criticised(trajectories, credits, values)
     return algorithm.across_groups(trajectories, credits) if isinstance(algorithm, AcrossGroups) else credits
 
 

@@ -18,6 +18,8 @@ class Counts:
 
     trajectories: int = 0
     tokens: int = 0
+    turns: int = 0
+    """Those with a token."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,3 +66,12 @@ class TrainBatch:
     old_logprobs_BT: torch.Tensor | None = None
     """float32; log pi_old: the train engine under the weights that sampled each token, for algorithms that keep `snapshots`.
     NaN where those weights are gone: such a token has no credit, and no ratio to be trained by."""
+    opens_turn_BT: torch.Tensor | None = None
+    """int64; on the first token of a turn that the RL term trains, the turn's index in its trajectory; -1 elsewhere. None:
+    nobody asks."""
+    returns_BT: torch.Tensor | None = None
+    """float32; what a critic is to say of the state before a token that opens a turn, 0 elsewhere; None without a critic."""
+    old_values_BT: torch.Tensor | None = None
+    """float32; what the critic said there as this batch's updates began."""
+    values_BT: torch.Tensor | None = None
+    """float32; what it says now, differentiable: the train engine's `step` adds it. None: `old_values_BT`."""

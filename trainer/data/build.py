@@ -89,7 +89,7 @@ def build_batch(
 
 def _choose(trajectories: Sequence[Trajectory], credits: Sequence[Credit], skip_zero_credit: bool) -> _Kept:
     kept = _Kept()
-    totals = {True: [0, 0], False: [0, 0]}
+    totals = {True: [0, 0, 0], False: [0, 0, 0]}
     groups: dict[str, int] = {}
     for index, (trajectory, credit) in enumerate(zip(trajectories, credits, strict=True)):
         tokens = trajectory.sampled_tokens
@@ -106,6 +106,7 @@ def _choose(trajectories: Sequence[Trajectory], credits: Sequence[Credit], skip_
             kept.masked.update(idle)
         totals[expert][0] += 1
         totals[expert][1] += tokens
+        totals[expert][2] += sum(len(turn.completion_ids) > 0 for turn in trajectory.turns)
         kept.trajectories.append(trajectory)
         kept.credits.append(credit)
         kept.index.append(index)
@@ -217,10 +218,12 @@ def _pack(kept: _Kept, rows: _Rows, pad_to: int) -> TrainBatch:
     positive_K = np.array([c.positive for c in kept.credits], bool)[owner_K]
     advantage_K = _concat([c.advantage_K for c in kept.credits], np.float32)
     imitation_K = _concat([c.imitation_K for c in kept.credits], np.float32)
+    return_K, value_K = _critics(kept, "return_K"), _critics(kept, "value_K")
     version_K = np.fromiter(
         (turn.policy_version for t in kept.trajectories for turn in t.turns), np.int64, len(owner_K)
     )
     chunk_K, chunks = _number_chunks(kept, turns_K)
+    index_K = np.arange(len(owner_K)) - (np.cumsum(turns_K) - turns_K)[owner_K]
 
     step_N = rows.piece_N // 2
     turn_N = rows.turn_S[step_N]
@@ -234,6 +237,8 @@ def _pack(kept: _Kept, rows: _Rows, pad_to: int) -> TrainBatch:
             f"its log-probability (NaN or infinite: {int(broken_N.sum())} of {int(trains_N.sum())} tokens), so every ratio "
             "to it would be meaningless. Nothing was learned from this step: look at the inference engine."
         )
+
+    opens_N = trains_N & (np.diff(rows.piece_N, prepend=-1) != 0)
 
     row_N = rows.row_S[step_N]
     length_B = np.bincount(row_N, minlength=len(rows.trajectory_B))
@@ -267,7 +272,28 @@ def _pack(kept: _Kept, rows: _Rows, pad_to: int) -> TrainBatch:
         imitation_counts=kept.imitation,
         trajectory_tokens_B=torch.from_numpy(np.array(kept.tokens, np.int64)[rows.trajectory_B]),
         group_index_B=torch.from_numpy(_groups(kept, rows)),
+        opens_turn_BT=lay(np.where(opens_N, index_K[turn_N], -1), np.int64, -1),
+        returns_BT=None if return_K is None else lay(np.where(opens_N, return_K[turn_N], 0), np.float32),
+        old_values_BT=None if value_K is None else lay(np.where(opens_N, value_K[turn_N], 0), np.float32),
     )
+
+
+def _critics(kept: _Kept, which: str) -> Array | None:
+    """Return a number of the critic's per turn, 0 for experts; None if no credit has one."""
+    given = [getattr(credit, which) for credit in kept.credits]
+    if all(numbers is None for numbers in given):
+        return None
+    filled = [
+        np.zeros(len(c.advantage_K)) if numbers is None else numbers
+        for c, numbers in zip(kept.credits, given, strict=True)
+    ]
+    numbers_K = _concat(filled, np.float32)
+    if not np.isfinite(numbers_K).all():
+        raise BatchError(
+            f"a credit's {which} is not finite: got {numbers_K!r}, expected a number per turn. Fix the algorithm's "
+            "`criticised`."
+        )
+    return numbers_K
 
 
 def _groups(kept: _Kept, rows: _Rows) -> Ints:

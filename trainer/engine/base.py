@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ __all__ = [
     "EngineOptions",
     "EngineSpec",
     "InferenceEngine",
+    "LearnsValues",
     "LossFn",
     "OptimOptions",
     "TrainEngine",
@@ -86,6 +87,26 @@ class TrainEngine(Protocol):
 
     def export(self, folder: Path) -> None:
         """Write the model in the form that `--model FOLDER` reads again."""
+        ...
+
+
+@runtime_checkable
+class LearnsValues(Protocol):
+    """A train engine that can have a critic: the values of states, predicted from the policy network's last state.
+
+    With one, `step` gives the loss `TrainBatch.values_BT` wherever the batch has `returns_BT`, and reports the norm of its
+    gradient as `critic/grad_norm`; `save` and `load` take it along, `weights` and `export` leave it out.
+    """
+
+    def add_critic(self, *, lr: float, seed: int) -> None:
+        """Begin a critic that says 0 everywhere and learns at the rate `lr`, once, before the first `step` or `load`."""
+        ...
+
+    def values(self, batch: TrainBatch) -> torch.Tensor:
+        """Return V of the state before every token with `loss_mask_BT` (float32, `_BT`, 0 elsewhere), without gradients.
+
+        Raise `FloatingPointError` when one is not finite.
+        """
         ...
 
 

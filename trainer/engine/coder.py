@@ -74,10 +74,11 @@ class TrainedCoder(CoderNet):
             )
         self.load_state_dict({name: value.float() for name, value in stored.items()})
 
-    def picked_logprobs(
+    def picked(
         self, tokens_UT: torch.Tensor, at_UM: torch.Tensor, source_N: torch.Tensor, targets_N: torch.Tensor
-    ) -> torch.Tensor:
-        """Return log pi of each target, the token after place `source_N` of the flattened `at_UM`; differentiable."""
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return log pi of each target, the token after place `source_N` of the flattened `at_UM`, and the final states
+        there; differentiable."""
         rows = [row[: int(last) + 1].numpy() for row, last in zip(tokens_UT, at_UM.amax(1), strict=True)]
         pages = [read_page(row, self.words) for row in rows]
         width = max(len(page.at_W) for page in pages)
@@ -109,7 +110,7 @@ class TrainedCoder(CoderNet):
         values_N = total_N.new_zeros(len(targets_N))
         values_N = values_N.index_put((points_N.nonzero()[:, 0],), places_N)
         values_N = values_N.index_put(((~points_N).nonzero()[:, 0],), spelled_N)
-        return values_N - total_N
+        return values_N - total_N, hidden_ND
 
 
 def _words(model: str) -> CoderWords:

@@ -178,7 +178,7 @@ class CoderNet(nn.Module):
         generator = torch.Generator().manual_seed(seed)
         self.words, self.shape = words, shape
         self.vocabulary, self.max_context = words.size, shape.max_context
-        width = shape.width
+        self.width = width = shape.width
         self.piece = _normal(words.rows + SLOTS, width, std=0.5, generator=generator)
         self.kind = _normal(_TOLD_KINDS, width, std=0.2, generator=generator)
         self.flag = _normal(1 << FLAGS, width, std=0.2, generator=generator)

@@ -65,7 +65,7 @@ class HFNet:
         self._autocast = autocast
         self._backbone = model.base_model
         self._head = model.get_output_embeddings()
-        self.vocabulary = int(self._head.weight.shape[0])
+        self.vocabulary, self.width = map(int, self._head.weight.shape)
         self._check_head()
 
     @torch.no_grad()

@@ -31,6 +31,8 @@ class Net(Protocol):
 
     vocabulary: int
     max_context: int
+    width: int
+    """Width D of the final hidden states."""
 
     def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """Return the parameters; tied ones once."""
@@ -66,10 +68,11 @@ class PolicyNet(Net, Protocol):
 class ScoresItself(Net, Protocol):
     """A network whose distribution is not a softmax of logits over a fixed vocabulary."""
 
-    def picked_logprobs(
+    def picked(
         self, tokens_UT: torch.Tensor, at_UM: torch.Tensor, source_N: torch.Tensor, targets_N: torch.Tensor
-    ) -> torch.Tensor:
-        """Return log pi (`N`) of each target after place `source_N` of the flattened `at_UM`; differentiable."""
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return log pi (`N`) of each target after place `source_N` of the flattened `at_UM`, and the final hidden states
+        (`ND`) there; differentiable."""
         ...
 
 

@@ -165,6 +165,7 @@ class TinyModel(nn.Module):
         self.shape = shape
         self.vocabulary = shape.vocabulary
         self.max_context = shape.max_context
+        self.width = shape.width
         self.embedding = _normal(shape.vocabulary, shape.width, std=_EMBEDDING_STD, generator=generator)
         self.line = _normal(_LINES, shape.width, std=_EMBEDDING_STD, generator=generator)
         self.column = _normal(_COLUMNS, shape.width, std=_EMBEDDING_STD, generator=generator)

@@ -29,6 +29,7 @@ from trainer.algo.base import Metric
 from trainer.data.batch import TrainBatch
 from trainer.data.build import microbatches
 from trainer.engine.base import LossFn, OptimOptions, Weights
+from trainer.engine.critic import ValueHead
 from trainer.engine.net import PolicyNet, ScoresItself, copy_weights, host_weights
 
 __all__ = ["STATE_FILE", "TorchTrain", "system_errors"]
@@ -53,7 +54,9 @@ class TorchTrain:
         self._export = export
         self._device = device or torch.device("cpu")
         self._options = optim
+        self._critic: ValueHead | None = None
         self._parameters = dict(net.named_parameters())
+        self._policy = list(self._parameters.values())
         matrices = [value for value in self._parameters.values() if value.ndim >= 2]
         vectors = [value for value in self._parameters.values() if value.ndim < 2]
         self._optimizer = torch.optim.AdamW(
@@ -65,6 +68,15 @@ class TorchTrain:
             betas=(optim.beta1, optim.beta2),
             fused=True,
         )
+
+    def add_critic(self, *, lr: float, seed: int) -> None:
+        """Begin a critic that says 0 everywhere and learns at the rate `lr`, whatever the policy's."""
+        if self._critic is not None:
+            raise ValueError("this engine has a critic already: call add_critic once.")
+        self._critic = ValueHead(self.net.width, seed).to(self._device)
+        named = {f"critic.{name}": value for name, value in self._critic.named_parameters()}
+        self._parameters |= named
+        self._optimizer.add_param_group({"params": list(named.values()), "weight_decay": 0.0, "lr": lr})
 
     @torch.no_grad()
     def logprobs(self, batch: TrainBatch, weights: Weights | None = None) -> torch.Tensor:
@@ -80,11 +92,23 @@ class TorchTrain:
             finally:
                 for value, before in zip(self._parameters.values(), own, strict=True):
                     value.copy_(before)
+        return self._part_by_part(batch, lambda part: self._finite(part)[0])
+
+    @torch.no_grad()
+    def values(self, batch: TrainBatch) -> torch.Tensor:
+        """Return V (`BT`, float32, on the batch's device) of the state before every token of the mask, 0 elsewhere."""
+        values_BT = self._part_by_part(batch, self._values)
+        broken = int((~torch.isfinite(values_BT)).sum())
+        if broken:
+            self._refuse(f"the critic gives {broken} states a value that is not finite")
+        return values_BT
+
+    def _part_by_part(self, batch: TrainBatch, compute: Callable[[TrainBatch], torch.Tensor]) -> torch.Tensor:
         result_BT = torch.zeros(batch.tokens_BT.shape, device=batch.tokens_BT.device)
         numbered = replace(batch, trajectory_index_B=torch.arange(len(result_BT)))
         for part in microbatches(numbered, self._options.microbatch_tokens):
             width = part.tokens_BT.shape[1]
-            result_BT[part.trajectory_index_B, :width] = self._finite_logprobs(part).to(result_BT.device)
+            result_BT[part.trajectory_index_B, :width] = compute(part).to(result_BT.device)
         return result_BT
 
     def step(self, batch: TrainBatch, loss: LossFn, *, lr: float) -> dict[str, float]:
@@ -100,7 +124,8 @@ class TorchTrain:
         sums: dict[str, Metric] = {}
         for part in microbatches(batch, self._options.microbatch_tokens):
             part = _to(part, self._device)
-            output = loss(part, self._finite_logprobs(part))
+            logprobs_BT, values_BT = self._finite(part)
+            output = loss(replace(part, values_BT=values_BT), logprobs_BT)
             value = float(output.loss.detach())
             if value != value or abs(value) == float("inf"):
                 self._refuse(f"the loss is {value}")
@@ -110,9 +135,9 @@ class TorchTrain:
             for name, metric in output.metrics.items():
                 before = sums.get(name, Metric(0.0, 0.0))
                 sums[name] = Metric(before.total + metric.total, before.weight + metric.weight)
-        norm = self._update(lr)
+        norms = self._update(lr)
         means = {name: sum_.total / sum_.weight for name, sum_ in sums.items() if sum_.weight}
-        return {**means, "loss": total, "grad_norm": norm, "lr": lr}
+        return {**means, "loss": total, **norms, "lr": lr}
 
     def weights(self) -> Weights:
         """Return the parameters as float32 host arrays; on CPU views that stay valid until the next `step`."""
@@ -173,45 +198,57 @@ class TorchTrain:
             f"{what}; the update was not applied. Lower the learning rate or look for extreme advantages."
         )
 
-    def _update(self, lr: float) -> float:
-        """Clip and apply the gradients; return their global norm."""
-        with_grad = [value for value in self._parameters.values() if value.grad is not None]
+    def _update(self, lr: float) -> dict[str, float]:
+        """Clip and apply the gradients; return their norms. The critic's is apart: it must not shrink the policy's."""
+        norms = {"grad_norm": self._clip(self._policy)}
+        if self._critic is not None and self._critic.outer.grad is not None:
+            norms["critic/grad_norm"] = self._clip(list(self._critic.parameters()))
+        for group in self._optimizer.param_groups[:2]:  # the policy's matrices and vectors
+            group["lr"] = lr
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        return norms
+
+    def _clip(self, parameters: list[torch.nn.Parameter]) -> float:
+        with_grad = [value for value in parameters if value.grad is not None]
         if not with_grad:
             return 0.0
         norm = float(torch.nn.utils.clip_grad_norm_(with_grad, self._options.grad_clip))
         if norm != norm or norm == float("inf"):
             self._refuse(f"the gradient norm is {norm}")
-        for group in self._optimizer.param_groups:
-            group["lr"] = lr
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
         return norm
 
-    def _finite_logprobs(self, batch: TrainBatch) -> torch.Tensor:
-        """Return `_logprobs`, refusing the update before a loss could mask what is not finite and go on."""
-        logprobs_BT = self._logprobs(batch)
+    def _finite(self, batch: TrainBatch) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return `_scores`, refusing the update before a loss could mask what is not finite and go on."""
+        logprobs_BT, values_BT = self._scores(batch)
         broken = int((~torch.isfinite(logprobs_BT.detach())).sum())
         if broken:
             self._refuse(f"the policy gives {broken} trained tokens a log-probability that is not finite")
-        return logprobs_BT
+        return logprobs_BT, values_BT
 
-    def _logprobs(self, batch: TrainBatch) -> torch.Tensor:
-        """Return `logprobs_BT` with a gradient where something trains."""
-        picked = _Picked.of(batch)
-        result_BT = torch.zeros(batch.tokens_BT.shape, device=self._device)
+    def _scores(self, batch: TrainBatch) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return `logprobs_BT` and, for a critic with something to learn, `values_BT`, both with a gradient."""
+        wanted = self._critic if batch.returns_BT is not None else None
+        picked = _Picked.of(batch, self._device)
         if picked is None:
-            return result_BT
-        tokens_UT, at_UM = picked.tokens_UT.to(self._device), picked.at_UM.to(self._device)
-        source_N, targets_N = picked.source_N.to(self._device), picked.targets_N.to(self._device)
+            nothing_BT = torch.zeros(batch.tokens_BT.shape, device=self._device)
+            return nothing_BT, None if wanted is None else nothing_BT
         if isinstance(self.net, ScoresItself):
-            values_N = self.net.picked_logprobs(tokens_UT, at_UM, source_N, targets_N)
+            logprobs_N, hidden_ND = picked.scored(self.net)
         else:
-            # index_select, because its backward pass adds duplicates in a fixed order.
-            hidden_ND = self.net.hidden_at(tokens_UT, at_UM).flatten(0, 1).index_select(0, source_N)
-            values_N = _token_logprobs(self.net, hidden_ND, targets_N)
-        return result_BT.index_put(
-            (picked.row_N.to(self._device), picked.column_N.to(self._device)), values_N
-        )
+            hidden_ND = picked.hidden(self.net)
+            logprobs_N = _token_logprobs(self.net, hidden_ND, picked.targets_N)
+        values_BT = None if wanted is None else picked.lay(wanted(hidden_ND), batch)
+        return picked.lay(logprobs_N, batch), values_BT
+
+    def _values(self, batch: TrainBatch) -> torch.Tensor:
+        """Return `values_BT` alone."""
+        if self._critic is None:
+            raise ValueError("this engine has no critic: call add_critic first.")
+        picked = _Picked.of(batch, self._device)
+        if picked is None:
+            return torch.zeros(batch.tokens_BT.shape, device=self._device)
+        return picked.lay(self._critic(picked.hidden(self.net)), batch)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -230,8 +267,24 @@ class _Picked:
     column_N: torch.Tensor
     targets_N: torch.Tensor
 
+    def scored(self, net: ScoresItself) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the tokens' log-probabilities (`N`) and `hidden`, of a network that gives both at once."""
+        return net.picked(self.tokens_UT, self.at_UM, self.source_N, self.targets_N)
+
+    def hidden(self, net: PolicyNet | ScoresItself) -> torch.Tensor:
+        """Return the final hidden states (`ND`) that the tokens' distributions come from."""
+        if isinstance(net, ScoresItself):
+            return self.scored(net)[1]
+        # index_select, because its backward pass adds duplicates in a fixed order.
+        return net.hidden_at(self.tokens_UT, self.at_UM).flatten(0, 1).index_select(0, self.source_N)
+
+    def lay(self, values_N: torch.Tensor, batch: TrainBatch) -> torch.Tensor:
+        """Return the values where their tokens stand (`BT`), 0 elsewhere."""
+        empty_BT = torch.zeros(batch.tokens_BT.shape, device=values_N.device)
+        return empty_BT.index_put((self.row_N, self.column_N), values_N)
+
     @staticmethod
-    def of(batch: TrainBatch) -> _Picked | None:
+    def of(batch: TrainBatch, device: torch.device) -> _Picked | None:
         """Find the trained tokens; None if there are none. Segments without any are left out.
 
         The first token of a segment has no distribution; training it is refused with `InvalidArgument`.
@@ -262,12 +315,12 @@ class _Picked:
         tokens_ST = torch.where(place_T <= at_SM.amax(1, keepdim=True), tokens_ST, 0)
         first_U, distinct_S = _distinct(torch.cat((tokens_ST, at_SM), dim=1))
         return _Picked(
-            tokens_UT=tokens_ST[first_U],
-            at_UM=at_SM[first_U],
-            source_N=distinct_S[segment_N] * at_SM.shape[1] + rank_N,
-            row_N=row_N,
-            column_N=column_N,
-            targets_N=tokens_BT[row_N, column_N],
+            tokens_UT=tokens_ST[first_U].to(device),
+            at_UM=at_SM[first_U].to(device),
+            source_N=(distinct_S[segment_N] * at_SM.shape[1] + rank_N).to(device),
+            row_N=row_N.to(device),
+            column_N=column_N.to(device),
+            targets_N=tokens_BT[row_N, column_N].to(device),
         )
 
 

@@ -96,7 +96,7 @@ def test_the_train_engine_gives_every_sampled_token_the_probability_it_was_sampl
     for asked, said in zip(requests, engine.sample(requests), strict=True):
         row = np.concatenate((asked.prompt_ids, said.ids)).astype(np.int64)
         at = torch.arange(len(asked.prompt_ids) - 1, len(row) - 1)[None]
-        got = train.net.picked_logprobs(
+        got, _ = train.net.picked(
             torch.from_numpy(row[:-1])[None],
             at,
             torch.arange(len(said.ids)),
