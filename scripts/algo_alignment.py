@@ -51,6 +51,7 @@ def in_float32(batch: TrainBatch) -> TrainBatch:
         prox_logprobs_BT=batch.prox_logprobs_BT.float(),
         reference_logprobs_BT=batch.reference_logprobs_BT.float(),
         old_logprobs_BT=batch.old_logprobs_BT.float(),
+        values_BT=None if batch.values_BT is None else batch.values_BT.float(),
     )
 
 

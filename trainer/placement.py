@@ -131,10 +131,10 @@ class Fleet:
         return dict(self._get(ref))
 
     def update(
-        self, encoded: Sequence[bytes], injections: Sequence[Injection], *, lr: float
+        self, encoded: Sequence[bytes], injections: Sequence[Injection], *, lr: float, step: int
     ) -> dict[str, float]:
         """One training step on a step's trajectories."""
-        ref = self._learner.update.remote(list(encoded), list(injections), lr=lr)
+        ref = self._learner.update.remote(list(encoded), list(injections), lr=lr, step=step)
         return dict(self._get(ref))
 
     def publish(self, version: int) -> None:

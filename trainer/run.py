@@ -246,7 +246,7 @@ class Run:
         started = time.monotonic()
         config = self._config
         if self._learns_from_rollouts:
-            metrics = self._fleet.update(rollouts.encoded, plan.injections, lr=plan.lr)
+            metrics = self._fleet.update(rollouts.encoded, plan.injections, lr=plan.lr, step=plan.step)
         else:
             metrics = self._fleet.imitate(
                 lr=plan.lr,

@@ -179,7 +179,7 @@ def test_ctrl_c_saves_and_resume_equals_the_uninterrupted_run(uninterrupted, tmp
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("algo", ["grpo", "reinforce", "bc", "reinforce_pp", "decoupled_ppo"])
+@pytest.mark.parametrize("algo", ["grpo", "reinforce", "bc", "reinforce_pp", "decoupled_ppo", "ppo"])
 def test_every_algorithm_runs_end_to_end(algo, tmp_path):
     done = train(tmp_path / algo, "--algo", algo, "--steps", "1", *SMALL, *ONE_EACH)
     assert done.returncode == 0, done.stdout + done.stderr

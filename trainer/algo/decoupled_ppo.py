@@ -1,7 +1,7 @@
 """Decoupled PPO: clip against the policy the batch's updates began with, weigh by how far that one is from the sampler.
 
-Sources: arXiv 2110.00641 (the decoupled objective); arXiv 2505.24298 (AReaL), Eq. 5. Without their critic: engines have
-no value head, so the advantage is the group's, as in GRPO [ours].
+Sources: arXiv 2110.00641 (the decoupled objective); arXiv 2505.24298 (AReaL), Eq. 5. Without their critic: the advantage is
+the group's, as in GRPO [ours]. `ppo` with `correction tis_token` has both.
 
     A_i = (R_i - mean R) / (std R + 1e-6)
     u_t = pi_theta(t) / pi_prox(t)          w_t = pi_prox(t) / mu(t), detached

@@ -10,8 +10,8 @@ Sources: arXiv 2402.03300, Eq. 3 and section 4.1.2 (outcome supervision); its KL
 
 The paper's pi_old is the policy that sampled, so r uses the log-probabilities stored at sampling, whatever their version:
 the clip then also bounds staleness. With a `correction`, r is taken against pi_prox and the correction covers `pi_prox / mu`
-(that is `decoupled_ppo`). All tokens a trajectory sampled, over all turns, are its "output". There is no critic: engines
-have no value head, so advantages come from the group.
+(that is `decoupled_ppo`). All tokens a trajectory sampled, over all turns, are its "output". Advantages come from the
+group, not from a critic (that is `ppo`).
 """
 
 from __future__ import annotations

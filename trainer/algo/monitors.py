@@ -31,7 +31,7 @@ from agent_runtime.types import Trajectory
 from trainer.algo.base import Credit, LossOutput
 from trainer.data.batch import TrainBatch
 
-__all__ = ["LOG_RATIO_BOUND", "Monitors", "outcome_metrics"]
+__all__ = ["LOG_RATIO_BOUND", "Monitors", "critic_metrics", "outcome_metrics"]
 
 Loss = Callable[[TrainBatch, torch.Tensor], LossOutput]
 Floats = NDArray[np.float64]
@@ -155,6 +155,24 @@ def _ratios(logs_N: Floats, index_N: Ints) -> Floats:
     means = np.bincount(index_N, logs_N)[count > 0] / count[count > 0]
     ratios: Floats = np.exp(np.clip(means, -LOG_RATIO_BOUND, LOG_RATIO_BOUND))
     return ratios
+
+
+def critic_metrics(trajectories: Sequence[Trajectory], credits: Sequence[Credit]) -> dict[str, float]:
+    """Return how well the critic knew the step's returns, over turns with a token; nothing without a critic."""
+    pairs = [
+        (credit.value_K[k], credit.return_K[k])
+        for t, credit in zip(trajectories, credits, strict=True)
+        if not credit.dropped and credit.value_K is not None and credit.return_K is not None
+        for k, turn in enumerate(t.turns)
+        if len(turn.completion_ids)
+    ]
+    if not pairs:
+        return {}
+    value_K, return_K = np.array(pairs).T
+    found = {"critic/value_mean": float(value_K.mean()), "critic/return_mean": float(return_K.mean())}
+    if return_K.var() > 0:
+        found["critic/explained_variance"] = float(1 - (return_K - value_K).var() / return_K.var())
+    return found
 
 
 def outcome_metrics(trajectories: Sequence[Trajectory], credits: Sequence[Credit]) -> dict[str, float]:

@@ -13,16 +13,14 @@ experts are no part of it. The paper charges the KL divergence of later tokens t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-import numpy as np
 import torch
 
 from agent_runtime.types import Trajectory
 from trainer.algo.base import AlgorithmSpec, Credit, LossOutput
 from trainer.algo.loss import Aggregation
 from trainer.algo.objective import ClipOptions, clip_loss
-from trainer.algo.returns import STD_EPSILON, Baseline, credit_group, outcome_advantages
+from trainer.algo.returns import Baseline, credit_group, outcome_advantages, whitened
 from trainer.data.batch import TrainBatch
 
 __all__ = ["REINFORCE_PP", "ReinforcePP", "ReinforcePPOptions"]
@@ -57,22 +55,7 @@ class ReinforcePP:
 
     def across_groups(self, trajectories: Sequence[Trajectory], credits: Sequence[Credit]) -> list[Credit]:
         """Return A: the credit normalised over the sampled tokens of the step."""
-        learns = [not c.dropped and not t.is_expert for t, c in zip(trajectories, credits, strict=True)]
-        kept = [
-            pair for pair, learn in zip(zip(trajectories, credits, strict=True), learns, strict=True) if learn
-        ]
-        tokens_K = np.array([len(turn.completion_ids) for t, _ in kept for turn in t.turns], np.float64)
-        if not tokens_K.sum():
-            return list(credits)
-        values_K = np.concatenate([credit.advantage_K for _, credit in kept])
-        mean = np.average(values_K, weights=tokens_K)
-        std = np.sqrt(np.average((values_K - mean) ** 2, weights=tokens_K))
-        return [
-            replace(credit, advantage_K=(credit.advantage_K - mean) / (std + STD_EPSILON))
-            if learn
-            else credit
-            for credit, learn in zip(credits, learns, strict=True)
-        ]
+        return whitened(trajectories, credits)
 
     def loss(self, batch: TrainBatch, logprobs_BT: torch.Tensor) -> LossOutput:
         """Return minus J plus the weighted imitation term."""

@@ -11,6 +11,7 @@ Shapes: G trajectories of a group, K turns, C chunks of one trajectory.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -35,6 +36,7 @@ __all__ = [
     "state_advantages",
     "state_ids",
     "turn_returns",
+    "whitened",
 ]
 
 Baseline = Literal["none", "group_mean", "leave_one_out"]
@@ -115,6 +117,27 @@ def advantages_of(scores_G: Floats, baseline: Baseline, *, normalize_std: bool =
     if normalize_std and len(scores_G) > 1:
         advantages_G = advantages_G / (scores_G.std(ddof=1) + STD_EPSILON)
     return advantages_G
+
+
+def whitened(trajectories: Sequence[Trajectory], credits: Sequence[Credit]) -> list[Credit]:
+    """Return the credits less their mean, over `std + 1e-6` (n), taken over every token that the learners sampled.
+
+    Tokens count once each; dropped trajectories and experts are no part of it and stay as they are.
+    """
+    learns = [not c.dropped and not t.is_expert for t, c in zip(trajectories, credits, strict=True)]
+    kept = [
+        pair for pair, learn in zip(zip(trajectories, credits, strict=True), learns, strict=True) if learn
+    ]
+    tokens_K = np.array([len(turn.completion_ids) for t, _ in kept for turn in t.turns], np.float64)
+    if not tokens_K.sum():
+        return list(credits)
+    values_K = np.concatenate([credit.advantage_K for _, credit in kept])
+    mean = np.average(values_K, weights=tokens_K)
+    std = np.sqrt(np.average((values_K - mean) ** 2, weights=tokens_K))
+    return [
+        replace(credit, advantage_K=(credit.advantage_K - mean) / (std + STD_EPSILON)) if learn else credit
+        for credit, learn in zip(credits, learns, strict=True)
+    ]
 
 
 def spread_over_turns(learners: Sequence[Trajectory], values_G: Floats) -> list[Floats]:

@@ -8,7 +8,7 @@ Source: arXiv 2504.20073 (RAGEN), StarPO in its GRPO form and the filter of Star
     over the `keep_share` of the step's groups whose R deviate most
 
 StarPO-S is `keep_share 0.25`, `clip_high 0.28` and no KL term. A dropped group counts in no divisor and the token ledger
-says so; groups without any deviation never teach. Its critic is left out: engines have no value head.
+says so; groups without any deviation never teach. Its critic is left out [ours].
 """
 
 from __future__ import annotations

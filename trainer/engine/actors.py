@@ -9,34 +9,38 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from agent_runtime.agents.conversation import prompt_after
 from agent_runtime.policy import Completion, SampleRequest
 from agent_runtime.store import decode
-from agent_runtime.types import Trajectory
-from rock_env.plugins import load, load_env
+from agent_runtime.types import AgentConfig, Trajectory
+from rock_env.plugins import env_params, load, load_env
 from trainer.algo.base import (
     Algorithm,
     AlgorithmSpec,
     Credit,
+    NeedsCritic,
     NeedsReference,
     NeedsSnapshots,
     credit_step,
 )
-from trainer.algo.monitors import Monitors, outcome_metrics
+from trainer.algo.monitors import Monitors, critic_metrics, outcome_metrics
 from trainer.config import TrainConfig
 from trainer.data.batch import TrainBatch
 from trainer.data.build import build_batch, shuffled_rows, split_rows
 from trainer.data.ledger import Ledger
 from trainer.data.screen import check_experts, screened_credits
-from trainer.engine.base import EngineSpec, TrainEngine, Weights
+from trainer.data.values import states_of, values_per_turn, with_next_state
+from trainer.engine.base import EngineSpec, LearnsValues, LossFn, TrainEngine, Weights
 from trainer.engine.injection import Injection
 from trainer.engine.versions import Versions
+from trainer.errors import ConfigError
+from trainer.seeds import derive
 
 __all__ = ["InferenceActor", "Learner"]
 
@@ -98,6 +102,15 @@ class Learner:
         if isinstance(self._algo, NeedsReference) and self._algo.needs_reference:
             self._reference = spec.train(config.model, options, config.seed, config.optim)
         self._versions = Versions(self._algo.snapshots if isinstance(self._algo, NeedsSnapshots) else 0)
+        self._critic: tuple[NeedsCritic, LearnsValues] | None = None
+        if isinstance(self._algo, NeedsCritic):
+            if not isinstance(self._engine, LearnsValues):
+                raise ConfigError(
+                    f"algo {config.algo!r} needs a critic and the engine {spec.name!r} can have none: its train engine "
+                    "has no `add_critic`. Choose another model, or an algorithm without a critic such as grpo."
+                )
+            self._engine.add_critic(lr=self._algo.value_lr, seed=derive(config.seed, "critic"))
+            self._critic = self._algo, self._engine
 
     def process_id(self) -> int:
         """Return the actor's process, for the accounts."""
@@ -124,7 +137,7 @@ class Learner:
             experts, self._bc.credit(experts), token_budget=self._config.rollout.token_budget
         )
         parts = shuffled_rows(batch, -(-len(experts) // batch_trajectories), seed)
-        return self._learn(parts, self._bc, ledger, Monitors(), lr=lr)
+        return self._learn(parts, self._bc.loss, ledger, Monitors(), lr=lr)
 
     def measure(self) -> dict[str, float]:
         """Return the mean loss of a held-out expert token, `held_out_loss`; nothing where none is held out."""
@@ -135,17 +148,19 @@ class Learner:
         return {"held_out_loss": found.total / found.weight} if found.weight else {}
 
     def update(
-        self, encoded: Sequence[bytes], injections: Sequence[Injection], *, lr: float
+        self, encoded: Sequence[bytes], injections: Sequence[Injection], *, lr: float, step: int = 1
     ) -> dict[str, float]:
         """Credit the groups, build the batch, take one optimizer step per minibatch. Return metrics.
+
+        `step` counts from 1 and says whether a critic is still warming up.
 
         Raise `BatchError` for records that must not be learned, `FloatingPointError` for an update that is not finite,
         `LedgerError` where a token is unaccounted for.
         """
         config = self._config
         trajectories = [decode(data) for data in encoded]
-        credits = screened_credits(trajectories, partial(credit_step, self._algo))
-        outcomes = outcome_metrics(trajectories, credits)
+        credits = screened_credits(trajectories, self._credits)
+        outcomes = outcome_metrics(trajectories, credits) | critic_metrics(trajectories, credits)
         for injection in injections:
             expert, credit = self._inject(injection)
             trajectories.append(expert)
@@ -159,22 +174,49 @@ class Learner:
             batch = replace(batch, reference_logprobs_BT=self._reference.logprobs(batch))
         batch = replace(batch, old_logprobs_BT=self._versions.logprobs(batch, self._engine.logprobs))
         monitors = Monitors(skip_zero_credit=not any(credit.every_token for credit in credits))
+        loss: LossFn = self._algo.loss
+        if self._critic is not None and step <= self._critic[0].value_warmup:
+            loss = self._critic[0].warmup_loss
         return {
-            **self._learn(split_rows(batch, minibatches), self._algo, ledger, monitors, lr=lr),
+            **self._learn(split_rows(batch, minibatches), loss, ledger, monitors, lr=lr),
             **outcomes,
         }
+
+    def _credits(self, trajectories: Sequence[Trajectory]) -> list[Credit]:
+        """Return the step's credit, under the critic's values if there is one."""
+        if self._critic is None:
+            return credit_step(self._algo, trajectories)
+        algorithm, engine = self._critic
+        asked = [self._with_next(t) if algorithm.bootstraps(t) else t for t in trajectories]
+        states = states_of(asked)
+        values = values_per_turn([len(t.turns) for t in trajectories], states, engine.values(states))
+        return credit_step(self._algo, trajectories, values)
+
+    def _with_next(self, trajectory: Trajectory) -> Trajectory:
+        """Return the trajectory with the state after its last turn, unless that would not fit the context."""
+        agent = self._config.agent
+        instruction = ""
+        if agent.window_turns and agent.system:
+            spec = load_env(self._config.env)
+            split, _, index = trajectory.task_id.rpartition("/")
+            tasks = spec.tasks(env_params(spec, trajectory.params_json))
+            instruction = tasks.get(split, int(index)).instruction
+        config = AgentConfig(window_turns=agent.window_turns, system=agent.system)
+        prompt = prompt_after(trajectory, config, self._template, instruction=instruction)
+        fits = len(prompt.ids) + self._config.sampling.max_tokens <= self._template.max_context
+        return with_next_state(trajectory, prompt) if fits else trajectory
 
     def _learn(
         self,
         parts: Sequence[TrainBatch],
-        algorithm: Algorithm,
+        loss: LossFn,
         ledger: Ledger,
         monitors: Monitors,
         *,
         lr: float,
     ) -> dict[str, float]:
         """Take one optimizer step per part; return the means of their metrics, the monitors and the closed ledger."""
-        history = [self._engine.step(part, monitors.watch(algorithm.loss), lr=lr) for part in parts]
+        history = [self._engine.step(part, monitors.watch(loss), lr=lr) for part in parts]
         names = dict.fromkeys(name for metrics in history for name in metrics)
         means = {name: float(np.mean([m[name] for m in history if name in m])) for name in names}
         closed = ledger.after_losses(

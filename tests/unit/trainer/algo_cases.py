@@ -21,6 +21,7 @@ from trainer.algo.grpo import GRPO
 from trainer.algo.gspo import GSPO
 from trainer.algo.ipa import IPA
 from trainer.algo.loss import Aggregation
+from trainer.algo.ppo import PPO
 from trainer.algo.reinforce import REINFORCE
 from trainer.algo.reinforce_pp import REINFORCE_PP
 from trainer.algo.rloo import RLOO
@@ -38,6 +39,7 @@ SPECS: dict[str, tuple[AlgorithmSpec, Callable[..., Any]]] = {
     "grpo": (GRPO, ref.clipping_reference),
     "gspo": (GSPO, ref.gspo_reference),
     "ipa": (IPA, ipa_reference),
+    "ppo": (PPO, ref.ppo_reference),
     "reinforce": (REINFORCE, ref.reinforce_family_reference),
     "reinforce_pp": (REINFORCE_PP, ref.reinforce_pp_reference),
     "rloo": (RLOO, ref.rloo_reference),
@@ -75,6 +77,13 @@ _EXTRA: dict[str, list[dict[str, Any]]] = {
         {"baseline": "group_mean"},
         {"baseline": "leave_one_out", "reward_fail": 0},
         {"kl_weight": 0.2, "kl_estimator": "k3", "kl_place": "loss", "kl_reference": "frozen"},
+    ],
+    "ppo": [
+        {"gamma": 1.0, "trace": 1.0, "whiten": False},
+        {"turn_rewards": True, "trace": 0.5, "gamma": 0.7},
+        {"bootstrap": False, "trace": 0.0, "value_clip": float("inf")},
+        {"dual_clip": 1.3, "clip_low": 0.1, "value_clip": 0.02},
+        {"kl_weight": 0.3, "kl_place": "reward", "kl_estimator": "k1", "kl_reference": "prox"},
     ],
     "reinforce": [{"gamma": 0.7, "baseline": "leave_one_out"}, {"baseline": "none", "kl_weight": 0.1}],
     "reinforce_pp": [{"baseline": "group_mean"}, {"clip_high": 0.5, "baseline": "leave_one_out"}],

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from agent_runtime.types import RolloutFailure, Start, StopReason, Trajectory, Turn
-from trainer.algo.base import credit_step
+from trainer.algo.base import Credit, NeedsCritic, credit_step
 from trainer.data.batch import TrainBatch
 from trainer.data.build import build_batch
 
@@ -26,6 +26,10 @@ REFERENCE = -1.0 - 0.5 * np.sin(np.arange(TABLE))
 """Log-probabilities of the frozen reference policy by token id."""
 ENGINES = 0.5 * np.sin(3.0 * np.arange(TABLE))
 """log pi_old - log mu by token id: no other policy's, so whoever takes the wrong one is noticed."""
+OLD_VALUES = 0.4 * np.sin(3 * np.arange(TABLE))
+"""What a critic said as the updates began, by the id of the token that opens the turn."""
+VALUES = OLD_VALUES + 0.3 * np.cos(np.arange(TABLE))
+"""What it says now."""
 
 
 def trajectory(
@@ -198,11 +202,29 @@ def bc_reference(
     return imitation_reference(group, pi, 1.0, o.aggregation)
 
 
+def values_of(group: Sequence[Trajectory]) -> list[np.ndarray]:
+    """Return what the critic said of every state, NaN where a turn has no token; the last is known of everybody."""
+    return [
+        np.array(
+            [OLD_VALUES[turn.completion_ids[0]] if len(turn.completion_ids) else np.nan for turn in t.turns]
+            + [0.3 + 0.02 * len(t.id)]
+        )
+        for t in group
+    ]
+
+
+def credited(algorithm: Any, group: Sequence[Trajectory]) -> list[Credit]:
+    """Return the credit of a step, under the planted values if the algorithm has a critic."""
+    return credit_step(algorithm, group, values_of(group) if isinstance(algorithm, NeedsCritic) else None)
+
+
 def batch_for(
     algorithm: Any, group: Sequence[Trajectory], prox: np.ndarray | None, build: Any = build_batch
 ) -> TrainBatch:
-    """Return the group's batch with every policy's log-probabilities in it."""
-    batch, _ = build(group, credit_step(algorithm, group), token_budget=BUDGET)
+    """Return the group's batch with every policy's log-probabilities in it, and the critic's present values."""
+    batch, _ = build(group, credited(algorithm, group), token_budget=BUDGET)
+    if batch.returns_BT is not None:
+        batch = replace(batch, values_BT=torch.tensor(VALUES)[batch.tokens_BT])
     if prox is not None:
         batch = replace(batch, prox_logprobs_BT=torch.tensor(prox)[batch.tokens_BT])
     return replace(
@@ -214,14 +236,20 @@ def batch_for(
 
 def in_float64(algorithm: Any, group: Sequence[Trajectory], batch: TrainBatch) -> TrainBatch:
     """Return the batch with credits as the algorithm gave them, not rounded to float32."""
-    tables = np.zeros((2, TABLE))
-    for t, credit in zip(group, credit_step(algorithm, group), strict=True):
+    tables = np.zeros((4, TABLE))
+    for t, credit in zip(group, credited(algorithm, group), strict=True):
+        critic = (credit.return_K, credit.value_K)
         for turn in t.turns if not credit.dropped else ():
             tables[:, turn.completion_ids] = [
                 [credit.advantage_K[turn.index]],
                 [credit.imitation_K[turn.index]],
+                *([0.0 if numbers is None else numbers[turn.index]] for numbers in critic),
             ]
-    advantages_BT, imitation_BT = torch.tensor(tables)[:, batch.tokens_BT]
+    advantages_BT, imitation_BT, *critic = torch.tensor(tables)[:, batch.tokens_BT]
+    if batch.returns_BT is not None:
+        opens_BT = batch.opens_turn_BT >= 0
+        returns_BT, values_BT = (torch.where(opens_BT, numbers_BT, 0) for numbers_BT in critic)
+        batch = replace(batch, returns_BT=returns_BT, old_values_BT=values_BT)
     return replace(
         batch,
         advantages_BT=torch.where(batch.loss_mask_BT, advantages_BT, 0),

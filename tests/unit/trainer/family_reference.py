@@ -12,14 +12,18 @@ from typing import Any
 
 import numpy as np
 from algo_reference import (
+    OLD_VALUES,
     REFERENCE,
+    TABLE,
+    VALUES,
     imitation_reference,
     learners,
     ragged_group,
     token_weight,
+    values_of,
 )
 
-from agent_runtime.types import Trajectory
+from agent_runtime.types import StopReason, Trajectory
 from rock_env.env import observation_hash
 
 Tokens = np.ndarray
@@ -27,8 +31,17 @@ Objective = Callable[[Trajectory, float, int, np.ndarray], tuple[float, float]]
 """(trajectory, advantage, token, log pi_theta - log pi_old of all tokens) -> value, derivative by log pi_theta(token)."""
 
 
+CUT = {
+    "windowed": StopReason.MAX_TURNS,
+    "one token": StopReason.TRUNCATED,
+    "loser": StopReason.TRUNCATED,
+    "empty turn": StopReason.CONTEXT_FULL,
+}
+"""How those ended that did not end by themselves."""
+
+
 def family_group(mu: np.ndarray, *, experts: bool = True) -> list[Trajectory]:
-    """Return the ragged trajectories as two groups that pass through a few shared states."""
+    """Return the ragged trajectories as two groups that pass through a few shared states; some are cut off."""
     group = []
     for n, t in enumerate(ragged_group(mu, experts=experts)):
         seen = tuple(f"state {(k * (n + 1)) % 3}" for k in range(len(t.turns)))
@@ -36,6 +49,7 @@ def family_group(mu: np.ndarray, *, experts: bool = True) -> list[Trajectory]:
             replace(
                 t,
                 group_id="gh"[n % 2],
+                stop_reason=CUT.get(t.id, t.stop_reason),
                 first_observation="start",
                 observations=seen,
                 observation_hashes=tuple(observation_hash(state) for state in seen),
@@ -318,3 +332,59 @@ def step_reinforce_reference(group, mu, prox, pi, o):
         score=True,
         il_gamma=o.gamma,
     )
+
+
+def gae_reference(t: Trajectory, o: Any) -> list[float]:
+    """arXiv 1506.02438, Eq. 16, as a sum over the turns to come; a turn without a token is a part of the one before."""
+    (values,) = values_of([t])
+    decides = [k for k, turn in enumerate(t.turns) if len(turn.completion_ids)]
+    cut = o.bootstrap and t.stop_reason in ("truncated", "max_turns") and t.reward <= 0
+    rewards = [r * o.turn_rewards for r in t.turn_rewards]
+    rewards[-1] += 0.0 if cut else t.reward
+    deltas = []
+    for k, end in zip(decides, [*decides[1:], len(t.turns)], strict=True):
+        ahead = values[end] if end < len(t.turns) or cut else 0.0
+        earned = sum(o.gamma ** (j - k) * rewards[j] for j in range(k, end))
+        deltas.append(earned + o.gamma ** (end - k) * ahead - values[k])
+    advantages = [0.0] * len(t.turns)
+    for n, k in enumerate(decides):
+        for m in range(n, len(decides)):
+            advantages[k] += o.gamma ** (decides[m] - k) * o.trace ** (m - n) * deltas[m]
+    return advantages
+
+
+def value_reference(group: Sequence[Trajectory], o: Any) -> tuple[float, np.ndarray]:
+    """Return the clipped value loss (arXiv 2005.12729, section 3) and its gradient by the table of present values."""
+    loss, grad, turns = 0.0, np.zeros(TABLE), 0
+    for t in learners(group):
+        for k, turn in enumerate(t.turns):
+            if not len(turn.completion_ids):
+                continue
+            token = turn.completion_ids[0]
+            target, old, now = gae_reference(t, o)[k] + OLD_VALUES[token], OLD_VALUES[token], VALUES[token]
+            near = min(max(now, old - o.value_clip), old + o.value_clip)
+            free, bound = (now - target) ** 2 / 2, (near - target) ** 2 / 2
+            loss += max(free, bound)
+            grad[token] += now - target if free >= bound else 0.0
+            turns += 1
+    return loss / turns, grad / turns
+
+
+def ppo_reference(group, mu, prox, pi, o):
+    """arXiv 1707.06347, Eqs. 7 and 9, with normalised advantages."""
+    first = {t.id: gae_reference(t, o) for t in learners(group)}
+    every = np.concatenate(
+        [
+            [a] * len(turn.completion_ids)
+            for t in learners(group)
+            for a, turn in zip(first[t.id], t.turns, strict=True)
+        ]
+    )
+
+    def advantages(t):
+        if not o.whiten:
+            return first[t.id]
+        return [(a - every.mean()) / (every.std() + 1e-6) for a in first[t.id]]
+
+    loss, grad = clipping_reference(group, mu, prox, pi, o, advantages)
+    return loss + value_reference(group, o)[0], grad

@@ -31,6 +31,7 @@ SETTINGS = {
     "grpo": UNCLIPPED,
     "gspo": UNCLIPPED,
     "ipa": {"mask_high": INF, "chunk_turns": 0},
+    "ppo": {**UNCLIPPED, "dual_clip": INF},
     "reinforce": {"baseline": "none"},
     "reinforce_pp": UNCLIPPED,
     "rloo": SUM,

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import torch
 from algo_cases import CASES, SPECS
-from algo_reference import BUDGET, batch_for, differentiated, in_float64, ragged_group, tables
+from algo_reference import BUDGET, batch_for, credited, differentiated, in_float64, ragged_group, tables
 from family_reference import family_group
 from pydantic import ValidationError
 
 from rock_env import plugins
-from trainer.algo.base import credit_step
 from trainer.config import Scalar
 from trainer.data.build import build_batch, microbatches, split_rows
 
@@ -97,7 +96,7 @@ def test_order_padding_and_packing_change_nothing(case):
     order = np.random.default_rng(0).permutation(len(group))
     shuffled = batch_for(algorithm, [group[i] for i in order], prox)
     close(differentiated(algorithm, shuffled, pi), wanted, 1e-6)  # group means round differently in float32
-    wide = build_batch(group, credit_step(algorithm, group), token_budget=BUDGET, pad_to=64)[0]
+    wide = build_batch(group, credited(algorithm, group), token_budget=BUDGET, pad_to=64)[0]
     assert wide.tokens_BT.shape[1] == 64 > batch.tokens_BT.shape[1]
     filled = batch_for(algorithm, group, prox, build=lambda *_, **__: (wide, None))
     close(differentiated(algorithm, filled, pi), wanted)
@@ -114,7 +113,7 @@ def pack(batch):
         value = getattr(batch, each.name)
         if each.name.endswith("_BT") and value is not None:
             joined = [value[index].reshape(-1) for index in rows]
-            empty = -1 if each.name in ("chunk_index_BT", "policy_version_BT") else 0
+            empty = -1 if each.name in ("chunk_index_BT", "policy_version_BT", "opens_turn_BT") else 0
             changed[each.name] = torch.nn.utils.rnn.pad_sequence(
                 joined, batch_first=True, padding_value=empty
             )

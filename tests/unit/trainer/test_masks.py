@@ -20,6 +20,11 @@ def poisoned(batch, value):
     def spoil(values_BT):
         return torch.where(batch.loss_mask_BT, values_BT, torch.tensor(value, dtype=values_BT.dtype))
 
+    def spoil_inside(values_BT):
+        """A critic is asked only where a turn opens."""
+        return torch.where(batch.opens_turn_BT >= 0, values_BT, torch.tensor(value, dtype=values_BT.dtype))
+
+    critic = ("returns_BT", "old_values_BT", "values_BT")
     return replace(
         batch,
         rollout_logprobs_BT=spoil(batch.rollout_logprobs_BT),
@@ -29,6 +34,7 @@ def poisoned(batch, value):
         advantages_BT=spoil(batch.advantages_BT),
         positive_BT=batch.positive_BT | ~batch.loss_mask_BT,
         chunk_index_BT=torch.where(batch.loss_mask_BT, batch.chunk_index_BT, 0),
+        **{name: spoil_inside(getattr(batch, name)) for name in critic if getattr(batch, name) is not None},
     )
 
 

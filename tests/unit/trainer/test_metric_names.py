@@ -25,6 +25,7 @@ OPTIONS = {
         "turn_rewards": True,
     },
     "grpo": {"correction": "icepop"},
+    "ppo": {"value_warmup": 1},
     "reinforce": {"kl_weight": 0.1},
 }
 
@@ -110,7 +111,14 @@ def test_every_reason_of_the_ledger_is_defined(written):
         for name in written["train"]
         if name.startswith(("tokens/masked/", "tokens/dropped/"))
     }
-    assert {"zero_credit", "faulty_turn", "chunk_mask", "correction", "failed/env_lost"} <= found
+    assert {
+        "zero_credit",
+        "faulty_turn",
+        "chunk_mask",
+        "correction",
+        "critic_warm-up",
+        "failed/env_lost",
+    } <= found
     assert [name for name in sorted(found) if not any(pattern(d).fullmatch(name) for d in defined)] == []
     source = "".join(path.read_text() for path in (ROOT / "trainer").rglob("*.py"))
     for reason in defined:

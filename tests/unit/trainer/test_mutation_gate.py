@@ -48,8 +48,9 @@ class Wrapped:
     def __init__(self, algorithm, change):
         self.algorithm, self.change, self.options = algorithm, change, algorithm.options
         self.credit = algorithm.credit
-        if hasattr(algorithm, "across_groups"):
-            self.across_groups = algorithm.across_groups
+        for name in ("across_groups", "criticised", "bootstraps", "warmup_loss", "value_lr", "value_warmup"):
+            if hasattr(algorithm, name):
+                setattr(self, name, getattr(algorithm, name))
 
     def loss(self, batch, logprobs_BT):
         return self.algorithm.loss(self.change(batch), logprobs_BT)
@@ -230,7 +231,20 @@ MUTANTS = [
     ),
     (GATE["gigpo"], "trainer.algo.gigpo", "np.concatenate(state_ids(learners))", "np.zeros(0, int)"),
     (GATE["gigpo"], "trainer.algo.gigpo", "visits_S - 1", "visits_S"),
-    (GATE["reinforce_pp"], "trainer.algo.reinforce_pp", ", weights=tokens_K", ""),
+    (GATE["reinforce_pp"], "trainer.algo.returns", ", weights=tokens_K", ""),
+    # The critic: the trace, the discount, turns that decide nothing, cut episodes, what it learns and how it is clipped.
+    (GATE["ppo"], "trainer.algo.critic", "gamma * trace * ahead", "gamma * ahead"),
+    (GATE["ppo"], "trainer.algo.critic", "rewards_K[k] + gamma * following", "rewards_K[k] + following"),
+    (GATE["ppo"], "trainer.algo.critic", "            ahead = gamma * ahead\n", ""),
+    (GATE["ppo"], "trainer.algo.critic", "0.0, float(values_L[-1])", "0.0, 0.0"),
+    (GATE["ppo"], "trainer.algo.critic", "torch.maximum(free_BT, bound_BT)", "free_BT"),
+    (GATE["ppo"], "trainer.algo.critic", "batch.counts.turns", "batch.counts.trajectories"),
+    (GATE["ppo"], "trainer.algo.ppo", " and trajectory.reward <= 0", ""),
+    (GATE["ppo"], "trainer.algo.ppo", "StopReason.TRUNCATED, StopReason.MAX_TURNS", "StopReason.TRUNCATED,"),
+    (GATE["ppo"], "trainer.algo.ppo", "return_K=advantage_K + value_K", "return_K=advantage_K"),
+    (GATE["ppo"], "trainer.algo.ppo", "if self.options.whiten else judged", "and judged"),
+    (GATE["ppo"], "trainer.algo.ppo", "np.where(decides_K, values_L[:-1], np.nan)", "0 * values_L[:-1]"),
+    (GATE["ppo"], "trainer.data.build", "np.diff(rows.piece_N, prepend=-1) != 0", "rows.piece_N > 0"),
     (Case("starpo", {"keep_share": 0.5}), "trainer.algo.starpo", "-deviations[name]", "deviations[name]"),
     (GATE["step_reinforce"], "trainer.algo.step_reinforce", "every_N.mean()", "every_N.max()"),
 ]
