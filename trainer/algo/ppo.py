@@ -9,7 +9,7 @@ Sources: arXiv 1707.06347, Eqs. 7 and 9 (clip, joint loss); arXiv 1506.02438, Eq
     J       = aggregate over tokens of  min(r_t A', clip(r_t, 1 - clip_low, 1 + clip_high) A'),  r_t = pi_theta / mu
     L       = -J + mean over turns of 1/2 max( (V - G)^2, (V_old + clip(V - V_old, -value_clip, value_clip) - G)^2 )
 
-A turn is the action, s_k everything before its first token, V as the batch's updates began [ours, docs/adr/0020-critic.md].
+A turn is the action, s_k everything before its first token, V as the batch's updates began [ours, docs/adr/0021-critic.md].
 A cut episode that earned nothing has V(s_(K+1)) for its outcome: it may have gone on to succeed. The critic reads the policy
 network's last state and does not move it, so L needs no weight between its terms. No entropy bonus, as in other trainings of
 language models: `clip_high` and the KL term keep the policy from collapsing.
