@@ -6,14 +6,19 @@ nothing; it stops a run whose numbers do not add up.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainer.errors import LedgerError
 
-__all__ = ["Ledger", "add_step"]
+__all__ = ["FLAT_GROUP", "Ledger", "add_left_out", "add_step", "slug"]
+
+FLAT_GROUP = "group without variance"
+"""Reason of a group whose outcomes are all the same, given where it is replaced and where it is dropped."""
 
 _PREFIX = "tokens/"
+_TRAJECTORIES = "trajectories/dropped/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +64,11 @@ class Ledger:
             f"{_PREFIX}experts": self.experts,
             f"{_PREFIX}trained": self.trained,
             f"{_PREFIX}imitated": self.imitated,
-            **{f"{_PREFIX}masked/{_slug(reason)}": tokens for reason, tokens in self.masked.items()},
-            **{f"{_PREFIX}dropped/{_slug(reason)}": tokens for reason, tokens in self.dropped.items()},
+            **{f"{_PREFIX}masked/{slug(reason)}": tokens for reason, tokens in self.masked.items()},
+            **{f"{_PREFIX}dropped/{slug(reason)}": tokens for reason, tokens in self.dropped.items()},
         }
         for reason, count in self.dropped_trajectories.items():
-            named[f"trajectories/dropped/{_slug(reason)}"] = count
+            named[f"{_TRAJECTORIES}{slug(reason)}"] = count
         return {name: float(value) for name, value in named.items()}
 
 
@@ -83,7 +88,33 @@ def add_step(totals: dict[str, int], metrics: Mapping[str, float], *, sampled: i
         totals[name] = totals.get(name, 0) + count
 
 
-def _slug(reason: str) -> str:
+def add_left_out(
+    totals: dict[str, int], metrics: Mapping[str, float], tokens: Sequence[tuple[str, int]], *, sampled: int
+) -> dict[str, float]:
+    """Return a step's metrics with the trajectories that never reached the learner as dropped, and add them to `totals`.
+
+    `tokens` has (reason, tokens) for each of them, `sampled` is what all rollouts of the step sampled. Raise `LedgerError`
+    where that is not what the learner's account and these come to.
+    """
+    left_out, trajectories = Counter[str](), Counter[str]()
+    for reason, count in tokens:
+        trajectories[f"{_TRAJECTORIES}{slug(reason)}"] += 1
+        if count:
+            left_out.update({"total": count, f"dropped/{slug(reason)}": count})
+    accounted = int(metrics[f"{_PREFIX}total"] - metrics[f"{_PREFIX}experts"]) + left_out["total"]
+    if accounted != sampled:
+        raise LedgerError(
+            f"the token ledger does not add up: learner and rejected rollouts account for {accounted} sampled tokens, the "
+            f"step's rollouts sampled {sampled}. A rollout was lost between the fleet and the learner."
+        )
+    for name, count in left_out.items():
+        totals[name] = totals.get(name, 0) + count
+    added = {**{f"{_PREFIX}{name}": count for name, count in left_out.items()}, **trajectories}
+    return {**metrics, **{name: metrics.get(name, 0.0) + count for name, count in added.items()}}
+
+
+def slug(reason: str) -> str:
+    """Return a reason as metrics are named by it."""
     return reason.replace(": ", "/").replace(" ", "_")
 
 

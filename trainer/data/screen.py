@@ -50,32 +50,36 @@ def check_experts(experts: Sequence[Trajectory], *, env: str, template: ChatTemp
 
 
 def screened_credits(
-    trajectories: Sequence[Trajectory], credit: Callable[[Sequence[Trajectory]], list[Credit]]
+    trajectories: Sequence[Trajectory],
+    credit: Callable[[Sequence[Trajectory]], list[Credit]],
+    rejection: Callable[[Trajectory], str] = lambda trajectory: "",
 ) -> list[Credit]:
     """Return a credit per trajectory, asking `credit` only for those that can have one; the others are dropped.
 
-    Raise `BatchError` for an outcome that is not finite although the rollout did not fail.
+    `rejection` says why a trajectory is a placeholder for one that could not be had; "" for all others. Raise `BatchError`
+    for an outcome that is not finite although the rollout did not fail.
     """
-    usable = [_is_usable(trajectory) for trajectory in trajectories]
-    given = iter(credit([t for t, can in zip(trajectories, usable, strict=True) if can]))
+    reasons = [_reason(trajectory, rejection) for trajectory in trajectories]
+    given = iter(credit([t for t, reason in zip(trajectories, reasons, strict=True) if not reason]))
     return [
-        next(given) if can else _dropped(trajectory)
-        for trajectory, can in zip(trajectories, usable, strict=True)
+        _dropped(trajectory, reason) if reason else next(given)
+        for trajectory, reason in zip(trajectories, reasons, strict=True)
     ]
 
 
-def _is_usable(trajectory: Trajectory) -> bool:
+def _reason(trajectory: Trajectory, rejection: Callable[[Trajectory], str]) -> str:
+    """Return why no credit is asked for; a failure has a reason of its own, which the algorithm names."""
     if trajectory.failure is not None:
-        return True
+        return ""
     if not math.isfinite(trajectory.reward) or not np.isfinite(trajectory.turn_rewards).all():
         raise BatchError(
             f"{trajectory.env} graded trajectory {trajectory.id!r} with the reward {trajectory.reward!r} (turns: "
             f"{trajectory.turn_rewards!r}), expected finite numbers: its whole group would learn NaN. Nothing was learned "
             "from this step: fix the environment's `evaluate` or `step`."
         )
-    return trajectory.sampled_tokens > 0
+    return rejection(trajectory) or ("" if trajectory.sampled_tokens else NO_TOKEN)
 
 
-def _dropped(trajectory: Trajectory) -> Credit:
+def _dropped(trajectory: Trajectory, reason: str) -> Credit:
     zeros = np.zeros(len(trajectory.turns))
-    return Credit(zeros, False, zeros, NO_TOKEN)
+    return Credit(zeros, False, zeros, reason)
