@@ -7,7 +7,7 @@ here suit a Hugging Face model; recipes (`ale/recipes/ENV.toml`) hold what suits
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -17,13 +17,16 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    model_validator,
 )
 
 __all__ = [
     "AgentOptions",
     "AnchorOptions",
     "CheckpointOptions",
+    "CurriculumOptions",
     "EvalOptions",
+    "FilterOptions",
     "OptimOptions",
     "RewardOptions",
     "RewardRoute",
@@ -80,12 +83,44 @@ class RolloutOptions(_Section):
     time_limit_s: PositiveFloat = 600.0
     """Longest a rollout may take; beyond, it is a failure."""
     max_failure_rate: float = Field(default=0.5, ge=0, le=1)
-    """Share of failed rollouts in one step above which the run halts."""
+    """Share of the rollouts asked for in one step that may be rejected (`filter`), sampled again or not; above it, and where
+    nothing is left, the run halts. Of evaluations and recorded experts it is the share that may fail."""
     token_budget: PositiveInt = 64
     """Tokens by which each trajectory's part of the loss is divided: a constant, so that masking never re-inflates what
     survives (IPA.md section 1)."""
     rock_address: str = ""
     """A running ROCK server (`unix:PATH` or `HOST:PORT`); empty starts an embedded one."""
+
+
+class FilterOptions(_Section):
+    """Which rollouts are no sample of the policy and are sampled again, and which groups are replaced (IPA.md section 4)."""
+
+    resamples: NonNegativeInt = 2
+    """Times a rejected rollout is sampled again from the same start; after them it is a placeholder, fully masked."""
+    illegal_turns: NonNegativeInt = 0
+    """Turns in a row that are no action by which a rollout is rejected; 0 rejects none, so that they are learned from."""
+    dynamic: Literal["algorithm", "on", "off"] = "algorithm"
+    """Replace groups of the task's own start whose outcomes are all the same by groups of other tasks; `algorithm` does
+    where the algorithm's source does (dapo)."""
+    dynamic_extra: NonNegativeFloat = 1.0
+    """Most groups drawn for that in one step, as a share of `rollout.groups_per_step`."""
+    empty_steps: NonNegativeInt = 0
+    """Steps in a row from which nothing is learned (all groups are filtered, or all credit is 0) by which the run halts; 0:
+    it goes on, and says so each time."""
+    negative_tokens: NonNegativeInt = 0
+    """Tokens of a trajectory without positive outcome beyond which it is masked; its group's baseline keeps it. 0: none."""
+
+
+class CurriculumOptions(_Section):
+    """What is learned first, and which tasks are drawn."""
+
+    positive_only: float = Field(default=0.0, ge=0, le=1)
+    """Share of the run's steps, from the first on, in which only trajectories with positive outcome are learned."""
+    tasks: Literal["uniform", "pass_rate"] = "uniform"
+    """`pass_rate` draws tasks by how uncertain their outcome is, as a Beta posterior of past rollouts from their own start
+    says: most often those that pass half of the time."""
+    memory: float = Field(default=0.9, ge=0, le=1)
+    """Pass rate: share of a task's earlier outcomes that still counts after each visit, since the policy changes."""
 
 
 class OptimOptions(_Section):
@@ -230,12 +265,23 @@ class TrainConfig(_Section):
     agent: AgentOptions = AgentOptions()
     sampling: SamplingOptions = SamplingOptions()
     rollout: RolloutOptions = RolloutOptions()
+    filter: FilterOptions = FilterOptions()
+    curriculum: CurriculumOptions = CurriculumOptions()
     optim: OptimOptions = OptimOptions()
     warmup: WarmupOptions = WarmupOptions()
     anchors: AnchorOptions = AnchorOptions()
     reward: RewardOptions = RewardOptions()
     eval: EvalOptions = EvalOptions()
     checkpoint: CheckpointOptions = CheckpointOptions()
+
+    @model_validator(mode="after")
+    def _no_group_to_compare(self) -> Self:
+        if self.filter.dynamic == "on" and self.rollout.group_size == 1:
+            raise ValueError(
+                "filter.dynamic='on' compares the outcomes of a group, and rollout.group_size=1 leaves nothing to compare: "
+                "set it to at least 2, or filter.dynamic to 'off'"
+            )
+        return self
 
     @property
     def engine(self) -> str:

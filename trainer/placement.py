@@ -95,6 +95,10 @@ class Fleet:
         """Run rollouts on all workers; return encoded trajectories in the order of the requests."""
         return self._spread("run", requests, policy_step)
 
+    def play(self, requests: Sequence[RolloutRequest], policy_step: int) -> list[list[bytes]]:
+        """Run rollouts as `run` does, and rejected ones again; return all attempts, the one that counts last."""
+        return self._spread("play", requests, policy_step)
+
     def record(self, requests: Sequence[RolloutRequest]) -> list[bytes]:
         """Let the oracle play the requests."""
         return self._spread("record", requests)
@@ -217,14 +221,14 @@ class Fleet:
         for actor in actors:
             ray.kill(actor)
 
-    def _spread(self, method: str, requests: Sequence[RolloutRequest], *args: object) -> list[bytes]:
+    def _spread(self, method: str, requests: Sequence[RolloutRequest], *args: object) -> list[Any]:
         """Deal the requests out round robin and put the answers back in order."""
         count = len(self._workers)
         refs = [
             getattr(worker, method).remote(requests[number::count], *args)
             for number, worker in enumerate(self._workers)
         ]
-        results: list[bytes] = [b""] * len(requests)
+        results: list[Any] = [None] * len(requests)
         for number, part in enumerate(self._get(refs)):
             results[number::count] = part
         return results

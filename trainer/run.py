@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +24,6 @@ from agent_runtime.types import AgentConfig, RolloutRequest, Trajectory
 from rock_env.plugins import env_params, load, load_env
 from trainer import checkpoint, lineage
 from trainer.config import TrainConfig
-from trainer.data.ledger import add_step
 from trainer.engine.base import EngineSpec
 from trainer.engine.injection import Injection
 from trainer.errors import Halted, RunFolderError
@@ -33,9 +32,12 @@ from trainer.folder import writing
 from trainer.metrics import Evaluation, MetricsLog, Observer, RunSummary, write_summary
 from trainer.placement import Fleet
 from trainer.rollout.anchors import Anchor, AnchorPool, expert_from, injections
+from trainer.rollout.curriculum import PassRates, draw_tasks, observe
 from trainer.rollout.experts import HELD_OUT, Experts, hold_out, read_experts, recorded
 from trainer.rollout.failures import check_failures
-from trainer.rollout.report import sampled_tokens, start_metrics, summary_metrics
+from trainer.rollout.filling import Rollouts, account, fill, filter_metrics
+from trainer.rollout.filtering import check_learned, nothing_learned
+from trainer.rollout.report import start_metrics, summary_metrics
 from trainer.rollout.tasks import expert_requests, task_ids, train_requests
 from trainer.seeds import derive
 
@@ -55,6 +57,8 @@ class RunState(msgspec.Struct):
     apart_warmup: dict[str, float] = {}
     anchors: dict[str, Any] = {}
     ledger: dict[str, int] = {}
+    pass_rates: PassRates = {}
+    empty_steps: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +71,6 @@ class Plan:
     requests: list[RolloutRequest]
     injections: list[Injection]
     lr: float
-
-
-@dataclass(frozen=True, slots=True)
-class Rollouts:
-    """What came back."""
-
-    encoded: list[bytes]
-    trajectories: list[Trajectory]
-    duration_s: float
-    reward_metrics: dict[str, float]
 
 
 class Run:
@@ -132,8 +126,7 @@ class Run:
         for trajectory in shown:
             self._pool.add(expert_from(trajectory))
         self._write("expert", None, [encode(trajectory) for trajectory in shown])
-        if held_out:
-            self._write(HELD_OUT, None, [encode(trajectory) for trajectory in held_out])
+        self._write(HELD_OUT, None, [encode(trajectory) for trajectory in held_out])
         self._take_experts()
         self._lineage.sources, self._lineage.experts = experts.sources, experts.records
         self._lineage.experts_digest = experts.digest
@@ -208,15 +201,13 @@ class Run:
         return iter(range(self._state.step + 1, self._config.steps + 1))
 
     def plan(self, step: int) -> Plan:
-        """Draw anchors and tasks. A pure function of configuration, step and the anchor pool."""
+        """Draw anchors and tasks. A pure function of configuration, step and the run's state."""
         config = self._config
         self._observer.on_phase("rollout")
         groups = config.rollout.groups_per_step if self._learns_from_rollouts else 0
         anchored = math.floor(groups * (1 - config.anchors.start_share))
         anchors = self._pool.choose(anchored, derive(config.seed, "anchors", step))
-        tasks = task_ids(
-            self._source, config.train_split, groups - len(anchors), derive(config.seed, "tasks", step)
-        )
+        tasks = self._draw(groups - len(anchors), derive(config.seed, "tasks", step))
         requests = train_requests(config, self._params_json, step, tasks=tasks, anchors=anchors)
         by_group = {request.group_id: None for request in requests}
         return Plan(
@@ -228,23 +219,32 @@ class Run:
         )
 
     def roll_out(self, plan: Plan) -> Rollouts:
-        """Run the step's rollouts, store them, and halt the run where too many failed."""
-        started = time.monotonic()
-        played = self._fleet.run(plan.requests, plan.step)
-        duration_s = time.monotonic() - started
-        rewarded = self._fleet.reward(played, self._folder)
-        encoded = rewarded.encoded
-        trajectories = [decode(data) for data in encoded]
-        self._check_failures(trajectories)
-        if encoded:
-            self._write("step", plan.step, encoded)
-        return Rollouts(encoded, trajectories, duration_s, rewarded.metrics)
+        """Run the step's rollouts until its batch is full, store them, and halt where too many were rejected."""
+        config, step = self._config, plan.step
+
+        def more(first: int, count: int, used: Collection[str]) -> list[RolloutRequest]:
+            tasks = self._draw(count, derive(config.seed, "tasks", step, first), used)
+            first += config.rollout.groups_per_step
+            return train_requests(config, self._params_json, step, tasks=tasks, first=first)
+
+        rollouts = fill(
+            self._fleet, self._folder, plan.requests, step, config=config, anchored=plan.anchors, more=more
+        )
+        self._write("step", step, rollouts.encoded)
+        self._write("set_aside", step, [sample.encoded for sample in rollouts.set_aside])
+        return rollouts
+
+    def _draw(self, count: int, seed: int, without: Collection[str] = ()) -> list[str]:
+        """Draw tasks of the training split, as the curriculum has it."""
+        options, rates = self._config.curriculum, self._state.pass_rates
+        split = self._config.train_split
+        return draw_tasks(self._source, split, count, seed, rates=rates, options=options, without=without)
 
     def learn(self, plan: Plan, rollouts: Rollouts) -> None:
         """Update the parameters, account for every token, then move the anchors."""
         self._observer.on_phase("learn")
         started = time.monotonic()
-        config = self._config
+        config, state = self._config, self._state
         if self._learns_from_rollouts:
             metrics = self._fleet.update(rollouts.encoded, plan.injections, lr=plan.lr, step=plan.step)
         else:
@@ -253,11 +253,12 @@ class Run:
                 batch_trajectories=config.warmup.batch_trajectories,
                 seed=derive(config.seed, "imitation", plan.step),
             )
-        add_step(self._state.ledger, metrics, sampled=sampled_tokens(rollouts.trajectories))
-        if not metrics["updates"]:
-            self._observer.on_log(f"step {plan.step}: no token has credit, so nothing was learned")
+        metrics = account(state.ledger, metrics, rollouts, config)
+        state.empty_steps = 0 if metrics["updates"] else state.empty_steps + 1
+        if state.empty_steps:
+            self._observer.on_log(nothing_learned(plan.step, metrics))
         self._learn_metrics = {**metrics, "learn_s": time.monotonic() - started}
-        self._observe_anchors(plan, rollouts.trajectories)
+        self._observe_anchors(plan, rollouts.seen)
 
     def publish(self, step: int) -> None:
         """Bring the new weights to the inference engines as version `step` and count the step as done."""
@@ -266,29 +267,32 @@ class Run:
 
     def report(self, plan: Plan, rollouts: Rollouts) -> None:
         """Count and log what the step did."""
-        turns = sum(len(t.turns) for t in rollouts.trajectories)
-        tokens = sampled_tokens(rollouts.trajectories)
-        self._state.env_steps += turns
-        self._state.tokens += tokens
-        from_start = [t for t in rollouts.trajectories if t.group_id not in plan.anchors]
+        config, state = self._config, self._state
+        turns, tokens = sum(len(t.turns) for t in rollouts.played), rollouts.tokens
+        state.env_steps += turns
+        state.tokens += tokens
+        from_start = [t for t in rollouts.seen if t.group_id not in plan.anchors]
+        observe(state.pass_rates, from_start, config.curriculum)
         metrics = {
-            **summary_metrics(rollouts.trajectories),
+            **summary_metrics(rollouts.seen),
             **{f"start_{name}": value for name, value in summary_metrics(from_start).items()},
-            **start_metrics(rollouts.trajectories, plan.anchors),
+            **start_metrics(rollouts.seen, plan.anchors),
+            **filter_metrics(rollouts, config),
             **self._learn_metrics,
             **rollouts.reward_metrics,
             "rollout_s": rollouts.duration_s,
             "turns_per_s": turns / rollouts.duration_s,
             "tokens_per_s": tokens / rollouts.duration_s,
             "lr": plan.lr,
-            "env_steps": float(self._state.env_steps),
+            "env_steps": float(state.env_steps),
             "anchor_mean": float(np.mean(self._pool.histogram())) if len(self._pool) else 0.0,
             "train_s": time.monotonic() - self._started,
             **{f"time/{name}": share for name, share in self._fleet.time_shares().items()},
         }
         self._metrics.write(plan.step, "train", metrics)
         held_out = {} if self._learns_from_rollouts else self._measure_held_out(plan.step)
-        self._observer.on_step(plan.step, self._config.steps, {**metrics, **held_out})
+        self._observer.on_step(plan.step, config.steps, {**metrics, **held_out})
+        check_learned(plan.step, metrics, state.empty_steps, config.filter)
 
     # -- observation ------------------------------------------------------------------------------------------
 
@@ -425,6 +429,8 @@ class Run:
 
     def _write(self, kind: str, step: int | None, encoded: Sequence[bytes]) -> None:
         path = segment_path(self._folder, kind, step)
+        if not encoded:
+            return
         try:
             write_segment(path, encoded)
         except StoreWriteFailed as error:
@@ -438,7 +444,7 @@ class Run:
         self._take_experts()
         self._fleet.publish(self._state.step)
         with writing("records", self._folder):
-            for path in (self._folder / "trajectories").glob("step-*.traj"):
-                if int(path.stem.removeprefix("step-")) > self._state.step:
+            for path in (self._folder / "trajectories").glob("*-[0-9]*.traj"):
+                if int(path.stem.rpartition("-")[2]) > self._state.step:
                     path.unlink()  # belongs to steps that will be done again
         self._observer.on_log(f"resumed after step {self._state.step}")

@@ -189,3 +189,5 @@ class AlgorithmSpec:
     """Takes an instance of `options`."""
     learns_from_rollouts: bool = True
     """False for pure imitation: the loop then samples no training rollouts."""
+    dynamic_sampling: bool = False
+    """Its source replaces groups without variance: what `filter.dynamic = "algorithm"` goes by."""

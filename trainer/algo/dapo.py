@@ -6,8 +6,9 @@ Source: arXiv 2503.14476, Eq. 8.
     J   = 1/(sum of n_i) sum over tokens of  min(r_t A_i, clip(r_t, 1 - 0.2, 1 + 0.28) A_i)
     over the groups in which not all R are equal
 
-Departures: a group of equal rewards is dropped here, divisors included, and the token ledger says so; drawing another in
-its place (the paper's dynamic sampling) is the sampler's business. The overlong shaping is a reward, not part of the loss.
+Departures: others are drawn in place of groups of equal rewards up to a cap only (the paper's dynamic sampling, in
+`trainer.rollout.filling`); a group that remains is dropped here, divisors included, and the token ledger says so. The
+overlong shaping is a reward, not part of the loss.
 """
 
 from __future__ import annotations
@@ -19,10 +20,9 @@ from agent_runtime.types import Trajectory
 from trainer.algo.base import AlgorithmSpec, Credit
 from trainer.algo.grpo import Grpo, GRPOOptions
 from trainer.algo.loss import Aggregation
+from trainer.data.ledger import FLAT_GROUP
 
 __all__ = ["DAPO", "DAPOOptions", "Dapo"]
-
-_FLAT = "group without variance"
 
 
 class DAPOOptions(GRPOOptions):
@@ -49,7 +49,7 @@ class Dapo(Grpo):
         if len(rewards) != 1 or not self.options.drop_flat:
             return credits
         return [
-            credit if credit.dropped or trajectory.is_expert else replace(credit, dropped=_FLAT)
+            credit if credit.dropped or trajectory.is_expert else replace(credit, dropped=FLAT_GROUP)
             for trajectory, credit in zip(group, credits, strict=True)
         ]
 
@@ -59,4 +59,5 @@ DAPO = AlgorithmSpec(
     summary="clip-higher, token mean, no flat groups (arXiv 2503.14476)",
     options=DAPOOptions,
     build=Dapo,
+    dynamic_sampling=True,
 )

@@ -40,6 +40,8 @@ from trainer.engine.base import EngineSpec, LearnsValues, LossFn, TrainEngine, W
 from trainer.engine.injection import Injection
 from trainer.engine.versions import Versions
 from trainer.errors import ConfigError
+from trainer.rollout.curriculum import mask_negatives
+from trainer.rollout.filtering import rejection
 from trainer.seeds import derive
 
 __all__ = ["InferenceActor", "Learner"]
@@ -159,7 +161,9 @@ class Learner:
         """
         config = self._config
         trajectories = [decode(data) for data in encoded]
-        credits = screened_credits(trajectories, self._credits)
+        reject = partial(rejection, options=config.filter)
+        credits = screened_credits(trajectories, self._credits, reject)
+        credits = mask_negatives(trajectories, credits, config)
         outcomes = outcome_metrics(trajectories, credits) | critic_metrics(trajectories, credits)
         for injection in injections:
             expert, credit = self._inject(injection)

@@ -31,14 +31,23 @@ def task_ids(source: TaskSource, split: str, count: int, seed: int) -> list[str]
 
 
 def train_requests(
-    config: TrainConfig, params_json: str, step: int, *, tasks: Sequence[str], anchors: Sequence[Anchor]
+    config: TrainConfig,
+    params_json: str,
+    step: int,
+    *,
+    tasks: Sequence[str],
+    anchors: Sequence[Anchor] = (),
+    first: int = 0,
 ) -> list[RolloutRequest]:
-    """Return the step's requests: a group for each anchor, then a group from the true start for each task."""
+    """Return the step's requests: a group for each anchor, then a group from the true start for each task.
+
+    Groups are numbered from `first`.
+    """
     requests = []
     for number in range(len(anchors) + len(tasks)):
         anchor = anchors[number] if number < len(anchors) else None
         task_id = anchor.expert.task_id if anchor else tasks[number - len(anchors)]
-        group = f"{step:06d}-{number:04d}"
+        group = f"{step:06d}-{first + number:04d}"
         for index in range(config.rollout.group_size):
             identity = f"{group}-{index:03d}"
             seed = derive(config.seed, "train", identity)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from ray.exceptions import RayError
 
@@ -24,9 +24,12 @@ from rock_env.spec import EnvSpec
 from trainer.config import TrainConfig
 from trainer.engine.base import EngineSpec
 from trainer.ray_errors import reason
+from trainer.rollout.filtering import attempts
 from trainer.rollout.sampler import BatchingSampler
 
 __all__ = ["RolloutWorker"]
+
+_Played = TypeVar("_Played")
 
 
 class RolloutWorker:
@@ -52,6 +55,40 @@ class RolloutWorker:
 
     async def run(self, requests: Sequence[RolloutRequest], policy_step: int) -> list[bytes]:
         """Run the requests and return one encoded trajectory each, failures included."""
+        play, sampler = await self._player(policy_step)
+
+        async def once(request: RolloutRequest) -> bytes:
+            return encode(await play(request))
+
+        return await self._spread(requests, once, sampler)
+
+    async def play(self, requests: Sequence[RolloutRequest], policy_step: int) -> list[list[bytes]]:
+        """Run the requests, sample rejected rollouts again; return all attempts at each, the one that counts last."""
+        play, sampler = await self._player(policy_step)
+
+        async def until_accepted(request: RolloutRequest) -> list[bytes]:
+            return [encode(one) for one in await attempts(request, play, self._config.filter)]
+
+        return await self._spread(requests, until_accepted, sampler)
+
+    async def record(self, requests: Sequence[RolloutRequest]) -> list[bytes]:
+        """Let the environment's oracle play the requests."""
+        client = await self._connect()
+        spec: EnvSpec = load_env(self._config.env)
+
+        async def play(request: RolloutRequest) -> bytes:
+            params = env_params(spec, request.params_json)
+            split, _, index = request.task_id.rpartition("/")
+            task = spec.tasks(params).get(split, int(index))
+            oracle = spec.oracle(params, task)
+            return encode(await record_expert(request, rock=client, oracle=oracle, template=self._template))
+
+        return await self._spread(requests, play, None)
+
+    async def _player(
+        self, policy_step: int
+    ) -> tuple[Callable[[RolloutRequest], Awaitable[Trajectory]], BatchingSampler]:
+        """Return what plays one request with the published policy, and the sampler that its rollouts share."""
         client = await self._connect()
         sampler = BatchingSampler(self._sample, lockstep=self._config.rollout.batching == "lockstep")
 
@@ -60,38 +97,23 @@ class RolloutWorker:
                 request, rock=client, sampler=sampler, template=self._template, policy_step=policy_step
             )
 
-        return await self._spread(requests, play, sampler)
-
-    async def record(self, requests: Sequence[RolloutRequest]) -> list[bytes]:
-        """Let the environment's oracle play the requests."""
-        client = await self._connect()
-        spec: EnvSpec = load_env(self._config.env)
-
-        async def play(request: RolloutRequest) -> Trajectory:
-            params = env_params(spec, request.params_json)
-            split, _, index = request.task_id.rpartition("/")
-            task = spec.tasks(params).get(split, int(index))
-            return await record_expert(
-                request, rock=client, oracle=spec.oracle(params, task), template=self._template
-            )
-
-        return await self._spread(requests, play, None)
+        return play, sampler
 
     async def _spread(
         self,
         requests: Sequence[RolloutRequest],
-        play: Callable[[RolloutRequest], Awaitable[Trajectory]],
+        play: Callable[[RolloutRequest], Awaitable[_Played]],
         sampler: BatchingSampler | None,
-    ) -> list[bytes]:
+    ) -> list[_Played]:
         """Run `play` over the requests in at most `concurrency` slots; a slot is live until nothing is left to start."""
-        results: list[bytes] = [b""] * len(requests)
+        results: dict[int, _Played] = {}
         queue: Iterator[tuple[int, RolloutRequest]] = iter(enumerate(requests))
         slots = min(self._config.rollout.concurrency, len(requests))
 
         async def slot() -> None:
             try:
                 for number, request in queue:
-                    results[number] = encode(await play(request))
+                    results[number] = await play(request)
             finally:
                 if sampler is not None:
                     sampler.leave()
@@ -102,7 +124,7 @@ class RolloutWorker:
         async with asyncio.TaskGroup() as group:
             for _ in range(slots):
                 group.create_task(slot())
-        return results
+        return [results[number] for number in range(len(requests))]
 
     async def _sample(self, requests: Sequence[SampleRequest]) -> Sequence[Completion]:
         try:

@@ -16,12 +16,13 @@ from rock_env.env import StepResult, observation_hash
 from rock_env.errors import EnvLost, ResetDivergence
 from rock_env.plugins import env_params, load, load_env
 from trainer.accounts import Accounts
-from trainer.config import TrainConfig
+from trainer.config import FilterOptions, TrainConfig
 from trainer.engine.actors import InferenceActor, Learner
 from trainer.metrics import Evaluation
 from trainer.reward.actor import Rewarded
 from trainer.reward.kept import KeptAnswers
 from trainer.reward.router import Router
+from trainer.rollout.filtering import attempts
 from trainer.rollout.sampler import BatchingSampler
 from trainer.run import Run
 
@@ -125,25 +126,31 @@ class LocalFleet:
         self._engine.load(self._learner.publish(version), version)
 
     def run(self, requests: Sequence[RolloutRequest], policy_step: int) -> list[bytes]:
+        return [tries[-1] for tries in self._attempts(requests, policy_step, FilterOptions(resamples=0))]
+
+    def play(self, requests: Sequence[RolloutRequest], policy_step: int) -> list[list[bytes]]:
+        return self._attempts(requests, policy_step, self._config.filter)
+
+    def _attempts(
+        self, requests: Sequence[RolloutRequest], policy_step: int, options: FilterOptions
+    ) -> list[list[bytes]]:
         async def sample(batch: Any) -> Any:
             return self._engine.sample(batch)
 
-        training = [not request.id.startswith("eval") for request in requests]
-        rock = LocalRock(self._broken if any(training) else 0)
+        training = any(not request.id.startswith("eval") for request in requests)
+        rock = LocalRock(self._broken if training else 0)
         sampler = BatchingSampler(sample, lockstep=False)
 
-        async def all_of_them() -> list[Trajectory]:
-            return await asyncio.gather(
-                *(
-                    run_rollout(
-                        each, rock=rock, sampler=sampler, template=self._template, policy_step=policy_step
-                    )
-                    for each in requests
-                )
+        async def play(request: RolloutRequest) -> Trajectory:
+            played = await run_rollout(
+                request, rock=rock, sampler=sampler, template=self._template, policy_step=policy_step
             )
+            return played if request.id.startswith("eval") else self._change(played)
 
-        played = asyncio.run(all_of_them())
-        return [encode(self._change(t) if spoil else t) for t, spoil in zip(played, training, strict=True)]
+        async def all_of_them() -> list[list[Trajectory]]:
+            return await asyncio.gather(*(attempts(each, play, options) for each in requests))
+
+        return [[encode(each) for each in tries] for tries in asyncio.run(all_of_them())]
 
     def reward(self, encoded: Sequence[bytes], run_folder: Path) -> Rewarded:
         if not self._config.reward.routes:

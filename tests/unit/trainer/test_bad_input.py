@@ -15,7 +15,7 @@ from algo_reference import BUDGET, CONTEXT, ragged_group, tables, trajectory
 from local_fleet import config_of, local_run, stripped
 
 from agent_runtime.store import encode
-from agent_runtime.types import Trajectory
+from agent_runtime.types import RolloutFailure, Trajectory
 from rock_env import plugins
 from trainer.algo.base import Algorithm, AlgorithmSpec, LossOutput
 from trainer.algo.monitors import LOG_RATIO_BOUND, Monitors
@@ -25,7 +25,7 @@ from trainer.engine.actors import Learner
 from trainer.engine.base import OptimOptions
 from trainer.engine.tiny_model import TinyModel, TinyShape
 from trainer.engine.torch_train import TorchTrain
-from trainer.errors import BatchError
+from trainer.errors import BatchError, Halted
 
 MU, _, PI = tables()
 NAMES = plugins.names("ale.algorithms")
@@ -129,15 +129,44 @@ def flat(t: Trajectory) -> Trajectory:
     return t if t.failure else replace(t, reward=1.0, passed=True)
 
 
+def lost(t: Trajectory) -> Trajectory:
+    return replace(t, failure=RolloutFailure("env_lost", "the worker died", 1), reward=np.nan)
+
+
+ALONE = {"warmup": {"trajectories": 0}, "anchors": {"scheduler": "none", "inject": 0}}
+
+
+@pytest.mark.parametrize("algo", ["dapo", "ipa"])
+def test_a_step_whose_rollouts_are_all_rejected_halts_with_one_error(algo: str, tmp_path: Path):
+    """Never an update on rewards of 0: the learner is not even asked."""
+    config = config_of(algo=algo, **ALONE, rollout={"groups_per_step": 2, "max_failure_rate": 1.0})
+    with pytest.raises(
+        Halted, match=r"6 of 6 rollouts were rejected .* attempts: 18 failed: env_lost\. The first"
+    ):
+        local_run(tmp_path, config, change=lambda t: t if t.is_expert else lost(t))
+    assert not list((tmp_path / "trajectories").glob("step-*"))
+
+
+def test_steps_in_which_every_group_is_filtered_halt_the_run_where_that_is_asked_for(tmp_path: Path):
+    config = config_of(algo="dapo", **ALONE, steps=3, filter={"empty_steps": 2})
+    with pytest.raises(Halted, match=r"step 2: .*dropped/group_without_variance\): 2 such steps in a row"):
+        local_run(tmp_path, config, change=flat)
+    records = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
+    steps = [record for record in records if record["kind"] == "train"]
+    assert [step["updates"] for step in steps] == [0, 0]
+    assert [step["filter/extra_groups"] for step in steps] == [4, 4]
+    for step in steps:
+        assert step["tokens/dropped/group_without_variance"] == step["tokens/total"] > 0
+
+
 @pytest.mark.parametrize(("change", "fate"), [(stripped, "total"), (flat, "masked/zero_credit")])
 def test_a_step_with_nothing_to_learn_says_so_and_moves_nothing(change: Callable, fate: str, tmp_path: Path):
-    config = config_of(
-        algo="grpo", warmup={"trajectories": 0}, anchors={"scheduler": "none", "inject": 0}, steps=1
-    )
+    config = config_of(algo="grpo", **ALONE, steps=1)
     fresh = parameters(learner_of(algo="grpo"))
     fleet, said = local_run(tmp_path, config, change=change)
     assert {name: value.tobytes() for name, value in fleet.weights().items()} == fresh
-    assert said == ["step 1: no token has credit, so nothing was learned"]
+    (line,) = said
+    assert line.startswith("step 1: no token has credit, so nothing was learned (")
     records = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
     (step,) = (record for record in records if record["kind"] == "train")
     assert step["updates"] == 0
