@@ -111,6 +111,8 @@ class Start:
     """Reseeds the environment after the prefix, so that rollouts from one anchor differ."""
     source_id: str = ""
     """The trajectory the prefix was taken from."""
+    hint: str = ""
+    """Told to the agent below the first observation of every context: read, never sampled, so never trained on."""
 
     @property
     def anchor(self) -> int:

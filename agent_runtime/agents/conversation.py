@@ -77,13 +77,13 @@ def prompt_after(
 
 
 def _opening(system: str, start: Start, past_turns: int, observation: str) -> list[Message]:
-    """Return the messages of a fresh context: system, the prefix's last `past_turns`, the observation."""
+    """Return the messages of a fresh context: system, the prefix's last `past_turns`, the observation, the hint."""
     messages = [Message("system", system)] if system else []
     for index in range(start.anchor - past_turns, start.anchor):
         shown = start.prefix[index - 1].observation if index else start.first_observation
         messages.append(Message("user", shown))
         messages.append(Message("assistant", start.prefix[index].action))
-    messages.append(Message("user", observation))
+    messages.append(Message("user", f"{observation}\n\n{start.hint}" if start.hint else observation))
     return messages
 
 

@@ -34,6 +34,9 @@ def transcript(trajectory: Trajectory, *, tokens: bool) -> Iterator[str]:
             yield f"-- prefix turn {number}"
             yield from _indented(recorded.action, mark="> ")
             yield from _indented(recorded.observation)
+    if trajectory.start.hint:
+        yield "was told below the first observation of every context:"
+        yield from _indented(trajectory.start.hint)
     yield ""
     yield from _indented(trajectory.first_observation)
     for number, turn in enumerate(trajectory.turns):
