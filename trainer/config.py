@@ -164,27 +164,39 @@ class WarmupOptions(_Section):
 class AnchorOptions(_Section):
     """Environment resets: where rollouts start (IPA.md section 2) and what is imitated beside RL (section 3)."""
 
-    scheduler: Literal["none", "sequential", "parallel"] = "none"
-    """`sequential` rolls one anchor per expert back from its last turn; `parallel` spreads up to `per_expert` anchors."""
-    start_share: float = Field(default=0.25, ge=0, le=1)
-    """Least share of groups that start at the task's own beginning."""
+    scheduler: Literal["none", "sequential", "parallel", "hint"] = "none"
+    """`sequential` rolls one anchor per expert back from its last turn; `parallel` spreads up to `per_expert` anchors;
+    `hint` starts at the beginning and tells the expert's first actions, fewer as success allows."""
+    start_share: float = Field(default=0.25, ge=0.2, le=1)
+    """Least share of groups that start at the task's own beginning, with no hint. Below 0.2 the policy would forget how
+    tasks begin (IPA.md section 2)."""
     per_expert: PositiveInt = 4
-    """Anchors one expert trajectory keeps (parallel)."""
+    """Anchors one expert trajectory keeps, the true start among them (parallel)."""
+    hint_turns: NonNegativeInt = 0
+    """Actions that an expert's first hint tells (hint); 0 tells all."""
     pool: PositiveInt = 256
-    """Most expert trajectories kept; the oldest self-sampled ones leave first."""
+    """Most expert trajectories kept; the oldest self-sampled ones leave first. As many failures are kept."""
     self_sampled: bool = True
     """Successful rollouts from the true start join the pool, so that experts follow the policy."""
+    refresh: NonNegativeInt = 0
+    """Steps between refreshes: an expert gives way to a shorter success of the present policy on its task, and what older
+    policies did counts half in prefix values. 0: never."""
+    replay_share: float = Field(default=0, ge=0, le=1)
+    """Share of anchored groups that start where earlier rollouts left an expert's way at a crucial turn and failed, while
+    there are any."""
+    max_age: NonNegativeInt = 0
+    """Steps after which self-sampled experts and failures are no starts any more; 0: never."""
     advance: float = Field(default=0.5, ge=0, le=1)
-    """Sequential: success (moving average over at least 8 rollouts) at which the anchor moves one turn earlier."""
+    """Success (moving average over at least 8 rollouts) at which the anchor moves one turn earlier or the hint shrinks."""
     retreat: float = Field(default=0.1, ge=0, le=1)
-    """Sequential: success below which, three visits in a row, the anchor moves one turn later."""
+    """Success below which, three visits in a row, the anchor moves one turn later or the hint grows."""
     inject: NonNegativeInt = 0
     """Expert trajectories imitated beside RL in each step (weight `lambda_il` of the algorithm)."""
     inject_turns: NonNegativeInt = 0
     """Turns of these trajectories to imitate, drawn evenly in each step and weighted up to stand for all; 0 imitates all."""
     inject_gate: Literal["dry", "none"] = "dry"
-    """`dry` imitates, up to the anchor, only experts whose anchored rollouts had no success lately; `none` draws whole
-    expert trajectories at random."""
+    """`dry` imitates an expert only where the last 8 rollouts from its anchor had no success, up to its crucial turn (while
+    that is unknown, the anchor's); `none` draws whole expert trajectories at random."""
     inject_until: float = Field(default=0.5, ge=0, le=1)
     """Share of the run's steps over which the imitation weight falls linearly to 0."""
 

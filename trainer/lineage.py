@@ -78,6 +78,8 @@ class Expert(msgspec.Struct, frozen=True):
     faulty_turns: int
     """Turns that are context only: a failed call, or an edit taken back later."""
     held_out: bool
+    origin: str = ""
+    """Who acted, a `trainer.rollout.starts.Origin`; empty in files of before."""
 
 
 class Lineage(msgspec.Struct):

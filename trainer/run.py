@@ -16,7 +16,6 @@ from types import TracebackType
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from agent_runtime.errors import StoreWriteFailed
 from agent_runtime.store import decode, encode, read_encoded, segment_path, write_segment
@@ -124,7 +123,7 @@ class Run:
         seed = derive(config.seed, "held-out experts")
         experts, shown, held_out = hold_out(found, config.warmup.held_out, seed)
         for trajectory in shown:
-            self._pool.add(expert_from(trajectory))
+            self._pool.add(expert_from(trajectory, *experts.provenance(trajectory.id)))
         self._write("expert", None, [encode(trajectory) for trajectory in shown])
         self._write(HELD_OUT, None, [encode(trajectory) for trajectory in held_out])
         self._take_experts()
@@ -258,7 +257,7 @@ class Run:
         if state.empty_steps:
             self._observer.on_log(nothing_learned(plan.step, metrics))
         self._learn_metrics = {**metrics, "learn_s": time.monotonic() - started}
-        self._observe_anchors(plan, rollouts.seen)
+        self._pool.observe(plan.step, plan.anchors, rollouts.seen)
 
     def publish(self, step: int) -> None:
         """Bring the new weights to the inference engines as version `step` and count the step as done."""
@@ -285,7 +284,7 @@ class Run:
             "tokens_per_s": tokens / rollouts.duration_s,
             "lr": plan.lr,
             "env_steps": float(state.env_steps),
-            "anchor_mean": float(np.mean(self._pool.histogram())) if len(self._pool) else 0.0,
+            **self._pool.metrics(),
             "train_s": time.monotonic() - self._started,
             **{f"time/{name}": share for name, share in self._fleet.time_shares().items()},
         }
@@ -384,24 +383,6 @@ class Run:
         seed = derive(self._config.seed, "inject", step)
         drawn = self._pool.injections(anchors.inject, seed)
         return injections(drawn, anchors.inject_turns, weight=weight, seed=seed)
-
-    def _observe_anchors(self, plan: Plan, trajectories: Sequence[Trajectory]) -> None:
-        groups: dict[str, list[Trajectory]] = {}
-        for trajectory in trajectories:
-            groups.setdefault(trajectory.group_id, []).append(trajectory)
-        for group_id, members in groups.items():
-            done = [t for t in members if t.failure is None]
-            anchor = plan.anchors.get(group_id)
-            if anchor is not None:
-                if any(t.failure and t.failure.code == "reset_divergence" for t in members):
-                    self._pool.drop(anchor.expert.id)
-                    continue
-                passed = sum(t.passed for t in done)
-                self._pool.observe(anchor.expert.id, anchor.turn, passed=passed, rollouts=len(done))
-            elif self._config.anchors.self_sampled:
-                best = min((t for t in done if t.passed), key=lambda t: len(t.turns), default=None)
-                if best is not None:
-                    self._pool.add(expert_from(best))
 
     def _evaluate(self, step: int, count: int, apart: Sequence[str] = ()) -> Evaluation:
         self._observer.on_phase("evaluate")

@@ -1,85 +1,49 @@
-"""Where rollouts start: expert trajectories, their anchors, and the two schedules of IPA.md section 2.
+"""The pool of experts and what is known of their anchors: where rollouts start, and what is imitated beside RL.
 
-An *expert* is a successful trajectory (an oracle's, or one the policy sampled itself); an *anchor* is a turn of it from
-which the policy plays on. Called by the loop: `choose` before a step, `observe` after it. Plain state that serialises;
-never samples, never touches an environment. Source: arXiv 2512.24873 section 3.2.4.4; the update rules are this project's.
+An *expert* is a successful trajectory (an oracle's, a teacher's, an imported one, or one that the policy sampled itself);
+an *anchor* is a turn of it from which the policy plays on. Called by the loop: `choose` before a step, `observe` after it.
+Plain state that serialises, so that a resumed run goes on alike; never samples, never touches an environment.
+Source: arXiv 2512.24873 section 3.2.4.4 and Eq. 10; the update rules are this project's (IPA.md sections 2 and 3).
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from agent_runtime.types import PrefixTurn, Start, Trajectory
+import msgspec
+
+from agent_runtime.types import Trajectory
 from trainer.config import AnchorOptions
 from trainer.engine.injection import Injection
+from trainer.errors import CheckpointError
+from trainer.rollout.schedules import SCHEDULES, Ladder, Progress
+from trainer.rollout.starts import Anchor, Expert, Origin, expert_from, stood_at
+from trainer.rollout.values import MIN_ROLLOUTS, Tally, crucial_turns
 
-__all__ = ["Anchor", "AnchorPool", "Expert", "expert_from", "injections"]
-
-_MIN_ROLLOUTS = 8  # IPA.md section 2: the moving average needs n >= 8 rollouts before it decides
-_PATIENCE = 3  # visits below `retreat` before the anchor moves later
-
-
-@dataclass(frozen=True, slots=True)
-class Expert:
-    """A successful trajectory reduced to what replay needs."""
-
-    id: str
-    task_id: str
-    env_seed: int
-    first_observation: str
-    turns: tuple[PrefixTurn, ...]
-    oracle: bool
-    """Recorded from the oracle, not sampled by the policy."""
+__all__ = ["Anchor", "AnchorPool", "Expert", "Origin", "expert_from", "injections"]
 
 
-@dataclass(frozen=True, slots=True)
-class Anchor:
-    """Turn `turn` of an expert: turns before it are replayed, the policy plays from it on (0 is the true start)."""
+class _Left(msgspec.Struct, frozen=True):
+    """A failed rollout that left an expert's way at a crucial turn: until there both are one, so it starts there again."""
 
-    expert: Expert
+    expert_id: str
     turn: int
-
-    def start(self, seed: int) -> Start:
-        """Return where a rollout with `seed` starts; rollouts from one anchor differ in what follows only."""
-        expert = self.expert
-        return Start(
-            env_seed=expert.env_seed,
-            first_observation=expert.first_observation,
-            prefix=expert.turns[: self.turn],
-            resume_seed=seed,
-            source_id=expert.id,
-        )
+    step: int
 
 
-def expert_from(trajectory: Trajectory) -> Expert:
-    """Reduce a successful trajectory that began at the task's true start."""
-    pairs = zip(trajectory.actions, trajectory.observations, strict=True)
-    return Expert(
-        id=trajectory.id,
-        task_id=trajectory.task_id,
-        env_seed=trajectory.start.env_seed,
-        first_observation=trajectory.first_observation,
-        turns=tuple(PrefixTurn(action, observation) for action, observation in pairs),
-        oracle=trajectory.is_expert,
-    )
+class _State(msgspec.Struct):
+    """All that lasts."""
 
-
-@dataclass(slots=True)
-class _Progress:
-    """What is known of one expert's anchors."""
-
-    turn: int
-    """Sequential: the anchor's present turn."""
-    ema: float = 0.0
-    rollouts: int = 0
-    low_visits: int = 0
-    tried: dict[int, list[int]] = field(default_factory=dict)
-    """turn -> [successes, rollouts] since the start."""
-    dry: int = 0
-    """Anchored rollouts since the last success: the injection gate."""
+    experts: dict[str, Expert] = {}
+    progress: dict[str, Progress] = {}
+    shorter: dict[str, Expert] = {}
+    """By task: the policy's shortest success from the true start since the last refresh."""
+    left: list[_Left] = []
+    """Oldest first."""
+    replaced: int = 0
 
 
 def injections(anchors: Sequence[Anchor], turns: int, *, weight: float, seed: int) -> list[Injection]:
@@ -101,137 +65,191 @@ class AnchorPool:
 
     def __init__(self, options: AnchorOptions) -> None:
         self._options = options
-        self._experts: dict[str, Expert] = {}
-        self._progress: dict[str, _Progress] = {}
+        kind = SCHEDULES.get(options.scheduler)
+        self._schedule = kind(options) if kind else None
+        self._state = _State()
 
     def __len__(self) -> int:
-        return len(self._experts)
+        return len(self._state.experts)
 
     @property
     def experts(self) -> tuple[Expert, ...]:
         """Return the experts, oldest first."""
-        return tuple(self._experts.values())
+        return tuple(self._state.experts.values())
 
     def add(self, expert: Expert) -> None:
-        """Take an expert in. Beyond the pool's size the oldest self-sampled one leaves, then the oldest."""
-        if not expert.turns or expert.id in self._experts:
+        """Take an expert in. Beyond the pool's size the policy's own oldest one leaves, then the oldest."""
+        experts = self._state.experts
+        if not expert.turns or expert.id in experts:
             return
-        self._experts[expert.id] = expert
-        self._progress[expert.id] = _Progress(turn=len(expert.turns) - 1)
-        if len(self._experts) > self._options.pool:
-            leaving = next((e.id for e in self._experts.values() if not e.oracle), next(iter(self._experts)))
-            del self._experts[leaving], self._progress[leaving]
+        length = len(expert.turns)
+        hint = min(self._options.hint_turns or length, length)
+        experts[expert.id] = expert
+        self._state.progress[expert.id] = Progress(Ladder(length - 1, length - 1), Ladder(hint, hint))
+        if len(experts) > self._options.pool:
+            own = (e.id for e in experts.values() if e.origin is Origin.SELF)
+            self.drop(next(own, next(iter(experts))))
 
     def drop(self, expert_id: str) -> None:
-        """Forget an expert whose replay diverged."""
-        self._experts.pop(expert_id, None)
-        self._progress.pop(expert_id, None)
+        """Forget an expert and all that is known of it."""
+        state = self._state
+        state.experts.pop(expert_id, None)
+        state.progress.pop(expert_id, None)
+        state.shorter = {task: own for task, own in state.shorter.items() if own.id != expert_id}
+        state.left = [each for each in state.left if each.expert_id != expert_id]
+
+    def forks(self) -> dict[str, list[int]]:
+        """Return the turns of every expert (by id) that are known to be crucial."""
+        progress = self._state.progress
+        return {e.id: crucial_turns(progress[e.id].tallies, len(e.turns)) for e in self.experts}
+
+    # -- a step -----------------------------------------------------------------------------------------------
 
     def choose(self, count: int, seed: int) -> list[Anchor]:
-        """Return `count` anchors for the next step; fewer only where there are no experts."""
-        if not self._experts or self._options.scheduler == "none" or count == 0:
+        """Return `count` anchors for the next step; fewer only where there are no experts. Changes nothing."""
+        state = self._state
+        if not state.experts or self._schedule is None or count == 0:
             return []
         rng = random.Random(seed)
-        ids = list(self._experts)
-        drawn = rng.sample(ids, count) if count <= len(ids) else rng.choices(ids, k=count)
-        pick = self._sequential if self._options.scheduler == "sequential" else self._parallel
-        return [Anchor(self._experts[expert_id], pick(expert_id, rng)) for expert_id in drawn]
+        again = rng.sample(state.left, min(len(state.left), math.floor(count * self._options.replay_share)))
+        ids, wanted = list(state.experts), count - len(again)
+        drawn = rng.sample(ids, wanted) if wanted <= len(ids) else rng.choices(ids, k=wanted)
+        anchors = [self._schedule.pick(state.experts[each], state.progress[each], rng) for each in drawn]
+        return anchors + [Anchor(state.experts[left.expert_id], left.turn) for left in again]
 
-    def observe(self, expert_id: str, turn: int, *, passed: int, rollouts: int) -> None:
-        """Record a group's outcome at an anchor and move the sequential anchor if it is due."""
-        progress = self._progress.get(expert_id)
-        if progress is None or rollouts == 0:
+    def observe(self, step: int, anchors: Mapping[str, Anchor], trajectories: Sequence[Trajectory]) -> None:
+        """Take in a step's rollouts: count them, move the anchors, and let the pool follow the policy.
+
+        `anchors` are those of the groups (by id) that do not begin at the task's own start. Failed rollouts count for
+        nothing; an expert whose replay diverged is dropped.
+        """
+        groups: dict[str, list[Trajectory]] = {}
+        for trajectory in trajectories:
+            groups.setdefault(trajectory.group_id, []).append(trajectory)
+        for group_id, members in groups.items():
+            anchor = anchors.get(group_id)
+            if anchor and any(t.failure and t.failure.code == "reset_divergence" for t in members):
+                self.drop(anchor.expert.id)
+                continue
+            self._observe_group(anchor, [t for t in members if t.failure is None])
+        self._count(step, [t for t in trajectories if t.failure is None])
+        if self._options.refresh and step % self._options.refresh == 0:
+            self._refresh()
+        self._expire(step)
+
+    def _observe_group(self, anchor: Anchor | None, done: Sequence[Trajectory]) -> None:
+        if anchor is None:
+            shortest = min((t for t in done if t.passed), key=lambda t: len(t.turns), default=None)
+            if shortest is not None and shortest.turns:
+                self._take(expert_from(shortest, Origin.SELF))
+        elif done and self._schedule and anchor.expert.id in self._state.progress:
+            progress, passed = self._state.progress[anchor.expert.id], sum(t.passed for t in done)
+            self._schedule.observe(anchor, progress, passed=passed, rollouts=len(done))
+
+    def _take(self, own: Expert) -> None:
+        """Consider a success of the policy's own from the true start."""
+        if self._options.self_sampled:
+            self.add(own)
+        known = self._state.shorter.get(own.task_id)
+        if self._options.refresh and (known is None or len(own.turns) < len(known.turns)):
+            self._state.shorter[own.task_id] = own
+
+    def _count(self, step: int, done: Sequence[Trajectory]) -> None:
+        """Count every rollout at all anchors of its task that it stood at, wherever it began."""
+        by_task: dict[str, list[Expert]] = {}
+        for expert in self._state.experts.values():
+            by_task.setdefault(expert.task_id, []).append(expert)
+        for trajectory in done:
+            for expert in by_task.get(trajectory.task_id, ()):
+                if expert.id == trajectory.id:
+                    continue  # it became an expert because it succeeded: no fair sample of success
+                stood = stood_at(expert, trajectory)
+                tallies = self._state.progress[expert.id].tallies
+                hinted = bool(trajectory.start.hint)
+                for turn in stood:
+                    tallies.setdefault(turn, Tally()).add(trajectory.passed, hinted=hinted)
+                if self._options.replay_share and stood and not trajectory.passed and not hinted:
+                    self._keep_failure(expert, stood[-1], step)
+
+    def _keep_failure(self, expert: Expert, turn: int, step: int) -> None:
+        tallies = self._state.progress[expert.id].tallies
+        if turn in crucial_turns(tallies, len(expert.turns)):
+            self._state.left = [*self._state.left, _Left(expert.id, turn, step)][-self._options.pool :]
+
+    def _refresh(self) -> None:
+        """Re-estimate every expert under the present policy: shorter successes take over, older counts lose half."""
+        state = self._state
+        for tally in (tally for progress in state.progress.values() for tally in progress.tallies.values()):
+            tally.forget()
+        for expert in self.experts:
+            shorter = state.shorter.get(expert.task_id)
+            if shorter is None or len(shorter.turns) >= len(expert.turns):
+                continue
+            left = len(expert.turns) - state.progress[expert.id].rollback.level
+            self.drop(expert.id)
+            self.add(shorter)
+            rollback = state.progress[shorter.id].rollback
+            rollback.level = min(rollback.level, max(0, len(shorter.turns) - left))
+            state.replaced += 1
+        state.shorter = {}
+
+    def _expire(self, step: int) -> None:
+        if not self._options.max_age:
             return
-        tally = progress.tried.setdefault(turn, [0, 0])
-        tally[0] += passed
-        tally[1] += rollouts
-        progress.dry = 0 if passed else progress.dry + rollouts
-        if self._options.scheduler != "sequential" or turn != progress.turn:
-            return
-        rate = passed / rollouts
-        weight = min(1.0, rollouts / _MIN_ROLLOUTS) * (0.5 if progress.rollouts else 1.0)
-        progress.ema += weight * (rate - progress.ema)
-        progress.rollouts += rollouts
-        if progress.rollouts < _MIN_ROLLOUTS:
-            return
-        last = len(self._experts[expert_id].turns) - 1
-        if progress.ema >= self._options.advance and progress.turn > 0:
-            self._move(progress, progress.turn - 1)
-        elif progress.ema < self._options.retreat:
-            progress.low_visits += 1
-            if progress.low_visits >= _PATIENCE and progress.turn < last:
-                self._move(progress, progress.turn + 1)
-        else:
-            progress.low_visits = 0
+        oldest = step - self._options.max_age
+        for expert in self.experts:
+            if expert.origin is Origin.SELF and expert.step < oldest:
+                self.drop(expert.id)
+        self._state.left = [each for each in self._state.left if each.step >= oldest]
+
+    # -- imitation --------------------------------------------------------------------------------------------
 
     def injections(self, count: int, seed: int) -> list[Anchor]:
         """Return up to `count` anchors up to which an expert is imitated, by the gate of Eq. 10."""
-        gated = self._options.inject_gate == "dry"
-        found = [
-            Anchor(expert, progress.turn if gated else len(expert.turns) - 1)
-            for expert, progress in ((self._experts[key], p) for key, p in self._progress.items())
-            if expert.oracle and (not gated or progress.dry >= _MIN_ROLLOUTS)
-        ]
+        found = []
+        for key, expert in self._state.experts.items():
+            last = self._imitated_to(expert, self._state.progress[key])
+            if expert.origin is not Origin.SELF and last is not None:
+                found.append(Anchor(expert, last))
         return found if len(found) <= count else random.Random(seed).sample(found, count)
+
+    def _imitated_to(self, expert: Expert, progress: Progress) -> int | None:
+        """Return the last turn to imitate: the crucial one, or until that is known the anchor's; None: gate closed."""
+        if self._options.inject_gate == "none":
+            return len(expert.turns) - 1
+        dry = {turn for turn, tally in progress.tallies.items() if tally.dry >= MIN_ROLLOUTS}
+        crucial = dry.intersection(crucial_turns(progress.tallies, len(expert.turns)))
+        offered = self._schedule.anchors(expert, progress) if self._schedule else ()
+        return max(crucial or dry.intersection(offered), default=None)
+
+    # -- state ------------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         """Return plain data for a checkpoint."""
-        return {
-            "experts": [
-                {
-                    "id": e.id,
-                    "task_id": e.task_id,
-                    "env_seed": e.env_seed,
-                    "first": e.first_observation,
-                    "turns": [[turn.action, turn.observation] for turn in e.turns],
-                    "oracle": e.oracle,
-                }
-                for e in self._experts.values()
-            ],
-            "progress": {
-                key: [p.turn, p.ema, p.rollouts, p.low_visits, sorted(p.tried.items()), p.dry]
-                for key, p in self._progress.items()
-            },
-        }
+        found: dict[str, Any] = msgspec.to_builtins(self._state)
+        return found
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state()`."""
-        self._experts = {
-            e["id"]: Expert(
-                id=e["id"],
-                task_id=e["task_id"],
-                env_seed=e["env_seed"],
-                first_observation=e["first"],
-                turns=tuple(PrefixTurn(action, observation) for action, observation in e["turns"]),
-                oracle=e["oracle"],
-            )
-            for e in state["experts"]
+        """Continue from `state()`. Raise `CheckpointError` for what is none."""
+        try:
+            self._state = msgspec.convert(state, _State)
+        except msgspec.ValidationError as error:
+            raise CheckpointError(
+                f"cannot read the anchors of this checkpoint: {error}. Resume with the version of ale that wrote it, or "
+                "start a new run."
+            ) from error
+
+    def metrics(self) -> dict[str, float]:
+        """Return what is known, under the names of docs/metrics.md."""
+        state = self._state
+        if not state.experts:
+            return {}
+        known = [(expert, state.progress[expert.id]) for expert in self.experts]
+        places = [progress.rollback.level / max(1, len(expert.turns) - 1) for expert, progress in known]
+        return {
+            "anchor_mean": sum(places) / len(places),
+            "anchors/experts": float(len(known)),
+            "anchors/own_experts": float(sum(expert.origin is Origin.SELF for expert, _ in known)),
+            "anchors/forks": float(sum(map(len, self.forks().values()))),
+            "anchors/replaced": float(state.replaced),
         }
-        self._progress = {
-            key: _Progress(turn, ema, rollouts, low, {int(k): list(v) for k, v in tried}, dry)
-            for key, (turn, ema, rollouts, low, tried, dry) in state["progress"].items()
-        }
-
-    def histogram(self) -> Sequence[float]:
-        """Return each expert's present anchor as a share of its length (0 is the true start)."""
-        return [p.turn / max(1, len(self._experts[key].turns) - 1) for key, p in self._progress.items()]
-
-    @staticmethod
-    def _move(progress: _Progress, turn: int) -> None:
-        progress.turn, progress.ema, progress.rollouts, progress.low_visits, progress.dry = turn, 0.0, 0, 0, 0
-
-    def _sequential(self, expert_id: str, rng: random.Random) -> int:
-        return self._progress[expert_id].turn
-
-    def _parallel(self, expert_id: str, rng: random.Random) -> int:
-        """Draw among the true start and evenly spaced turns, weighted by s(1-s) of the Beta(1, 1) posterior mean."""
-        progress, length = self._progress[expert_id], len(self._experts[expert_id].turns)
-        count = min(self._options.per_expert, length)
-        turns = sorted({round(i * length / count) for i in range(count)})
-        weights = []
-        for turn in turns:
-            successes, rollouts = progress.tried.get(turn, (0, 0))
-            mean = (successes + 1) / (rollouts + 2)
-            weights.append(mean * (1 - mean))
-        progress.turn = rng.choices(turns, weights)[0]
-        return progress.turn

@@ -25,6 +25,7 @@ from agent_runtime.types import AgentConfig, IntArray, SamplingParams, Trajector
 from rock_env.spec import EnvParams, EnvSpec
 from trainer.errors import ConfigError
 from trainer.lineage import Expert, Source, digest_of, digest_of_text
+from trainer.rollout.starts import Origin
 
 __all__ = [
     "HELD_OUT",
@@ -51,6 +52,11 @@ class Experts:
     trajectories: list[Trajectory]
     records: list[Expert]
     sources: list[Source]
+
+    def provenance(self, trajectory_id: str) -> tuple[Origin, str]:
+        """Return who acted in one of them, and where it came from."""
+        record = next(each for each in self.records if each.id == trajectory_id)
+        return Origin(record.origin), record.source
 
     @property
     def digest(self) -> str:
@@ -95,7 +101,7 @@ def check_data(places: Sequence[str], *, spec: EnvSpec, params: EnvParams, split
 def recorded(trajectories: Sequence[Trajectory], env: str) -> Experts:
     """Return what the run's own oracle played, with its provenance."""
     source = f"oracle of {env}"
-    records = [_record(t, t, source) for t in trajectories]
+    records = [_record(t, t, source, Origin.ORACLE) for t in trajectories]
     return Experts(list(trajectories), records, [Source(source, "", len(records))])
 
 
@@ -136,7 +142,8 @@ def read_experts(
             seen.add(key)
             names[original.id] += 1
             experts.trajectories.append(told)
-            experts.records.append(_record(told, original, str(path)))
+            origin = Origin.IMPORTED if original.is_expert else Origin.TEACHER
+            experts.records.append(_record(told, original, str(path), origin))
         taken = len(experts.records) - before
         experts.sources.append(Source(str(path), digest_of(path), taken, dict(skipped)))
     if not experts.records:
@@ -187,6 +194,8 @@ def _why_not(trajectory: Trajectory, spec: EnvSpec, params: EnvParams, split: st
         return "not passed"
     if trajectory.start.anchor:
         return "begins after somebody else's turns"
+    if trajectory.start.hint:
+        return "was given a hint"
     if trajectory.env != spec.key:
         return f"of {trajectory.env}"
     if differing := _other_arguments(trajectory, spec, params):
@@ -207,7 +216,7 @@ def _other_arguments(trajectory: Trajectory, spec: EnvSpec, params: EnvParams) -
     )
 
 
-def _record(told: Trajectory, original: Trajectory, source: str) -> Expert:
+def _record(told: Trajectory, original: Trajectory, source: str, origin: Origin) -> Expert:
     return Expert(
         id=told.id,
         task_id=told.task_id,
@@ -217,6 +226,7 @@ def _record(told: Trajectory, original: Trajectory, source: str) -> Expert:
         turns=len(told.turns),
         faulty_turns=sum(told.is_faulty(turn) for turn in range(len(told.turns))),
         held_out=False,
+        origin=origin,
     )
 
 

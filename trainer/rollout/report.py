@@ -38,14 +38,22 @@ def start_metrics(trajectories: Sequence[Trajectory], anchors: Mapping[str, Anch
     """
     if not trajectories:
         return {}
-    quarters = [0, 0, 0, 0]
+    quarters, hinted, told = [0, 0, 0, 0], 0, 0
     for trajectory in trajectories:
-        if anchor := trajectory.start.anchor:
+        if trajectory.start.hint:
+            hinted += 1
+            told += anchors[trajectory.group_id].hint
+        elif anchor := trajectory.start.anchor:
             quarters[(4 * anchor - 1) // len(anchors[trajectory.group_id].expert.turns)] += 1
+    replayed = [t for t in trajectories if t.start.anchor]
+    diverged = sum(t.failure is not None and t.failure.code == "reset_divergence" for t in replayed)
     prompts = (len(turn.context_ids) for t in trajectories for turn in t.turns)
     return {
-        "anchors/start": 1 - sum(quarters) / len(trajectories),
+        "anchors/start": 1 - (hinted + sum(quarters)) / len(trajectories),
+        "anchors/hinted": hinted / len(trajectories),
+        "hint_turns": float(told),
         **{f"anchors/quarter_{n}": count / len(trajectories) for n, count in enumerate(quarters, 1)},
+        "reset_divergence_rate": diverged / max(1, len(replayed)),
         "prefix_turns": float(sum(t.start.anchor for t in trajectories)),
         "context_tokens": float(sum(prompts)),
     }

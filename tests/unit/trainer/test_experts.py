@@ -21,6 +21,7 @@ from trainer.engine.injection import Injection
 from trainer.engine.tiny_tokenizer import END, TinyChatTemplate, TinyTokenizer
 from trainer.errors import BatchError, ConfigError
 from trainer.rollout.experts import MOST_QUIZZES, check_data, hold_out, quizzes, read_experts, recorded
+from trainer.rollout.starts import Origin
 
 SPEC = load_env("frozen_lake")
 PARAMS = SPEC.params()
@@ -95,6 +96,21 @@ def test_nothing_to_imitate_is_refused_with_the_reasons(tmp_path: Path) -> None:
             refused()
     with pytest.raises(ConfigError, match=r"no trajectories in .*rollout --policy oracle"):
         read(tmp_path / "nowhere")
+
+
+def test_every_expert_keeps_who_acted_and_where_it_came_from(tmp_path: Path) -> None:
+    model = trajectory("model", [1, 1, 1], 1.0, ids=count(5))
+    write_segment(tmp_path / "a.traj", [win("told"), win("sampled", task=1, turns=model.turns)])
+    write_segment(tmp_path / "b.traj", [win("hinted", task=2, start=Start(2, hint="Hint: Right"))])
+    found = read(tmp_path)
+    path = str(tmp_path / "a.traj")
+    assert found.provenance("told") == (Origin.IMPORTED, path)
+    assert found.provenance("sampled") == (Origin.TEACHER, path)
+    assert found.sources[1].skipped == {"was given a hint": 1}
+    played = recorded([win("own")], SPEC.key)
+    assert played.provenance("own") == (Origin.ORACLE, f"oracle of {SPEC.key}")
+    marked, _, _ = hold_out(found, 0.5, 0)
+    assert [record.origin for record in marked.records] == ["imported", "teacher"]
 
 
 def test_experts_are_told_in_the_tokens_of_the_model(tmp_path: Path) -> None:

@@ -8,15 +8,15 @@ from itertools import count
 import pytest
 from algo_reference import CONTEXT, trajectory
 
-from agent_runtime.types import PrefixTurn, Start
-from trainer.rollout.anchors import Anchor, Expert
+from agent_runtime.types import PrefixTurn, RolloutFailure, Start
+from trainer.rollout.anchors import Anchor, Expert, Origin
 from trainer.rollout.report import sampled_tokens, start_metrics
 
 
 def begun(length: int, turn: int, name: str):
     """Return a rollout from turn `turn` of an expert of `length` turns, and its anchor."""
     turns = tuple(PrefixTurn("a", "o") for _ in range(length))
-    expert = Expert("e", "train/0", 0, "", turns, oracle=True)
+    expert = Expert("e", "train/0", 0, "", turns, Origin.ORACLE)
     one = trajectory(name, [2, 1], 1.0, ids=count(CONTEXT), group=name)
     return replace(one, start=Start(0, prefix=turns[:turn])), Anchor(expert, turn)
 
@@ -30,6 +30,18 @@ def test_starts_are_counted_by_the_quarter_of_their_expert():
     assert found["prefix_turns"] == sum(turn for _, turn in places)
     assert found["context_tokens"] == 8 * (1 + 2)
     assert start_metrics([], {}) == {}
+
+
+def test_hinted_rollouts_and_diverged_replays_are_counted_apart():
+    (told, anchor), (plain, _), (lost, far), (kept, near) = (
+        begun(4, turn, name) for name, turn in (("h", 0), ("p", 0), ("l", 3), ("k", 1))
+    )
+    told = replace(told, start=Start(0, hint="Hint: a | a"))
+    lost = replace(lost, failure=RolloutFailure("reset_divergence", "", 0))
+    anchors = {"h": replace(anchor, hint=2), "l": far, "k": near}
+    found = start_metrics([told, plain, lost, kept], anchors)
+    assert (found["anchors/hinted"], found["anchors/start"]) == (0.25, 0.25)
+    assert (found["hint_turns"], found["reset_divergence_rate"]) == (2, 0.5)
 
 
 def test_tokens_of_a_failed_step_count_as_sampled():
