@@ -28,6 +28,7 @@ __all__ = [
     "EvalOptions",
     "FilterOptions",
     "OptimOptions",
+    "ReuseOptions",
     "RewardOptions",
     "RewardRoute",
     "RolloutOptions",
@@ -229,6 +230,18 @@ class RewardOptions(_Section):
     """Longest one attempt may take."""
 
 
+class ReuseOptions(_Section):
+    """Training again on successes of earlier steps, with the log-probabilities that were stored when they were sampled."""
+
+    trajectories: NonNegativeInt = 0
+    """Earlier successes that join each step's batch."""
+    max_lag: PositiveInt = 4
+    """Most versions that may lie between the weights that sampled a token and those that learn from it. Older successes are
+    dropped, and the ledger says so."""
+    capacity: PositiveInt = 256
+    """Most successes kept; the oldest leave first."""
+
+
 class EvalOptions(_Section):
     """Success on held-out tasks, always from the true start."""
 
@@ -283,6 +296,7 @@ class TrainConfig(_Section):
     warmup: WarmupOptions = WarmupOptions()
     anchors: AnchorOptions = AnchorOptions()
     reward: RewardOptions = RewardOptions()
+    reuse: ReuseOptions = ReuseOptions()
     eval: EvalOptions = EvalOptions()
     checkpoint: CheckpointOptions = CheckpointOptions()
 

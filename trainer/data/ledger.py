@@ -26,7 +26,7 @@ class Ledger:
     """Where every completion token of a step went. Raise `LedgerError` if the parts do not add up."""
 
     total: int
-    """Tokens sampled, those lost with a failed step included, and the tokens of the experts that joined."""
+    """Tokens sampled, those lost with a failed step included, and those of experts and earlier successes that joined."""
     trained: int
     imitated: int
     masked: Mapping[str, int]
@@ -35,6 +35,8 @@ class Ledger:
     """Tokens of trajectories that take no part, by reason."""
     experts: int = 0
     """Tokens of experts within the total: nobody sampled them here."""
+    reused: int = 0
+    """Tokens of earlier steps' successes within the total: sampled, and accounted for a first time, then."""
     dropped_trajectories: Mapping[str, int] = field(default_factory=dict)
     """Trajectories that take no part, by reason; one may have no token at all."""
 
@@ -46,6 +48,12 @@ class Ledger:
                 f"({self}). A token was trained twice or lost: a bug in the batch builder, in the train engine's "
                 "`step`, in a loss's `masked` or in `Trajectory.branches`."
             )
+
+    def with_reuse(self, tokens: int, left: Mapping[str, int]) -> Ledger:
+        """Return the account of a step that `tokens` of earlier successes joined, and what of them `left`, by reason."""
+        return replace(
+            self, reused=tokens, dropped_trajectories=_present({**self.dropped_trajectories, **left})
+        )
 
     def after_losses(self, *, trained: int, imitated: int, masked: Mapping[str, int]) -> Ledger:
         """Return the account with what the losses really saw, and left out for the reasons in `masked`.
@@ -62,6 +70,7 @@ class Ledger:
         named = {
             f"{_PREFIX}total": self.total,
             f"{_PREFIX}experts": self.experts,
+            f"{_PREFIX}reused": self.reused,
             f"{_PREFIX}trained": self.trained,
             f"{_PREFIX}imitated": self.imitated,
             **{f"{_PREFIX}masked/{slug(reason)}": tokens for reason, tokens in self.masked.items()},
@@ -78,7 +87,7 @@ def add_step(totals: dict[str, int], metrics: Mapping[str, float], *, sampled: i
     Raise `LedgerError` where the learner's account is not of these rollouts.
     """
     tokens = {n.removeprefix(_PREFIX): int(v) for n, v in metrics.items() if n.startswith(_PREFIX)}
-    accounted = tokens["total"] - tokens["experts"]
+    accounted = tokens["total"] - tokens["experts"] - tokens["reused"]
     if accounted != sampled:
         raise LedgerError(
             f"the token ledger does not add up: the learner accounts for {accounted} sampled tokens, the step's rollouts "

@@ -35,6 +35,7 @@ from trainer.config import TrainConfig
 from trainer.data.batch import TrainBatch
 from trainer.data.build import build_batch, shuffled_rows, split_rows
 from trainer.data.ledger import Ledger
+from trainer.data.reuse import TOO_OLD, Drawn, ReuseBuffer
 from trainer.data.screen import check_experts, screened_credits
 from trainer.data.values import states_of, values_per_turn, with_next_state
 from trainer.engine.base import EngineSpec, LearnsValues, LossFn, TrainEngine, Weights
@@ -86,6 +87,7 @@ class Learner:
         self._config = config
         self._experts: dict[str, Trajectory] = {}
         self._held_out: list[Trajectory] = []
+        self._reuse = ReuseBuffer(config.reuse)
 
     def ready(self) -> None:
         """Build the engine and the algorithm. First of all calls."""
@@ -166,12 +168,18 @@ class Learner:
         credits = screened_credits(trajectories, self._credits, reject)
         credits = mask_negatives(trajectories, credits, config)
         outcomes = outcome_metrics(trajectories, credits) | critic_metrics(trajectories, credits)
+        again = self._draw_again(trajectories, credits)
+        trajectories += again.trajectories
+        credits += again.credits
         for injection in injections:
             expert, credit = self._inject(injection)
             trajectories.append(expert)
             credits.append(credit)
         credits = self._versions.without_gone(trajectories, credits)
         batch, ledger = build_batch(trajectories, credits, token_budget=config.rollout.token_budget)
+        ledger = ledger.with_reuse(
+            sum(trajectory.sampled_tokens for trajectory in again.trajectories), {TOO_OLD: again.too_old}
+        )
         minibatches = config.optim.minibatches
         if minibatches > 1 and self._algo.needs_prox:
             batch = replace(batch, prox_logprobs_BT=self._engine.logprobs(batch))
@@ -240,18 +248,29 @@ class Learner:
         return weights
 
     def save(self, folder: Path) -> None:
-        """Write parameters, optimizer state and the versions kept."""
+        """Write parameters, optimizer state, the versions kept and the successes kept for reuse."""
         self._engine.save(folder)
         self._versions.save(folder)
+        self._reuse.save(folder)
 
     def load(self, folder: Path) -> None:
         """Read what `save` wrote."""
         self._engine.load(folder)
         self._versions.load(folder)
+        self._reuse.load(folder)
 
     def export(self, folder: Path) -> None:
         """Write the model for `--model FOLDER`."""
         self._engine.export(folder)
+
+    def _draw_again(self, trajectories: Sequence[Trajectory], credits: Sequence[Credit]) -> Drawn:
+        """Return the earlier successes that join a step, and keep the step's own for later ones."""
+        if not trajectories:
+            return Drawn([], [], 0)
+        step = max(trajectory.policy_step for trajectory in trajectories)
+        drawn = self._reuse.draw(step - 1, derive(self._config.seed, "reuse", step))
+        self._reuse.keep(trajectories, credits)
+        return drawn
 
     def _inject(self, injection: Injection) -> tuple[Trajectory, Credit]:
         expert = self._experts[injection.trajectory_id]

@@ -127,7 +127,14 @@ def test_the_run_s_account_is_of_its_own_rollouts():
     step = Ledger(total=12, trained=7, imitated=2, masked={"zero credit": 3}, dropped={}, experts=2).metrics()
     totals = {"total": 1}
     add_step(totals, step, sampled=10)
-    assert totals == {"total": 13, "experts": 2, "trained": 7, "imitated": 2, "masked/zero_credit": 3}
+    assert totals == {
+        "total": 13,
+        "experts": 2,
+        "reused": 0,
+        "trained": 7,
+        "imitated": 2,
+        "masked/zero_credit": 3,
+    }
     with pytest.raises(LedgerError, match="accounts for 10 sampled tokens, the step's rollouts sampled 11"):
         add_step(totals, step, sampled=11)
 
