@@ -25,7 +25,7 @@ from trainer import checkpoint, lineage
 from trainer.config import TrainConfig
 from trainer.engine.base import EngineSpec
 from trainer.engine.injection import Injection
-from trainer.errors import Halted, RunFolderError
+from trainer.errors import CheckpointError, Halted, RunFolderError
 from trainer.evaluation import Evaluator
 from trainer.folder import writing
 from trainer.metrics import Evaluation, MetricsLog, Observer, RunSummary, write_summary
@@ -420,6 +420,12 @@ class Run:
     def _restore(self, found: Path) -> None:
         self._observer.on_phase("resume")
         self._state = checkpoint.read_state(found, RunState)
+        begun = lineage.read(self._folder)
+        if begun is not None and begun.env != self._spec.key:
+            raise CheckpointError(
+                f"the run began in {begun.env}, but {self._spec.key} is installed: its experts and the successes it kept "
+                "may mean something else here. Install the version it began with, or start a new run."
+            )
         self._pool.restore(self._state.anchors)
         self._fleet.load(found)
         self._take_experts()

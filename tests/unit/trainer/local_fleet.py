@@ -234,4 +234,4 @@ def stripped(trajectory: Trajectory) -> Trajectory:
     )
 
 
-__all__ = ["SMALL", "LocalFleet", "config_of", "decode", "local_run", "stripped"]
+__all__ = ["SMALL", "Listening", "LocalFleet", "config_of", "decode", "local_run", "stripped"]

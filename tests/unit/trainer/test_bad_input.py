@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from algo_reference import BUDGET, CONTEXT, ragged_group, tables, trajectory
-from local_fleet import config_of, local_run, stripped
+from local_fleet import Listening, config_of, local_run, stripped
 
 from agent_runtime.store import encode
 from agent_runtime.types import RolloutFailure, Trajectory
@@ -25,7 +25,8 @@ from trainer.engine.actors import Learner
 from trainer.engine.base import OptimOptions
 from trainer.engine.tiny_model import TinyModel, TinyShape
 from trainer.engine.torch_train import TorchTrain
-from trainer.errors import BatchError, Halted
+from trainer.errors import BatchError, CheckpointError, Halted
+from trainer.run import Run
 
 MU, _, PI = tables()
 NAMES = plugins.names("ale.algorithms")
@@ -199,3 +200,22 @@ def test_an_overflowing_ratio_is_counted_and_leaves_finite_gradients(name, shift
         assert all(np.isfinite(value) for value in monitors.metrics().values())
     else:
         assert name == "bc"
+
+
+def test_a_run_does_not_go_on_in_another_version_of_its_environment(tmp_path: Path) -> None:
+    """Anchors and kept successes would mean something else there, and no test of the tokens would notice."""
+    config = config_of(steps=0)
+    fleet, _ = local_run(tmp_path, config)
+    story = tmp_path / "lineage.json"
+    text = story.read_text()
+    assert "frozen_lake@" in text
+
+    def resume() -> None:
+        with Run(config, tmp_path, fleet, Listening(), resume=True) as run:  # type: ignore[arg-type]
+            assert not run.is_new
+
+    resume()
+    version = json.loads(text)["env"]
+    story.write_text(text.replace(f'"env": "{version}"', '"env": "frozen_lake@0"'))
+    with pytest.raises(CheckpointError, match=rf"began in frozen_lake@0, but {version} is installed"):
+        resume()
