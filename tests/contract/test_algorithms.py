@@ -90,6 +90,11 @@ def group():
 def batch_of(algorithm):
     members = group()
     batch, _ = build_batch(members, credit_step(algorithm, members), token_budget=20, skip_zero_credit=False)
+    if (
+        batch.returns_BT is not None and batch.old_values_BT is not None
+    ):  # sums of squares, compared to nine digits
+        doubled = batch.returns_BT.double(), batch.old_values_BT.double()
+        batch = replace(batch, returns_BT=doubled[0], old_values_BT=doubled[1])
     prox = torch.tensor(MU) + 0.2 * torch.sin(torch.arange(VOCABULARY))
     return replace(batch, prox_logprobs_BT=prox[batch.tokens_BT]) if algorithm.needs_prox else batch
 

@@ -87,7 +87,7 @@ def add_step(totals: dict[str, int], metrics: Mapping[str, float], *, sampled: i
     Raise `LedgerError` where the learner's account is not of these rollouts.
     """
     tokens = {n.removeprefix(_PREFIX): int(v) for n, v in metrics.items() if n.startswith(_PREFIX)}
-    accounted = tokens["total"] - tokens["experts"] - tokens["reused"]
+    accounted = _sampled_here(metrics)
     if accounted != sampled:
         raise LedgerError(
             f"the token ledger does not add up: the learner accounts for {accounted} sampled tokens, the step's rollouts "
@@ -110,7 +110,7 @@ def add_left_out(
         trajectories[f"{_TRAJECTORIES}{slug(reason)}"] += 1
         if count:
             left_out.update({"total": count, f"dropped/{slug(reason)}": count})
-    accounted = int(metrics[f"{_PREFIX}total"] - metrics[f"{_PREFIX}experts"]) + left_out["total"]
+    accounted = _sampled_here(metrics) + left_out["total"]
     if accounted != sampled:
         raise LedgerError(
             f"the token ledger does not add up: learner and rejected rollouts account for {accounted} sampled tokens, the "
@@ -120,6 +120,11 @@ def add_left_out(
         totals[name] = totals.get(name, 0) + count
     added = {**{f"{_PREFIX}{name}": count for name, count in left_out.items()}, **trajectories}
     return {**metrics, **{name: metrics.get(name, 0.0) + count for name, count in added.items()}}
+
+
+def _sampled_here(metrics: Mapping[str, float]) -> int:
+    """Return the tokens of the learner's account that this step's rollouts sampled."""
+    return int(metrics[f"{_PREFIX}total"] - metrics[f"{_PREFIX}experts"] - metrics[f"{_PREFIX}reused"])
 
 
 def slug(reason: str) -> str:

@@ -158,7 +158,7 @@ def test_batches_stay_full_and_every_token_is_accounted_for(seed, failing, resam
     parts = [
         v
         for n, v in metrics.items()
-        if n.startswith("tokens/") and n not in ("tokens/total", "tokens/experts")
+        if n.startswith("tokens/") and n not in ("tokens/total", "tokens/experts", "tokens/reused")
     ]
     assert sum(parts) == metrics["tokens/total"] == found.tokens
     assert {f"tokens/{name}": float(n) for name, n in totals.items()} == {
@@ -179,7 +179,11 @@ def test_batches_stay_full_and_every_token_is_accounted_for(seed, failing, resam
 
 def dropped(found: Rollouts, config: TrainConfig) -> dict[str, float]:
     """Return how many of the rollouts that the learner does not see are dropped for which reason."""
-    learned = {"tokens/total": float(sampled_tokens(found.trajectories)), "tokens/experts": 0.0}
+    learned = {
+        "tokens/total": float(sampled_tokens(found.trajectories)),
+        "tokens/experts": 0.0,
+        "tokens/reused": 0.0,
+    }
     told = account({}, learned, found, config)
     head = "trajectories/dropped/"
     return {name.removeprefix(head): count for name, count in told.items() if name.startswith(head)}
@@ -286,7 +290,11 @@ def test_a_start_that_never_works_counts_once_for_the_limit_however_often_it_is_
 def test_a_rollout_that_goes_missing_stops_the_run():
     config = config_of(dynamic="on")
     found, _ = filled(config, by_group({}))
-    learned = {"tokens/total": float(sampled_tokens(found.trajectories)), "tokens/experts": 0.0}
+    learned = {
+        "tokens/total": float(sampled_tokens(found.trajectories)),
+        "tokens/experts": 0.0,
+        "tokens/reused": 0.0,
+    }
     account({}, learned, found, config)
     with pytest.raises(LedgerError, match="Rollouts were lost or changed on their way to the learner"):
         account({}, {**learned, "tokens/total": learned["tokens/total"] - 1}, found, config)

@@ -30,7 +30,7 @@ from trainer.rollout.filtering import (
 )
 from trainer.rollout.tasks import train_requests
 
-EXPERT = Expert("e", "train/7", 5, "first", (PrefixTurn("a", "b"), PrefixTurn("c", "d")), oracle=True)
+EXPERT = Expert("e", "train/7", 5, "first", (PrefixTurn("a", "b"), PrefixTurn("c", "d")), origin="oracle")
 
 
 def requests(*, anchored: bool = False) -> list[RolloutRequest]:

@@ -53,7 +53,7 @@ def test_only_successes_with_credit_are_kept_each_with_its_tokens_probabilities_
 
 def test_no_field_of_a_credit_is_lost():
     won, credit = sampled("won", 3)
-    chunk_K, value_K, return_K = np.array([0, 0]), np.array([0.5, 0.25]), np.array([1.0, 2.0])
+    chunk_K, value_K, return_K = np.array([0, 1]), np.array([0.5, 0.25]), np.array([1.0, 2.0])
     whole = replace(
         credit, chunk_K=chunk_K, masked={1: "any"}, every_token=True, value_K=value_K, return_K=return_K
     )

@@ -231,6 +231,7 @@ def test_a_sample_without_a_reward_is_dropped_by_name_and_moves_no_baseline(tmp_
     assert ledger.metrics() == {
         "tokens/total": 6,
         "tokens/experts": 0,
+        "tokens/reused": 0,
         "tokens/trained": 4,
         "tokens/imitated": 0,
         "tokens/dropped/failed/reward_unanswered": 2,

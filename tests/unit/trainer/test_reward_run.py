@@ -101,6 +101,6 @@ def test_rollouts_without_a_verdict_are_dropped_by_name_and_the_rest_is_learned(
 
 def test_a_judge_that_gives_no_verdicts_halts_the_run(server: JudgeServer, tmp_path: Path) -> None:
     server.then = judge.says("It is worth 1.")
-    with pytest.raises(Halted, match=r"rollouts failed.*judge-7 gave no verdict"):
+    with pytest.raises(Halted, match=r"rollouts were rejected.*judge-7 gave no verdict"):
         local_run(tmp_path, config(server))
     assert not segment_path(tmp_path, "step", 1).exists()
