@@ -12,13 +12,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ale.plots import read_metrics
+
 __all__ = ["commit", "markdown_table", "run_training", "write_results"]
 
 
 def run_training(
     arguments: Sequence[str], *, threads: int = 1, environment: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Run `ale train ARGUMENTS` in a fresh folder and return its `summary.json`. Raise with its output if it failed."""
+    """Run `ale train ARGUMENTS` in a fresh folder and return its `summary.json`, with `curve`: its evaluations in order.
+
+    Raise `RuntimeError` with its output if it failed.
+    """
     with tempfile.TemporaryDirectory(prefix="ale-bench-") as folder:
         run = Path(folder) / "run"
         command = [sys.executable, "-m", "ale", "train", "--run", str(run), "--quiet", *arguments]
@@ -35,6 +40,7 @@ def run_training(
                 f"{' '.join(command)} exited with {done.returncode}:\n{done.stdout}\n{done.stderr}"
             )
         summary: dict[str, Any] = json.loads((run / "summary.json").read_text())
+        summary["curve"] = [record for record in read_metrics(run) if record["kind"] == "eval"]
         return summary
 
 

@@ -1,0 +1,231 @@
+"""The pre-registered comparison: IPA, the other algorithms and imitation, each with and without the same resets.
+
+    python -m benchmarks.ipa [--quick] [--env ENV] [--methods core|all|NAME] [--seeds 5] [--write] [--resume RAW.jsonl]
+
+What is compared, by which number, and what would count as support was fixed before any result: the constants below, and
+docs/results/ipa-preregistration.md, which says why. Every finished run appends one line to the raw file; a run that failed
+appends its error, has no success, and is tried again by `--resume`. `--quick` runs one seed of three methods on fork_chain.
+The last line printed is one JSON object: environment -> its table, differences and hypotheses.
+
+Missing: staleness 4 and 8. The trainer samples every batch with the weights that learn from it, and has no option to sample
+with older ones, so all runs are at staleness 0 and the hypothesis on staleness is reported as not tested.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.ipa_report import draw, page, summarise
+from benchmarks.runs import commit, run_training, write_results
+
+ALGORITHMS = (
+    *("ipa", "grpo", "reinforce", "rloo", "reinforce_pp", "dr_grpo", "dapo", "decoupled_ppo"),
+    *("ppo", "gspo", "cispo", "topr", "gigpo", "starpo", "step_reinforce"),
+)
+IPA = ["-s", "algo_options.baseline=leave_one_out", "-s", "algo_options.learn_faulty=true"]
+RESETS = ["-s", "anchors.scheduler=sequential", "-s", "anchors.start_share=0.25"]
+NO_RESETS = ["-s", "anchors.scheduler=none"]
+BESIDE, ALONE = ["-s", "algo_options.lambda_il=0.1"], ["-s", "anchors.inject=0"]
+FIRST_SEED = 100
+"""Recipes were chosen on seeds from 0: these are fresh."""
+RAW = Path("docs/results/ipa.jsonl")
+LONGEST_ERROR = 2000  # characters of a failed run's output that its line keeps
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is the same for every method of one environment; a run from resets plays shorter episodes, so more steps."""
+
+    budget: int
+    """Environment steps at which methods are compared; those of a replayed prefix are not among them."""
+    steps: int
+    steps_resets: int
+    every: int
+    """Learning steps between evaluations; twice as many with resets."""
+    tasks: int
+    """Held-out tasks of every evaluation."""
+
+
+SETTINGS = {
+    "fork_chain": Setting(budget=120_000, steps=80, steps_resets=160, every=10, tasks=300),
+    "sokoban": Setting(budget=400_000, steps=120, steps_resets=240, every=20, tasks=300),
+    "swe": Setting(budget=12_000, steps=12, steps_resets=24, every=3, tasks=64),
+}
+QUICK = Setting(budget=4_000, steps=4, steps_resets=8, every=2, tasks=50)
+
+
+def _methods() -> dict[str, list[str]]:
+    """Return method -> arguments. All begin with the same experts, weights and warm-up (of one seed)."""
+    found: dict[str, list[str]] = {"bc": ["--algo", "bc", *NO_RESETS]}
+    arms = {name: ["--algo", name, *(IPA if name == "ipa" else []), *BESIDE] for name in ALGORITHMS}
+    arms["ipa"] += ["-s", "algo_options.gamma=0.95"]
+    arms["ipa-gamma0.7"] = ["--algo", "ipa", *IPA, *BESIDE, "-s", "algo_options.gamma=0.7"]
+    arms["bc-grpo"] = ["--algo", "grpo", *ALONE]
+    arms["bc-ipa"] = ["--algo", "ipa", *IPA, "-s", "algo_options.gamma=0.95", *ALONE]
+    for name, arguments in arms.items():
+        found[name] = [*arguments, *NO_RESETS]
+        found[f"{name}+resets"] = [*arguments, *RESETS]
+    return found
+
+
+METHODS = _methods()
+CORE = tuple(
+    ["bc"]
+    + [
+        name + resets
+        for name in ("ipa", "ipa-gamma0.7", "grpo", "reinforce", "bc-grpo", "bc-ipa")
+        for resets in ("", "+resets")
+    ]
+)
+"""The methods of the three hypotheses and their controls; they run first. RL+BC is `grpo`: imitation beside RL."""
+
+
+def arguments_of(env: str, method: str, setting: Setting) -> list[str]:
+    """Return the arguments of `ale train` for a method, without the seed."""
+    resets = method.endswith("+resets")
+    sizes = {
+        "eval.every": setting.every * (2 if resets else 1),
+        "eval.tasks": setting.tasks,
+        "eval.progress_tasks": setting.tasks,
+    }
+    settings = [word for name, value in sizes.items() for word in ("-s", f"{name}={value}")]
+    steps = setting.steps_resets if resets else setting.steps
+    return ["--env", env, "--steps", str(steps), *settings, *METHODS[method]]
+
+
+def measure(env: str, method: str, seed: int, arguments: Sequence[str]) -> dict[str, Any]:
+    """Run once and return the raw line; a run that fails is a line with `error` and without `curve`."""
+    line: dict[str, Any] = {"env": env, "method": method, "seed": seed, "arguments": list(arguments)}
+    line["commit"] = commit()
+    try:
+        summary = run_training([*arguments, "--seed", str(seed)])
+    except RuntimeError as error:
+        return {**line, "error": _portable(str(error))[-LONGEST_ERROR:]}
+    curve = [[record["env_steps"], record["success"]] for record in summary["curve"]]
+    kept = ("success_warmup", "success_final", "optimum", "env_steps", "tokens", "steps", "train_s")
+    line |= {name: summary[name] for name in kept}
+    return {**line, "curve": curve, "apart_warmup": summary["apart_warmup"], "apart": summary["apart_final"]}
+
+
+def _portable(text: str) -> str:
+    """Return the text without this machine's folders."""
+    for path, name in ((sys.prefix, "PYTHON"), (str(Path.cwd()), "."), (tempfile.gettempdir(), "TMP")):
+        text = text.replace(path, name)
+    return text
+
+
+def read_raw(path: Path) -> list[dict[str, Any]]:
+    """Return the lines of a raw file; cut off the torn last line of a killed run. Raise `ValueError` on another bad line."""
+    data = path.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
+    if whole != data:
+        path.write_bytes(whole)
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def finished(lines: Sequence[dict[str, Any]]) -> dict[tuple[str, str, int], dict[str, Any]]:
+    """Return the runs that ended, by environment, method and seed; of several the last."""
+    return {(line["env"], line["method"], line["seed"]): line for line in lines if "curve" in line}
+
+
+def jobs(
+    envs: Sequence[str], methods: Sequence[str], seeds: int, setting: Setting | None
+) -> Iterator[tuple[str, str, int, list[str]]]:
+    """Yield what to run, core methods and whole seeds first, so that a part of it is already a comparison."""
+    ordered = [name for name in CORE if name in methods] + [name for name in methods if name not in CORE]
+    for env in envs:
+        for seed in range(FIRST_SEED, FIRST_SEED + seeds):
+            for method in ordered:
+                yield env, method, seed, arguments_of(env, method, setting or SETTINGS[env])
+
+
+def run_all(work: Sequence[tuple[str, str, int, list[str]]], raw: Path) -> list[dict[str, Any]]:
+    """Do what `raw` does not hold yet, append a line for each run, and return the lines that count.
+
+    Raise `ValueError` where `raw` holds a run with other arguments: two experiments do not share a file.
+    """
+    raw.parent.mkdir(parents=True, exist_ok=True)
+    done = finished(read_raw(raw)) if raw.exists() else {}
+    lines = []
+    for number, (env, method, seed, arguments) in enumerate(work, start=1):
+        line = done.get((env, method, seed))
+        if line is not None and line["arguments"] != arguments:
+            raise ValueError(
+                f"{raw} holds {env} {method} seed {seed} with arguments {line['arguments']}, expected {arguments}: "
+                "resume the experiment that it belongs to, or begin another file"
+            )
+        if line is None:
+            line = measure(env, method, seed, arguments)
+            with raw.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+            ended = (
+                f"{line['success_warmup']:.3f} -> {line['success_final']:.3f}"
+                if "curve" in line
+                else "FAILED"
+            )
+            print(f"{number}/{len(work)} {env} {method} seed {seed}: {ended}", flush=True)
+        lines.append(line)
+    return lines
+
+
+def chosen(words: Sequence[str]) -> list[str]:
+    """Return the methods that the words `core`, `all` or names stand for, each once."""
+    meant = {"core": list(CORE), "all": list(METHODS)}
+    return list(dict.fromkeys(name for word in words for name in meant.get(word, [word])))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="one seed, three methods, few steps, fork_chain")
+    parser.add_argument("--env", action="append", choices=sorted(SETTINGS), help="this one; repeatable")
+    parser.add_argument(
+        "--methods", nargs="+", choices=["core", "all", *METHODS], default=["all"], metavar="METHOD"
+    )
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--write", action="store_true", help="write docs/results/ipa*")
+    parser.add_argument("--resume", type=Path, metavar="RAW", help="raw file to continue, made if absent")
+    options = parser.parse_args()
+    if options.seeds < 1 or (options.quick and options.write):
+        parser.error("--seeds must be at least 1, and --quick is no result to --write")
+    envs, methods, seeds, setting = (
+        options.env or list(SETTINGS),
+        chosen(options.methods),
+        options.seeds,
+        None,
+    )
+    if options.quick:
+        envs, methods, seeds, setting = ["fork_chain"], ["bc", "ipa", "ipa+resets"], 1, QUICK
+    raw = options.resume or Path("runs") / f"ipa-{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
+    print(f"raw lines: {raw}", flush=True)
+    lines = run_all(list(jobs(envs, methods, seeds, setting)), raw)
+    budgets = {env: (setting or SETTINGS[env]).budget for env in envs}
+    found = {env: summarise([line for line in lines if line["env"] == env], budgets[env]) for env in envs}
+    text = "\n\n".join(page(env, found[env]) for env in envs)
+    print(text, flush=True)
+    if options.write:
+        RAW.write_bytes(raw.read_bytes())
+        for env in envs:
+            draw(
+                RAW.with_name(f"ipa-{env}.svg"),
+                env,
+                [line for line in lines if line["env"] == env],
+                found[env],
+            )
+        command = f"python -m benchmarks.ipa --env {' --env '.join(envs)} --seeds {seeds} --methods "
+        command += f"{' '.join(options.methods)} --write"
+        write_results(RAW.with_suffix(".md"), "The pre-registered comparison", command, text)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

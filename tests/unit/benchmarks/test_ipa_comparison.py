@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ale import config
+from benchmarks import ipa
+from benchmarks.ipa_report import draw, page, primary, summarise, verdict
+
+
+def line(method: str, seed: int, curve: list[list[float]], **more: Any) -> dict[str, Any]:
+    return {"env": "e", "method": method, "seed": seed, "arguments": [], "curve": curve, "apart": {}} | more
+
+
+def test_every_algorithm_has_its_arm_with_and_without_the_same_resets() -> None:
+    for name in (*ipa.ALGORITHMS, "ipa-gamma0.7", "bc-grpo", "bc-ipa"):
+        plain, resets = ipa.METHODS[name], ipa.METHODS[f"{name}+resets"]
+        assert plain[: -len(ipa.NO_RESETS)] == resets[: -len(ipa.RESETS)]
+        assert plain[-len(ipa.NO_RESETS) :] == ipa.NO_RESETS
+        assert resets[-len(ipa.RESETS) :] == ipa.RESETS
+    assert set(ipa.CORE) <= set(ipa.METHODS)
+
+
+def test_the_primary_number_is_read_at_the_budget() -> None:
+    assert primary(line("ipa", 1, [[0, 0.0], [200, 0.8]]), 100) == (pytest.approx(0.4), True)
+    assert primary(line("ipa", 1, [[0, 0.0], [80, 0.6]]), 100) == (0.6, False)
+    assert primary(line("bc", 1, [[0, 0.2], [0, 0.5]]), 100) == (0.5, True)
+
+
+def test_a_failed_run_is_counted_and_is_no_zero() -> None:
+    lines = [line("ipa", 1, [[0, 0.5], [100, 0.5]]), {"env": "e", "method": "ipa", "seed": 2, "error": "x"}]
+    lines.append({"env": "e", "method": "bc", "seed": 1, "error": "x"})
+    found = summarise(lines, 100)
+    assert found["methods"]["ipa"]["iqm"] == [0.5]  # one run has no interval
+    assert found["methods"]["ipa"]["failed"] == 1
+    assert found["methods"]["bc"]["iqm"] is None
+    assert found["differences"]["ipa - bc"] is None
+    assert "| bc |" in page("e", found)
+
+
+def test_hypotheses_are_decided_by_the_interval_of_five_pairs() -> None:
+    up = [0.1, 0.2, 0.3, 0.2, 0.1]
+    assert verdict([up]) == "holds"
+    assert verdict([[-value for value in up]]) == "opposite"
+    assert verdict([[-0.3, 0.3, -0.2, 0.2, 0.05]]) == "undecided"
+    assert verdict([up[:4]]).startswith("not decided")
+    assert verdict([]).startswith("not decided")
+
+
+def test_differences_pair_seeds_and_the_hypothesis_reads_ipa_with_resets_minus_bc() -> None:
+    lines = [line("bc", seed, [[0, 0.1], [0, 0.1 * seed]]) for seed in range(5)]
+    lines += [line("ipa+resets", seed, [[0, 0.0], [100, 0.1 * seed + 0.25]]) for seed in range(5)]
+    found = summarise(lines, 100)
+    assert found["differences"]["ipa+resets - bc"] == [0.25, 0.25, 0.25]
+    assert found["hypotheses"]["ipa is above bc on held-out tasks"] == "holds"
+    assert found["hypotheses"]["resets help"].startswith("not decided")
+
+
+def test_resuming_does_only_what_is_missing_failed_or_torn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def measured(env: str, method: str, seed: int, arguments: list[str]) -> dict[str, Any]:
+        asked.append(seed)
+        return line(
+            method, seed, [[0, 0.5]], env=env, arguments=arguments, success_warmup=0.0, success_final=0.5
+        )
+
+    monkeypatch.setattr(ipa, "measure", measured)
+    raw = tmp_path / "raw.jsonl"
+    failed = {"env": "e", "method": "bc", "seed": 2, "arguments": [], "error": "x"}
+    whole = [json.dumps(one) for one in (line("bc", 1, [[0, 0.9]]), failed)]
+    raw.write_text("\n".join(whole) + '\n{"env": "e", "meth')
+    work = [("e", "bc", seed, list[str]()) for seed in (1, 2, 3)]
+    lines = ipa.run_all(work, raw)
+    assert asked == [2, 3]
+    assert [one["curve"] for one in lines] == [[[0, 0.9]], [[0, 0.5]], [[0, 0.5]]]
+    assert ipa.run_all(work, raw) == lines
+    assert len(raw.read_text().splitlines()) == 4
+    with pytest.raises(ValueError, match="with arguments"):
+        ipa.run_all([("e", "bc", 1, ["--steps", "9"])], raw)
+
+
+def test_a_run_that_fails_becomes_a_line_with_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(arguments: list[str]) -> dict[str, Any]:
+        raise RuntimeError(f"{Path.cwd()}/x exited with 1")
+
+    monkeypatch.setattr(ipa, "run_training", fails)
+    found = ipa.measure("e", "bc", 1, [])
+    assert found["error"] == "./x exited with 1"
+    assert "curve" not in found
+
+
+@pytest.mark.parametrize("env", sorted(ipa.SETTINGS))
+def test_every_arm_is_a_valid_run_with_the_same_recipe_experts_and_imitation(env: str) -> None:
+    found = {}
+    for method in ipa.METHODS:
+        words = ipa.arguments_of(env, method, ipa.SETTINGS[env])
+        pairs = list(zip(words[::2], words[1::2], strict=True))
+        named = {name[2:]: value for name, value in pairs if name.startswith("--")}
+        settings = [value for name, value in pairs if name == "-s"]
+        options = {"env": env, "algo": named["algo"], "steps": int(named["steps"]), "seed": 100}
+        found[method] = config.resolve(options=options, overrides=settings).config
+    for method, resolved in found.items():
+        assert (resolved.warmup, resolved.rollout, resolved.optim) == (
+            found["bc"].warmup,
+            found["bc"].rollout,
+            found["bc"].optim,
+        )
+        assert resolved.anchors.scheduler == ("sequential" if method.endswith("+resets") else "none")
+        if not method.startswith("bc"):
+            assert resolved.algo_options["lambda_il"] == 0.1
+            assert resolved.anchors.inject == found["bc"].anchors.inject > 0
+    assert (found["bc-grpo"].anchors.inject, found["bc-ipa+resets"].anchors.inject) == (0, 0)
+    assert found["ipa"].algo_options["gamma"] == 0.95
+    assert found["ipa-gamma0.7+resets"].algo_options["gamma"] == 0.7
+
+
+def test_the_figure_is_the_same_for_the_same_numbers(tmp_path: Path) -> None:
+    lines = [line("ipa", seed, [[0, 0.0], [100, 0.5]]) for seed in range(2)]
+    for name in ("a.svg", "b.svg"):
+        draw(tmp_path / name, "e", lines, summarise(lines, 100))
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    assert b"<svg" in (tmp_path / "a.svg").read_bytes()
