@@ -44,6 +44,8 @@ bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.steps --quick
 	$(BIN)/python -m benchmarks.chunks --quick
 	$(BIN)/python -m benchmarks.learn --quick
+	$(BIN)/python -m benchmarks.swe --quick
+	$(BIN)/python -m benchmarks.ipa --quick
 	$(BIN)/python -m benchmarks.rock --quick
 	$(BIN)/python -m benchmarks.control_plane --quick
 	$(BIN)/python -m benchmarks.chaos --quick
