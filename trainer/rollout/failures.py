@@ -10,7 +10,16 @@ from collections.abc import Sequence
 from agent_runtime.types import Trajectory
 from trainer.errors import Halted
 
-__all__ = ["check_failures"]
+__all__ = ["check_failures", "check_server"]
+
+
+def check_server(server_end: str, count: str) -> None:
+    """Raise `Halted` where the embedded ROCK server ended (`server_end` says how): that explains the `count`."""
+    if server_end:
+        raise Halted(
+            f"the embedded ROCK server ended ({server_end}), so {count}. What was saved before is intact: continue "
+            "with --resume."
+        )
 
 
 def check_failures(
@@ -25,11 +34,7 @@ def check_failures(
     if not failures or len(failures) <= allowed:
         return
     count = f"{len(failures)} of {len(trajectories)} {of} failed"
-    if server_end:
-        raise Halted(
-            f"the embedded ROCK server ended ({server_end}), so {count}. What was saved before is intact: continue "
-            "with --resume."
-        )
+    check_server(server_end, count)
     first = failures[0]
     limit = f" (limit: share {max_share})" if len(failures) > max_share * len(trajectories) else ""
     raise Halted(

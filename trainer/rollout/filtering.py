@@ -17,6 +17,7 @@ from itertools import groupby
 from agent_runtime.types import RolloutRequest, Trajectory, TurnFault
 from trainer.config import FilterOptions, TrainConfig
 from trainer.errors import Halted
+from trainer.rollout.failures import check_server
 from trainer.seeds import derive
 
 __all__ = [
@@ -114,11 +115,7 @@ def check_share(
     reasons = Counter(rejection(t, config.filter) for t in rejected)
     told = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
     count = f"{troubled} of {asked} rollouts were rejected"
-    if server_end:
-        raise Halted(
-            f"the embedded ROCK server ended ({server_end}), so {count}. What was saved before is intact: continue with "
-            "--resume."
-        )
+    check_server(server_end, count)
     first = next((t.failure.message for t in rejected if t.failure is not None), "")
     raise Halted(
         f"{count} (limit: rollout.max_failure_rate, a share of {limit:g}), {lost} of them have no replacement; attempts: "
