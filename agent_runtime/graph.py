@@ -54,6 +54,8 @@ def _problems(trajectory: Trajectory) -> Iterator[str]:
     for name in ("actions", "observations", "observation_hashes", "turn_rewards"):
         if len(getattr(trajectory, name)) != len(turns):
             yield f"{name} has {len(getattr(trajectory, name))} entries, expected one per turn ({len(turns)})"
+    if trajectory.turn_labels and len(trajectory.turn_labels) != len(turns):
+        yield f"turn_labels has {len(trajectory.turn_labels)} entries, expected none or one per turn ({len(turns)})"
     for position, turn in enumerate(turns):
         yield from (f"turn {position}: {problem}" for problem in _turn_problems(turn, position))
     if len({turn.finish_reason == "expert" for turn in turns}) > 1:

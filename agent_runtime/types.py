@@ -33,6 +33,7 @@ __all__ = [
     "Trajectory",
     "Turn",
     "TurnFault",
+    "TurnLabel",
 ]
 
 SCHEMA_VERSION = 1
@@ -65,6 +66,21 @@ class TurnFault(StrEnum):
     """It was an action, but the environment refused it."""
     UNDONE = "undone"
     """A later turn took back what it did."""
+
+
+class TurnLabel(StrEnum):
+    """What a model call was for, where an agent makes calls of its own accord."""
+
+    MAIN = "main"
+    SIDE = "side"
+    """Beside the task: a title, a commit message, a closing summary."""
+    SUB_AGENT = "sub_agent"
+    SUMMARY = "summary"
+    """Compaction: what the next context begins with."""
+    SUPERSEDED = "superseded"
+    """Asked again with the same prompt, because the answer did not arrive."""
+    ERROR = "error"
+    """Sampled, but the agent could not use it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +256,9 @@ class Trajectory:
     """What the environment said against each turn; empty where no turn has a fault, and in records of before."""
     lost_tokens: int = 0
     """Tokens sampled for a turn that is not here, because the environment failed before it answered."""
+    turn_labels: tuple[TurnLabel, ...] = ()
+    """What each turn was for; empty where all are main, as the turns of a chat loop are. A turn without an action in the
+    environment has an empty observation."""
     reward_source: RewardSource | None = None
     """Where `reward` and `turn_rewards` come from, where that is not the environment."""
 

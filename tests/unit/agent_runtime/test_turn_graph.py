@@ -23,6 +23,7 @@ from agent_runtime.types import (
     StopReason,
     Trajectory,
     Turn,
+    TurnLabel,
 )
 
 
@@ -185,6 +186,7 @@ def spoil_turn(**changes):
         (lambda t: replace(t, actions=t.actions[1:]), "actions has"),
         (lambda t: replace(t, observation_hashes=t.observation_hashes[::-1]), "observation_hash is"),
         (lambda t: replace(t, illegal_actions=99), "illegal_actions is 99"),
+        (lambda t: replace(t, turn_labels=(TurnLabel.SIDE,) * (len(t.turns) + 1)), "turn_labels has"),
         (lambda t: replace(t, reward=float("nan")), "reward is nan"),
         (lambda t: replace(t, stop_reason=StopReason.FAILED), "stop_reason is"),
         (lambda t: replace(t, failure=RolloutFailure("infra", "x", 0)), "stop_reason is"),

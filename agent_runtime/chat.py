@@ -1,0 +1,183 @@
+"""What an agent asks the policy for, whatever wire format it speaks: messages, tools, the answer, the ways to fail.
+
+Built by `dialects` from a request's body, read by `session`, turned into tokens by a `ToolTemplate`. Values only.
+Arguments of tools and their schemas are JSON text: they are passed through, never interpreted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal, Protocol
+
+from agent_runtime.types import IntArray
+
+__all__ = [
+    "Asked",
+    "ChatMessage",
+    "ChatReply",
+    "ChatRequest",
+    "Parsed",
+    "Refusal",
+    "RefusalKind",
+    "ToolSpec",
+    "ToolTemplate",
+    "ToolUse",
+    "Usage",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool that the agent offers the model."""
+
+    name: str
+    description: str
+    parameters: str
+    """JSON schema of the arguments, as the agent sent it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """A call of a tool by the model."""
+
+    id: str
+    name: str
+    arguments: str
+    """JSON text; as sampled in an answer (perhaps malformed), as the agent echoes it in a history."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One message of a history."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str
+    reasoning: str = ""
+    tool_calls: tuple[ToolUse, ...] = ()
+    tool_call_id: str = ""
+    """Which call a `tool` message answers."""
+
+
+class Asked(StrEnum):
+    """What an agent says a request is for, in a header or field of its own; most say nothing."""
+
+    UNSAID = ""
+    SUB_AGENT = "sub_agent"
+    SUMMARY = "summary"
+    SIDE = "side"
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """One request for an answer."""
+
+    messages: tuple[ChatMessage, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    model: str = ""
+    stream: bool = False
+    max_tokens: int | None = None
+    """What the agent asks for; the session's sampling settings bound it."""
+    tool_choice: Literal["auto", "none", "required"] = "auto"
+    asked: Asked = Asked.UNSAID
+    conversation: str = ""
+    """What tells an agent's conversations apart where it says so (a sub-agent's id); empty: the main one, or unsaid."""
+    include_usage: bool = True
+    """Whether a stream ends with the usage; only OpenAI chat lets an agent choose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one call, as they truly were."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+    """Of the prompt, those that an earlier call of the conversation had already shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatReply:
+    """The answer to a request."""
+
+    id: str
+    model: str
+    text: str
+    finish: Literal["stop", "length", "tool_calls"]
+    usage: Usage
+    reasoning: str = ""
+    tool_calls: tuple[ToolUse, ...] = ()
+    created_s: int = 0
+    """Unix time."""
+
+
+class RefusalKind(StrEnum):
+    """Why a request gets no answer. Each dialect has its own status, type and code for it."""
+
+    BAD_REQUEST = "bad_request"
+    UNAUTHORIZED = "unauthorized"
+    NOT_FOUND = "not_found"
+    TOO_LARGE = "too_large"
+    CONTEXT_OVERFLOW = "context_overflow"
+    """Prompt and answer exceed the model's context: always 400, in the dialect's own words, since agents look for them."""
+    BUDGET = "budget"
+    """The session's turns, tokens or time are used up: no repetition helps."""
+    RATE_LIMIT = "rate_limit"
+    UPSTREAM = "upstream"
+    """The engine failed; a repetition may help."""
+    CLOSED = "closed"
+    """The session has ended."""
+
+
+@dataclass(eq=False)
+class Refusal(Exception):
+    """A request that gets an error instead of an answer."""
+
+    kind: RefusalKind
+    message: str
+    retry_after_s: float | None = None
+    """Sent as Retry-After; always set with `RATE_LIMIT`."""
+    details: tuple[tuple[str, int], ...] = ()
+    """Numbers that a dialect's error names, as `("limit", 4096), ("got", 5000)`."""
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What an answer's tokens say."""
+
+    text: str
+    reasoning: str = ""
+    tool_calls: tuple[ToolUse, ...] = ()
+    malformed: str = ""
+    """What is wrong with a tool call that was begun; its text is then in `text` or in `arguments`, as sampled."""
+
+
+class ToolTemplate(Protocol):
+    """A chat template with tools: histories to token ids, sampled ids to an answer; samples are never tokenised again."""
+
+    name: str
+    """Of the family: `qwen`, `llama`, `smollm`, `generic`."""
+    max_context: int
+    """Most tokens (prompt and completion) the model takes."""
+
+    def open(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> IntArray:
+        """Return the prompt of a fresh context, ending where the assistant begins to speak.
+
+        Raise `Refusal` (`BAD_REQUEST`) for a history that the template cannot show.
+        """
+        ...
+
+    def extend(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], *, closed: bool) -> IntArray:
+        """Return the tokens after a completion that show `messages` (none of the assistant's) and let it speak again.
+
+        `closed` says whether the completion ended with its end token; if not, closing it is part of the result.
+        """
+        ...
+
+    def parse(self, ids: IntArray, tools: Sequence[ToolSpec]) -> Parsed:
+        """Return what sampled ids say. Never raises: what is no tool call is text."""
+        ...
