@@ -1,0 +1,93 @@
+"""Why a history opens a fresh context although calls went before it: each reason found, none guessed.
+
+Called by `calls.CallTree.match` for histories that continue no answer. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from agent_runtime.call_nodes import Call, Drift, Node, Walk, walk_down
+from agent_runtime.canonical import Item, canonical_json, canonical_text
+from agent_runtime.chat import ChatMessage
+
+__all__ = ["explain", "summary_in"]
+
+_SHORT_LINE = 24
+"""Characters (white space left out) below which a line proves no origin; a summary's format is longer."""
+
+
+def explain(
+    items: Sequence[Item],
+    walk: Walk,
+    roots: Iterable[Node],
+    answers: Mapping[bytes, Call],
+    summaries: Sequence[Call],
+) -> tuple[Drift, Call | None]:
+    """Return why these messages continue no answer, and the call they go on from; (`NONE`, None) for a new conversation.
+
+    `answers` has the newest call of every answer by its digest, `summaries` the calls that are searched for a summary.
+    """
+    summary = summary_in(items, summaries)
+    if summary is not None:
+        return Drift.COMPACTION, summary
+    echoes = [answers[item.digest] for item in items if item.digest in answers]
+    following = items[walk.depth].message if walk.depth < len(items) else None
+    if following is not None and following.role == "assistant" and walk.node.asked:
+        return _rewritten(walk.node.asked[-1], following), walk.node.asked[-1]
+    if walk.answer is None:
+        elsewhere = [walk_down(root, items) for root in roots]
+        known = [other.answer for other in elsewhere if other.answer is not None]
+        if known:
+            return Drift.TOOLS, max(known, key=lambda call: call.index)
+    if walk.skipped is not None:
+        return Drift.ANSWER_DROPPED, walk.skipped
+    if not echoes:
+        return Drift.NONE, None
+    if following is None or following.role == "assistant":
+        return Drift.ANSWER_INSERTED, echoes[-1]
+    if walk.depth == 0 and following.role == "system":
+        return Drift.SYSTEM, echoes[-1]
+    return Drift.HISTORY, echoes[-1]
+
+
+def summary_in(items: Sequence[Item], calls: Sequence[Call]) -> Call | None:
+    """Return the call whose answer a fresh context begins with, if there is one.
+
+    A summary stands in a message of the system or user, whole or most of its lines (agents cut analysis away), or it is the
+    context's first answer and the context is shorter than the one it sums up.
+    """
+    told = canonical_text("\n".join(i.message.content for i in items if i.message.role in ("system", "user")))
+    first = next((item for item in items if item.message.role == "assistant"), None)
+    for call in reversed(calls):
+        if call.parsed.tool_calls:
+            continue
+        text = call.parsed.text
+        if first is not None and canonical_text(first.message.content) == canonical_text(text):
+            if text.strip() and len(items) < _length(call):
+                return call
+        elif _told(text, told):
+            return call
+    return None
+
+
+def _told(text: str, told: str) -> bool:
+    whole = canonical_text(text)
+    if len(whole) >= _SHORT_LINE and whole in told:
+        return True
+    lines = [line for line in map(canonical_text, text.splitlines()) if len(line) >= _SHORT_LINE]
+    return bool(lines) and 2 * sum(line in told for line in lines) >= len(lines)
+
+
+def _length(call: Call) -> int:
+    """Return how many messages a call's history has."""
+    messages, node = 0, call.node
+    while node.parent is not None:
+        messages, node = messages + 1, node.parent
+    return messages
+
+
+def _rewritten(call: Call, echo: ChatMessage) -> Drift:
+    sampled = [(use.name, canonical_json(use.arguments)) for use in call.parsed.tool_calls]
+    echoed = [(use.name, canonical_json(use.arguments)) for use in echo.tool_calls]
+    return Drift.ANSWER_CALLS if sampled != echoed else Drift.ANSWER_TEXT

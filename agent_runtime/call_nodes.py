@@ -1,0 +1,177 @@
+"""What the tree of a session's calls is made of: places in histories, and the calls that were asked there.
+
+Built by `calls.CallTree` only; read by `call_drift`, `call_labels` and `call_record`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from agent_runtime.canonical import Item, canonical_text
+from agent_runtime.chat import Asked, ChatMessage, ChatReply, Parsed
+from agent_runtime.policy import Completion
+from agent_runtime.types import IntArray
+
+__all__ = ["Call", "Drift", "Node", "Walk", "child_of", "prompt_ids", "walk_down"]
+
+
+class Drift(StrEnum):
+    """Why a history opened a fresh context although it goes on from earlier calls."""
+
+    NONE = ""
+    """It did not: it continues an answer, or is the first of its conversation."""
+    COMPACTION = "compaction"
+    """It begins with a summary that was sampled here: meant, and no fault of the agent's."""
+    ANSWER_TEXT = "answer text rewritten"
+    ANSWER_CALLS = "tool calls rewritten"
+    """The echo of an answer has other words or other calls than were sampled."""
+    ANSWER_DROPPED = "answer dropped"
+    """The first answer of a context is left out of the history."""
+    ANSWER_INSERTED = "answer inserted"
+    """The history has an answer that nobody sampled here."""
+    SYSTEM = "system message rewritten"
+    TOOLS = "tools changed"
+    """The same history under other tools, which the context shows at its beginning."""
+    HISTORY = "history rewritten"
+    """A message that the model was shown reads otherwise now, or is gone, before answers that it gave."""
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A place in a history: everything up to one message. Each message is kept once."""
+
+    parent: Node | None
+    message: ChatMessage | None
+    """None at a root."""
+    born: int
+    """How many calls there were when it was first seen."""
+    children: dict[bytes, Node] = field(default_factory=dict)
+    asked: list[Call] = field(default_factory=list)
+    """The calls whose prompt ends here, oldest first."""
+    answers: list[Call] = field(default_factory=list)
+    """The calls whose answer this message is."""
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One model call, answered."""
+
+    index: int
+    parent: Call | None
+    """The call whose tokens this one's prompt begins with."""
+    root: Call | None
+    """The call that opened its context; None for itself."""
+    node: Node
+    """Where its prompt ends."""
+    answer: Node
+    key: bytes
+    """Of the request, as `calls.Match.key`."""
+    asked: Asked
+    conversation: str
+    has_tools: bool
+    drift: Drift
+    continues: Call | None
+    """Of a fresh context: the call that its history goes on from, where one is known."""
+    context_ids: IntArray
+    completion: Completion
+    parsed: Parsed
+    reply: ChatReply | None
+    started_s: float
+    sampled_s: float
+    delivered: bool = False
+    continued: bool = False
+    """A later call goes on from its answer."""
+    summarises: bool = False
+    """A later context begins with its answer."""
+
+    @property
+    def opening(self) -> Call:
+        """Return the call that opened its context."""
+        return self.root or self
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Walk:
+    """How far a history is known."""
+
+    node: Node
+    depth: int
+    """Messages (canonical ones) that the tree holds."""
+    answer: Call | None
+    """The deepest call whose answer lies on the way."""
+    answer_at: int
+    """The place of that answer among the messages; -1 for none."""
+    skipped: Call | None
+    """The newest call after that answer whose own answer the history leaves out."""
+    repaired: bool
+    """That answer was malformed, and the agent echoes what it made of it."""
+
+
+def walk_down(root: Node, items: Sequence[Item]) -> Walk:
+    """Follow a history from a root as far as it is known."""
+    node, answer, answer_at, repaired = root, None, -1, False
+    skipped: Call | None = None
+    depth = 0
+    for depth, item in enumerate(items):
+        echo = item.message.role == "assistant"
+        child = node.children.get(item.digest)
+        mended = None if child or not echo else _mended(node, item.message)
+        if not echo and node.asked:
+            skipped = node.asked[-1]
+        if mended is not None:
+            child = mended.answer
+        if child is None:
+            return Walk(node, depth, answer, answer_at, skipped, repaired)
+        node = child
+        if node.answers:
+            answer, answer_at, skipped = _meant(node, item.message), depth, None
+            repaired = mended is not None
+    return Walk(node, len(items), answer, answer_at, skipped, repaired)
+
+
+def child_of(node: Node, item: Item, born: int) -> Node:
+    """Return the place after `item`, made if need be."""
+    child = node.children.get(item.digest)
+    if child is None:
+        child = node.children[item.digest] = Node(node, item.message, born)
+    return child
+
+
+def prompt_ids(call: Call) -> IntArray:
+    """Return the whole prompt of a call, from the first token."""
+    parts = [call.context_ids]
+    above = call.parent
+    while above is not None:
+        parts += (above.completion.ids, above.context_ids)
+        above = above.parent
+    return np.concatenate(parts[::-1])
+
+
+def _meant(node: Node, echo: ChatMessage) -> Call:
+    """Return which of several calls with the same answer an echo goes on from: by its reasoning, then the newest in use."""
+    reasoning = canonical_text(echo.reasoning)
+    return max(
+        node.answers,
+        key=lambda call: (
+            canonical_text(call.parsed.reasoning) == reasoning,
+            call.delivered or call.continued,
+            call.index,
+        ),
+    )
+
+
+def _mended(node: Node, echo: ChatMessage) -> Call | None:
+    """Return the call with a malformed answer that an agent repaired or renamed before it sent it back."""
+    for call in reversed(node.asked):
+        parsed = call.parsed
+        if (
+            parsed.malformed
+            and len(parsed.tool_calls) == len(echo.tool_calls)
+            and canonical_text(parsed.text) == canonical_text(echo.content)
+        ):
+            return call
+    return None
