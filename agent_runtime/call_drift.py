@@ -32,21 +32,23 @@ def explain(
     if summary is not None:
         return Drift.COMPACTION, summary
     echoes = [answers[item.digest] for item in items if item.digest in answers]
-    following = items[walk.depth].message if walk.depth < len(items) else None
-    if following is not None and following.role == "assistant" and walk.node.asked:
-        return _rewritten(walk.node.asked[-1], following), walk.node.asked[-1]
+    following = items[walk.depth] if walk.depth < len(items) else None
+    asked = walk.node.asked[-1] if walk.node.asked else None
+    if following is not None and asked is not None:
+        if following.message.role == "assistant" and following.digest not in answers:
+            return _rewritten(asked, following.message), asked
+        if following.message.role != "assistant" and not _passed(walk.node):
+            return Drift.ANSWER_DROPPED, asked
     if walk.answer is None:
         elsewhere = [walk_down(root, items) for root in roots]
         known = [other.answer for other in elsewhere if other.answer is not None]
         if known:
             return Drift.TOOLS, max(known, key=lambda call: call.index)
-    if walk.skipped is not None:
-        return Drift.ANSWER_DROPPED, walk.skipped
     if not echoes:
         return Drift.NONE, None
-    if following is None or following.role == "assistant":
+    if following is None or (following.digest not in answers and following.message.role == "assistant"):
         return Drift.ANSWER_INSERTED, echoes[-1]
-    if walk.depth == 0 and following.role == "system":
+    if walk.depth == 0 and following.message.role == "system":
         return Drift.SYSTEM, echoes[-1]
     return Drift.HISTORY, echoes[-1]
 
@@ -85,6 +87,11 @@ def _length(call: Call) -> int:
     while node.parent is not None:
         messages, node = messages + 1, node.parent
     return messages
+
+
+def _passed(node: Node) -> bool:
+    """Return whether some history left out the answers of this place before."""
+    return any(child.message and child.message.role != "assistant" for child in node.children.values())
 
 
 def _rewritten(call: Call, echo: ChatMessage) -> Drift:

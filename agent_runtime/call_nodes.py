@@ -105,8 +105,6 @@ class Walk:
     """The deepest call whose answer lies on the way."""
     answer_at: int
     """The place of that answer among the messages; -1 for none."""
-    skipped: Call | None
-    """The newest call after that answer whose own answer the history leaves out."""
     repaired: bool
     """That answer was malformed, and the agent echoes what it made of it."""
 
@@ -114,23 +112,19 @@ class Walk:
 def walk_down(root: Node, items: Sequence[Item]) -> Walk:
     """Follow a history from a root as far as it is known."""
     node, answer, answer_at, repaired = root, None, -1, False
-    skipped: Call | None = None
-    depth = 0
     for depth, item in enumerate(items):
         echo = item.message.role == "assistant"
         child = node.children.get(item.digest)
         mended = None if child or not echo else _mended(node, item.message)
-        if not echo and node.asked:
-            skipped = node.asked[-1]
         if mended is not None:
             child = mended.answer
         if child is None:
-            return Walk(node, depth, answer, answer_at, skipped, repaired)
+            return Walk(node, depth, answer, answer_at, repaired)
         node = child
         if node.answers:
-            answer, answer_at, skipped = _meant(node, item.message), depth, None
+            answer, answer_at = _meant(node, item.message), depth
             repaired = mended is not None
-    return Walk(node, len(items), answer, answer_at, skipped, repaired)
+    return Walk(node, len(items), answer, answer_at, repaired)
 
 
 def child_of(node: Node, item: Item, born: int) -> Node:

@@ -20,7 +20,6 @@ from agent_runtime.types import (
     Trajectory,
     Turn,
     TurnFault,
-    TurnLabel,
 )
 from rock_env.env import observation_hash
 
@@ -75,7 +74,7 @@ def trajectory(
         policy_step=policy_step,
         turn_faults=faults if illegal else (),
         lost_tokens=outcome.lost_tokens,
-        turn_labels=tuple(found) if any(label is not TurnLabel.MAIN for label in found) else (),
+        turn_labels=tuple(found),
     )
 
 

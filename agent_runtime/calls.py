@@ -187,7 +187,11 @@ class CallTree:
         """Return the newest calls that a fresh context of this request may begin with the answer of."""
         aside = request.asked in (Asked.SIDE, Asked.SUMMARY) or (self._with_tools and not request.tools)
         newest = [] if aside else self.calls[-_RECENT:]
-        return [call for call in newest if call.conversation == request.conversation and not call.continued]
+        return [
+            call
+            for call in newest
+            if call.conversation == request.conversation and not call.continued and not call.summarises
+        ]
 
     def _note(self, match: Match) -> None:
         if match.parent is not None:

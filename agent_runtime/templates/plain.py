@@ -1,7 +1,7 @@
-"""A `ToolTemplate` in bytes, without any library: the reference for others, for tests, and for models that begin from nothing.
+"""A `ToolTemplate` in bytes, without any library: the reference for others, for tests, and for models begun from nothing.
 
-Ids: 5 special tokens, then the 256 bytes; the same as the `tiny` engine's, whose tokenizer adds words. Give its `encode` and
-`decode` for those. Text never yields a special token. What it says of itself is exact: an answer shown again is the same ids.
+Ids: 5 special tokens, then the 256 bytes; the same as the `tiny` engine's, whose tokenizer adds words (give its `encode` and
+`decode` for those). Text never yields a special token. An answer that is shown again is the same ids.
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ _THINK, _THOUGHT = "<think>", "</think>"
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _NAME = re.compile(r'"name"\s*:\s*"([^"\\]+)"')
 _ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*:\s*')
+_NO_OBJECT = "the arguments of a tool call are no JSON object"
 _DECODER = json.JSONDecoder()
 
 _INTRODUCTION = """\
@@ -82,25 +83,21 @@ def read_hermes(text: str, tools: Sequence[ToolSpec], *, thinking: bool = False)
     reasoning, text = _split_reasoning(text, thinking)
     if not tools or _OPEN not in text:
         return Parsed(text, reasoning)
-    said: list[str] = []
-    calls: list[ToolUse] = []
-    malformed = ""
     head, *bodies = text.split(_OPEN)
-    said.append(head)
+    said, calls, malformed = [head], list[ToolUse](), ""
     for body in bodies:
         inside, closed, after = body.partition(_CLOSE)
-        if not closed:
-            whole = _bodies(inside)  # a model may end its answer instead of closing the last call
-            found = list(whole) if whole is not None else []
-        else:
-            found = list(_bodies(inside) or _broken(inside))
-        if not found or any(use is None for use in found):
-            malformed = malformed or ("a tool call is cut off" if not closed else "a tool call has no name")
+        # A model may end its answer instead of closing the last call: whole JSON is a call even so.
+        found = _bodies(inside)
+        if found is None:
+            malformed = malformed or ("a tool call is no JSON" if closed else "a tool call is cut off")
+            found = list(_broken(inside)) if closed else []
+        if not found:
             said.append(_OPEN + body)
             continue
-        if any(not _is_object(use.arguments) for use in found if use is not None):
-            malformed = malformed or "the arguments of a tool call are no JSON object"
-        calls += [use for use in found if use is not None]
+        if not all(_is_object(use.arguments) for use in found):
+            malformed = malformed or _NO_OBJECT
+        calls += found
         said.append(after)
     return Parsed("".join(said).strip(), reasoning, _numbered(calls), malformed)
 
@@ -128,7 +125,7 @@ def read_llama(text: str, tools: Sequence[ToolSpec], *, thinking: bool = False) 
         rest = rest[end:].lstrip("; \n\t")
     if not rest and calls:
         broken = any(not _is_object(use.arguments) for use in calls)
-        malformed = "the arguments of a tool call are no JSON object" if broken else ""
+        malformed = _NO_OBJECT if broken else ""
         return Parsed(said.strip(), reasoning, _numbered(calls), malformed)
     if not tagged and not _NAME.search(body):
         return Parsed(text, reasoning)  # an answer that is JSON, not a call
@@ -146,16 +143,14 @@ def _split_reasoning(text: str, thinking: bool) -> tuple[str, str]:
 
 
 def _bodies(inside: str) -> list[ToolUse] | None:
-    """Return the calls between two tags, an object or a list of them; None for what is neither."""
+    """Return the calls between two tags, an object or a list of them; None for what is no call."""
     raw = inside.strip()
     try:
         value = json.loads(raw)
     except (ValueError, RecursionError):
         return None
-    if isinstance(value, list):
-        uses = [_use(each, json.dumps(each)) for each in value]
-    else:
-        uses = [_use(value, raw)]
+    several = value if isinstance(value, list) else None
+    uses = [_use(value, raw)] if several is None else [_use(each, json.dumps(each)) for each in several]
     found = [use for use in uses if use is not None]
     return found if found and len(found) == len(uses) else None
 
@@ -171,8 +166,6 @@ def _use(value: Any, raw: str) -> ToolUse | None:
     """Return an object as a call whose arguments are the characters of `raw`; None if it has no name."""
     if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"]:
         return None
-    if "function" in value.get("type", "") and isinstance(value.get("function"), dict):
-        value = value["function"]
     arguments = value.get("arguments", value.get("parameters", {}))
     if isinstance(arguments, str):
         return ToolUse("", value["name"], arguments)
