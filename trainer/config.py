@@ -17,6 +17,7 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    field_validator,
     model_validator,
 )
 
@@ -89,8 +90,21 @@ class RolloutOptions(_Section):
     token_budget: PositiveInt = 64
     """Tokens by which each trajectory's part of the loss is divided: a constant, so that masking never re-inflates what
     survives (IPA.md section 1)."""
+    train_labels: tuple[Literal["main", "sub_agent"], ...] = ("main",)
+    """What the calls of an agent of its own are for that are learned (docs/token-exactness.md); all others are context. The
+    turns of a chat loop are all main."""
+    branch_credit: Literal["whole", "split", "leaf"] = "whole"
+    """How the branches of such an agent's session share its reward: each gets the whole, or an equal part, or only the one
+    that ended it gets any (docs/token-exactness.md)."""
     rock_address: str = ""
     """A running ROCK server (`unix:PATH` or `HOST:PORT`); empty starts an embedded one."""
+
+    @field_validator("train_labels")
+    @classmethod
+    def _trains_main(cls, labels: tuple[str, ...]) -> tuple[str, ...]:
+        if "main" not in labels or len(set(labels)) != len(labels):
+            raise ValueError(f"got {labels!r}, expected main and, if you like, sub_agent, each once")
+        return labels
 
 
 class FilterOptions(_Section):

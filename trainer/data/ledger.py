@@ -55,6 +55,13 @@ class Ledger:
             self, reused=tokens, dropped_trajectories=_present({**self.dropped_trajectories, **left})
         )
 
+    def with_context(self, left: Mapping[str, int]) -> Ledger:
+        """Return the account of a step in which sampled tokens are mere context, by reason: turns not trained on."""
+        masked = {
+            reason: self.masked.get(reason, 0) + left.get(reason, 0) for reason in {**self.masked, **left}
+        }
+        return replace(self, total=self.total + sum(left.values()), masked=_present(masked))
+
     def after_losses(self, *, trained: int, imitated: int, masked: Mapping[str, int]) -> Ledger:
         """Return the account with what the losses really saw, and left out for the reasons in `masked`.
 

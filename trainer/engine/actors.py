@@ -7,6 +7,7 @@ They translate between encoded trajectories and batches, hold the weights' versi
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -33,6 +34,7 @@ from trainer.algo.base import (
 from trainer.algo.monitors import Monitors, critic_metrics, outcome_metrics
 from trainer.config import TrainConfig
 from trainer.data.batch import TrainBatch
+from trainer.data.branches import check_used, share_credit, trained_part
 from trainer.data.build import build_batch, shuffled_rows, split_rows
 from trainer.data.ledger import Ledger
 from trainer.data.reuse import TOO_OLD, Drawn, ReuseBuffer
@@ -163,10 +165,15 @@ class Learner:
         `LedgerError` where a token is unaccounted for.
         """
         config = self._config
+        labels, rule = config.rollout.train_labels, config.rollout.branch_credit
         trajectories = [decode(data) for data in encoded]
+        check_used(trajectories, labels, rule)
+        parts = [trained_part(trajectory, labels) for trajectory in trajectories]
+        trajectories = [part for part, _ in parts]
+        context = sum((left for _, left in parts), Counter[str]())
         reject = partial(rejection, options=config.filter)
         credits = screened_credits(trajectories, self._credits, reject)
-        credits = mask_negatives(trajectories, credits, config)
+        credits = share_credit(trajectories, mask_negatives(trajectories, credits, config), rule)
         outcomes = outcome_metrics(trajectories, credits) | critic_metrics(trajectories, credits)
         again = self._draw_again(trajectories, credits)
         trajectories += again.trajectories
@@ -180,6 +187,7 @@ class Learner:
         ledger = ledger.with_reuse(
             sum(trajectory.sampled_tokens for trajectory in again.trajectories), {TOO_OLD: again.too_old}
         )
+        ledger = ledger.with_context(context)
         minibatches = config.optim.minibatches
         if minibatches > 1 and self._algo.needs_prox:
             batch = replace(batch, prox_logprobs_BT=self._engine.logprobs(batch))
