@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from algo_cases import SPECS
@@ -9,8 +11,10 @@ from algo_reference import learners, tables
 from family_reference import family_group
 
 from agent_runtime.store import encode
-from trainer.config import OptimOptions, TrainConfig
+from agent_runtime.types import TurnLabel
+from trainer.config import OptimOptions, RolloutOptions, TrainConfig
 from trainer.engine.actors import Learner
+from trainer.errors import BatchError
 
 TINY = {"layers": 1, "width": 8, "heads": 1}
 
@@ -79,3 +83,22 @@ def test_rollouts_without_credit_teach_nothing_without_a_divergence():
         t.sampled_tokens for t in learners(family_group(tables()[0])) if t.reward == 0
     )
     assert metrics["tokens/trained"] == 0
+
+
+def test_calls_that_are_not_main_are_context_and_named_in_the_ledger():
+    """The same session twice, its last turn once a side call: nothing of it is learned, and the account still closes."""
+    plain = [t for t in family_group(tables()[0], experts=False) if t.failure is None]
+    told = [replace(t, turn_labels=(TurnLabel.MAIN,) * (len(t.turns) - 1) + (TurnLabel.SIDE,)) for t in plain]
+    aside = sum(len(t.turns[-1].completion_ids) for t in told)
+    metrics = learner().update([encode(t) for t in told], [], lr=1e-3)
+    assert metrics["tokens/masked/label/side"] == aside > 0
+    assert metrics["tokens/total"] == sum(t.sampled_tokens for t in plain)
+    assert metrics["tokens/trained"] > 0
+
+
+def test_options_of_sessions_are_refused_for_a_chat_loop():
+    config = TrainConfig(engine_options=TINY, rollout=RolloutOptions(branch_credit="split"))
+    one = Learner(config)
+    one.ready()
+    with pytest.raises(BatchError, match="branch_credit='split'"):
+        one.update(rollouts(), [], lr=1e-3)
