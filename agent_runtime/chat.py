@@ -36,6 +36,10 @@ class ToolSpec:
     description: str
     parameters: str
     """JSON schema of the arguments, as the agent sent it."""
+    kind: Literal["function", "custom", "local_shell"] = "function"
+    """How its calls are told to the agent; only OpenAI's responses have others than functions. A model sees functions."""
+    namespace: str = ""
+    """The group of tools it is in, where the agent has such; `name` then begins with it."""
 
 
 @dataclass(frozen=True, slots=True)

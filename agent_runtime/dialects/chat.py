@@ -1,0 +1,290 @@
+"""OpenAI's chat completions, `/v1/chat/completions`: qwen-code, opencode, pi, mini-swe-agent, aider and most others.
+
+Wire: https://platform.openai.com/docs/api-reference/chat, with `reasoning_content` as DeepSeek, vLLM and SGLang have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from agent_runtime.chat import Asked, ChatMessage, ChatReply, ChatRequest, Refusal, ToolSpec, ToolUse, Usage
+from agent_runtime.dialects import openai_errors
+from agent_runtime.dialects.base import (
+    Answer,
+    Part,
+    bad,
+    call_id,
+    comment,
+    decode,
+    encode,
+    pieces,
+    schema_text,
+    text_of,
+)
+
+__all__ = ["CHAT", "choice_of"]
+
+_API = "chat completions"
+_ROLES: dict[str, Literal["system", "user", "assistant", "tool"]] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+}
+
+
+class _Function(msgspec.Struct, gc=False):
+    name: str
+    arguments: str | dict[str, Any] | None = None
+
+
+class _Call(msgspec.Struct, gc=False):
+    function: _Function
+    id: str | None = None
+
+
+class _Message(msgspec.Struct, gc=False):
+    role: str
+    content: str | list[Part | str] | None = None
+    reasoning_content: str | None = None
+    reasoning: Any = None
+    tool_calls: list[_Call] | None = None
+    tool_call_id: str | None = None
+
+
+class _ToolFunction(msgspec.Struct):
+    name: str
+    description: str | None = None
+    parameters: msgspec.Raw = msgspec.Raw()
+
+
+class _Tool(msgspec.Struct):
+    type: str = "function"
+    function: _ToolFunction | None = None
+
+
+class _StreamOptions(msgspec.Struct):
+    include_usage: bool | None = None
+
+
+class _Body(msgspec.Struct):
+    messages: list[_Message]
+    model: str | None = None
+    tools: list[_Tool] | None = None
+    tool_choice: Any = None
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    n: int | None = None
+    functions: list[Any] | None = None
+
+
+_DECODER = msgspec.json.Decoder(_Body)
+
+
+def choice_of(choice: Any) -> Literal["auto", "none", "required"]:
+    """Return what a `tool_choice` of OpenAI's forms says; one that names a tool requires a call."""
+    if isinstance(choice, dict):
+        listed = choice.get("allowed_tools", choice)
+        mode = listed.get("mode") if isinstance(listed, dict) else None
+        choice = mode or "required"
+    if choice is None or choice == "auto":
+        return "auto"
+    if choice == "none":
+        return "none"
+    if choice == "required":
+        return "required"
+    raise bad(
+        f"tool_choice is {choice!r}, expected 'auto', 'none', 'required' or an object that names a tool."
+    )
+
+
+class _Chat:
+    """See `Dialect`."""
+
+    name = "chat"
+    path = "/v1/chat/completions"
+
+    def parse(self, body: bytes, headers: Mapping[str, str]) -> ChatRequest:
+        """Return what a request asks for. Raise `Refusal`."""
+        fields = decode(body, _DECODER, _API)
+        if fields.n is not None and fields.n != 1:
+            raise bad(
+                f"n is {fields.n}, expected 1: an answer is one sample. Send as many requests as you want answers."
+            )
+        if fields.functions:
+            raise bad("functions is the retired form of tools and is not read. Send the functions as tools.")
+        if not fields.messages:
+            raise bad("messages is empty, expected at least one message.")
+        options = fields.stream_options
+        asked, conversation = _asked(headers)
+        wished = fields.max_completion_tokens
+        return ChatRequest(
+            messages=tuple([_message(message, at) for at, message in enumerate(fields.messages)]),
+            tools=tuple([_tool(tool.function) for tool in fields.tools or () if tool.function is not None]),
+            model=fields.model or "",
+            stream=bool(fields.stream),
+            max_tokens=fields.max_tokens if wished is None else wished,
+            tool_choice=choice_of(fields.tool_choice),
+            asked=asked,
+            conversation=conversation,
+            include_usage=not fields.stream or bool(options and options.include_usage),
+        )
+
+    def reply(self, reply: ChatReply, request: ChatRequest) -> bytes:
+        """Return a `chat.completion`."""
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": reply.text if reply.text or not reply.tool_calls else None,
+            "refusal": None,
+        }
+        if reply.reasoning:
+            message["reasoning_content"] = reply.reasoning
+        if reply.tool_calls:
+            message["tool_calls"] = [
+                {
+                    "id": call_id(reply, number),
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": call.arguments},
+                }
+                for number, call in enumerate(reply.tool_calls)
+            ]
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reply.finish}
+        return encode(
+            {
+                "id": f"chatcmpl-{reply.id}",
+                "object": "chat.completion",
+                "created": reply.created_s,
+                "model": reply.model,
+                "choices": [choice],
+                "usage": _usage(reply.usage),
+            }
+        )
+
+    def stream(self, reply: ChatReply, request: ChatRequest, opened: str = "") -> Iterator[bytes]:
+        """Yield `chat.completion.chunk` events and `[DONE]`."""
+        head = {
+            "id": f"chatcmpl-{reply.id}",
+            "object": "chat.completion.chunk",
+            "created": reply.created_s,
+            "model": reply.model,
+        }
+
+        def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
+            choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+            return _data({**head, "choices": [choice]})
+
+        yield chunk({"role": "assistant", "content": ""})
+        for text in pieces(reply.reasoning):
+            yield chunk({"reasoning_content": text})
+        for text in pieces(reply.text):
+            yield chunk({"content": text})
+        for number, call in enumerate(reply.tool_calls):
+            begun = {"name": call.name, "arguments": ""}
+            yield chunk(
+                {
+                    "tool_calls": [
+                        {"index": number, "id": call_id(reply, number), "type": "function", "function": begun}
+                    ]
+                }
+            )
+            for text in pieces(call.arguments):
+                yield chunk({"tool_calls": [{"index": number, "function": {"arguments": text}}]})
+        yield chunk({}, reply.finish)
+        if request.include_usage:
+            yield _data({**head, "choices": [], "usage": _usage(reply.usage)})
+        yield b"data: [DONE]\n\n"
+
+    def opening(self, request: ChatRequest, opened: str) -> bytes:
+        """Return a comment: a chunk would have to name the answer's id."""
+        return comment("waiting")
+
+    def keep_alive(self, request: ChatRequest, opened: str) -> bytes:
+        """Return a comment."""
+        return comment("waiting")
+
+    def refuse(self, refusal: Refusal) -> Answer:
+        """Return the error in OpenAI's form."""
+        return openai_errors.refuse(refusal, _overflow(refusal), "messages")
+
+    def refuse_mid_stream(self, refusal: Refusal, opened: str = "") -> bytes:
+        """Return the error as an event; no `[DONE]` follows, so that a client which skips it sees a broken stream."""
+        return _data({"error": openai_errors.said(refusal, _overflow(refusal), "messages")})
+
+
+CHAT = _Chat()
+
+
+def _message(message: _Message, at: int) -> ChatMessage:
+    role = _ROLES.get(message.role)
+    if role is None:
+        raise bad(f"messages[{at}].role is {message.role!r}, expected one of {', '.join(_ROLES)}.")
+    content = message.content
+    text = content if isinstance(content, str) else text_of(content, "messages", at)
+    if role == "tool":
+        return ChatMessage("tool", text, tool_call_id=message.tool_call_id or "")
+    if role != "assistant":
+        return ChatMessage(role, text)
+    reasoning = message.reasoning_content or message.reasoning
+    calls = [
+        ToolUse(call.id or "", call.function.name, _arguments(call.function.arguments))
+        for call in message.tool_calls or ()
+    ]
+    return ChatMessage("assistant", text, reasoning if isinstance(reasoning, str) else "", tuple(calls))
+
+
+def _arguments(arguments: str | dict[str, Any] | None) -> str:
+    if isinstance(arguments, str):
+        return arguments
+    return encode(arguments or {}).decode()
+
+
+def _tool(tool: _ToolFunction) -> ToolSpec:
+    return ToolSpec(tool.name, tool.description or "", schema_text(tool.parameters))
+
+
+def _asked(headers: Mapping[str, str]) -> tuple[Asked, str]:
+    """Return what opencode says in headers: a sub-agent's session has a parent."""
+    parent = headers.get("x-parent-session-id", "")
+    if not parent:
+        return Asked.UNSAID, ""
+    own = headers.get("x-session-id") or headers.get("x-session-affinity")
+    return Asked.SUB_AGENT, own or f"child of {parent}"
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+    }
+
+
+def _overflow(refusal: Refusal) -> str:
+    """Return the words that clients look for: `maximum context length is N tokens`, `reduce the length of the messages`."""
+    got = dict(refusal.details)
+    limit, prompt, completion = got.get("limit"), got.get("prompt"), got.get("completion")
+    if limit is None:
+        return (
+            "Your input exceeds the context window of this model. Please reduce the length of the messages."
+        )
+    text = f"This model's maximum context length is {limit} tokens."
+    if prompt is not None and completion is not None and prompt <= limit:
+        return (
+            f"{text} However, you requested {prompt + completion} tokens ({prompt} in the messages, {completion} in the "
+            "completion). Please reduce the length of the messages or completion."
+        )
+    shown = prompt if prompt is not None else got.get("got", limit + 1)
+    return (
+        f"{text} However, your messages resulted in {shown} tokens. Please reduce the length of the messages."
+    )
+
+
+def _data(data: Mapping[str, Any]) -> bytes:
+    return b"data: %b\n\n" % encode(data)
