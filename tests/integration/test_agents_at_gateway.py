@@ -197,7 +197,7 @@ async def test_a_full_context_is_a_400_that_agents_know(wire: Wire) -> None:
         "messages": "prompt is too long",
     }
     async with world() as w:
-        refused = await w.post(wire, "x" * 100_000)
+        refused = await w.post(wire, "x" * 300_000)  # so long that it is read in a thread
         assert refused.status_code == 400
         assert words[wire.name] in refused.text
         assert await w.gateway.close(w.session) is SessionEnd.CONTEXT_FULL

@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 from agents_at_gateway import rollout_request
+from unit.agent_runtime.scripted_world import CharTemplate
 
+from agent_runtime.agents.oracle import record_expert
 from agent_runtime.gateway import Gateway
 from agent_runtime.pull import PulledAgent
 from agent_runtime.session import Budget, Session, SessionEnd
+from agent_runtime.types import StopReason
 from rock_env.env import Verdict, observation_hash
 from rock_env.errors import FailedPrecondition, InfraError, ResetDivergence
 
@@ -91,6 +94,24 @@ async def test_a_program_is_played_to_its_end(tmp_path: Path) -> None:
         assert (await env.evaluate()).passed
         with pytest.raises(FailedPrecondition, match="the agent has ended"):
             await env.step("more")
+
+
+async def test_the_rollout_of_any_environment_plays_it(tmp_path: Path) -> None:
+    """What plays environments plays a CLI agent: here somebody who knows the answers."""
+    async with pulled(tmp_path) as env:
+
+        class Rock:
+            async def make(self, name: str, params_json: str) -> PulledAgent:
+                return env
+
+        answers = iter([WRITE, "Done."])
+        trajectory = await record_expert(
+            rollout_request(), rock=Rock(), oracle=lambda _: next(answers), template=CharTemplate()
+        )
+        assert trajectory.passed
+        assert trajectory.stop_reason is StopReason.TERMINATED
+        assert trajectory.actions == (WRITE, "Done.")
+        assert "written" in trajectory.observations[0]
 
 
 async def test_a_malformed_call_is_an_illegal_action(tmp_path: Path) -> None:
