@@ -127,11 +127,13 @@ class Asked:
         it keeps asking.
         """
         call = self.call
-        if self.broken or call is None:
+        if call is None:
             return self.outcome.done()
+        if not self.served:
+            return self.broken
         parsed = call.parsed
         useless = bool(parsed.malformed) or not (parsed.text.strip() or parsed.tool_calls)
-        return self.served > 0 and (useless or call.continued or self.served >= SERVED)
+        return useless or call.continued or self.served >= SERVED
 
 
 class Session:
@@ -155,6 +157,8 @@ class Session:
         self._tasks: dict[asyncio.Task[None], Asked] = {}
         self._begun = self._turns = self._tokens = 0
         self._last = SessionEnd.NEVER_SPOKE
+        self._spent: SessionEnd | None = None
+        """What of the budget is used up: no call begins any more, those that did go on."""
         self._over: SessionEnd | None = None
         self._bug: Exception | None = None
         self._spans = TurnSpans(self.id, request.id)
@@ -163,7 +167,7 @@ class Session:
     @property
     def end(self) -> SessionEnd:
         """Return why it ended, or would if it ended now."""
-        return self._over or self._last
+        return self._over or self._spent or self._last
 
     # -- asking
 
@@ -226,11 +230,11 @@ class Session:
 
     def _spend(self, in_flight: int) -> None:
         """Raise `Refusal` where no further call may begin."""
-        if self._turns >= self.budget.turns:
-            self._stop(SessionEnd.TURNS)
-        elif self._left() <= 0 and not self._reserved():
-            self._stop(SessionEnd.TOKENS)
-        if self._over is not None:
+        if self._spent is None and self._turns >= self.budget.turns:
+            self._spent = SessionEnd.TURNS
+        elif self._spent is None and self._left() <= 0 and not self._reserved():
+            self._spent = SessionEnd.TOKENS
+        if self._spent is not None:
             raise self._ended()
         if in_flight >= IN_FLIGHT or self._left() <= 0:
             raise Refusal(
@@ -353,7 +357,7 @@ class Session:
 
         Idempotent. Nothing of it is being sampled afterwards.
         """
-        self._stop(end or self._last)
+        self._stop(self._spent or end or self._last)
         if self._tasks:
             await asyncio.wait(tuple(self._tasks))
         self._spans.end(self.tree)

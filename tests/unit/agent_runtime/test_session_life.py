@@ -187,6 +187,32 @@ async def test_turns_are_a_budget_and_its_end_is_final() -> None:
     assert len(policy.seen) == 2
 
 
+async def test_a_used_up_budget_spares_what_is_under_way_and_what_was_answered() -> None:
+    gate = Gate("late")
+    session, policy = opened("one", gate, budget=Budget(turns=2))
+    await session.answer(chat("a"))
+    late = session.ask(chat("b"))
+    await until(lambda: len(policy.seen) == 2)
+    assert (await refusal(session, chat("c"))).kind is RefusalKind.BUDGET
+    gate.open.set()
+    assert isinstance(await late.outcome, ChatReply)
+    session.delivered(late)
+    assert (await session.answer(chat("a"))).text == "one"
+    assert await session.close() is SessionEnd.TURNS
+    assert len(session.record("toy@1", GOOD).turns) == 2
+
+
+async def test_a_stream_that_broke_for_one_of_two_clients_is_there_for_it_again() -> None:
+    session, policy = opened("one", "two")
+    asked = session.ask(chat("a"))
+    await asked.outcome
+    session.delivered(asked)
+    session.lost(asked, broken=True)
+    assert (await session.answer(chat("a"))).text == "one"
+    assert len(policy.seen) == 1
+    await session.close()
+
+
 async def test_the_last_answer_is_cut_to_the_tokens_left() -> None:
     session, policy = opened("x" * 50, budget=Budget(tokens=80))
     first = await session.answer(chat("a"))

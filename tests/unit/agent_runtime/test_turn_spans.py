@@ -11,6 +11,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
+from waiting import until
 
 from agent_runtime.chat import Refusal
 from agent_runtime.policy import PolicyError
@@ -78,13 +79,12 @@ async def test_a_turn_ends_when_its_answer_was_there(exported: InMemorySpanExpor
 
 
 async def test_a_call_without_a_sample_ends_as_an_error(exported: InMemorySpanExporter) -> None:
-    gate = Gate("never")
-    session = Session(
-        "k", rollout_request(), sampler=Scripted(PolicyError("x"), gate), template=TEMPLATE, budget=Budget()
-    )
+    policy = Scripted(PolicyError("x"), Gate("never"))
+    session = Session("k", rollout_request(), sampler=policy, template=TEMPLATE, budget=Budget())
     with pytest.raises(Refusal):
         await session.answer(chat("a"))
     session.ask(chat("b"))
+    await until(lambda: len(policy.seen) == 2)
     await session.close()
     spans = exported.get_finished_spans()
     assert [span.status.status_code for span in spans] == [StatusCode.ERROR, StatusCode.ERROR]
