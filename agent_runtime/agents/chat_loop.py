@@ -14,7 +14,7 @@ from agent_runtime.errors import InvalidTrajectory
 from agent_runtime.policy import ChatTemplate, Completion, Sampler, SampleRequest
 from agent_runtime.types import RolloutRequest
 
-__all__ = ["ChatLoop", "turn_seed"]
+__all__ = ["ChatLoop", "check_completion", "turn_seed"]
 
 _MASK = (1 << 64) - 1
 _INT32 = np.dtype(np.int32)
@@ -56,7 +56,7 @@ class ChatLoop:
                 seed=turn_seed(request.seed, self._turn),
             )
         )
-        _check(completion, request.id, self._turn)
+        check_completion(completion, request.id, self._turn)
         self._chat.answer(completion.ids, closed=completion.finish_reason == "stop")
         self._turn += 1
         return Move(
@@ -70,7 +70,7 @@ class ChatLoop:
         )
 
 
-def _check(completion: Completion, rollout_id: str, turn: int) -> None:
+def check_completion(completion: Completion, rollout_id: str, turn: int) -> None:
     """Refuse a completion that would break the record: an engine's bug, so a crash, not a failed rollout."""
     ids, logprobs = completion.ids, completion.logprobs
     if len(ids) != len(logprobs) or ids.dtype != _INT32 or logprobs.dtype != _FLOAT32:

@@ -1,0 +1,171 @@
+"""An HTTP server in the caller's event loop, on TCP or a unix socket, that no client can hold up.
+
+Used by `gateway` and `record` for their ASGI applications. It is uvicorn, which leaves signals alone here, with three
+timers that uvicorn lacks: for a request's head, for a client that takes nothing of its answer, and for what is left
+when the server stops. Bodies are the application's to bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+__all__ = ["Limits", "serving"]
+
+_BACKLOG = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one client may take of the server."""
+
+    body_bytes: int = 32 << 20
+    """A request's body; an agent's whole history fits many times."""
+    head_bytes: int = 64 << 10
+    """A request's line and headers."""
+    head_s: float = 20.0
+    """Until a request's head is there, from its first byte (from the connection's start for the first)."""
+    body_s: float = 60.0
+    """Until a request's body is there, from its head."""
+    stalled_s: float = 60.0
+    """Without a byte taken by a client whose answer waits."""
+    idle_s: float = 120.0
+    """Between two requests of a connection."""
+    sign_of_life_s: float = 10.0
+    """A stream without an answer yet says so little apart; within the first such time an error is still an HTTP status."""
+    connections: int = 4096
+    """Open at once; a request on one more gets 503."""
+    stop_s: float = 5.0
+    """For answers under way when the server stops; then they are cut."""
+
+
+class _Protocol(H11Protocol):
+    """One connection. `limits` is set by the subclass that a server makes."""
+
+    limits: Limits
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._stalled: asyncio.TimerHandle | None = None
+        self._headless: asyncio.TimerHandle | None = self.loop.call_later(
+            self.limits.head_s, self.transport.abort
+        )
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        begun = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
+        if begun and self._headless is None:
+            self._headless = self.loop.call_later(self.limits.head_s, self.transport.abort)
+        elif not begun and self._headless is not None:
+            self._headless.cancel()
+            self._headless = None
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stalled = self.loop.call_later(self.limits.stalled_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in (self._headless, self._stalled):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn that leaves signals to the process it runs in."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def serving(
+    app: Any, address: str | Path = "127.0.0.1:0", *, limits: Limits | None = None
+) -> AsyncIterator[str]:
+    """Serve `app` for the time of the block; yield its URL, or the path of its socket.
+
+    `address` is HOST:PORT (port 0: any free one) or the `Path` of a unix socket to make. Raise `OSError` where it cannot
+    listen. At the end no connection is open and no request is under way.
+    """
+    limits = limits or Limits()
+    listener, url = _listen(address)
+    config = uvicorn.Config(
+        app,
+        http=type("_Limited", (_Protocol,), {"limits": limits}),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        h11_max_incomplete_event_size=limits.head_bytes,
+        timeout_keep_alive=limits.idle_s,  # type: ignore[arg-type]  # handed to call_later
+        limit_concurrency=limits.connections,
+        timeout_graceful_shutdown=limits.stop_s,  # type: ignore[arg-type]
+    )
+    server = _Server(config)
+    running = asyncio.ensure_future(server.serve(sockets=[listener]))
+    try:
+        yield url
+    finally:
+        server.should_exit = True
+        await running
+        await _cut(server)
+        listener.close()
+        if isinstance(address, Path):
+            address.unlink(missing_ok=True)  # noqa: ASYNC240  one system call
+
+
+async def _cut(server: uvicorn.Server) -> None:
+    """End what a graceful stop left."""
+    for connection in list(server.server_state.connections):
+        connection.transport.abort()
+    if left := set(server.server_state.tasks):
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left)
+
+
+def _listen(address: str | Path) -> tuple[socket.socket, str]:
+    if isinstance(address, Path):
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        where: Any = str(address)
+    else:
+        host, _, port = address.rpartition(":")
+        family, kind, proto, _, where = socket.getaddrinfo(
+            host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, proto)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    try:
+        listener.bind(where)
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise OSError(
+            error.errno, f"cannot listen on {address}: {error.strerror}. Choose another address or port 0."
+        ) from error
+    if isinstance(address, Path):
+        return listener, str(address)
+    host, port = listener.getsockname()[:2]
+    return listener, f"http://{f'[{host}]' if ':' in host else host}:{port}"

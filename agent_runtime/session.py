@@ -1,0 +1,427 @@
+"""One agent's life behind the gateway: who asks, how often, for how long, and what was sampled for it.
+
+Opened and closed by rollout code, asked by `gateway` (or by anybody who holds a `ChatRequest`). A session knows no
+socket and no wire format. Every request ends as an answer or a `Refusal`; every sampled token ends in the record.
+
+The same request again is the same call: while it is sampled both wait for one sample; one whose answer arrived gets that
+answer; one whose answer broke off on its way gets a new sample, and the first is dead (`SUPERSEDED`); so is one that the
+agent could not use (`ERROR`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import hashlib
+import logging
+import time
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from agent_runtime.agents.chat_loop import check_completion, turn_seed
+from agent_runtime.call_record import Outcome, trajectory
+from agent_runtime.calls import Call, CallTree, Match, Prompt
+from agent_runtime.chat import ChatReply, ChatRequest, Parsed, Refusal, RefusalKind, ToolTemplate, Usage
+from agent_runtime.policy import Completion, PolicyError, Sampler, SampleRequest
+from agent_runtime.turn_spans import TurnSpans
+from agent_runtime.types import RolloutFailure, RolloutRequest, SamplingParams, StopReason, Trajectory
+from rock_env import tracing
+from rock_env.env import Verdict
+
+__all__ = ["Asked", "Budget", "Session", "SessionEnd"]
+
+logger = logging.getLogger(__name__)
+
+IN_FLIGHT = 64
+"""Most calls of one session being sampled at once: more than any agent's sub-agents, fewer than a loop gone wild."""
+RETRY_S = 1.0
+"""When to come back after the engine failed or too many calls were under way."""
+SERVED = 3
+"""How often one answer is handed out: more is no network's fault, but an agent that cannot use it."""
+LARGE_CHARACTERS = 32 << 10
+"""From here on new text is tokenised in a thread: it would hold the event loop for milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What one session may use. An agent that compacts in a loop, or never stops, ends here."""
+
+    turns: int = 200
+    """Samples, side calls and repetitions included."""
+    tokens: int = 1_000_000
+    """Sampled tokens; the last answer is cut to what is left."""
+    time_s: float = 3600.0
+    """From the session's opening to the refusal of all further requests."""
+
+
+class SessionEnd(StrEnum):
+    """Why a session ended, told from what happened last."""
+
+    EXITED = "exited"
+    """The agent took its last answer and asked no more."""
+    NEVER_SPOKE = "never_spoke"
+    """No request ever came: the agent did not start, or cannot reach the gateway."""
+    REFUSED = "refused"
+    """Its last request was one that cannot be answered (an image, a malformed body)."""
+    TURNS = "turns"
+    TOKENS = "tokens"
+    TIME = "time"
+    CONTEXT_FULL = "context_full"
+    """It was told that its context is full, and gave up."""
+    CLIENT_GONE = "client_gone"
+    """It hung up before its last answer was there, and did not come back."""
+    ENGINE_FAILED = "engine_failed"
+    """The policy failed its last request, and it gave up."""
+
+
+_STOPS = {
+    SessionEnd.EXITED: StopReason.TERMINATED,
+    SessionEnd.REFUSED: StopReason.TERMINATED,
+    SessionEnd.TURNS: StopReason.MAX_TURNS,
+    SessionEnd.TOKENS: StopReason.TRUNCATED,
+    SessionEnd.TIME: StopReason.TRUNCATED,
+    SessionEnd.CONTEXT_FULL: StopReason.CONTEXT_FULL,
+}
+"""What can be graded; any other end is a failure."""
+_FAILURES = {
+    SessionEnd.NEVER_SPOKE: (
+        "agent_never_spoke",
+        "the agent asked nothing: it did not start, or cannot reach the gateway",
+    ),
+    SessionEnd.CLIENT_GONE: (
+        "agent_gone",
+        "the agent hung up before its last answer was there, and did not come back",
+    ),
+    SessionEnd.ENGINE_FAILED: ("policy", "the policy failed the agent's last request, and the agent gave up"),
+}
+"""Codes and messages of the ends that are failures."""
+
+
+class Asked:
+    """One request on its way to an answer. Any number of clients may wait for it."""
+
+    __slots__ = ("broken", "call", "has_tools", "max_tokens", "outcome", "served")
+
+    def __init__(self, *, has_tools: bool) -> None:
+        self.has_tools = has_tools
+        self.outcome: asyncio.Future[ChatReply | Refusal] = asyncio.get_running_loop().create_future()
+        """Never fails. Others may wait for it too: wait with `asyncio.wait` or shielded."""
+        self.call: Call | None = None
+        """In the tree, once sampled."""
+        self.broken = False
+        """Part of the answer left before its client was gone."""
+        self.max_tokens = 0
+        """Reserved in the budget while it is sampled."""
+        self.served = 0
+        """How many times the whole answer was handed out."""
+
+    def settle(self, outcome: ChatReply | Refusal) -> None:
+        """Tell all who wait."""
+        if not self.outcome.done():
+            self.outcome.set_result(outcome)
+
+    def is_dead(self) -> bool:
+        """Return whether the same request again needs a new sample.
+
+        It does where the answer broke off, where it was of no use, where the agent went on from it and is back, and where
+        it keeps asking.
+        """
+        call = self.call
+        if call is None:
+            return self.outcome.done()
+        if not self.served:
+            return self.broken
+        parsed = call.parsed
+        useless = bool(parsed.malformed) or not (parsed.text.strip() or parsed.tool_calls)
+        return useless or call.continued or self.served >= SERVED
+
+
+class Session:
+    """The life of one agent. Of one event loop; nothing here is thread-safe."""
+
+    def __init__(
+        self, key: str, request: RolloutRequest, *, sampler: Sampler, template: ToolTemplate, budget: Budget
+    ) -> None:
+        self.key = key
+        """The agent's secret."""
+        self.id = hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
+        """For logs and traces."""
+        self.request = request
+        self.budget = budget
+        self.tree = CallTree(template)
+        self._template = template
+        self._sampler = sampler
+        self._context = contextvars.copy_context()  # the span and the log ids of the rollout that opened it
+        self._opened_s = time.perf_counter()
+        self._asked: dict[bytes, Asked] = {}
+        self._tasks: dict[asyncio.Task[None], Asked] = {}
+        self._begun = self._turns = self._tokens = 0
+        self._last = SessionEnd.NEVER_SPOKE
+        self._spent: SessionEnd | None = None
+        """What of the budget is used up: no call begins any more, those that did go on."""
+        self._over: SessionEnd | None = None
+        self._bug: Exception | None = None
+        self._spans = TurnSpans(self.id, request.id)
+        self._timer = asyncio.get_running_loop().call_later(budget.time_s, self._stop, SessionEnd.TIME)
+
+    @property
+    def end(self) -> SessionEnd:
+        """Return why it ended, or would if it ended now."""
+        return self._over or self._spent or self._last
+
+    # -- asking
+
+    async def answer(self, request: ChatRequest) -> ChatReply:
+        """Answer one request; what is returned counts as delivered. Raise `Refusal`."""
+        asked = self.ask(request)
+        outcome = await asyncio.shield(asked.outcome)
+        if isinstance(outcome, Refusal):
+            raise outcome
+        self.delivered(asked)
+        return outcome
+
+    def ask(self, request: ChatRequest) -> Asked:
+        """Begin to sample an answer, or find that of the same request. Raise `Refusal`.
+
+        Say afterwards what became of the answer: `delivered`, or `lost`.
+        """
+        if self._over is not None:
+            raise self._ended()
+        match = self.tree.match(request)
+        asked = self._asked.get(match.key)
+        if asked is not None and not asked.is_dead():
+            return asked
+        self._spend(len(self._tasks))
+        asked = self._asked[match.key] = Asked(has_tools=bool(request.tools))
+        task = asyncio.get_running_loop().create_task(
+            self._sample(asked, match, self._begun), context=self._context.copy()
+        )
+        self._begun += 1
+        self._turns += 1
+        self._tasks[task] = asked
+        task.add_done_callback(self._tasks.pop)
+        return asked
+
+    async def count(self, request: ChatRequest) -> int:
+        """Return how many tokens the prompt of a request has. Raise `Refusal`."""
+        if self._over is not None:
+            raise self._ended()
+        return len((await self._prompt(self.tree.match(request))).ids)
+
+    def delivered(self, asked: Asked) -> None:
+        """Note that an answer is with its agent."""
+        self._last = SessionEnd.EXITED
+        asked.served += 1
+        if asked.call is not None:
+            self.tree.deliver(asked.call)
+
+    def lost(self, asked: Asked, *, broken: bool) -> None:
+        """Note that a client went before its answer was complete; `broken`: part of it had left."""
+        asked.broken = asked.broken or broken
+        # An agent that exits leaves calls beside its task as they are: those have no tools.
+        if asked.has_tools or not any(call.has_tools for call in self.tree.calls):
+            self._last = SessionEnd.CLIENT_GONE
+
+    def refused(self) -> None:
+        """Note that a request for an answer was none."""
+        self._last = SessionEnd.REFUSED
+
+    # -- the budget
+
+    def _spend(self, in_flight: int) -> None:
+        """Raise `Refusal` where no further call may begin."""
+        if self._spent is None and self._turns >= self.budget.turns:
+            self._spent = SessionEnd.TURNS
+        elif self._spent is None and self._left() <= 0 and not self._reserved():
+            self._spent = SessionEnd.TOKENS
+        if self._spent is not None:
+            raise self._ended()
+        if in_flight >= IN_FLIGHT or self._left() <= 0:
+            raise Refusal(
+                RefusalKind.RATE_LIMIT,
+                f"{in_flight} calls of this session are being answered, expected at most {IN_FLIGHT} and tokens left for "
+                f"one more. Ask again in {RETRY_S:g} s.",
+                retry_after_s=RETRY_S,
+            )
+
+    def _reserved(self) -> int:
+        return sum(asked.max_tokens for asked in self._tasks.values())
+
+    def _left(self) -> int:
+        return self.budget.tokens - self._tokens - self._reserved()
+
+    def _params(self, request: ChatRequest, prompt_tokens: int) -> SamplingParams:
+        """Return the session's own sampling settings; an agent may only ask for fewer tokens."""
+        sampling = self.request.sampling
+        wished = sampling.max_tokens if request.max_tokens is None else request.max_tokens
+        most = max(1, min(sampling.max_tokens, wished, self._left()))
+        limit = self._template.max_context
+        if prompt_tokens + most > limit:
+            self._last = SessionEnd.CONTEXT_FULL
+            raise Refusal(
+                RefusalKind.CONTEXT_OVERFLOW,
+                f"the prompt has {prompt_tokens} tokens and the answer may have {most}, but the model's context is {limit} "
+                "tokens. Shorten the history.",
+                details=(
+                    ("limit", limit),
+                    ("prompt", prompt_tokens),
+                    ("completion", most),
+                    ("got", prompt_tokens + most),
+                ),
+            )
+        return replace(sampling, max_tokens=most)
+
+    # -- sampling
+
+    async def _sample(self, asked: Asked, match: Match, number: int) -> None:
+        """Sample, keep what was sampled, then tell who waits; the only place where a turn is made."""
+        asked_s = time.perf_counter()
+        span = self._spans.begin(number)
+        try:
+            with tracing.within(span):
+                prompt = await self._prompt(match)
+                params = self._params(match.request, len(prompt.ids))
+                asked.max_tokens = params.max_tokens
+                request = SampleRequest(
+                    self.request.id, number, prompt.ids, params, turn_seed(self.request.seed, number)
+                )
+                completion = await self._sampler.sample(request)
+            check_completion(completion, self.request.id, number)
+            reply = self._keep(asked, match, prompt, completion, asked_s)
+            self._spans.keep(span, self.tree.calls[-1], len(prompt.ids))
+            asked.settle(reply)
+        except Refusal as refusal:
+            self._give_up(asked, match, refusal)
+        except PolicyError as error:
+            self._last = SessionEnd.ENGINE_FAILED
+            logger.warning("the policy failed: session_id=%s call=%d %s", self.id, number, error)
+            self._give_up(asked, match, _upstream(f"the policy failed: {error}"))
+        except Exception as error:  # a bug: told to the agent as a failure, and raised by `record`
+            self._bug = self._bug or error
+            self._last = SessionEnd.ENGINE_FAILED
+            logger.exception("a session failed: session_id=%s call=%d", self.id, number)
+            self._give_up(asked, match, _upstream("the gateway failed, see its log"))
+        finally:
+            asked.max_tokens = 0
+            if asked.call is None:
+                self._spans.fail(span, "no sample")
+            if not asked.outcome.done():
+                asked.settle(_upstream("sampling was broken off"))
+
+    async def _prompt(self, match: Match) -> Prompt:
+        if sum(len(message.content) for message in match.new) > LARGE_CHARACTERS:
+            return await asyncio.to_thread(self.tree.prompt, match)
+        return self.tree.prompt(match)
+
+    def _keep(
+        self, asked: Asked, match: Match, prompt: Prompt, completion: Completion, asked_s: float
+    ) -> ChatReply:
+        """Put a sample into the tree, before anybody hears of it."""
+        ids = completion.ids
+        parsed = _named(self._template.parse(ids, match.request.tools), len(self.tree.calls))
+        reply = _reply(self, match, prompt, completion, parsed)
+        asked.call = self.tree.commit(
+            match,
+            prompt,
+            completion,
+            parsed,
+            reply,
+            started_s=asked_s - self._opened_s,
+            sampled_s=time.perf_counter() - asked_s,
+        )
+        self._tokens += len(ids)
+        return reply
+
+    def _give_up(self, asked: Asked, match: Match, refusal: Refusal) -> None:
+        """End a call without a sample: it takes no turn, and the same request begins anew."""
+        self._turns -= 1
+        if self._asked.get(match.key) is asked:
+            del self._asked[match.key]
+        asked.settle(refusal)
+
+    # -- the end
+
+    def _stop(self, end: SessionEnd) -> None:
+        """Answer nothing from here on, and let nobody wait."""
+        if self._over is not None:
+            return
+        self._over = end
+        self._closed_s = time.perf_counter()
+        self._timer.cancel()
+        for task, asked in self._tasks.items():
+            asked.settle(self._ended())
+            task.cancel()
+
+    async def close(self, end: SessionEnd | None = None) -> SessionEnd:
+        """End the session and return why it ended: of its own, as `end` says, or told from what happened last.
+
+        Idempotent. Nothing of it is being sampled afterwards.
+        """
+        self._stop(self._spent or end or self._last)
+        if self._tasks:
+            await asyncio.wait(tuple(self._tasks))
+        self._spans.end(self.tree)
+        return self.end
+
+    def record(self, env: str, outcome: Verdict | RolloutFailure, *, policy_step: int = 0) -> Trajectory:
+        """Return the record of a closed session whose environment (`name@version`) gave this grade, or failed.
+
+        An end that says nothing of the policy (it never spoke, was cut off, or its engine failed) is a failure whatever the
+        grade. Raise what was a bug while sampling.
+        """
+        if self._bug is not None:
+            raise self._bug
+        if self._over is None:
+            raise RuntimeError(f"session {self.id} is open, expected a closed one. Await close() first.")
+        if isinstance(outcome, Verdict) and self._over not in _STOPS:
+            code, message = _FAILURES[self._over]
+            outcome = RolloutFailure(code, message, len(self.tree.calls))
+        if isinstance(outcome, Verdict):
+            result = Outcome(env, _STOPS[self._over], outcome.reward, outcome.passed)
+        else:
+            result = Outcome(env, StopReason.FAILED, failure=outcome)
+        result = replace(result, duration_s=self._closed_s - self._opened_s)
+        return trajectory(self.tree, self.request, result, policy_step=policy_step)
+
+    def _ended(self) -> Refusal:
+        """Return what a request gets after the end."""
+        budget, end = self.budget, self.end
+        if end is SessionEnd.TURNS:
+            text = f"all {budget.turns} model calls of this session are used up"
+        elif end is SessionEnd.TOKENS:
+            text = f"all {budget.tokens} sampled tokens of this session are used up"
+        elif end is SessionEnd.TIME:
+            text = f"this session's {budget.time_s:g} s are over"
+        else:
+            return Refusal(RefusalKind.CLOSED, f"this session has ended ({end}). Nothing more is answered.")
+        return Refusal(RefusalKind.BUDGET, f"{text}. No repetition helps; raise the session's Budget.")
+
+
+def _reply(
+    session: Session, match: Match, prompt: Prompt, completion: Completion, parsed: Parsed
+) -> ChatReply:
+    finish = completion.finish_reason
+    return ChatReply(
+        id=f"{session.id}{len(session.tree.calls):08x}",
+        model=match.request.model,
+        text=parsed.text,
+        finish="tool_calls" if parsed.tool_calls and finish == "stop" else finish,
+        usage=Usage(len(prompt.ids), len(completion.ids), prompt.cached_tokens),
+        reasoning=parsed.reasoning,
+        tool_calls=parsed.tool_calls,
+        created_s=int(time.time()),
+    )
+
+
+def _named(parsed: Parsed, index: int) -> Parsed:
+    """Give the tool calls of the `index`-th answer ids that no other answer of the session has."""
+    if not parsed.tool_calls:
+        return parsed
+    uses = tuple(
+        replace(use, id=f"call_{index:06x}{place:02x}") for place, use in enumerate(parsed.tool_calls)
+    )
+    return replace(parsed, tool_calls=uses)
+
+
+def _upstream(message: str) -> Refusal:
+    return Refusal(RefusalKind.UPSTREAM, message, retry_after_s=RETRY_S)
