@@ -14,6 +14,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Protocol, Self
 
 from agent_runtime import relay
@@ -54,7 +55,9 @@ class TunnelCommand(Protocol):
 
     async def __aenter__(self) -> Self: ...
 
-    async def __aexit__(self, *_: object) -> None: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
 
     async def write(self, data: bytes) -> None: ...
 
@@ -92,7 +95,8 @@ class Tunnel:
     async def begin(self) -> None:
         """Wait until the sandbox's end listens. Raise `InfraError` where it does not."""
         self._spawn(self._read())
-        await asyncio.wait((self._port, self.lost), timeout=_READY_S, return_when=asyncio.FIRST_COMPLETED)
+        either: tuple[asyncio.Future[Any], ...] = (self._port, self.lost)
+        await asyncio.wait(either, timeout=_READY_S, return_when=asyncio.FIRST_COMPLETED)
         if self.lost.done():
             raise self.lost.result()
         if not self._port.done():

@@ -77,7 +77,6 @@ def show_command(name: str, shelf: Path | None) -> None:
     out = stdout()
     out.print(f"{spec.name} {spec.version}: {spec.about}\n")
     root = str(find_installed(spec, shelf) or shelf / spec.folder)
-    shown = {"root": root, "prompt": "PROMPT"}
     node = [f"node {spec.install.node}"] if spec.install.node else []
     rows = [
         ("dialect", spec.dialect),
@@ -87,12 +86,12 @@ def show_command(name: str, shelf: Path | None) -> None:
             spec.unavailable
             or (root if find_installed(spec, shelf) else f"no: ale agent install {spec.name}"),
         ),
-        ("command", " ".join(spec.argv({key: shown.get(key, f"{{{key}}}") for key in ("root", "prompt")}))),
+        ("command", " ".join(spec.argv({"root": root, "prompt": "PROMPT"}))),
         ("stdin", spec.stdin),
         ("shell tool", spec.shell_tool or "none"),
         *((f"env {key}", value) for key, value in spec.env.items()),
         *((f"file {path}", f"{len(content)} characters") for path, content in spec.files.items()),
-        *((f"marks {mark.kind}", mark.header or f"system message says {mark.text!r}") for mark in spec.marks),
+        *((f"marks {mark.kind}", mark.words) for mark in spec.marks),
     ]
     print_table(("what", "value"), rows)
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import PurePosixPath
 from time import perf_counter
+from types import TracebackType
 from typing import Any, Protocol, Self
 
 from agent_runtime.agents.spec import AgentSpec, fill
@@ -129,7 +130,9 @@ class RunningCommand(Protocol):
 
     async def __aenter__(self) -> Self: ...
 
-    async def __aexit__(self, *_: object) -> None: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
 
     async def write(self, data: bytes) -> None: ...
 
@@ -197,7 +200,7 @@ async def run_agent(
     It is ended when its time is up or `stop` is set. Raise `FailedPrecondition` where the sandbox has no such agent and
     `RockError` where the sandbox, not the agent, failed. Whatever happens, none of its processes is left.
     """
-    mark = f"{_MARK}={secrets.token_hex(8)}"
+    mark = secrets.token_hex(8)
     values = await _values(box, spec, run, python)
     try:
         async with open_tunnel(box, gateway, python=python) as tunnel:
@@ -206,8 +209,8 @@ async def run_agent(
                 await box.files.write(
                     str(PurePosixPath(values["home"], path)), fill(content, values).encode()
                 )
-            env = {name: fill(value, values) for name, value in spec.env.items()} | dict(run.env)
-            env |= dict([mark.split("=", 1)])
+            env = {name: fill(value, values) for name, value in spec.env.items()} | {**run.env}
+            env[_MARK] = mark
             command = box.start(
                 spec.argv(values),
                 env=env,
@@ -220,7 +223,7 @@ async def run_agent(
             async with command:
                 end, tail, stopped = await _watch(command, spec, run, tunnel.lost, stop)
     finally:
-        leftovers = await asyncio.shield(_sweep(box, mark, python))
+        leftovers = await asyncio.shield(_sweep(box, f"{_MARK}={mark}", python))
     ending = Ending.STOPPED if stopped and not end.timed_out else _ending(end)
     log.info(
         "agent ended: sandbox_id=%s agent=%s ending=%s leftovers=%d", box.id, spec.name, ending, leftovers
@@ -288,7 +291,8 @@ async def _watch(
         await command.write(run.prompt.encode())
     await command.close_stdin()
     async with _task(read()) as reading, _task((stop or asyncio.Event()).wait()) as stopping:
-        await asyncio.wait((reading, stopping, lost), return_when=asyncio.FIRST_COMPLETED)
+        any_of: tuple[asyncio.Future[Any], ...] = (reading, stopping, lost)
+        await asyncio.wait(any_of, return_when=asyncio.FIRST_COMPLETED)
         stopped = stopping.done() and not reading.done()
         if stopped:
             await command.signal(15)

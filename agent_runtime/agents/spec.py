@@ -31,6 +31,7 @@ __all__ = [
     "Install",
     "Mark",
     "agent_names",
+    "fill",
     "load_agent",
     "read_spec",
 ]
@@ -117,9 +118,21 @@ class Mark(_Part):
 
     kind: _MARK_KINDS
     header: str = ""
-    """A header that such a request has, and others have not."""
-    text: str = ""
-    """Words in the system message of such a request."""
+    """A header of such a request; empty: it is the system message that says so."""
+    says: str = ""
+    """Words in it; empty: only such requests have the header."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not (self.header or self.says):
+            raise ValueError("a mark needs a header, or words that the system message says")
+        return self
+
+    @property
+    def words(self) -> str:
+        """Return the mark as people read it."""
+        where = f"header {self.header}" if self.header else "system message"
+        return f"{where} says {self.says!r}" if self.says else where
 
 
 class AgentSpec(_Part):
