@@ -40,7 +40,7 @@ Target = tuple[str, int] | Path
 BoxPython = Sequence[str]
 """How the sandbox's own small Python is started; see `cli_run.box_python`."""
 
-_READY_S = 30.0
+_READY_S = 120.0
 """How long the relay may take to start; a sandbox that shares a busy machine needs some of it."""
 _LIFETIME_S = 7 * 86400.0
 _SAID_BYTES = 2000

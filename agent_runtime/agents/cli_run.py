@@ -40,7 +40,7 @@ _MARK = "ALE_AGENT_RUN"
 """A variable of the agent's and of all it starts, by which they are found, however far they detach themselves."""
 _MOST_ARGUMENT = 120_000
 """Bytes of one argument; Linux takes 128 KiB (MAX_ARG_STRLEN)."""
-_STEP_S = 60.0
+_STEP_S = 120.0
 _GRACE_S = 10.0
 _TAIL_BYTES = 64 << 10
 _OUTPUT_BYTES = 1 << 50
