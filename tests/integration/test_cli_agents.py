@@ -92,7 +92,7 @@ async def gateway() -> AsyncIterator[tuple[str, int]]:
 
 
 async def processes(box: AsyncSandbox) -> str:
-    return (await box.exec(["sh", "-c", "grep -al sleep /proc/[0-9]*/cmdline; true"])).stdout.decode()
+    return (await box.exec(["sh", "-c", "grep -al 'sl[e]ep' /proc/[0-9]*/cmdline; true"])).stdout.decode()
 
 
 async def test_an_agent_is_told_its_task_and_reaches_the_gateway(
