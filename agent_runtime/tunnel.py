@@ -168,11 +168,14 @@ class Tunnel:
     async def _carry(self, number: int, end: _End) -> None:
         """Connect to the target and carry both ways until both have ended, or one breaks."""
         writer: asyncio.StreamWriter | None = None
+        whole = False
         try:
             reader, writer = await self._connect()
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._inward(number, end, reader))
                 group.create_task(self._outward(number, end, writer))
+            writer.close()
+            whole = True
         except* OSError as errors:
             log.debug("connection of a tunnel broke: %s", errors.exceptions[0])
             with suppress(RockError):
@@ -181,8 +184,8 @@ class Tunnel:
             pass  # the relay is gone, which `lost` says
         finally:
             del self._ends[number]
-            if writer is not None:
-                writer.close()
+            if writer is not None and not whole:
+                writer.transport.abort()  # what it still holds nobody waits for
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if isinstance(self._target, Path):
