@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from agent_runtime.errors import StoreError
+from ale.agent_cli import agent_app
 from ale.env_cli import env_app
 from ale.errors import AleError
 from ale.rock_cli import rock_app
@@ -40,6 +41,7 @@ RAYS_OWN_WORDS = "A worker died or was killed"
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
 replay_app = typer.Typer(no_args_is_help=True, help="Look at recorded trajectories, and run them again.")
+app.add_typer(agent_app, name="agent")
 app.add_typer(env_app, name="env")
 app.add_typer(replay_app, name="replay")
 app.add_typer(rock_app, name="rock")

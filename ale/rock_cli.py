@@ -88,6 +88,12 @@ def rock_serve(
             help="SQLite file for records, or postgresql://… for several servers; else in --state, or in memory.",
         ),
     ] = "",
+    shelf: Annotated[
+        Path | None,
+        typer.Option(
+            "--shelf", metavar="DIR", help="Every sandbox sees this folder, read-only (ale agent install)."
+        ),
+    ] = None,
     node: Annotated[
         str,
         typer.Option(
@@ -150,6 +156,7 @@ def rock_serve(
             isolation=isolation,
             state=_text(state),
             store=store,
+            shelf=_text(shelf),
             node=node or platform.node(),
             replica_lease_s=replica_lease_s,
             quotas=_text(quotas),

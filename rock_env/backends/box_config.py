@@ -14,18 +14,29 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rock_env.backends.fence import HOME, LAYER_PARTS
-from rock_env.backends.host_view import BOX_PYTHON, BOX_TOOLS
+from rock_env.backends.host_view import BOX_PYTHON, BOX_SHELF, BOX_TOOLS
 from rock_env.backends.zygote import OOM_FD
 from rock_env.errors import InvalidArgument, Unimplemented
 from rock_env.spec import Resources, SandboxSpec
 
-__all__ = ["BoxRecord", "check_spec", "configuration", "limits", "preloaded", "process_limits", "start_up"]
+__all__ = [
+    "SHELF_VARIABLE",
+    "BoxRecord",
+    "check_spec",
+    "configuration",
+    "limits",
+    "preloaded",
+    "process_limits",
+    "start_up",
+]
 
 _DEFAULTS = Resources()
 _OPEN_FILES = 1024
 _GUEST_PROCESSES = 1
 _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _PRELOADED_MOST = 256
+SHELF_VARIABLE = "ROCK_SHELF"
+"""In a box's commands: where its server's shelf lies; absent where it has none."""
 _START_UP = {"LANG": r"[\w.@-]{1,32}", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0|[1-9][0-9]{0,8}"}
 """Variables that a box's Python takes note of when it starts, and the values that are passed to one of the server's."""
 _SYSTEM_FOLDERS = {
@@ -114,17 +125,20 @@ def start_up(spec: SandboxSpec) -> dict[str, str]:
 
 
 def configuration(
-    spec: SandboxSpec, *, folder: Path, tools: Path, fenced: bool, grouped: bool
+    spec: SandboxSpec, *, folder: Path, tools: Path, fenced: bool, grouped: bool, shelf: Path | None = None
 ) -> dict[str, object]:
     """Return what the guest is told, but for its deadlines."""
     if fenced:
         places = dict(zip(LAYER_PARTS, (spec.workdir, HOME, "/tmp"), strict=True))
         programs = f"{BOX_PYTHON}/bin"
-        more, own_programs = {}, f"{BOX_TOOLS}/bin"
+        more: dict[str, str] = {}
+        own_programs = f"{BOX_TOOLS}/bin"
     else:
         places = {part: str(folder / "files" / part) for part in LAYER_PARTS}
         programs = str(Path(sys.executable).parent)
         more, own_programs = {"TMPDIR": places["tmp"]}, str(tools / "bin")
+    if shelf is not None:
+        more = {**more, SHELF_VARIABLE: BOX_SHELF if fenced else str(shelf)}
     environment = {
         **more,
         "PATH": f"{programs}:{_SYSTEM_PATH}:{own_programs}",

@@ -95,7 +95,8 @@ class DockerBackend:
 
     `root` is the state folder that durable boxes are found again by; without it a temporary one is used, and no box
     outlives this server. `socket` is the engine's, `bundles` where guest bundles are kept (default: in `root`).
-    `shared`: other servers of one store use `root` at the same time, each with boxes of its own.
+    `shared`: other servers of one store use `root` at the same time, each with boxes of its own. `shelf`: a folder that
+    every box sees, read-only.
     """
 
     name = "docker"
@@ -107,11 +108,13 @@ class DockerBackend:
         shared: bool = False,
         socket: Path | None = None,
         bundles: Path | None = None,
+        shelf: Path | None = None,
     ) -> None:
         self._root = root
         self._shared = shared
         self._socket = socket
         self._bundles = bundles
+        self._shelf = shelf
         self._lock = asyncio.Lock()
         self._node: _Node | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -327,7 +330,16 @@ class DockerBackend:
             try:
                 home = await _home(node.engine, made, image)
                 oom = node.oom_counter if (spec.runtime or node.default_runtime) in _KERNEL_RUNTIMES else None
-                await link.configure(guest_config(spec, image, home=home, durable=order.durable, oom=oom))
+                await link.configure(
+                    guest_config(
+                        spec,
+                        image,
+                        home=home,
+                        durable=order.durable,
+                        oom=oom,
+                        shelf=self._shelf is not None,
+                    )
+                )
                 if order.lease_s is not None:
                     await link.lease(order.lease_s)
             except BaseException:
@@ -360,6 +372,7 @@ class DockerBackend:
             labels=labels,
             network=None if allowed is None else node.egress.settings(allowed),
             host_cpus=node.host_cpus,
+            shelf=self._shelf,
         )
         name = _name(node, order.sandbox_id)
         made: str = (await node.engine.heavy("POST", "/containers/create", params={"name": name}, body=body))[

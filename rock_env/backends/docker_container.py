@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rock_env.backends.box_config import SHELF_VARIABLE
 from rock_env.backends.docker_bundle import BOX_RUN, Bundle
+from rock_env.backends.host_view import BOX_SHELF
 from rock_env.errors import InvalidArgument, Unimplemented
 from rock_env.spec import Resources, SandboxSpec
 
@@ -43,7 +45,7 @@ OPEN_FILES = 1024
 GUEST_OPEN_FILES = 8192
 SHM_BYTES = 64 << 20
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_CLOSED = ("/proc", "/sys", "/dev", "/opt/rock", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf")
+_CLOSED = ("/proc", "/sys", "/dev", "/opt/rock", BOX_SHELF, "/etc/hosts", "/etc/hostname", "/etc/resolv.conf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,16 +143,18 @@ def container(
     labels: dict[str, str],
     network: dict[str, Any] | None,
     host_cpus: int,
+    shelf: Path | None = None,
 ) -> dict[str, Any]:
     """Return the body of the engine's `POST /containers/create`.
 
-    `run` is the box's own folder on the host, `network` what `docker_network` adds for an allow list, None for none.
+    `run` is the box's own folder on the host, `shelf` a folder that all boxes see, `network` what `docker_network` adds for
+    an allow list, None for none.
     """
     may = limits(spec)
     memory = may.memory_bytes + GUEST_BYTES
     host: dict[str, Any] = {
         "AutoRemove": True,
-        "Binds": [*bundle.binds, f"{run}:{BOX_RUN}"],
+        "Binds": [*bundle.binds, f"{run}:{BOX_RUN}", *([f"{shelf}:{BOX_SHELF}:ro"] if shelf else [])],
         "CapDrop": ["ALL"],
         "SecurityOpt": ["no-new-privileges=true"],
         "CgroupnsMode": "private",
@@ -194,7 +198,7 @@ def container(
 
 
 def guest_config(
-    spec: SandboxSpec, image: ImageFacts, *, home: str, durable: bool, oom: str | None
+    spec: SandboxSpec, image: ImageFacts, *, home: str, durable: bool, oom: str | None, shelf: bool = False
 ) -> dict[str, object]:
     """Return what the guest is told once: where it is, what its commands get, when it ends by itself.
 
@@ -205,7 +209,7 @@ def guest_config(
         "workdir": workdir,
         "public_workdir": workdir,
         "roots": ["/"],  # the whole file system is the box's own
-        "env": image.env_for(spec, home),
+        "env": ({SHELF_VARIABLE: BOX_SHELF} if shelf else {}) | image.env_for(spec, home),
         "rlimits": [
             (resource.RLIMIT_CORE, 0),
             (resource.RLIMIT_NOFILE, OPEN_FILES),

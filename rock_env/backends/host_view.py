@@ -16,16 +16,18 @@ from pathlib import Path
 import rock_env
 from rock_env.backends.toolkit import Toolkit
 
-__all__ = ["BOX_PYTHON", "BOX_TOOLS", "box_identity", "view"]
+__all__ = ["BOX_PYTHON", "BOX_SHELF", "BOX_TOOLS", "box_identity", "view"]
 
 BOX_TOOLS = "/opt/rock"
 """Where the Python environment of a box lies, read-only."""
 BOX_PYTHON = f"{BOX_TOOLS}/python"
+BOX_SHELF = "/opt/shelf"
+"""Where the operator's own folder for all boxes lies, read-only, if there is one."""
 _FIRST_UID, _UID_SPAN = 2_000_000, 1 << 24
 _ETC = ("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime")
 
 
-def view(tools: Toolkit) -> dict[str, list[tuple[str, str]] | list[str]]:
+def view(tools: Toolkit, shelf: Path | None = None) -> dict[str, list[tuple[str, str]] | list[str]]:
     """Return what `fence.prepare` needs: `links` (target, inside), `binds` (host, inside) and `hidden` folders."""
     base = Path(sys.base_prefix)
     links, binds = [], [("/usr", "/usr")]
@@ -41,6 +43,8 @@ def view(tools: Toolkit) -> dict[str, list[tuple[str, str]] | list[str]]:
     binds.append((str(tools.folder), BOX_TOOLS))
     binds += [(str(tools.folder / "etc" / name), f"/etc/{name}") for name in ("passwd", "group", "hosts")]
     binds += [(str(host), f"{BOX_TOOLS}/{inside}") for host, inside in tools.packages]
+    if shelf is not None:
+        binds.append((str(shelf), BOX_SHELF))
     return {
         "links": links,
         "binds": binds,

@@ -82,7 +82,7 @@ class ProcessBackend:
     """Make and destroy process sandboxes. `isolation="namespaces"` refuses to run without them; `auto` falls back.
 
     `root` keeps boxes and layers over restarts; without it they end with this object. `shared`: other servers of one
-    store use it at the same time, each with boxes of its own.
+    store use it at the same time, each with boxes of its own. `shelf`: a folder that every box sees, read-only.
     """
 
     def __init__(
@@ -92,11 +92,13 @@ class ProcessBackend:
         shared: bool = False,
         isolation: Literal["auto", "namespaces", "none"] = "auto",
         python_packages: tuple[str, ...] = ("pytest",),
+        shelf: Path | None = None,
     ) -> None:
         self._wanted = isolation
         self._python_packages = python_packages
         self._root = root
         self._shared = shared
+        self._shelf = shelf
         self._lock = asyncio.Lock()
         self._ready: Ready | None = None
         self._boxes: dict[str, _Held] = {}
@@ -296,6 +298,7 @@ class ProcessBackend:
             spec,
             folder=folder,
             tools=ready.tools.folder,
+            shelf=self._shelf,
             fenced=ready.fenced,
             grouped=bool(ready.plan["cgroups"]),
         )
@@ -391,7 +394,11 @@ class ProcessBackend:
             if self._ready is None:
                 with _disk():
                     self._ready = await begin(
-                        self._root, self._wanted, self._python_packages, shared=self._shared
+                        self._root,
+                        self._wanted,
+                        self._python_packages,
+                        shared=self._shared,
+                        shelf=self._shelf,
                     )
                 self._lineages |= self._ready.lineages
             elif self._ready.launcher.lost.done():

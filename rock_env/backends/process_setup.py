@@ -83,7 +83,9 @@ class Ready:
         return made
 
 
-async def begin(root: Path | None, wanted: str, packages: tuple[str, ...], *, shared: bool) -> Ready:
+async def begin(
+    root: Path | None, wanted: str, packages: tuple[str, ...], *, shared: bool, shelf: Path | None = None
+) -> Ready:
     """Take the state folder, find out what this machine offers, start the zygote, remove what killed boxes left."""
     state = await asyncio.to_thread(StateFolder.take, root, shared=shared)
     try:
@@ -93,7 +95,7 @@ async def begin(root: Path | None, wanted: str, packages: tuple[str, ...], *, sh
         lineages = await asyncio.to_thread(read_lineages, state)
         for orphan in state.in_groups() - {folder.name for folder in state.boxes.iterdir()}:
             await asyncio.to_thread(remove_remains, state, orphan)
-        plan = await asyncio.to_thread(_plan, state, tools)
+        plan = await asyncio.to_thread(_plan, state, tools, shelf)
         launcher = await _choose(plan, wanted)
     except BaseException:
         await asyncio.to_thread(state.release, empty=True)
@@ -160,7 +162,7 @@ async def _fenced_launcher(plan: Mapping[str, object]) -> Launcher:
     return launcher
 
 
-def _plan(state: StateFolder, tools: Toolkit) -> dict[str, object]:
+def _plan(state: StateFolder, tools: Toolkit, shelf: Path | None) -> dict[str, object]:
     """Return what the zygote prepares for all boxes."""
     groups: dict[str, str] = {}
     try:
@@ -173,7 +175,7 @@ def _plan(state: StateFolder, tools: Toolkit) -> dict[str, object]:
         )
     machine = platform.machine()
     return {
-        **view(tools),
+        **view(tools, shelf),
         "cgroups": groups,
         "filter": assemble(machine) if machine in MACHINES else b"",
         "fenced": False,

@@ -143,18 +143,31 @@ async def hosting(options: ServerOptions, node: Node, observed: Observation) -> 
     """Yield the backends of a server; afterwards let go of their durable boxes if there is a folder for these."""
     state = await asyncio.to_thread(_state_folder, options.state) if options.state else None
     shared = state is not None and is_postgres(options.store)
+    shelf = await asyncio.to_thread(_shelf, options.shelf) if options.shelf else None
     router = node.pooled(
         observed.backend(
             ProcessBackend(
-                root=state and state / "process", shared=shared, isolation=options.sandbox_isolation
+                root=state and state / "process",
+                shared=shared,
+                isolation=options.sandbox_isolation,
+                shelf=shelf,
             )
         ),
-        observed.backend(DockerBackend(root=state and state / "docker", shared=shared)),
+        observed.backend(DockerBackend(root=state and state / "docker", shared=shared, shelf=shelf)),
     )
     try:
         yield router
     finally:
         await (router.close() if state is None else router.let_go())
+
+
+def _shelf(name: str) -> Path:
+    folder = Path(name).absolute()
+    if not folder.is_dir():
+        raise InvalidArgument(
+            f"--shelf must be a folder that exists, got {name!r}. Make it, or leave --shelf out."
+        )
+    return folder
 
 
 def _state_folder(name: str) -> Path:

@@ -45,6 +45,7 @@ class ServerOptions:
     env: Sequence[str] = ()
     state: str = ""
     store: str = ""
+    shelf: str = ""
     quotas: str = ""
     build_network: BuildNetwork = "default"
     node: str = platform.node()
@@ -169,6 +170,8 @@ def parse(argv: Sequence[str] | None) -> tuple[ServerOptions, str]:
         "several servers may share; without it they are in the folder --state, or in memory"
     )
     add("--store", default="", metavar="FILE|URL", help=kept)
+    shown = "folder that every sandbox sees, read-only, as /opt/shelf (commands find it by ROCK_SHELF)"
+    add("--shelf", default="", metavar="DIR", help=shown)
     node = (
         "name of this machine among servers that share a store: they take over each other's boxes on one node"
     )

@@ -1,0 +1,155 @@
+"""`ale agent list`, `show`, `install` and `run`.
+
+Called by the command line. What an agent is, is in `agent_runtime.agents`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from agent_runtime.agents.cli_run import AgentEnd, AgentRun, box_python, run_agent
+from agent_runtime.agents.install import default_shelf, find_installed, install_agent
+from agent_runtime.agents.spec import AgentSpec, agent_names, load_agent
+from ale.terminal import print_table, stdout
+from rock_env.client import Client
+from rock_env.errors import InvalidArgument, Unimplemented
+from rock_env.local import embedded
+from rock_env.spec import Resources, SandboxSpec
+
+__all__ = ["RunCommand", "install_command", "list_command", "run_command", "show_command"]
+
+_ROOM = Resources(cpus=2.0, memory_bytes=3 << 30, disk_bytes=2 << 30, pids=512)
+"""What agents need at most: one of Node or Bun keeps a few hundred MB, and has dozens of threads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCommand:
+    """What `ale agent run` was told."""
+
+    name: str
+    prompt: str
+    url: str
+    key: str
+    model: str
+    folder: Path | None
+    out: Path | None
+    time_limit_s: float
+    image: str
+    shelf: Path | None
+    rock: str
+
+
+def list_command(shelf: Path | None, *, as_json: bool = False) -> None:
+    """Print one line per agent."""
+    shelf = shelf or default_shelf()
+    specs = [load_agent(name) for name in agent_names()]
+    if as_json:
+        told = [
+            {**spec.model_dump(mode="json"), "installed": _state(spec, shelf) == "installed"}
+            for spec in specs
+        ]
+        sys.stdout.write(f"{json.dumps(told, indent=1)}\n")
+        return
+    rows = [
+        (
+            spec.name,
+            spec.version,
+            spec.dialect,
+            "npm" if spec.install.npm else "pip",
+            _state(spec, shelf),
+            spec.about,
+        )
+        for spec in specs
+    ]
+    print_table(("name", "version", "dialect", "from", "here", "what it is"), rows)
+
+
+def show_command(name: str, shelf: Path | None) -> None:
+    """Print a spec and where it is installed. Raise `UnknownName` or `InvalidArgument`."""
+    spec, shelf = load_agent(name), shelf or default_shelf()
+    out = stdout()
+    out.print(f"{spec.name} {spec.version}: {spec.about}\n")
+    root = str(find_installed(spec, shelf) or shelf / spec.folder)
+    node = [f"node {spec.install.node}"] if spec.install.node else []
+    rows = [
+        ("dialect", spec.dialect),
+        ("packages", ", ".join((*spec.install.packages, *node))),
+        (
+            "installed",
+            spec.unavailable
+            or (root if find_installed(spec, shelf) else f"no: ale agent install {spec.name}"),
+        ),
+        ("command", " ".join(spec.argv({"root": root, "prompt": "PROMPT"}))),
+        ("stdin", spec.stdin),
+        ("shell tool", spec.shell_tool or "none"),
+        *((f"env {key}", value) for key, value in spec.env.items()),
+        *((f"file {path}", f"{len(content)} characters") for path, content in spec.files.items()),
+        *((f"marks {mark.kind}", mark.words) for mark in spec.marks),
+    ]
+    print_table(("what", "value"), rows)
+
+
+def install_command(names: Sequence[str], shelf: Path | None) -> None:
+    """Install agents one by one. Raise `RockError` for one that was named and cannot be had."""
+    shelf, every = shelf or default_shelf(), list(names) == ["all"]
+    for name in agent_names() if every else names:
+        try:
+            folder = install_agent(load_agent(name), shelf)
+        except Unimplemented as error:
+            if not every:
+                raise
+            stdout().print(f"{name}: not installed: {error}")
+        else:
+            stdout().print(f"{name}: {folder}")
+
+
+def run_command(command: RunCommand) -> None:
+    """Run an agent and print how it ended. Raise `RockError`."""
+    end = asyncio.run(_run(command))
+    stdout().print(end.output.decode(errors="replace").rstrip())
+    how = f"signal {end.signal}" if end.signal is not None else f"exit code {end.exit_code}"
+    left = f"; {end.leftovers} processes left behind were ended" if end.leftovers else ""
+    sys.stderr.write(f"{command.name}: {end.ending} ({how}) after {end.duration_s:.1f} s{left}\n")
+
+
+async def _run(command: RunCommand) -> AgentEnd:
+    spec, target = load_agent(command.name), _target(command.url)
+    shelf = (command.shelf or default_shelf()).absolute()
+    async with AsyncExitStack() as stack:
+        address = command.rock
+        if not address:
+            await asyncio.to_thread(install_agent, spec, shelf)
+            address = await stack.enter_async_context(embedded([f"--shelf={shelf}"]))
+        client = await stack.enter_async_context(Client(address))
+        lifetime_s = command.time_limit_s + 600.0
+        box_spec = SandboxSpec(image=command.image, resources=_ROOM, lifetime_s=lifetime_s)
+        box = await stack.enter_async_context(await client.sandboxes.create(spec=box_spec))
+        if command.folder is not None:
+            await box.files.upload(command.folder)
+        run = AgentRun(command.prompt, command.key, command.model, time_limit_s=command.time_limit_s)
+        end = await run_agent(box, spec, run, gateway=target, python=box_python(command.image))
+        if command.out is not None:
+            await box.files.download(".", command.out)
+        return end
+
+
+def _state(spec: AgentSpec, shelf: Path) -> str:
+    if spec.unavailable:
+        return "not to be had"
+    return "installed" if find_installed(spec, shelf) else "-"
+
+
+def _target(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    if parts.scheme != "http" or not parts.hostname or parts.path.strip("/"):
+        raise InvalidArgument(
+            f"--url must be http://HOST:PORT without a path, got {url!r}: the sandbox reaches exactly that address"
+        )
+    return parts.hostname, parts.port or 80
