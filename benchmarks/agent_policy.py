@@ -1,0 +1,207 @@
+"""A policy that fixes a toy repository by script, in one of ten ways, whichever CLI agent asks it.
+
+Used by `benchmarks.agents` and `tests/compat`. It is a `Sampler`: what it says goes through the template, the gateway and
+the agent's own wire format like any model's answer. It reads its place in the script out of the prompt, so that repetitions,
+sub-agents and compactions find it where they expect it: what the agent dropped, it forgets, as a model does.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from agent_runtime.agents.spec import AgentSpec
+from agent_runtime.chat import Refusal, RefusalKind
+from agent_runtime.policy import Completion, PolicyError, SampleRequest
+from agent_runtime.templates.plain import PlainTemplate
+from agent_runtime.types import IntArray
+
+__all__ = ["BROKEN", "FILES", "FIXED", "Mode", "ScriptedPolicy"]
+
+BROKEN = "def add(a, b):\n    return a - b\n"
+FIXED = "def add(a, b):\n    return a + b\n"
+FILES = {
+    "calc.py": BROKEN,
+    "test_calc.py": "from calc import add\n\n\ndef test_add():\n    assert add(2, 3) == 5\n",
+}
+_FIX = "sed -i 's/a - b/a + b/' calc.py && cat calc.py"
+_EDIT = """\
+calc.py
+```python
+<<<<<<< SEARCH
+    return a - b
+=======
+    return a + b
+>>>>>>> REPLACE
+```
+"""
+_STEP = re.compile(r"\[step (\d+)\]")
+_LONG_STEP = re.compile(r"\[long (\d+)\]")
+_CALL = re.compile(r"<tool_call>.*?</tool_call>", re.DOTALL)
+_DELEGATED = "Read calc.py and say which operator is wrong."
+_SUMMARY_TAIL = 6000
+"""Characters at the end of a prompt in which agents that compact ask for a summary."""
+_SUMMARY = re.compile(r"summar|compact(?!ly)|state_snapshot|handoff", re.IGNORECASE)
+_LONG = "seq 1 2500"
+_MOST_LONG = 14
+_WORDS = {"run_shell_command": {"is_background": False}, "bash": {"description": "run a command"}}
+_COMMAND = {"exec_command": "cmd"}
+"""Names of the argument that holds a command, where it is not `command`."""
+_SUB_AGENTS: dict[str, tuple[str, dict[str, object]]] = {
+    "claude-code": (
+        "Agent",
+        {"description": "look", "prompt": _DELEGATED, "subagent_type": "general-purpose"},
+    ),
+    "qwen-code": ("agent", {"description": "look", "prompt": _DELEGATED, "subagent_type": "general-purpose"}),
+    "opencode": ("task", {"description": "look", "prompt": _DELEGATED, "subagent_type": "general"}),
+    "codex": ("spawn_agent", {"message": _DELEGATED, "task_name": "look"}),
+}
+
+
+class Mode(StrEnum):
+    """What happens on the way to the fix."""
+
+    NORMAL = "normal"
+    STREAMING = "streaming"
+    """Answers come late: a stream says that it lives before it says anything else."""
+    PARALLEL = "parallel"
+    """Two tool calls in one answer."""
+    RATE_LIMIT = "429"
+    """The second call is refused once."""
+    SERVER_ERROR = "500"
+    OVERFLOW = "overflow"
+    """The second call is told once that the context is full."""
+    MALFORMED = "malformed"
+    """The second answer's tool call is no JSON."""
+    EMPTY = "empty"
+    """The second answer says nothing."""
+    CUT = "cut"
+    """The second answer's stream breaks off."""
+    SUB_AGENTS = "sub_agents"
+    COMPACTION = "compaction"
+    """Outputs fill the context until the agent compacts, or stops."""
+
+
+@dataclass(eq=False)
+class ScriptedPolicy:
+    """A `Sampler` for one run of one agent in one mode."""
+
+    spec: AgentSpec
+    mode: Mode
+    template: PlainTemplate
+
+    def __post_init__(self) -> None:
+        self.sampled: list[IntArray] = []
+        """Every answer it gave, in order."""
+        self.prompts: list[IntArray] = []
+        """What it was shown for each."""
+        self.faulted = False
+        """The mode's fault has happened."""
+
+    async def sample(self, request: SampleRequest) -> Completion:
+        """Answer, or fail as the mode says."""
+        prompt = self.template.parse(request.prompt_ids, ()).text
+        text = self._answer(prompt)
+        ids = self.template.encode_answer(text)[: request.params.max_tokens]
+        cut = len(ids) == request.params.max_tokens
+        self.sampled.append(ids)
+        self.prompts.append(request.prompt_ids)
+        return Completion(ids, np.full(len(ids), -0.5, np.float32), "length" if cut else "stop", 1)
+
+    def _answer(self, prompt: str) -> str:
+        """Return what to say to a prompt; raise the mode's fault at the second step, once."""
+        if not self.spec.shell_tool:
+            return self._edit(prompt)
+        if "<tools>" not in prompt[:4000]:
+            return self._aside(prompt)
+        said = _CALL.sub("", prompt)
+        if self.mode is Mode.SUB_AGENTS and _DELEGATED in said:
+            return self._delegate(said)
+        if (
+            self.mode is Mode.COMPACTION
+            and _SUMMARY.search(prompt[-_SUMMARY_TAIL:])
+            and "[summary]" not in prompt
+        ):
+            return self._aside(prompt)
+        if self.mode is Mode.COMPACTION and "[summary]" not in said:
+            filled = max((int(number) for number in _LONG_STEP.findall(said)), default=0)
+            if filled < _MOST_LONG:
+                return f"[long {filled + 1}] I look at more.\n{self._shell(_LONG)}"
+        return self._main(max((int(number) for number in _STEP.findall(said)), default=0))
+
+    def _main(self, done: int) -> str:
+        if done == 1 and not self.faulted and (fault := self._fault()) is not None:
+            return fault
+        if done == 0:
+            return self._first()
+        if done == 1:
+            return self._step(2, _FIX)
+        if self.spec.name == "mini-swe-agent":
+            return self._step(done + 1, "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT")
+        return f"[step {done + 1}] The operator was wrong; calc.py is fixed."
+
+    def _first(self) -> str:
+        if self.mode is Mode.PARALLEL:
+            return "\n".join([self._step(1, "cat calc.py"), self._shell("cat test_calc.py")])
+        if self.mode is Mode.SUB_AGENTS and self.spec.name in _SUB_AGENTS:
+            name, arguments = _SUB_AGENTS[self.spec.name]
+            return f"[step 1] I let somebody look.\n{_tool_call(name, arguments)}"
+        return self._step(1, "cat calc.py")
+
+    def _fault(self) -> str | None:
+        """Return the second answer that this mode has instead of the right one; None where it has none."""
+        self.faulted = True
+        if self.mode is Mode.RATE_LIMIT:
+            raise Refusal(RefusalKind.RATE_LIMIT, "too many requests, as the script says", retry_after_s=1.0)
+        if self.mode is Mode.SERVER_ERROR:
+            raise PolicyError("the engine failed, as the script says")
+        if self.mode is Mode.OVERFLOW:
+            raise Refusal(
+                RefusalKind.CONTEXT_OVERFLOW,
+                "the prompt has 40000 tokens, but the model's context is 32768 tokens",
+                details=(("limit", 32768), ("prompt", 40000), ("completion", 100), ("got", 40100)),
+            )
+        if self.mode is Mode.MALFORMED:
+            broken = f'{{"name": "{self.spec.shell_tool}", "arguments": {{"command": "cat calc.py"'
+            return f"I look again.\n<tool_call>\n{broken}\n</tool_call>"
+        return "" if self.mode is Mode.EMPTY else None
+
+    def _edit(self, prompt: str) -> str:
+        """Answer an agent that reads edits out of the text."""
+        if "SEARCH/REPLACE" not in prompt and "SEARCH" not in prompt:
+            return self._aside(prompt)
+        if not self.faulted and self.mode not in (Mode.NORMAL, Mode.STREAMING):
+            fault = self._fault()
+            if self.mode is Mode.MALFORMED:
+                return _EDIT.replace("return a - b", "return a * b")
+            if fault is not None:
+                return fault
+        return f"[step 1] The operator is wrong.\n\n{_EDIT}"
+
+    def _delegate(self, said: str) -> str:
+        """Answer a sub-agent: one look, then its report."""
+        own = said[said.rindex(_DELEGATED) :]
+        if "return a - b" in own or "[look]" in own:
+            return "The minus is wrong."
+        return f"[look] I read it.\n{self._shell('cat calc.py')}"
+
+    def _aside(self, prompt: str) -> str:
+        """Answer a request without tools, or for a summary."""
+        if _SUMMARY.search(prompt[-_SUMMARY_TAIL:]) or _SUMMARY.search(prompt[:2000]):
+            return "<summary>[summary] The task: fix calc.py. Nothing is changed yet.</summary>"
+        return "Fix the calculator"
+
+    def _step(self, number: int, command: str) -> str:
+        return f"[step {number}] I run a command.\n{self._shell(command)}"
+
+    def _shell(self, command: str) -> str:
+        name = self.spec.shell_tool
+        return _tool_call(name, {_COMMAND.get(name, "command"): command, **_WORDS.get(name, {})})
+
+
+def _tool_call(name: str, arguments: dict[str, object]) -> str:
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"

@@ -1,0 +1,213 @@
+"""One run of a real CLI agent in a sandbox: toy repository, gateway, scripted policy, and what came of it.
+
+Used by `benchmarks.agents` and `tests/compat`. Everything between the agent's process and the policy is the product itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from agent_runtime.agents.cli_run import AgentEnd, AgentRun, run_agent
+from agent_runtime.agents.spec import AgentSpec
+from agent_runtime.call_labels import Account, account
+from agent_runtime.calls import Drift
+from agent_runtime.gateway import Gateway
+from agent_runtime.graph import token_arrays, validate
+from agent_runtime.http_server import Limits
+from agent_runtime.session import Budget, Session, SessionEnd
+from agent_runtime.templates.plain import PlainTemplate
+from agent_runtime.types import AgentConfig, Branch, RolloutRequest, SamplingParams, Start
+from benchmarks.agent_policy import FILES, FIXED, Mode, ScriptedPolicy
+from rock_env.client import Client
+from rock_env.client.sandbox import AsyncSandbox
+from rock_env.env import Verdict
+from rock_env.spec import Resources, SandboxSpec
+
+__all__ = ["Outcome", "run_mode"]
+
+PROMPT = "The test in test_calc.py fails. Fix the bug in calc.py."
+ROOM = Resources(cpus=2.0, memory_bytes=3 << 30, disk_bytes=1 << 30, pids=512)
+CONTEXT = 1 << 20
+"""Of the template, whose tokens are bytes: no run but that of compaction comes near it."""
+COMPACTION_ROOM = 48 << 10
+"""What an agent that is to compact has beyond its first prompt, in the template's tokens."""
+BUDGET = Budget(turns=60, tokens=200_000, time_s=1800.0)
+_GIT = "git init -q . && git add -A && git -c user.email=a@b.c -c user.name=toy commit -q -m start"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one run."""
+
+    agent: str
+    mode: Mode
+    fixed: bool
+    """The repository's bug is gone, as the sandbox shows; nothing that the agent said counts."""
+    exact: bool
+    """The record's branches are what the engine saw, and every sampled token is in exactly one of its turns."""
+    drift: int
+    """Calls that opened a fresh context although they go on from earlier ones, compactions apart."""
+    unexplained_tokens: int
+    """Sampled tokens that no labelled call accounts for."""
+    session_end: SessionEnd
+    end: AgentEnd
+    account: Account
+    first_prompt: int
+    reasons: dict[str, int] = field(default_factory=dict)
+    """Of the drift."""
+
+
+async def run_mode(
+    client: Client, spec: AgentSpec, mode: Mode, *, time_limit_s: float = 300.0, first_prompt: int = 0
+) -> Outcome:
+    """Let one agent fix the toy repository in one mode. Raise `RockError` where a sandbox, not an agent, fails.
+
+    `first_prompt` is the length of the agent's first prompt, by which compaction is brought about; 0 finds it out.
+    """
+    context_tokens = CONTEXT
+    if mode is Mode.COMPACTION:
+        first_prompt = first_prompt or (await run_mode(client, spec, Mode.NORMAL)).first_prompt
+        context_tokens = first_prompt + COMPACTION_ROOM
+    template = PlainTemplate(context_tokens)
+    policy = ScriptedPolicy(spec, mode, template)
+    late = Limits(sign_of_life_s=0.2) if mode is Mode.STREAMING else Limits()
+    gateway = Gateway(limits=late)
+    with TemporaryDirectory(prefix="ale-") as folder:
+        async with gateway.serving(Path(folder, "gateway")), _cutting(mode, Path(folder)) as target:
+            session = gateway.open(
+                _request(spec, mode, time_limit_s), sampler=policy, template=template, budget=BUDGET
+            )
+            async with await client.sandboxes.create(
+                spec=SandboxSpec(resources=ROOM, lifetime_s=3600.0)
+            ) as box:
+                await _lay_out(box)
+                run = AgentRun(PROMPT, session.key, time_limit_s=time_limit_s, context_tokens=context_tokens)
+                end = await run_agent(box, spec, run, gateway=target)
+                fixed = await box.files.read("calc.py") == FIXED.encode()
+            session_end = await gateway.close(session)
+    return _outcome(spec, mode, policy, session, (fixed, session_end, end))
+
+
+async def _lay_out(box: AsyncSandbox) -> None:
+    for name, text in FILES.items():
+        await box.files.write(name, text.encode())
+    made = await box.exec(["sh", "-c", _GIT])
+    assert made.ok, made.stderr
+
+
+def _request(spec: AgentSpec, mode: Mode, time_limit_s: float) -> RolloutRequest:
+    return RolloutRequest(
+        id=f"{spec.name}-{mode}",
+        env="toy",
+        params_json="{}",
+        task_id="fix",
+        group_id=spec.name,
+        index=0,
+        seed=7,
+        agent=AgentConfig(),
+        sampling=SamplingParams(max_tokens=4096),
+        start=Start(0),
+        time_limit_s=time_limit_s,
+    )
+
+
+def _outcome(
+    spec: AgentSpec,
+    mode: Mode,
+    policy: ScriptedPolicy,
+    session: Session,
+    came: tuple[bool, SessionEnd, AgentEnd],
+) -> Outcome:
+    fixed, session_end, end = came
+    trajectory = session.record("toy@1", Verdict(float(fixed), passed=fixed))
+    validate(trajectory)
+    # Over all branches each sampled token trains once; concatenated, a branch is a prompt the engine saw, and its answer.
+    trained = [ids[trains] for ids, trains, _ in map(token_arrays, trajectory.branches())]
+    once = sorted(np.concatenate(trained).tolist()) if trained else []
+    sampled = sorted(np.concatenate(policy.sampled).tolist()) if policy.sampled else []
+    told = account(session.tree)
+    reasons = {
+        str(why): count for why, count in told.drift.items() if why not in (Drift.NONE, Drift.COMPACTION)
+    }
+    return Outcome(
+        agent=spec.name,
+        mode=mode,
+        fixed=fixed,
+        exact=once == sampled and _prompts_seen(trajectory.branches(), policy),
+        drift=sum(reasons.values()),
+        unexplained_tokens=sum(map(len, policy.sampled)) - sum(told.tokens.values()),
+        session_end=session_end,
+        end=end,
+        account=told,
+        first_prompt=len(policy.prompts[0]) if policy.prompts else 0,
+        reasons=reasons,
+    )
+
+
+def _prompts_seen(branches: Iterable[Branch], policy: ScriptedPolicy) -> bool:
+    """Return whether every branch, without its last answer, is a prompt that the engine was given."""
+    shown = {prompt.tobytes() for prompt in policy.prompts}
+    for branch in branches:
+        ids, _, _ = token_arrays(branch)
+        if ids[: len(ids) - len(branch.turns[-1].completion_ids)].tobytes() not in shown:
+            return False
+    return True
+
+
+@asynccontextmanager
+async def _cutting(mode: Mode, folder: Path) -> AsyncIterator[Path]:
+    """Yield the socket to reach the gateway by; in mode `cut` one that breaks the second answer off in its middle."""
+    behind = folder / "gateway"
+    if mode is not Mode.CUT:
+        yield behind
+        return
+    answers = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal answers
+        inner_reader, inner_writer = await asyncio.open_unix_connection(behind)
+
+        async def inward() -> None:
+            nonlocal answers
+            while data := await inner_reader.read(1 << 16):
+                if b"text/event-stream" in data or b"application/json" in data:
+                    answers += 1
+                    if answers == CUT_ANSWER:
+                        writer.write(data[: data.index(b"\r\n\r\n") + 4 + CUT_BYTES])
+                        await writer.drain()
+                        writer.transport.abort()
+                        return
+                writer.write(data)
+                await writer.drain()
+
+        async def outward() -> None:
+            while data := await reader.read(1 << 16):
+                inner_writer.write(data)
+                await inner_writer.drain()
+
+        try:
+            ways = [asyncio.ensure_future(inward()), asyncio.ensure_future(outward())]
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+        finally:
+            writer.close()
+            inner_writer.close()
+
+    front = folder / "front"
+    server = await asyncio.start_unix_server(serve, front)
+    async with server:
+        yield front
+
+
+CUT_ANSWER = 2
+CUT_BYTES = 60
+"""Of the body that still arrive: some of the first event, too few for an answer."""
