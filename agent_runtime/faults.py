@@ -38,6 +38,7 @@ def count_blame(trajectories: Iterable[Trajectory]) -> Counter[Blame]:
     """Return how many turns were the agent's and the tool's fault, and how many rollouts the infrastructure's."""
     counts: Counter[Blame] = Counter()
     for trajectory in trajectories:
-        counts.update(blame for fault in trajectory.turn_faults if (blame := blame_of_turn(fault)))
+        blames = map(blame_of_turn, trajectory.turn_faults)
+        counts.update(blame for blame in blames if blame is not None)
         counts[Blame.INFRASTRUCTURE] += trajectory.failure is not None
     return counts

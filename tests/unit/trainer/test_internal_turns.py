@@ -198,6 +198,7 @@ def test_a_run_learns_from_compacted_rollouts_and_accounts_for_every_token(tmp_p
     steps = [line for line in lines if line["kind"] == "train"]
     assert [line["turns/summary"] > 1 for line in steps] == [True, True]
     assert [line["updates"] > 0 and line["tokens/trained"] > 0 for line in steps] == [True, True]
+    assert not any("label" in name for line in steps for name in line), "summaries are learned, not left out"
     assert steps[-1]["env_steps"] == sum(len(each.env_turns) for each in rollouts)
 
 
