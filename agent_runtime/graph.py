@@ -56,6 +56,9 @@ def _problems(trajectory: Trajectory) -> Iterator[str]:
             yield f"{name} has {len(getattr(trajectory, name))} entries, expected one per turn ({len(turns)})"
     if trajectory.turn_labels and len(trajectory.turn_labels) != len(turns):
         yield f"turn_labels has {len(trajectory.turn_labels)} entries, expected none or one per turn ({len(turns)})"
+    internal = trajectory.internal_turns
+    if list(internal) != sorted(set(internal) & set(range(len(turns)))):
+        yield f"internal_turns is {internal}, expected rising indices of its {len(turns)} turns"
     for position, turn in enumerate(turns):
         yield from (f"turn {position}: {problem}" for problem in _turn_problems(turn, position))
     if len({turn.finish_reason == "expert" for turn in turns}) > 1:
@@ -64,6 +67,9 @@ def _problems(trajectory: Trajectory) -> Iterator[str]:
     for position, (observation, recorded) in enumerate(hashes):
         if observation_hash(observation) != recorded:
             yield f"turn {position}: observation_hash is {recorded.hex()}, expected the observation's own"
+    paid = [turn for turn in internal if trajectory.env_turn_rewards[turn]]
+    if paid:
+        yield f"the internal turns {paid} have rewards of the environment, which never heard of them"
     if not 0 <= trajectory.illegal_actions <= len(turns):
         yield f"illegal_actions is {trajectory.illegal_actions}, expected 0 to {len(turns)}"
     yield from _outcome_problems(trajectory)

@@ -1,6 +1,7 @@
 """Re-execute a recorded trajectory in a fresh environment and say whether, and where, it comes out differently.
 
-Called by `ale replay` and the tests. No policy takes part: only the recorded actions are sent.
+Called by `ale replay` and the tests. No policy takes part: only the recorded actions are sent, and of those only what the
+environment got then.
 """
 
 from __future__ import annotations
@@ -67,8 +68,10 @@ async def _compare(trajectory: Trajectory, env: RockEnv, version: str) -> tuple[
         return 0, Divergence(-1, "reset", f"a prefix of {trajectory.start.anchor} turns", str(error))
     if observation != trajectory.first_observation:
         return 0, Divergence(-1, "first_observation", trajectory.first_observation, observation)
-    for turn, action in enumerate(trajectory.actions):
-        divergence = _compare_turn(trajectory, turn, await env.step(action))
+    acted = trajectory.env_turns
+    for turn in acted:
+        result = await env.step(trajectory.actions[turn])
+        divergence = _compare_turn(trajectory, turn, result, last=turn == acted[-1])
         if divergence is not None:
             return turn, divergence
     turns = len(trajectory.turns)
@@ -81,13 +84,12 @@ async def _compare(trajectory: Trajectory, env: RockEnv, version: str) -> tuple[
     return turns, None
 
 
-def _compare_turn(trajectory: Trajectory, turn: int, result: StepResult) -> Divergence | None:
+def _compare_turn(trajectory: Trajectory, turn: int, result: StepResult, *, last: bool) -> Divergence | None:
     if observation_hash(result.observation) != trajectory.observation_hashes[turn]:
         return Divergence(turn, "observation", trajectory.observations[turn], result.observation)
     recorded_reward = trajectory.env_turn_rewards[turn]
     if result.reward != recorded_reward:
         return Divergence(turn, "turn_reward", str(recorded_reward), str(result.reward))
-    last = turn == len(trajectory.turns) - 1
     if last and trajectory.failure is not None:
         return None  # the failure hides how the environment's last turn ended
     recorded = trajectory.stop_reason.value if last and trajectory.stop_reason in _ENDINGS else "goes on"

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from time import perf_counter
 from typing import Protocol
 
-from agent_runtime.agents.base import Agent, Move
+from agent_runtime.agents.base import Agent, Move, Reply
 from agent_runtime.agents.chat_loop import ChatLoop
 from agent_runtime.policy import ChatTemplate, PolicyError, Sampler
 from agent_runtime.types import (
@@ -26,9 +26,11 @@ from agent_runtime.types import (
     Trajectory,
     Turn,
     TurnFault,
+    TurnLabel,
 )
 from rock_env.env import Info, StepResult, Verdict, observation_hash
 from rock_env.errors import DeadlineExceeded, RockError
+from rock_env.faults import Blame, blame_of_info
 
 __all__ = ["Rock", "RockEnv", "close_surely", "reset_to", "rollout", "run_rollout"]
 
@@ -177,6 +179,10 @@ async def _play(env: RockEnv, agent: Agent, record: _Record) -> StopReason:
         if move is None:
             return StopReason.CONTEXT_FULL
         sampled_s = perf_counter()
+        if move.reply is not None:  # not meant for the environment
+            record.add_internal(move, move.reply, (asked_s, sampled_s, sampled_s))
+            observation = move.reply.text
+            continue
         record.lost_tokens = len(move.completion_ids)  # until the environment has answered
         result = await env.step(move.action)
         record.add(move, result, (asked_s, sampled_s, perf_counter()))
@@ -216,13 +222,28 @@ class _Record:
         self._hashes: list[bytes] = []
         self._rewards: list[float] = []
         self._faults: list[TurnFault] = []
+        self._labels: list[TurnLabel] = []
+        self._internal: list[int] = []
         self._illegal = 0
 
     def add(self, move: Move, result: StepResult, times: tuple[float, float, float]) -> None:
         """Add a turn that the environment has answered; `times` is when it was asked, sampled and stepped."""
-        asked_s, sampled_s, stepped_s = times
         self.lost_tokens = 0
-        action, parent, context_ids, completion_ids, logprobs, finish_reason, policy_version = move
+        self._add(move, result.observation, result.reward, times)
+        self._labels.append(TurnLabel.MAIN)
+        self._judge(result.info)
+
+    def add_internal(self, move: Move, reply: Reply, times: tuple[float, float, float]) -> None:
+        """Add a turn that the agent itself has answered."""
+        self._internal.append(len(self._turns))
+        self._add(move, reply.text, 0.0, times)
+        self._labels.append(reply.label)
+        self._faults.append(reply.fault)
+        self._illegal += reply.fault is TurnFault.ILLEGAL
+
+    def _add(self, move: Move, observation: str, reward: float, times: tuple[float, float, float]) -> None:
+        asked_s, sampled_s, stepped_s = times
+        action, parent, context_ids, completion_ids, logprobs, finish_reason, policy_version, _ = move
         self._turns.append(
             Turn(
                 len(self._turns),
@@ -238,24 +259,28 @@ class _Record:
             )
         )
         self._actions.append(action)
-        self._observations.append(result.observation)
-        self._hashes.append(observation_hash(result.observation))
-        self._rewards.append(result.reward)
-        self._judge(result.info)
+        self._observations.append(observation)
+        self._hashes.append(observation_hash(observation))
+        self._rewards.append(reward)
 
     def _judge(self, info: Info) -> None:
         """Note what the environment says against the newest turn, or by it against an earlier one."""
         fault = TurnFault.NONE
-        if info.get("illegal"):
-            fault = TurnFault.ILLEGAL
-            self._illegal += 1
-        elif info.get("tool_failed"):
-            fault = TurnFault.TOOL_FAILED
+        match blame_of_info(info):
+            case Blame.TOOL:
+                fault = TurnFault.TOOL_BROKE
+            case Blame.AGENT if info.get("illegal"):
+                fault = TurnFault.ILLEGAL
+                self._illegal += 1
+            case Blame.AGENT:
+                fault = TurnFault.TOOL_FAILED
         self._faults.append(fault)
         ago = info.get("undoes", 0)
+        internal = frozenset(self._internal)
+        acted = [turn for turn in range(len(self._faults)) if turn not in internal]
         # One that lies in the replayed prefix has no turn here.
-        if isinstance(ago, int) and 0 < ago < len(self._faults):
-            self._faults[-1 - ago] = TurnFault.UNDONE
+        if isinstance(ago, int) and 0 < ago < len(acted):
+            self._faults[acted[-1 - ago]] = TurnFault.UNDONE
 
     def finish(self, stop: StopReason, verdict: Verdict) -> Trajectory:
         """Return the record of a graded rollout."""
@@ -300,4 +325,6 @@ class _Record:
             policy_step=self._policy_step,
             turn_faults=tuple(self._faults) if any(self._faults) else (),
             lost_tokens=self.lost_tokens,
+            turn_labels=tuple(self._labels) if self._internal else (),
+            internal_turns=tuple(self._internal),
         )

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import accumulate
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +59,7 @@ class StopReason(StrEnum):
 
 
 class TurnFault(StrEnum):
-    """Why a turn is no example to follow, although the trajectory succeeded. It stays context."""
+    """What went wrong with a turn, although the trajectory may have succeeded. It stays context."""
 
     NONE = ""
     ILLEGAL = "illegal"
@@ -66,6 +68,8 @@ class TurnFault(StrEnum):
     """It was an action, but the environment refused it."""
     UNDONE = "undone"
     """A later turn took back what it did."""
+    TOOL_BROKE = "tool_broke"
+    """It was the right kind of action, but its tool did not work: not the policy's fault, so it stays an example."""
 
 
 class TurnLabel(StrEnum):
@@ -96,14 +100,22 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
-    """The chat-loop agent's settings."""
+    """The settings of the agents of our own."""
 
     window_turns: int = 0
     """How many observations the prompt shows, the newest included; 0 shows all (one growing context)."""
     max_turns: int = 100
-    """Most turns from the true start; those of a replayed prefix count."""
+    """Most turns from the true start; those of a replayed prefix count, and so do summaries and calls of the memory."""
     system: bool = True
     """Send the task's instruction as a system message."""
+    kind: Literal["chat", "long_horizon"] = "chat"
+    """`long_horizon` has a summary written where the context gets full, goes on in a fresh one, and keeps notes."""
+    compact_at: float = 0.75
+    """Share of the model's context beyond which a prompt makes way for a summary (long_horizon)."""
+    summary_tokens: int = 512
+    """Most tokens of a summary (long_horizon)."""
+    memory_chars: int = 2000
+    """Most characters of all notes together; 0: there is no memory tool (long_horizon)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +124,8 @@ class PrefixTurn:
 
     action: str
     observation: str
+    memory: tuple[str, ...] = ()
+    """The calls of the agent's own memory between the turn before and this one: carried out again, not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,10 +272,29 @@ class Trajectory:
     lost_tokens: int = 0
     """Tokens sampled for a turn that is not here, because the environment failed before it answered."""
     turn_labels: tuple[TurnLabel, ...] = ()
-    """What each turn was for; empty where all are main, as the turns of a chat loop are. A turn without an action in the
-    environment has an empty observation."""
+    """What each turn was for; empty where all are main, as the turns of a chat loop are."""
     reward_source: RewardSource | None = None
     """Where `reward` and `turn_rewards` come from, where that is not the environment."""
+    internal_turns: tuple[int, ...] = ()
+    """Indices, rising, of the turns that asked nothing of the environment: a summary, a call of the agent's own memory. The
+    action of such a turn is what was said, its observation what the agent itself replied ("" to a summary)."""
+
+    @property
+    def env_turns(self) -> tuple[int, ...]:
+        """Return the indices of the turns whose actions the environment got, in order."""
+        internal = frozenset(self.internal_turns)
+        return tuple(turn for turn in range(len(self.turns)) if turn not in internal)
+
+    @property
+    def env_steps_before(self) -> tuple[int, ...]:
+        """Return for each turn how many actions the environment had got from this rollout before it."""
+        internal = frozenset(self.internal_turns)
+        return tuple(accumulate((turn not in internal for turn in range(len(self.turns))), initial=0))[:-1]
+
+    @property
+    def final_action(self) -> str:
+        """Return the last action that the environment got; "" if there was none."""
+        return next((self.actions[turn] for turn in reversed(self.env_turns)), "")
 
     @property
     def env_reward(self) -> float:
@@ -283,9 +316,26 @@ class Trajectory:
         """Return the number of completion tokens over all turns."""
         return sum(len(turn.completion_ids) for turn in self.turns)
 
+    def label(self, turn: int) -> TurnLabel:
+        """Return what a turn was for."""
+        return self.turn_labels[turn] if self.turn_labels else TurnLabel.MAIN
+
+    def played(self) -> tuple[PrefixTurn, ...]:
+        """Return what was done in the environment, as somebody else replays it, with the notes taken on the way."""
+        found: list[PrefixTurn] = []
+        calls: list[str] = []
+        internal = frozenset(self.internal_turns)
+        for turn, (action, observation) in enumerate(zip(self.actions, self.observations, strict=True)):
+            if turn not in internal:
+                found.append(PrefixTurn(action, observation, tuple(calls)))
+                calls = []
+            elif self.label(turn) is TurnLabel.MAIN and not self.is_faulty(turn):
+                calls.append(action)
+        return tuple(found)
+
     def is_faulty(self, turn: int) -> bool:
-        """Return whether a turn failed, or was taken back by a later one."""
-        return bool(self.turn_faults) and self.turn_faults[turn] is not TurnFault.NONE
+        """Return whether a turn is no example to follow: it failed by itself, or was taken back by a later one."""
+        return bool(self.turn_faults) and self.turn_faults[turn] not in (TurnFault.NONE, TurnFault.TOOL_BROKE)
 
     def branches(self) -> Iterator[Branch]:
         """Yield the root-to-leaf paths in order of their leaves. What two share trains in the first only."""

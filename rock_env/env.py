@@ -50,9 +50,9 @@ class StepResult:
     truncated: bool = False
     """The task was cut off by a limit (turns, time)."""
     info: Info = field(default_factory=dict)
-    """Three keys say what became of the action, and keep a turn of an expert from being imitated: `illegal` (it was no
+    """Four keys say what became of the action. Three keep a turn of an expert from being imitated: `illegal` (it was no
     action), `tool_failed` (it was one, but was refused), `undoes` (n: this action took back what the action n turns
-    before it did)."""
+    before it did). `tool_broke` says that the action was right and its tool did not work (see `rock_env.faults`)."""
 
 
 @dataclass(frozen=True, slots=True)

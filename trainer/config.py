@@ -40,6 +40,8 @@ __all__ = [
     "engine_of",
 ]
 
+_LONG_HORIZON = ("compact_at", "summary_tokens", "memory_chars")
+
 Scalar = bool | int | float | str
 
 
@@ -48,14 +50,38 @@ class _Section(BaseModel):
 
 
 class AgentOptions(_Section):
-    """How the chat-loop agent talks to the policy."""
+    """How an agent of our own talks to the policy."""
 
     window_turns: NonNegativeInt = 0
     """Newest observations a prompt keeps: 0 keeps all, 1 only the current one (a Markov policy)."""
     max_turns: PositiveInt = 100
-    """Most model calls of one rollout."""
+    """Most model calls of one rollout, summaries and calls of the memory included."""
     system: bool = True
     """Send the task's instruction as a system message."""
+    kind: Literal["chat", "long_horizon"] = "chat"
+    """`long_horizon` lets the policy write a summary before its context is full, go on in a fresh one, and keep notes
+    (docs/agents-long-horizon.md)."""
+    compact_at: float = Field(default=0.75, gt=0, le=1)
+    """Share of the model's context beyond which a prompt makes way for a summary (long_horizon)."""
+    summary_tokens: PositiveInt = 512
+    """Most tokens of a summary (long_horizon)."""
+    memory_chars: NonNegativeInt = 2000
+    """Most characters of all notes together; 0 leaves the memory tool out (long_horizon)."""
+
+    @model_validator(mode="after")
+    def _of_the_other_kind(self) -> Self:
+        names = ("window_turns",) if self.kind == "long_horizon" else _LONG_HORIZON
+        set_in_vain = [name for name in names if getattr(self, name) != type(self).model_fields[name].default]
+        if set_in_vain:
+            other = "chat" if self.kind == "long_horizon" else "long_horizon"
+            named = ", ".join(f"agent.{name}={getattr(self, name)!r}" for name in set_in_vain)
+            unset = ", ".join(
+                f"agent.{name}={type(self).model_fields[name].default!r}" for name in set_in_vain
+            )
+            raise ValueError(
+                f"{named} would do nothing: got agent.kind={self.kind!r}, expected {other!r}. Set that, or {unset}"
+            )
+        return self
 
 
 class SamplingOptions(_Section):

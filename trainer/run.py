@@ -19,7 +19,7 @@ import msgspec
 
 from agent_runtime.errors import StoreWriteFailed
 from agent_runtime.store import decode, encode, read_encoded, segment_path, write_segment
-from agent_runtime.types import AgentConfig, RolloutRequest, Trajectory
+from agent_runtime.types import RolloutRequest, Trajectory
 from rock_env.plugins import env_params, load, load_env
 from trainer import checkpoint, lineage
 from trainer.config import TrainConfig
@@ -36,8 +36,8 @@ from trainer.rollout.experts import HELD_OUT, Experts, hold_out, read_experts, r
 from trainer.rollout.failures import check_failures
 from trainer.rollout.filling import Rollouts, account, fill, filter_metrics
 from trainer.rollout.filtering import check_learned, nothing_learned
-from trainer.rollout.report import start_metrics, summary_metrics
-from trainer.rollout.tasks import expert_requests, task_ids, train_requests
+from trainer.rollout.report import agent_metrics, fault_metrics, start_metrics, summary_metrics
+from trainer.rollout.tasks import agent_of, expert_requests, task_ids, train_requests
 from trainer.seeds import derive
 
 __all__ = ["Run"]
@@ -162,7 +162,8 @@ class Run:
             params=self._params,
             split=config.train_split,
             template=engine.template(config.model, engine.options(**config.engine_options)),
-            agent=AgentConfig(window_turns=config.agent.window_turns, system=config.agent.system),
+            agent=agent_of(config),
+            max_tokens=config.sampling.max_tokens,
         )
 
     def _take_experts(self) -> None:
@@ -268,7 +269,7 @@ class Run:
         """Count and log what the step did."""
         config, state = self._config, self._state
         turns, tokens = sum(len(t.turns) for t in rollouts.played), rollouts.tokens
-        state.env_steps += turns
+        state.env_steps += sum(len(t.env_turns) for t in rollouts.played)
         state.tokens += tokens
         from_start = [t for t in rollouts.seen if t.group_id not in plan.anchors]
         observe(state.pass_rates, from_start, config.curriculum)
@@ -276,6 +277,8 @@ class Run:
             **summary_metrics(rollouts.seen),
             **{f"start_{name}": value for name, value in summary_metrics(from_start).items()},
             **start_metrics(rollouts.seen, plan.anchors),
+            **agent_metrics(rollouts.seen),
+            **fault_metrics(rollouts.played),
             **filter_metrics(rollouts, config),
             **self._learn_metrics,
             **rollouts.reward_metrics,

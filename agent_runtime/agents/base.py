@@ -8,9 +8,17 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from agent_runtime.types import FloatArray, IntArray
+from agent_runtime.types import FloatArray, IntArray, TurnFault, TurnLabel
 
-__all__ = ["Agent", "Move"]
+__all__ = ["Agent", "Move", "Reply"]
+
+
+class Reply(NamedTuple):
+    """What the agent itself says to a turn that is not meant for the environment."""
+
+    text: str
+    fault: TurnFault = TurnFault.NONE
+    label: TurnLabel = TurnLabel.MAIN
 
 
 class Move(NamedTuple):
@@ -23,6 +31,8 @@ class Move(NamedTuple):
     logprobs: FloatArray
     finish_reason: str
     policy_version: int
+    reply: Reply | None = None
+    """Where the environment is not to get the action: what the agent is shown next in place of an observation."""
 
 
 class Agent(Protocol):

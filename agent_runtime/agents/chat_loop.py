@@ -1,10 +1,12 @@
-"""The plain chat loop: show the observation, sample an answer, send it. The policy is the whole agent.
+"""The loop of the agents of our own: show what is new, sample an answer, send it. The policy is the whole agent.
 
-Built by `run.run_rollout`, one per rollout. It never parses the answer (the environment does) and never
-re-tokenises it.
+Built by `run.run_rollout`, one per rollout. What is shown, and whether an answer is one for the environment, is the
+conversation's to say. It never parses the answer (the environment does) and never re-tokenises it.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,7 +14,7 @@ from agent_runtime.agents.base import Move
 from agent_runtime.agents.conversation import open_conversation
 from agent_runtime.errors import InvalidTrajectory
 from agent_runtime.policy import ChatTemplate, Completion, Sampler, SampleRequest
-from agent_runtime.types import RolloutRequest
+from agent_runtime.types import RolloutRequest, TurnLabel
 
 __all__ = ["ChatLoop", "check_completion", "turn_seed"]
 
@@ -38,35 +40,46 @@ class ChatLoop:
         self._request = request
         self._sampler = sampler
         self._template = template
-        self._chat = open_conversation(request.agent, request.start, template, instruction=instruction)
+        self._chat = open_conversation(
+            request.agent,
+            request.start,
+            template,
+            instruction=instruction,
+            max_tokens=request.sampling.max_tokens,
+        )
         self._turn = 0
 
     async def act(self, observation: str) -> Move | None:
-        """Sample the next action; None when prompt and `max_tokens` would exceed the model's context."""
+        """Sample the next answer; None when prompt and the answer's bound would exceed the model's context."""
         request = self._request
         prompt = self._chat.observe(observation)
-        if len(prompt.ids) + request.sampling.max_tokens > self._template.max_context:
+        params = request.sampling
+        if prompt.label is TurnLabel.SUMMARY:
+            params = replace(params, max_tokens=request.agent.summary_tokens)
+        if len(prompt.ids) + params.max_tokens > self._template.max_context:
             return None
         completion = await self._sampler.sample(
             SampleRequest(
                 rollout_id=request.id,
                 turn=self._turn,
                 prompt_ids=prompt.ids,
-                params=request.sampling,
+                params=params,
                 seed=turn_seed(request.seed, self._turn),
             )
         )
         check_completion(completion, request.id, self._turn)
-        self._chat.answer(completion.ids, closed=completion.finish_reason == "stop")
+        text = self._template.decode(completion.ids, prompt.ids)
+        reply = self._chat.answer(completion.ids, closed=completion.finish_reason == "stop", text=text)
         self._turn += 1
         return Move(
-            self._template.decode(completion.ids, prompt.ids),
+            text,
             prompt.parent,
             prompt.context_ids,
             completion.ids,
             completion.logprobs,
             completion.finish_reason,
             completion.policy_version,
+            reply,
         )
 
 

@@ -7,58 +7,47 @@ sampled is never tokenised again: past answers enter later prompts as the ids th
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
+from agent_runtime.agents.long_horizon import LongHorizon
+from agent_runtime.agents.prompts import Conversation, Prompt, TokenBuffer, opening
 from agent_runtime.policy import ChatTemplate, Message
 from agent_runtime.types import AgentConfig, IntArray, Start, Trajectory, Turn
 
 __all__ = ["Conversation", "Prompt", "open_conversation", "prompt_after"]
 
-FIRST_CAPACITY = 1024
-"""Tokens; the buffer doubles from here, so appending stays linear in the number of tokens."""
-
-
-class Prompt(NamedTuple):
-    """One prompt: `ids` from the first token, of which `context_ids` are new since turn `parent`."""
-
-    parent: int | None
-    context_ids: IntArray
-    ids: IntArray
-
-
-class Conversation(Protocol):
-    """One chat. Calls alternate: `observe`, `answer`, `observe`, …"""
-
-    def observe(self, observation: str) -> Prompt:
-        """Return the prompt that shows `observation` as the newest message."""
-        ...
-
-    def answer(self, completion_ids: IntArray, *, closed: bool) -> None:
-        """Take the answer to the newest prompt; `closed`: it ends with the template's end token."""
-        ...
-
 
 def open_conversation(
-    config: AgentConfig, start: Start, template: ChatTemplate, *, instruction: str
+    config: AgentConfig, start: Start, template: ChatTemplate, *, instruction: str, max_tokens: int
 ) -> Conversation:
-    """Return the chat that `config` asks for: growing (`window_turns=0`) or windowed."""
+    """Return the chat that `config` asks for: growing (`window_turns=0`), windowed, or with summaries (`long_horizon`).
+
+    `max_tokens` bounds an answer. Raise `InvalidArgument` where the model's context is too short for the agent.
+    """
     system = instruction if config.system else ""
+    if config.kind == "long_horizon":
+        return LongHorizon(template, system, start, config, max_tokens=max_tokens)
     if config.window_turns:
         return _Windowed(template, system, start, config.window_turns)
     return _Growing(template, system, start)
 
 
 def prompt_after(
-    trajectory: Trajectory, config: AgentConfig, template: ChatTemplate, *, instruction: str
+    trajectory: Trajectory,
+    config: AgentConfig,
+    template: ChatTemplate,
+    *,
+    instruction: str,
+    max_tokens: int,
 ) -> Prompt:
-    """Return the prompt that would have shown a trajectory's last observation, had it gone on.
+    """Return the prompt that would have come after a trajectory's last turn, had it gone on.
 
-    `instruction` is read where `config` is windowed and sends one.
+    `instruction` is read where `config` sends one and does not just grow; `max_tokens` as for `open_conversation`.
     """
     turns, shown = trajectory.turns, (trajectory.first_observation, *trajectory.observations)
-    if not config.window_turns and turns:
+    if config.kind == "chat" and not config.window_turns and turns:
         last = turns[-1]
         message = Message("user", shown[-1])
         ids = template.extend((message,), closed=last.finish_reason == "stop")
@@ -68,23 +57,26 @@ def prompt_after(
             parts += (turn.completion_ids, turn.context_ids)
             turn = None if turn.parent is None else turns[turn.parent]
         return Prompt(last.index, ids, np.concatenate(parts[::-1]))
-    chat = open_conversation(config, trajectory.start, template, instruction=instruction)
-    first = max(len(turns) - (config.window_turns - 1), 0)  # what lies before is out of the window
+    chat = open_conversation(
+        config, trajectory.start, template, instruction=instruction, max_tokens=max_tokens
+    )
+    first = 0
+    if config.kind == "chat":
+        first = max(len(turns) - (config.window_turns - 1), 0)  # what lies before is out of the window
     for told, observation in zip(turns[first:], shown[first:], strict=False):
         chat.observe(observation)
-        chat.answer(told.completion_ids, closed=told.finish_reason == "stop")
+        closed = told.finish_reason == "stop"
+        chat.answer(told.completion_ids, closed=closed, text=trajectory.actions[told.index])
     return chat.observe(shown[-1])
 
 
 def _opening(system: str, start: Start, past_turns: int, observation: str) -> list[Message]:
     """Return the messages of a fresh context: system, the prefix's last `past_turns`, the observation, the hint."""
-    messages = [Message("system", system)] if system else []
+    told: list[tuple[str, str]] = []
     for index in range(start.anchor - past_turns, start.anchor):
         shown = start.prefix[index - 1].observation if index else start.first_observation
-        messages.append(Message("user", shown))
-        messages.append(Message("assistant", start.prefix[index].action))
-    messages.append(Message("user", f"{observation}\n\n{start.hint}" if start.hint else observation))
-    return messages
+        told.append((shown, start.prefix[index].action))
+    return opening(system, told, f"{observation}\n\n{start.hint}" if start.hint else observation)
 
 
 class _Growing:
@@ -96,8 +88,7 @@ class _Growing:
         self._start = start
         self._turns = 0
         self._closed = True
-        self._buffer: IntArray = np.empty(FIRST_CAPACITY, np.int32)
-        self._length = 0
+        self._tokens = TokenBuffer()
 
     def observe(self, observation: str) -> Prompt:
         if self._turns == 0:
@@ -106,23 +97,12 @@ class _Growing:
         else:
             parent = self._turns - 1
             ids = self._template.extend((Message("user", observation),), closed=self._closed)
-        self._append(ids)
-        return Prompt(parent, ids, self._buffer[: self._length])
+        return Prompt(parent, ids, self._tokens.append(ids))
 
-    def answer(self, completion_ids: IntArray, *, closed: bool) -> None:
-        self._append(completion_ids)
+    def answer(self, completion_ids: IntArray, *, closed: bool, text: str = "") -> None:
+        self._tokens.append(completion_ids)
         self._closed = closed
         self._turns += 1
-
-    def _append(self, ids: IntArray) -> None:
-        """Append to the one buffer. Prompts already handed out are views of what no longer changes."""
-        end = self._length + len(ids)
-        if end > len(self._buffer):
-            grown = np.empty(max(end, 2 * len(self._buffer)), np.int32)
-            grown[: self._length] = self._buffer[: self._length]
-            self._buffer = grown
-        self._buffer[self._length : end] = ids
-        self._length = end
 
 
 class _Past(NamedTuple):
@@ -159,6 +139,6 @@ class _Windowed:
         ids = np.concatenate(parts) if past else parts[0]
         return Prompt(None, ids, ids)
 
-    def answer(self, completion_ids: IntArray, *, closed: bool) -> None:
+    def answer(self, completion_ids: IntArray, *, closed: bool, text: str = "") -> None:
         self._past.append(_Past(self._newest, self._newest_ids, completion_ids))
         self._closed = closed

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from agent_runtime.types import Trajectory, Turn
+from agent_runtime.types import Trajectory, Turn, TurnLabel
 from ale.replay.records import find
 from ale.terminal import stdout
 
@@ -42,22 +42,29 @@ def transcript(trajectory: Trajectory, *, tokens: bool) -> Iterator[str]:
     for number, turn in enumerate(trajectory.turns):
         reward = trajectory.turn_rewards[number] if number < len(trajectory.turn_rewards) else None
         fault = trajectory.turn_faults[number] if trajectory.turn_faults else ""
-        yield _head(turn, reward, fault)
+        yield _head(turn, reward, fault, _kind(trajectory, number))
         if tokens:
             yield from _tokens(turn)
         yield from _indented(trajectory.actions[number], mark="> ")
-        if number < len(trajectory.observations):
+        if number < len(trajectory.observations) and trajectory.label(number) is not TurnLabel.SUMMARY:
             yield from _indented(trajectory.observations[number])
     yield ""
     yield _ending(trajectory)
 
 
-def _head(turn: Turn, reward: float | None, fault: str) -> str:
+def _kind(trajectory: Trajectory, turn: int) -> str:
+    """Return what a turn was for, where that is not an action in the environment."""
+    if (label := trajectory.label(turn)) is not TurnLabel.MAIN:
+        return f", {label.replace('_', ' ')}"
+    return ", memory" if turn in trajectory.internal_turns else ""
+
+
+def _head(turn: Turn, reward: float | None, fault: str, kind: str) -> str:
     who = "expert" if turn.policy_version < 0 else f"policy version {turn.policy_version}"
     logprob = "" if turn.policy_version < 0 else f", log-probability {np.sum(turn.logprobs):.3f}"
     earned = "" if reward is None else f", reward {reward:g}"
     wrong = f", {fault.replace('_', ' ')}" if fault else ""
-    return f"-- turn {turn.index}: {who}, {len(turn.completion_ids)} tokens{logprob}{earned}{wrong}"
+    return f"-- turn {turn.index}: {who}, {len(turn.completion_ids)} tokens{logprob}{earned}{wrong}{kind}"
 
 
 def _tokens(turn: Turn) -> Iterator[str]:

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from rock_env.errors import InfraError, InvalidArgument, NotFound, ResourceExhausted
+from rock_env.faults import TOOL_KEY
 from rock_env.sandbox import ExecResult, FileEntry
 from rock_env.shell import run_in_shell
 from rock_env.tools.box import Box
@@ -37,6 +38,10 @@ _MOST_UNDO_BYTES = 1 << 18  # all of it is in every snapshot
 _MOST_LINKS = 16
 # Python takes a module's bytecode for its own by the second of its change and its size, which an edit may leave equal.
 _RUN_TESTS = 'exec </dev/null 2>&1; cd -- "$1" || exit; export PYTHONDONTWRITEBYTECODE=1; eval "$2"'
+_NOT_STARTED = (
+    126,
+    127,
+)  # how a shell says that a command cannot be run, or is not there (POSIX, Exit Status)
 _HOW_TO_SEE = "see them with | tail -n 50, | grep, or > FILE and view FILE FIRST LAST"
 
 
@@ -49,6 +54,8 @@ class ToolReply:
     """It was a call, but the tool refused: no match, no such file."""
     illegal: bool = False
     """It was no call."""
+    broke: bool = False
+    """It was a right call, but the tool did not work: not the agent's fault."""
     submitted: bool = False
     undoes: int = 0
     """How many calls ago the edit was made that this call took back; 0: it took none back."""
@@ -56,7 +63,12 @@ class ToolReply:
     @property
     def info(self) -> Mapping[str, int]:
         """What a turn's `info` says of it (see `rock_env.env`)."""
-        named = {"tool_failed": self.failed, "illegal": self.illegal, "undoes": self.undoes}
+        named = {
+            "tool_failed": self.failed,
+            "illegal": self.illegal,
+            TOOL_KEY: self.broke,
+            "undoes": self.undoes,
+        }
         return {name: value for name, value in named.items() if value}
 
 
@@ -143,7 +155,10 @@ class Toolbox:
             timeout_s=self._timeout_s,
             max_output_bytes=_MAX_CAPTURED_BYTES,
         )
-        return self._tell(result)
+        reply = self._tell(result)
+        if not args and result.exit_code in _NOT_STARTED:
+            return replace(reply, broke=True)
+        return reply
 
     def _tell(self, result: ExecResult) -> ToolReply:
         if result.infra_error:

@@ -196,6 +196,7 @@ def test_a_hugging_face_model_imitates_the_same_records(place: Path, tmp_path: P
         split="train",
         template=engine.template(config.model, options),
         agent=AgentConfig(window_turns=1, system=False),
+        max_tokens=16,
     )
     _, shown, held_out = hold_out(experts, 0.25, seed=0)
     learner = Learner(config)

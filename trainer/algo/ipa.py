@@ -72,7 +72,7 @@ class Ipa:
 
     def _advantages(self, learners: Sequence[Trajectory]) -> list[Floats]:
         options = self.options
-        chunks = [chunk_of_turn(len(t.turns), options.chunk_turns) for t in learners]
+        chunks = [chunk_of_turn(len(t.turns), options.chunk_turns, t.internal_turns) for t in learners]
         finals_G = np.array([t.reward if t.reward > 0 else options.reward_fail for t in learners])
         rewards = [self._chunk_rewards(t, chunk_K) for t, chunk_K in zip(learners, chunks, strict=True)]
         if options.baseline != "state_mean":
@@ -83,9 +83,12 @@ class Ipa:
             for final, rewards_C in zip(finals_G, rewards, strict=True)
         ]
         if options.baseline == "state_mean":
-            size = options.chunk_turns or max((len(t.turns) for t in learners), default=1) or 1
             returns = state_advantages(
-                learners, returns, gamma=options.gamma, trace=options.state_trace, size=size
+                learners,
+                returns,
+                gamma=options.gamma,
+                trace=options.state_trace,
+                size=options.chunk_turns,
             )
         return [
             self._weights(t) * return_C[chunk_K]

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from agent_runtime.types import Trajectory
+from agent_runtime.types import Trajectory, TurnLabel
 from rock_env.env import observation_hash
 from trainer.algo.base import Credit
 
@@ -47,10 +47,21 @@ STD_EPSILON = 1e-6
 """Added to standard deviations before dividing, as in GRPO's reference implementations."""
 
 
-def chunk_of_turn(turns: int, chunk_turns: int) -> NDArray[np.int64]:
-    """Return the chunk each turn belongs to: `chunk_turns` consecutive turns each, 0 for one chunk in all."""
-    size = chunk_turns or max(turns, 1)
-    return np.arange(turns, dtype=np.int64) // size
+def chunk_of_turn(turns: int, chunk_turns: int, alone: Sequence[int] = ()) -> NDArray[np.int64]:
+    """Return the chunk each turn belongs to: `chunk_turns` consecutive turns each, 0 for one chunk in all.
+
+    The turns `alone` are chunks of their own, unless all is one.
+    """
+    if not chunk_turns or not alone:
+        return np.arange(turns, dtype=np.int64) // (chunk_turns or max(turns, 1))
+    ends, chunk_K = frozenset(alone), np.zeros(turns, np.int64)
+    chunk, room = -1, 0
+    for turn in range(turns):
+        if room == 0 or turn in ends:
+            chunk, room = chunk + 1, chunk_turns
+        chunk_K[turn] = chunk
+        room = 0 if turn in ends else room - 1
+    return chunk_K
 
 
 def chunk_returns(final: float, chunks: int, gamma: float, rewards_C: Floats | None = None) -> Floats:
@@ -146,15 +157,22 @@ def spread_over_turns(learners: Sequence[Trajectory], values_G: Floats) -> list[
 
 
 def state_ids(group: Sequence[Trajectory], size: int = 1) -> list[NDArray[np.int64]]:
-    """Return which state each chunk of `size` turns begins at: the same number where observations are the same.
+    """Return which state each chunk of `size` turns begins at (0: of all): the same number where observations are the same.
 
-    Observations are compared by their recorded hashes (GiGPO's anchor states, arXiv 2505.10978, section 4.2).
+    Observations are compared by their recorded hashes (GiGPO's anchor states, arXiv 2505.10978, section 4.2). A turn that
+    asks nothing of the environment leaves its state as it is; being asked for a summary is a state apart from acting in it.
     """
-    ids: dict[bytes, int] = {}
+    ids: dict[tuple[bytes, bool], int] = {}
     states = []
     for t in group:
-        seen = (observation_hash(t.first_observation), *t.observation_hashes)[: len(t.turns) : size]
-        states.append(np.array([ids.setdefault(state, len(ids)) for state in seen], np.int64))
+        seen = (observation_hash(t.first_observation), *(t.observation_hashes[turn] for turn in t.env_turns))
+        chunk_K = chunk_of_turn(len(t.turns), size, t.internal_turns)
+        before = t.env_steps_before
+        keys = [
+            (seen[before[turn]], t.label(turn) is TurnLabel.SUMMARY)
+            for turn in np.flatnonzero(np.diff(chunk_K, prepend=-1)).tolist()
+        ]
+        states.append(np.array([ids.setdefault(key, len(ids)) for key in keys], np.int64))
     return states
 
 
@@ -163,7 +181,7 @@ def state_advantages(
 ) -> list[Floats]:
     """Return each chunk's advantage over V(s), the value of the observation s that the chunk begins at.
 
-    `returns` are the chunk returns G; chunks have `size` turns. The advantage is the sum over j of `(gamma trace)^j
+    `returns` are the chunk returns G; chunks have `size` turns (0: all). The advantage is the sum over j of `(gamma trace)^j
     delta_(k+j)`, with `delta_k = r_k + gamma V(s_(k+1)) - V(s_k)` (generalised advantage estimation, arXiv 1506.02438,
     Eq. 16), and V is the one table under which every state's advantages add up to zero (least-squares temporal
     differences, Boyan 2002). At `trace` 1 V is the mean return of the group's visits and the advantage `G_k - V(s_k)`,
@@ -219,7 +237,7 @@ def credit_group(
             reason = "" if positive else "expert without success"
             credits.append(Credit(zeros, positive, weights, reason, masked=faulty))
         else:
-            chunk_K = chunk_of_turn(len(zeros), chunk_turns)
+            chunk_K = chunk_of_turn(len(zeros), chunk_turns, trajectory.internal_turns)
             credits.append(Credit(next(learned), positive, zeros, chunk_K=chunk_K, every_token=every_token))
     return credits
 

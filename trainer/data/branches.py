@@ -25,7 +25,15 @@ from agent_runtime.types import IntArray, Trajectory, Turn, TurnFault, TurnLabel
 from trainer.algo.base import Credit
 from trainer.errors import BatchError
 
-__all__ = ["OTHER_BRANCH", "BranchRule", "branch_weights", "check_used", "share_credit", "trained_part"]
+__all__ = [
+    "OTHER_BRANCH",
+    "BranchRule",
+    "branch_weights",
+    "check_used",
+    "is_session",
+    "share_credit",
+    "trained_part",
+]
 
 BranchRule = Literal["whole", "split", "leaf"]
 
@@ -35,15 +43,21 @@ _SLACK = 1e-9
 _T = TypeVar("_T")
 
 
+def is_session(trajectory: Trajectory) -> bool:
+    """Return whether an agent of somebody else played, whose calls have labels of several kinds."""
+    return bool(trajectory.turn_labels) and not trajectory.internal_turns
+
+
 def trained_part(
     trajectory: Trajectory, labels: Collection[str] = (TurnLabel.MAIN,)
 ) -> tuple[Trajectory, Counter[str]]:
     """Return the trajectory with only the turns of these labels, and the sampled tokens left out, by ledger reason.
 
+    Our own agents' summaries and memory calls (`Trajectory.internal_turns`) are decisions of the policy and always stay.
     Tokens stay as the engine saw them: what is left out stands in the `context_ids` of the turn that goes on from it.
     """
     left: Counter[str] = Counter()
-    if all(label in labels for label in trajectory.turn_labels):
+    if not is_session(trajectory) or all(label in labels for label in trajectory.turn_labels):
         return trajectory, left
     kept: list[Turn] = []
     before: list[
@@ -107,7 +121,7 @@ def share_credit(
     """Return the credits with each turn's advantage weighed by its branches; chat loops' trajectories are left alone."""
     return [
         credit
-        if rule == "whole" or not trajectory.turn_labels or credit.dropped or trajectory.is_expert
+        if rule == "whole" or not is_session(trajectory) or credit.dropped or trajectory.is_expert
         else _weighed(credit, branch_weights(trajectory, rule))
         for trajectory, credit in zip(trajectories, credits, strict=True)
     ]
@@ -117,10 +131,10 @@ def check_used(trajectories: Sequence[Trajectory], labels: Collection[str], rule
     """Raise `BatchError` where options of sessions are set, but no rollout of the step is one."""
     told = tuple(labels) != (TurnLabel.MAIN.value,) or rule != "whole"
     acted = [t for t in trajectories if t.turns and t.failure is None and not t.is_expert]
-    if told and acted and not any(t.turn_labels for t in acted):
+    if told and acted and not any(map(is_session, acted)):
         raise BatchError(
             f"rollout.train_labels={tuple(labels)!r} and rollout.branch_credit={rule!r} act on agents with calls of several "
-            f"kinds: got {len(acted)} rollouts of a plain chat loop, whose turns are all main. Leave both out."
+            f"kinds: got {len(acted)} rollouts of our own agents, all of whose turns are learned. Leave both out."
         )
 
 

@@ -20,7 +20,7 @@ import torch
 from agent_runtime.agents.conversation import prompt_after
 from agent_runtime.policy import Completion, SampleRequest
 from agent_runtime.store import decode
-from agent_runtime.types import AgentConfig, Trajectory
+from agent_runtime.types import Trajectory
 from rock_env.plugins import env_params, load, load_env
 from trainer.algo.base import (
     Algorithm,
@@ -46,6 +46,7 @@ from trainer.engine.versions import Versions
 from trainer.errors import ConfigError
 from trainer.rollout.curriculum import mask_negatives
 from trainer.rollout.filtering import rejection
+from trainer.rollout.tasks import agent_of
 from trainer.seeds import derive
 
 __all__ = ["InferenceActor", "Learner"]
@@ -217,14 +218,20 @@ class Learner:
         """Return the trajectory with the state after its last turn, unless that would not fit the context."""
         agent = self._config.agent
         instruction = ""
-        if agent.window_turns and agent.system:
+        if agent.system and (agent.window_turns or agent.kind == "long_horizon"):
             spec = load_env(self._config.env)
             split, _, index = trajectory.task_id.rpartition("/")
             tasks = spec.tasks(env_params(spec, trajectory.params_json))
             instruction = tasks.get(split, int(index)).instruction
-        config = AgentConfig(window_turns=agent.window_turns, system=agent.system)
-        prompt = prompt_after(trajectory, config, self._template, instruction=instruction)
-        fits = len(prompt.ids) + self._config.sampling.max_tokens <= self._template.max_context
+        max_tokens = self._config.sampling.max_tokens
+        prompt = prompt_after(
+            trajectory,
+            agent_of(self._config),
+            self._template,
+            instruction=instruction,
+            max_tokens=max_tokens,
+        )
+        fits = len(prompt.ids) + max_tokens <= self._template.max_context
         return with_next_state(trajectory, prompt) if fits else trajectory
 
     def _learn(
@@ -283,6 +290,6 @@ class Learner:
     def _inject(self, injection: Injection) -> tuple[Trajectory, Credit]:
         expert = self._experts[injection.trajectory_id]
         (credit,) = self._algo.credit([expert])
-        gate = np.zeros(len(expert.turns))
-        gate[list(injection.turns)] = injection.weight
+        chosen = np.isin(expert.env_steps_before, injection.turns)
+        gate = np.where(chosen, injection.weight, 0.0)
         return expert, replace(credit, imitation_K=credit.imitation_K * gate)

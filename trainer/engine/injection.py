@@ -9,7 +9,10 @@ __all__ = ["Injection"]
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """Imitate the turns `turns` of expert `trajectory_id`, scaled by `weight`."""
+    """Imitate what expert `trajectory_id` did at its environment steps `turns`, scaled by `weight`.
+
+    What it said to itself before such a step, such as a summary, goes with it.
+    """
 
     trajectory_id: str
     turns: tuple[int, ...]

@@ -70,6 +70,7 @@ def quoted(sample: Sample, *, reference: bool) -> str:
     t, task = sample.trajectory, sample.task
     given = t.start.prefix
     turns = zip(t.actions, t.observations, strict=True)
+    internal = frozenset(t.internal_turns)
     record: dict[str, Any] = {
         "environment": t.env,
         "instruction": task.instruction,
@@ -77,7 +78,12 @@ def quoted(sample: Sample, *, reference: bool) -> str:
         "first_observation": t.start.first_observation if given else t.first_observation,
         "given_turns": [{"action": turn.action, "observation": turn.observation} for turn in given],
         "turns": [
-            {"turn": number, "action": action, "observation": observation}
+            {
+                "turn": number,
+                **({"kind": "to itself"} if number - 1 in internal else {}),
+                "action": action,
+                "observation": observation,
+            }
             for number, (action, observation) in enumerate(turns, 1)
         ],
         "ended": str(t.stop_reason),

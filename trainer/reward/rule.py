@@ -45,7 +45,7 @@ def final_answer(sample: Sample) -> Answer:
             f"task {sample.task.id} of {sample.trajectory.env} has no answer to compare with: expected a payload like "
             f'{{"answer": ["3/4"]}}, got {sample.task.payload[:80]!r}. Route it to another worker with reward.routes.'
         ) from error
-    said = _FRACTION.sub(r"\1/\2", sample.trajectory.actions[-1][-_MAX_CHARS:].strip())
+    said = _FRACTION.sub(r"\1/\2", sample.trajectory.final_action[-_MAX_CHARS:].strip())
     boxes = _BOX.findall(said)
     text = (boxes[-1] if boxes else said.rpartition("\n")[2]).replace("−", "-").strip(" $.")
     got = _numbers(text, several=len(expected) > 1)

@@ -95,7 +95,7 @@ class BoxWorker:
             ) from error
         except RockError as error:
             return _no_box(error)
-        answer = sample.trajectory.actions[-1].encode(errors="replace")
+        answer = sample.trajectory.final_action.encode(errors="replace")
         try:
             async with box:
                 await box.files.write(_SAMPLE, quoted(sample, reference=True).encode())

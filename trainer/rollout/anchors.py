@@ -139,8 +139,8 @@ class AnchorPool:
 
     def _observe_group(self, anchor: Anchor | None, done: Sequence[Trajectory]) -> None:
         if anchor is None:
-            shortest = min((t for t in done if t.passed), key=lambda t: len(t.turns), default=None)
-            if shortest is not None and shortest.turns:
+            shortest = min((t for t in done if t.passed), key=lambda t: len(t.env_turns), default=None)
+            if shortest is not None and shortest.env_turns:
                 self._take(expert_from(shortest, Origin.SELF))
         elif done and self._schedule and anchor.expert.id in self._state.progress:
             progress, passed = self._state.progress[anchor.expert.id], sum(t.passed for t in done)

@@ -113,6 +113,7 @@ def read_experts(
     split: str,
     template: ChatTemplate,
     agent: AgentConfig,
+    max_tokens: int,
 ) -> Experts:
     """Read what is an example for this run: whole successes on tasks of `split` in this environment, each once.
 
@@ -126,14 +127,22 @@ def read_experts(
         skipped: Counter[str] = Counter()
         before = len(experts.records)
         for original in read_segment(path):
-            key = (original.task_id, original.start.env_seed, original.actions)
+            actions = tuple(turn.action for turn in original.played())
+            key = (original.task_id, original.start.env_seed, actions)
             reason = _why_not(original, spec, params, split) or ("there before" if key in seen else "")
             if not reason:
                 _, _, index = original.task_id.rpartition("/")
                 instruction = tasks.get(split, int(index)).instruction
                 name = original.id if not names[original.id] else f"{original.id}~{names[original.id]}"
                 told = asyncio.run(
-                    retell(original, name, template=template, agent=agent, instruction=instruction)
+                    retell(
+                        original,
+                        name,
+                        template=template,
+                        agent=agent,
+                        instruction=instruction,
+                        max_tokens=max_tokens,
+                    )
                 )
                 reason = "" if told else "longer than the model's context"
             if reason or told is None:

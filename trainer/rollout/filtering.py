@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from agent_runtime.types import RolloutRequest, Trajectory, TurnFault
+from agent_runtime.types import RolloutRequest, Trajectory, TurnFault, TurnLabel
 from trainer.config import FilterOptions, TrainConfig
 from trainer.errors import Halted
 from trainer.rollout.failures import check_server
@@ -51,7 +51,9 @@ def rejection(trajectory: Trajectory, options: FilterOptions) -> str:
 
 
 def _longest_illegal(trajectory: Trajectory) -> int:
-    runs = groupby(fault is TurnFault.ILLEGAL for fault in trajectory.turn_faults)
+    faults = enumerate(trajectory.turn_faults)
+    acts = (fault for turn, fault in faults if trajectory.label(turn) is not TurnLabel.SUMMARY)
+    runs = groupby(fault is TurnFault.ILLEGAL for fault in acts)
     return max((len(list(run)) for illegal, run in runs if illegal), default=0)
 
 

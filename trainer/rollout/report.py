@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from agent_runtime.types import Trajectory
+from agent_runtime.faults import count_blame
+from agent_runtime.types import Trajectory, TurnLabel
+from rock_env.faults import Blame
 from trainer.rollout.anchors import Anchor
 
-__all__ = ["sampled_tokens", "start_metrics", "summary_metrics"]
+__all__ = ["agent_metrics", "fault_metrics", "sampled_tokens", "start_metrics", "summary_metrics"]
 
 
 def summary_metrics(trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
@@ -24,6 +26,22 @@ def summary_metrics(trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
         "illegal_share": sum(t.illegal_actions for t in done) / max(1, sum(len(t.turns) for t in done)),
         "failed": float(len(trajectories) - len(done)),
     }
+
+
+def agent_metrics(trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
+    """Return how many turns the policy spent on itself, per rollout that did not fail: summaries, calls of the memory."""
+    done = [t for t in trajectories if t.failure is None]
+    if not done:
+        return {}
+    summaries = sum(t.turn_labels.count(TurnLabel.SUMMARY) for t in done)
+    internal = sum(len(t.internal_turns) for t in done)
+    return {"turns/summary": summaries / len(done), "turns/memory": (internal - summaries) / len(done)}
+
+
+def fault_metrics(trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
+    """Return whose fault it was that something did not work: turns of the agent and its tools, rollouts of the rest."""
+    counts = count_blame(trajectories)
+    return {f"faults/{blame}": float(counts[blame]) for blame in Blame}
 
 
 def sampled_tokens(trajectories: Sequence[Trajectory]) -> int:

@@ -67,13 +67,12 @@ class Anchor:
 
 def expert_from(trajectory: Trajectory, origin: Origin, source: str = "") -> Expert:
     """Reduce a successful trajectory that began at the task's true start, without a hint."""
-    pairs = zip(trajectory.actions, trajectory.observations, strict=True)
     return Expert(
         id=trajectory.id,
         task_id=trajectory.task_id,
         env_seed=trajectory.start.env_seed,
         first_observation=trajectory.first_observation,
-        turns=tuple(PrefixTurn(action, observation) for action, observation in pairs),
+        turns=trajectory.played(),
         origin=origin,
         source=source,
         step=trajectory.policy_step if origin is Origin.SELF else 0,
@@ -90,10 +89,10 @@ def stood_at(expert: Expert, trajectory: Trajectory) -> range:
     first = start.first_observation if start.prefix else trajectory.first_observation
     if first != expert.first_observation:
         return range(0)
-    own = map(PrefixTurn, trajectory.actions, trajectory.observations)
     common = 0
-    for mine, theirs in zip((*start.prefix, *own), expert.turns, strict=False):
-        if mine != theirs:
+    for mine, theirs in zip((*start.prefix, *trajectory.played()), expert.turns, strict=False):
+        # Notes are the agent's, not the environment's: the same place is reached with and without them.
+        if (mine.action, mine.observation) != (theirs.action, theirs.observation):
             break
         common += 1
     return range(start.anchor, min(common + 1, len(expert.turns)))

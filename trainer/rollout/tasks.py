@@ -14,7 +14,7 @@ from trainer.config import TrainConfig
 from trainer.rollout.anchors import Anchor
 from trainer.seeds import derive
 
-__all__ = ["eval_requests", "expert_requests", "task_ids", "train_requests"]
+__all__ = ["agent_of", "eval_requests", "expert_requests", "task_ids", "train_requests"]
 
 
 def task_ids(source: TaskSource, split: str, count: int, seed: int) -> list[str]:
@@ -95,6 +95,11 @@ def expert_requests(config: TrainConfig, params_json: str, tasks: Sequence[str])
     ]
 
 
+def agent_of(config: TrainConfig) -> AgentConfig:
+    """Return the agent's settings as the agent takes them."""
+    return AgentConfig(**config.agent.model_dump())
+
+
 def _request(
     config: TrainConfig,
     params_json: str,
@@ -114,11 +119,7 @@ def _request(
         group_id=group,
         index=index,
         seed=derive(config.seed, "sample", identity),
-        agent=AgentConfig(
-            window_turns=config.agent.window_turns,
-            max_turns=config.agent.max_turns,
-            system=config.agent.system,
-        ),
+        agent=agent_of(config),
         sampling=SamplingParams(
             temperature=temperature,
             max_tokens=config.sampling.max_tokens,

@@ -20,7 +20,7 @@ PREFIX = (PrefixTurn("up", "first\nstate"), PrefixTurn("down", "second\nstate"))
 
 def chat(config, start):
     """Return the turns of a chat, and the prompt after each."""
-    conversation = open_conversation(config, start, TEMPLATE, instruction="go to G")
+    conversation = open_conversation(config, start, TEMPLATE, instruction="go to G", max_tokens=4)
     turns, prompts = [], []
     for index, (observation, (answer, closed)) in enumerate(zip(OBSERVATIONS, ANSWERS, strict=True)):
         prompt = conversation.observe(observation)
@@ -66,7 +66,7 @@ def test_it_is_the_prompt_that_the_chat_goes_on_with(window, prefix, system):
     start = Start(0, first_observation="zeroth" if prefix else "", prefix=prefix)
     turns, prompts = chat(config, start)
     for after in (1, 2, 3):
-        found = prompt_after(cut(turns, start, after), config, TEMPLATE, instruction="go to G")
+        found = prompt_after(cut(turns, start, after), config, TEMPLATE, instruction="go to G", max_tokens=4)
         assert found.ids.tolist() == prompts[after].ids.tolist()
         assert found.context_ids.tolist() == prompts[after].context_ids.tolist()
         assert found.parent == prompts[after].parent
@@ -76,5 +76,5 @@ def test_before_the_first_turn_it_is_the_first_prompt():
     start, config = Start(0), AgentConfig()
     turns, prompts = chat(config, start)
     nothing = replace(cut(turns, start, 1), turns=(), actions=(), observations=(), turn_rewards=())
-    found = prompt_after(nothing, config, TEMPLATE, instruction="go to G")
+    found = prompt_after(nothing, config, TEMPLATE, instruction="go to G", max_tokens=4)
     assert found.ids.tolist() == prompts[0].ids.tolist()

@@ -230,6 +230,8 @@ def stripped(trajectory: Trajectory) -> Trajectory:
         observation_hashes=empty,
         turn_rewards=empty,
         turn_faults=empty,
+        turn_labels=empty,
+        internal_turns=empty,
         illegal_actions=0,
     )
 

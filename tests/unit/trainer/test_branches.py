@@ -117,7 +117,7 @@ def test_a_chat_loop_has_nothing_to_share():
     credit = Credit(np.ones(2), True, np.zeros(2))
     assert share_credit([windowed], [credit], "split") == [credit]
     assert trained_part(windowed) == (windowed, {})
-    with pytest.raises(BatchError, match="plain chat loop"):
+    with pytest.raises(BatchError, match="our own agents"):
         check_used([windowed], ("main",), "split")
     with pytest.raises(BatchError, match="train_labels"):
         check_used([windowed], ("main", "sub_agent"), "whole")
@@ -144,3 +144,12 @@ def test_the_ledger_names_the_label_of_every_other_token():
     assert ledger.metrics()["tokens/masked/label/side"] == 7
     assert int(batch.loss_mask_BT.sum()) == 5
     assert batch.tokens_BT[0].tolist()[:12] == [1000, 1, 2, 3, 1001, 101, 102, 103, 104, 105, 1003, 301]
+
+
+def test_summaries_of_our_own_agents_stay_and_share_in_no_branches():
+    ours = replace(session([None, 0, None], labels=(MAIN, SUMMARY, MAIN)), internal_turns=(1,))
+    assert trained_part(ours) == (ours, {})
+    credit = Credit(np.ones(3), True, np.zeros(3))
+    assert share_credit([ours], [credit], "split") == [credit]
+    with pytest.raises(BatchError, match="our own agents"):
+        check_used([ours], ("main",), "split")

@@ -53,6 +53,7 @@ def read(*places: object, window: int = 0, context: int = 4096):
         split="train",
         template=TinyChatTemplate(TinyTokenizer(), context),
         agent=AgentConfig(window_turns=window, system=False),
+        max_tokens=16,
     )
 
 
