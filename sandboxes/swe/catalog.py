@@ -14,12 +14,15 @@ from rock_env.tools import Toolbox
 from sandboxes.swe import factory, handmade, quixbugs
 from sandboxes.swe.data import SweTask
 from sandboxes.swe.params import SweParams
+from sandboxes.swe.run_in_box import UNUSED
 
 __all__ = ["TEST_COMMAND", "SweTasks", "load_task", "make_tasks", "splits", "task_keys", "toolbox"]
 
-TEST_COMMAND = "ulimit -t 2; rock-python -m pytest -x --tb=short -q --no-header -rN"
-"""As with `python`, without the time it takes to start pytest (docs/rock.md: Modules imported ahead). A run takes less than
-half a second of processor time: an endless loop ends after two, on a busy machine as well."""
+TEST_COMMAND = "ulimit -t 2; rock-python -m pytest -x --tb=short -q --no-header -rN " + " ".join(
+    f"-pno:{plugin}" for plugin in ("cacheprovider", *UNUSED.split())
+)
+"""As with `python`, without the time it takes to start pytest (docs/rock.md: Modules imported ahead) and what no small
+project needs. A run takes under half a second of processor time: an endless loop ends after two, also on a busy machine."""
 _INSTRUCTION = """\
 You fix a bug in a small Python project. {tools}
 The visible tests are in tests/. You are graded by tests you cannot see."""

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from trainer.engine.coder_grammar import Choice, Step, steps
+from trainer.engine.coder_grammar import Choice, Step, changes_nothing, steps
 from trainer.engine.coder_offers import offer_at
 from trainer.engine.coder_page import Clue, Page
 from trainer.engine.coder_words import (
@@ -138,6 +138,11 @@ def choices(asked: Sequence[tuple[Page, int]], words: CoderWords, slots: int) ->
         elif step.choice == Choice.LAST:
             places_NS[n, units] = _ends_of_range(page, step.spot)[here]
         elif step.choice in (Choice.BEGIN, Choice.CONTENT):
+            answer = page.ids[opened + 1 : at + 1]
+            if answer.tobytes() in offer_at(page, opened, words).tried or changes_nothing(
+                answer, page, words
+            ):
+                closed.append((n, END))
             named = (page.opener_T == page.opener_T[step.spot]) & (page.name_T >= 0)
             places_NS[n, units] = named[here]
             group_NS[n, units] = np.where(named, page.unit_T[page.name_T], page.unit_T)[here]

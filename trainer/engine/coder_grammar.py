@@ -32,7 +32,7 @@ from trainer.engine.coder_words import (
     CoderWords,
 )
 
-__all__ = ["Choice", "Step", "decode", "encode", "steps"]
+__all__ = ["Choice", "Step", "changes_nothing", "decode", "encode", "steps"]
 
 _SIMPLE = {"undo": UNDO, "run_tests": TEST, "submit": SUBMIT}
 _SPOKEN = {token: text for text, token in _SIMPLE.items()}
@@ -103,6 +103,14 @@ def decode(answer: IntArray, page: Page, words: CoderWords) -> str:
     if tool == EDIT and len(rest) > 1:
         return _edit(rest, page, words)
     return words.decode(rest[rest < words.size])
+
+
+def changes_nothing(answer: IntArray, page: Page, words: CoderWords) -> bool:
+    """Return whether the edit that `answer` (without its end token) makes puts the same words in place of a word."""
+    spot, act, content = int(answer[1]) - words.size, int(answer[2]), answer[3:]
+    if act != REPLACE or not len(content):
+        return False
+    return _spell(content, page, words).strip(" ") == _word(spot, page, words).strip(" ")
 
 
 def _word(position: int, page: Page, words: CoderWords) -> str:
@@ -201,6 +209,8 @@ def encode(text: str, page: Page, words: CoderWords) -> IntArray:
         found = _encode_view(stripped, page, words, offer)
     elif stripped.startswith("edit "):
         found = _encode_edit(text, page, words)
+        if found is not None and (found.tobytes() in offer.tried or changes_nothing(found, page, words)):
+            found = None
     if found is None:
         found = np.concatenate((np.array([TEXT], np.int32), words.encode(text)))
     return np.append(found, np.int32(END))

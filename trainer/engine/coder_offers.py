@@ -1,19 +1,21 @@
 """Which tool calls would show or change nothing, given the chat: the coder is not offered them.
 
 A view of what stands as it was last shown (a folder, and what cannot be viewed, too), tests that ran on the very same
-files, an undo without an edit that stands. Called by the coder's choices and grammar. A pure function of the tokens before
-an answer; what an expert did all the same is said as text. A bash command may change anything: after one, all is offered.
+files, an undo without an edit that stands, an edit that was made to the very same files before. Called by the coder's
+choices and grammar. A pure function of the tokens before an answer; what an expert did all the same is said as text. A
+bash command may change anything: after one, all is offered.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 
 from trainer.engine.coder_page import Page
-from trainer.engine.coder_words import ASSISTANT, EDIT, TEST, TEXT, UNDO, USER, VIEW, CoderWords
+from trainer.engine.coder_words import ASSISTANT, EDIT, END, TEST, TEXT, UNDO, USER, VIEW, CoderWords
 
 __all__ = ["Offer", "offer_at"]
 
@@ -29,9 +31,11 @@ class Offer:
     """Tools."""
     seen: frozenset[int]
     """Paths, as `Page.path_T` tells them apart, of what stands as it was shown."""
+    tried: frozenset[bytes]
+    """Edits, as the tokens of their answers (without the end token)."""
 
 
-_ALL_OFFERED = Offer(frozenset(), frozenset())
+_ALL_OFFERED = Offer(frozenset(), frozenset(), frozenset())
 
 
 @dataclass(slots=True)
@@ -43,6 +47,8 @@ class _Project:
     tested: set[tuple[tuple[int, bytes], ...]] = field(default_factory=set)
     shown: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
     """Path -> the edits of the file that stood when it was shown."""
+    tried: dict[tuple[tuple[int, bytes], ...], set[bytes]] = field(default_factory=lambda: defaultdict(set))
+    """Edits that stood -> answers of the edits that were made then."""
 
     def of(self, path: int) -> tuple[bytes, ...]:
         return tuple(answer for edited, answer in self.edits if edited == path)
@@ -54,7 +60,9 @@ class _Project:
         if self.edits in self.tested:
             closed.add(TEST)
         return Offer(
-            frozenset(closed), frozenset(path for path, then in self.shown.items() if then == self.of(path))
+            frozenset(closed),
+            frozenset(path for path, then in self.shown.items() if then == self.of(path)),
+            frozenset(self.tried[self.edits]),
         )
 
 
@@ -87,7 +95,10 @@ def _offers(page: Page, words: CoderWords) -> dict[int, Offer]:
                 project.shown[path] = project.of(path)
                 if view is not None:
                     path_of[view.path] = path
-            case tool if tool == EDIT and begins.startswith(_EDITED) and len(answer) > 1:
+            case tool if tool == EDIT and len(answer) > 1:
+                project.tried[project.edits].add(answer[answer != END].tobytes())
+                if not begins.startswith(_EDITED):
+                    continue
                 path = path_of.get(page.view_at(int(answer[1]) - words.size).path, -1)
                 project.edits = (*project.edits, (path, answer.tobytes()))
             case tool if tool == UNDO and begins.startswith(_UNDONE):

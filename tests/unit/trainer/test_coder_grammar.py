@@ -7,6 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agent_runtime.policy import Message
+from agent_runtime.types import IntArray
 from trainer.engine.coder_choices import choices
 from trainer.engine.coder_grammar import Choice, steps
 from trainer.engine.coder_page import FileKind, grow, read_page
@@ -159,6 +160,7 @@ def test_nothing_can_be_edited_before_a_file_was_seen():
 
 
 EDITED = edit("    if value < low:", "    if value <= low:"), f"Edited {PATH}: line 6."
+OTHER = edit("    if value < low:", "    if value > low:"), f"Edited {PATH}: line 6."
 UNDONE = "undo", f"Undone: {PATH} is as before that edit."
 RAN = "run_tests", FAILED
 SEEN = f"view {PATH}", shown()
@@ -191,7 +193,7 @@ def offered(*turns: tuple[str, str]) -> str:
         ([RAN, SEEN, EDITED, RAN], "pu"),
         ([RAN, SEEN, EDITED, RAN, UNDONE], ""),
         ([SEEN, EDITED, RAN, UNDONE], "t"),
-        ([RAN, SEEN, EDITED, RAN, UNDONE, EDITED], "pu"),
+        ([RAN, SEEN, EDITED, RAN, UNDONE, OTHER], "ptu"),
         ([RAN, SEEN, EDITED, SEEN, UNDONE], "p"),
         ([RAN, SEEN, (EDITED[0], "[not run] the old text is not there.")], ""),
         ([RAN, SEEN, EDITED, ("bash sed -i s/a/b/ cut.py", "[exit code 0]")], "ptu"),
@@ -201,9 +203,38 @@ def test_what_would_show_or_change_nothing_is_not_offered(turns: list[tuple[str,
     assert offered(*turns) == left
 
 
-@pytest.mark.parametrize("action", ["run_tests", f"view {PATH}", "undo"])
+@pytest.mark.parametrize("spoiled", ["[not run] the old text is not there.", EDITED[1]])
+def test_an_edit_is_not_made_twice_to_the_same_files(spoiled: str):
+    chat = Chat().say(*SEEN)
+    first = TEMPLATE.encode_completion(EDITED[0], chat.ids)
+    chat.say(EDITED[0], spoiled)
+    if spoiled == EDITED[1]:
+        assert may_end(chat, first)  # to these files it was not made
+        chat.say(*UNDONE)
+    assert not may_end(chat, first)
+    assert may_end(chat, TEMPLATE.encode_completion(OTHER[0], chat.ids))
+
+
+def test_a_word_is_not_replaced_by_itself():
+    chat = Chat().say(*SEEN)
+    good = TEMPLATE.encode_completion(edit("    if value < low:", "    if value < high:"), chat.ids)
+    spot = good[1]
+    assert may_end(chat, good)
+    assert not may_end(chat, np.array([EDIT, spot, REPLACE, spot, END], np.int32))
+
+
+def may_end(chat: Chat, answer: IntArray) -> bool:
+    """Return whether an answer may stop where it does."""
+    page = read_page(chat.ids, WORDS)
+    for token in answer[:-1].tolist():
+        page = grow(page, token)
+    offered = choices([(page, len(page.ids) - 1)], WORDS, len(page.at_W))
+    return bool(offered.spelled_NV[0][END])
+
+
+@pytest.mark.parametrize("action", ["run_tests", f"view {PATH}", "undo", EDITED[0]])
 def test_an_experts_pointless_call_is_text_as_it_is(action):
-    chat = Chat().say(*RAN).say(*SEEN)
+    chat = Chat().say(*RAN).say(*SEEN).say(EDITED[0], "[not run] the old text is not there.")
     answer = TEMPLATE.encode_completion(action, chat.ids)
     assert answer[0] == TEXT
     assert TEMPLATE.decode(answer, chat.ids) == action
