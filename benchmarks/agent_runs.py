@@ -16,12 +16,12 @@ import numpy as np
 
 from agent_runtime.agents.cli_run import AgentEnd, AgentRun, run_agent
 from agent_runtime.agents.spec import AgentSpec
-from agent_runtime.call_labels import Account, account
-from agent_runtime.calls import Drift
-from agent_runtime.gateway import Gateway
+from agent_runtime.calls.labels import Account, account
+from agent_runtime.calls.tree import Drift
+from agent_runtime.gateway.http_server import Limits
+from agent_runtime.gateway.server import Gateway
+from agent_runtime.gateway.session import Budget, Session, SessionEnd
 from agent_runtime.graph import token_arrays, validate
-from agent_runtime.http_server import Limits
-from agent_runtime.session import Budget, Session, SessionEnd
 from agent_runtime.templates.plain import PlainTemplate
 from agent_runtime.types import AgentConfig, Branch, RolloutRequest, SamplingParams, Start
 from benchmarks.agent_policy import FILES, FIXED, Mode, ScriptedPolicy

@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 import psutil
 
-from agent_runtime.gateway import Gateway
+from agent_runtime.gateway.server import Gateway
+from agent_runtime.gateway.session import Budget
 from agent_runtime.policy import Completion, SampleRequest
-from agent_runtime.session import Budget
 from agent_runtime.templates.plain import PlainTemplate
 from agent_runtime.types import AgentConfig, RolloutRequest, SamplingParams, Start
 from benchmarks.runs import write_results

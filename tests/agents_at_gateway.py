@@ -13,11 +13,11 @@ import numpy as np
 from wires import Wire
 
 from agent_runtime.chat import ChatMessage, ChatRequest, ToolSpec
-from agent_runtime.gateway import Gateway
+from agent_runtime.gateway.http_server import Limits
+from agent_runtime.gateway.server import Gateway
+from agent_runtime.gateway.session import Budget, Session
 from agent_runtime.graph import token_arrays, validate
-from agent_runtime.http_server import Limits
 from agent_runtime.policy import Completion, PolicyError, SampleRequest
-from agent_runtime.session import Budget, Session
 from agent_runtime.templates.plain import PlainTemplate
 from agent_runtime.types import AgentConfig, RolloutRequest, SamplingParams, Start, Trajectory
 from rock_env.env import Verdict

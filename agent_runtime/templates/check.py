@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from agent_runtime.canonical import canonical_text
+from agent_runtime.calls.canonical import canonical_text
 from agent_runtime.chat import ChatMessage, Parsed, Refusal, ToolSpec, ToolUse
 from agent_runtime.types import IntArray
 

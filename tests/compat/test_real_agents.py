@@ -12,7 +12,7 @@ import pytest
 
 from agent_runtime.agents.install import default_shelf, find_installed
 from agent_runtime.agents.spec import agent_names, load_agent
-from agent_runtime.session import SessionEnd
+from agent_runtime.gateway.session import SessionEnd
 from agent_runtime.types import TurnLabel
 from benchmarks.agent_policy import Mode
 from benchmarks.agent_runs import Outcome, run_mode

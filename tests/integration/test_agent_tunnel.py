@@ -14,7 +14,7 @@ from docker_engine import BUSYBOX, engine  # noqa: F401  a fixture
 from fences import why_not_isolated
 
 from agent_runtime.agents.cli_run import box_python
-from agent_runtime.tunnel import Tunnel, open_tunnel
+from agent_runtime.agents.tunnel import Tunnel, open_tunnel
 from rock_env.client import Client
 from rock_env.client.sandbox import AsyncSandbox
 from rock_env.local import embedded

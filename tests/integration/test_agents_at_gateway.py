@@ -12,9 +12,9 @@ from agents_at_gateway import Gate, world
 from waiting import until
 from wires import CHAT, MESSAGES, WIRES, Wire
 
-from agent_runtime.http_server import Limits
+from agent_runtime.gateway.http_server import Limits
+from agent_runtime.gateway.session import Budget, SessionEnd
 from agent_runtime.policy import PolicyError
-from agent_runtime.session import Budget, SessionEnd
 from agent_runtime.types import StopReason, TurnLabel
 
 CALL = '<tool_call>\n{"name": "bash", "arguments": {"command": "ls"}}\n</tool_call>'

@@ -11,8 +11,8 @@ from agents_at_gateway import TEMPLATE, Gate, Scripted, World, rollout_request, 
 from waiting import until
 from wires import CHAT, WIRES, Wire
 
-from agent_runtime.http_server import Limits
-from agent_runtime.session import Session, SessionEnd
+from agent_runtime.gateway.http_server import Limits
+from agent_runtime.gateway.session import Session, SessionEnd
 from rock_env.env import Verdict
 
 SMALL = Limits(body_bytes=20_000, sign_of_life_s=0.05, stop_s=0.5)

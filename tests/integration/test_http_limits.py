@@ -11,8 +11,8 @@ import pytest
 from waiting import until
 
 from agent_runtime.chat import Refusal
-from agent_runtime.exchange import ClientGone, Exchange, Receive, Scope, Send
-from agent_runtime.http_server import Limits, serving
+from agent_runtime.gateway.exchange import ClientGone, Exchange, Receive, Scope, Send
+from agent_runtime.gateway.http_server import Limits, serving
 
 FAST = Limits(body_bytes=1000, head_s=1.0, body_s=1.0, stalled_s=1.0, idle_s=30, stop_s=1.0)
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"

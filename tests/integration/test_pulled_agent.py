@@ -13,9 +13,9 @@ from agents_at_gateway import rollout_request
 from unit.agent_runtime.scripted_world import CharTemplate
 
 from agent_runtime.agents.oracle import record_expert
-from agent_runtime.gateway import Gateway
-from agent_runtime.pull import PulledAgent
-from agent_runtime.session import Budget, Session, SessionEnd
+from agent_runtime.gateway.pull import PulledAgent
+from agent_runtime.gateway.server import Gateway
+from agent_runtime.gateway.session import Budget, Session, SessionEnd
 from agent_runtime.types import StopReason
 from rock_env.env import Verdict, observation_hash
 from rock_env.errors import FailedPrecondition, InfraError, ResetDivergence

@@ -14,10 +14,10 @@ import pytest
 from agents_at_gateway import World, world
 from wires import CHAT, WIRES, Wire
 
-from agent_runtime.exchange import Receive, Scope, Send
-from agent_runtime.http_server import serving
+from agent_runtime.gateway.exchange import Receive, Scope, Send
+from agent_runtime.gateway.http_server import serving
+from agent_runtime.gateway.recording import Recorder, Replay, redacted
 from agent_runtime.policy import PolicyError
-from agent_runtime.record import Recorder, Replay, redacted
 
 
 async def post(url: str, key: str, wire: Wire, *said: str, **more: Any) -> httpx.Response:

@@ -6,9 +6,9 @@ import json
 
 import numpy as np
 
-from agent_runtime.call_labels import labels
-from agent_runtime.call_record import Outcome, trajectory
-from agent_runtime.calls import Call, CallTree, Match
+from agent_runtime.calls.labels import labels
+from agent_runtime.calls.record import Outcome, trajectory
+from agent_runtime.calls.tree import Call, CallTree, Match
 from agent_runtime.chat import Asked, ChatMessage, ChatRequest, ToolSpec, ToolUse
 from agent_runtime.graph import token_arrays, validate
 from agent_runtime.policy import Completion

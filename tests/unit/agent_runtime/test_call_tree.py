@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from agent_session import TOOLS, Session, called, echo, system, tool, use, user
 
-from agent_runtime.call_labels import account
-from agent_runtime.calls import Drift
-from agent_runtime.canonical import canonical_json, digest
+from agent_runtime.calls.canonical import canonical_json, digest
+from agent_runtime.calls.labels import account
+from agent_runtime.calls.tree import Drift
 from agent_runtime.chat import Asked, ChatMessage, ChatRequest, ToolSpec
 from agent_runtime.types import TurnFault, TurnLabel
 

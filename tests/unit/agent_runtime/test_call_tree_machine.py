@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from agent_runtime.calls import Call, Drift
+from agent_runtime.calls.tree import Call, Drift
 from agent_runtime.chat import ChatMessage, ChatRequest
 from agent_runtime.types import TurnLabel
 

@@ -10,9 +10,9 @@ from agents_at_gateway import TEMPLATE, Gate, Scripted, Step, chat, rollout_requ
 from waiting import until
 
 from agent_runtime.chat import ChatReply, ChatRequest, Refusal, RefusalKind
+from agent_runtime.gateway.session import IN_FLIGHT, SERVED, Budget, Session, SessionEnd
 from agent_runtime.graph import token_arrays, validate
 from agent_runtime.policy import Completion, PolicyError, SampleRequest
-from agent_runtime.session import IN_FLIGHT, SERVED, Budget, Session, SessionEnd
 from agent_runtime.types import RolloutFailure, StopReason, TurnLabel
 from rock_env.env import Verdict
 

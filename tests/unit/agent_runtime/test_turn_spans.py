@@ -14,8 +14,8 @@ from opentelemetry.trace import StatusCode
 from waiting import until
 
 from agent_runtime.chat import Refusal
+from agent_runtime.gateway.session import Budget, Session
 from agent_runtime.policy import PolicyError
-from agent_runtime.session import Budget, Session
 from rock_env import tracing
 
 

@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agent_runtime.gateway import Gateway
+from agent_runtime.gateway.server import Gateway
+from agent_runtime.gateway.session import Budget, Session, SessionEnd
 from agent_runtime.policy import Completion, SampleRequest
-from agent_runtime.session import Budget, Session, SessionEnd
 from agent_runtime.templates.plain import ASSISTANT, END, FIRST_BYTE, SYSTEM, USER, PlainTemplate
 from agent_runtime.types import IntArray, RolloutRequest, SamplingParams
 from rock_env.env import Info, StepResult, Verdict, observation_hash

@@ -10,8 +10,8 @@ import time
 
 from opentelemetry.trace import Span, Status, StatusCode
 
-from agent_runtime.call_labels import labels
-from agent_runtime.calls import Call, CallTree
+from agent_runtime.calls.labels import labels
+from agent_runtime.calls.tree import Call, CallTree
 from rock_env import tracing
 
 __all__ = ["TurnSpans"]

@@ -1,6 +1,6 @@
 """The canonical form of a history: what stays the same when an agent sends back what it was told.
 
-Read by `calls`. Agents re-serialise arguments, turn `''` into null, trim or drop reasoning, split one answer into several
+Read by `tree`. Agents re-serialise arguments, turn `''` into null, trim or drop reasoning, split one answer into several
 messages and rename tool calls; none of that makes a history another one. Digests only: nothing here keeps a text.
 """
 

@@ -9,9 +9,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent_runtime.call_labels import labels
-from agent_runtime.call_nodes import Call, Node
-from agent_runtime.calls import CallTree
+from agent_runtime.calls.labels import labels
+from agent_runtime.calls.nodes import Call, Node
+from agent_runtime.calls.tree import CallTree
 from agent_runtime.chat import Parsed
 from agent_runtime.types import (
     RolloutFailure,

@@ -1,6 +1,6 @@
 """An HTTP server in the caller's event loop, on TCP or a unix socket, that no client can hold up.
 
-Used by `gateway` and `record` for their ASGI applications. It is uvicorn, which leaves signals alone here, with three
+Used by `server` and `recording` for their ASGI applications. It is uvicorn, which leaves signals alone here, with three
 timers that uvicorn lacks: for a request's head, for a client that takes nothing of its answer, and for what is left
 when the server stops. Bodies are the application's to bound.
 """

@@ -22,9 +22,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from agent_runtime.call_nodes import Call, Drift, Node
-from agent_runtime.calls import CallTree
-from agent_runtime.canonical import digest
+from agent_runtime.calls.canonical import digest
+from agent_runtime.calls.nodes import Call, Drift, Node
+from agent_runtime.calls.tree import CallTree
 from agent_runtime.chat import Asked
 from agent_runtime.types import TurnLabel
 

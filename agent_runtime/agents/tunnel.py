@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from agent_runtime import relay
-from agent_runtime.relay import (
+from agent_runtime.agents import relay
+from agent_runtime.agents.relay import (
     BLOCK_BYTES,
     COUNT,
     CREDIT,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from agent_runtime.call_nodes import Call, Drift, Node, Walk, walk_down
-from agent_runtime.canonical import Item, canonical_json, canonical_text
+from agent_runtime.calls.canonical import Item, canonical_json, canonical_text
+from agent_runtime.calls.nodes import Call, Drift, Node, Walk, walk_down
 from agent_runtime.chat import ChatMessage
 
 __all__ = ["explain", "summary_in"]

@@ -34,10 +34,10 @@ from agent_runtime.dialects import (
     models_body,
     of_path,
 )
-from agent_runtime.exchange import ClientGone, Exchange, Receive, Scope, Send
-from agent_runtime.http_server import Limits, serving
+from agent_runtime.gateway.exchange import ClientGone, Exchange, Receive, Scope, Send
+from agent_runtime.gateway.http_server import Limits, serving
+from agent_runtime.gateway.session import Asked, Budget, Session, SessionEnd
 from agent_runtime.policy import Sampler
-from agent_runtime.session import Asked, Budget, Session, SessionEnd
 from agent_runtime.types import RolloutRequest
 
 __all__ = ["Gateway", "read"]

@@ -1,6 +1,6 @@
 """One HTTP request and its answer over ASGI: path, keys, a bounded body, and whether the client is still there.
 
-Made by `gateway` and `record` for each request. It knows no dialect and no session, and waits for nothing without a bound.
+Made by `server` and `recording` for each request. It knows no dialect and no session, and waits for nothing without a bound.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Seque
 from typing import Any
 
 from agent_runtime.chat import Refusal, RefusalKind
-from agent_runtime.http_server import Limits
+from agent_runtime.gateway.http_server import Limits
 
 __all__ = ["ClientGone", "Exchange", "Headers", "Receive", "Scope", "Send"]
 

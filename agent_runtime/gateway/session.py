@@ -19,11 +19,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from agent_runtime.agents.chat_loop import check_completion, turn_seed
-from agent_runtime.call_record import Outcome, trajectory
-from agent_runtime.calls import Call, CallTree, Match, Prompt
+from agent_runtime.calls.record import Outcome, trajectory
+from agent_runtime.calls.tree import Call, CallTree, Match, Prompt
 from agent_runtime.chat import ChatReply, ChatRequest, Parsed, Refusal, RefusalKind, ToolTemplate, Usage
+from agent_runtime.gateway.turn_spans import TurnSpans
 from agent_runtime.policy import Completion, PolicyError, Sampler, SampleRequest
-from agent_runtime.turn_spans import TurnSpans
 from agent_runtime.types import RolloutFailure, RolloutRequest, SamplingParams, StopReason, Trajectory
 from rock_env import tracing
 from rock_env.env import Verdict

@@ -26,8 +26,8 @@ import tenacity
 
 from agent_runtime.chat import ChatRequest, Refusal, RefusalKind
 from agent_runtime.dialects import DIALECTS, of_path
-from agent_runtime.exchange import ClientGone, Exchange, Receive, Scope, Send
-from agent_runtime.http_server import Limits
+from agent_runtime.gateway.exchange import ClientGone, Exchange, Receive, Scope, Send
+from agent_runtime.gateway.http_server import Limits
 
 __all__ = ["Exchanged", "Recorder", "Replay", "redacted"]
 

@@ -7,8 +7,8 @@
     tree.deliver(call)                   once the agent has the answer: what is asked again after that is no retry
 
 `match.repeats` is an answered call of the same request: its `reply` may be sent again. `match.key` names the request, so
-that a repetition can wait for a call that is still being sampled. `call_labels` says what each call was for,
-`call_record.trajectory` makes the record. Owned by one session, in one event loop; it never waits or samples.
+that a repetition can wait for a call that is still being sampled. `labels` says what each call was for,
+`record.trajectory` makes the record. Owned by one session, in one event loop; it never waits or samples.
 
 An answer is known by the ids that were sampled; the agent's echo of it is only compared (`canonical`). A history that
 continues no answer opens a fresh context, and `Match.drift` says why.
@@ -22,9 +22,9 @@ from hashlib import blake2b
 
 import numpy as np
 
-from agent_runtime.call_drift import explain
-from agent_runtime.call_nodes import Call, Drift, Node, child_of, prompt_ids, walk_down
-from agent_runtime.canonical import Item, canonical_items, digest, joined, tools_digest
+from agent_runtime.calls.canonical import Item, canonical_items, digest, joined, tools_digest
+from agent_runtime.calls.drift import explain
+from agent_runtime.calls.nodes import Call, Drift, Node, child_of, prompt_ids, walk_down
 from agent_runtime.chat import Asked, ChatMessage, ChatReply, ChatRequest, Parsed, ToolSpec, ToolTemplate
 from agent_runtime.policy import Completion
 from agent_runtime.types import IntArray

@@ -1,6 +1,6 @@
 """What the tree of a session's calls is made of: places in histories, and the calls that were asked there.
 
-Built by `calls.CallTree` only; read by `call_drift`, `call_labels` and `call_record`.
+Built by `tree.CallTree` only; read by `drift`, `labels` and `record`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from agent_runtime.canonical import Item, canonical_text
+from agent_runtime.calls.canonical import Item, canonical_text
 from agent_runtime.chat import Asked, ChatMessage, ChatReply, Parsed
 from agent_runtime.policy import Completion
 from agent_runtime.types import IntArray
