@@ -53,7 +53,7 @@ print(json.dumps({"shelf": shelf, "home": os.environ.get("HOME") or "/tmp", "wor
 """
 _SWEEP = """
 import os, sys
-mark, killed = sys.argv[1].encode(), 0
+mark, killed = sys.argv[1].encode(), set()
 while True:
     found = []
     for name in os.listdir("/proc"):
@@ -67,12 +67,12 @@ while True:
     for pid in found:
         try:
             os.kill(pid, 9)
-            killed += 1
+            killed.add(pid)  # one takes a moment to be gone, and is seen again meanwhile
         except OSError:
             pass
     if not found:
         break
-print(killed)
+print(len(killed))
 """
 """Until a whole look finds none: what is killed between two looks can have started another."""
 
