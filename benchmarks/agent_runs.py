@@ -22,9 +22,8 @@ from agent_runtime.gateway.http_server import Limits
 from agent_runtime.gateway.server import Gateway
 from agent_runtime.gateway.session import Budget, Session, SessionEnd
 from agent_runtime.graph import token_arrays, validate
-from agent_runtime.templates.plain import PlainTemplate
 from agent_runtime.types import AgentConfig, Branch, RolloutRequest, SamplingParams, Start
-from benchmarks.agent_policy import FILES, FIXED, Mode, ScriptedPolicy
+from benchmarks.agent_policy import CUT_MARK, FILES, FIXED, Mode, ScriptedPolicy, long_template
 from rock_env.client import Client
 from rock_env.client.sandbox import AsyncSandbox
 from rock_env.env import Verdict
@@ -38,6 +37,8 @@ CONTEXT = 1 << 20
 """Of the template, whose tokens are bytes: no run but that of compaction comes near it."""
 COMPACTION_ROOM = 48 << 10
 """What an agent that is to compact has beyond its first prompt, in the template's tokens."""
+ANSWER = 4096
+"""Most tokens of one answer."""
 BUDGET = Budget(turns=60, tokens=200_000, time_s=1800.0)
 _GIT = "git init -q . && git add -A && git -c user.email=a@b.c -c user.name=toy commit -q -m start"
 
@@ -75,7 +76,7 @@ async def run_mode(
     if mode is Mode.COMPACTION:
         first_prompt = first_prompt or (await run_mode(client, spec, Mode.NORMAL)).first_prompt
         context_tokens = first_prompt + COMPACTION_ROOM
-    template = PlainTemplate(context_tokens)
+    template = long_template(context_tokens)
     policy = ScriptedPolicy(spec, mode, template)
     late = Limits(sign_of_life_s=0.2) if mode is Mode.STREAMING else Limits()
     gateway = Gateway(limits=late)
@@ -88,7 +89,13 @@ async def run_mode(
                 spec=SandboxSpec(resources=ROOM, lifetime_s=3600.0)
             ) as box:
                 await _lay_out(box)
-                run = AgentRun(PROMPT, session.key, time_limit_s=time_limit_s, context_tokens=context_tokens)
+                run = AgentRun(
+                    PROMPT,
+                    session.key,
+                    time_limit_s=time_limit_s,
+                    context_tokens=context_tokens,
+                    output_tokens=ANSWER,
+                )
                 end = await run_agent(box, spec, run, gateway=target)
                 fixed = await box.files.read("calc.py") == FIXED.encode()
             session_end = await gateway.close(session)
@@ -112,7 +119,7 @@ def _request(spec: AgentSpec, mode: Mode, time_limit_s: float) -> RolloutRequest
         index=0,
         seed=7,
         agent=AgentConfig(),
-        sampling=SamplingParams(max_tokens=4096),
+        sampling=SamplingParams(max_tokens=ANSWER),
         start=Start(0),
         time_limit_s=time_limit_s,
     )
@@ -163,27 +170,24 @@ def _prompts_seen(branches: Iterable[Branch], policy: ScriptedPolicy) -> bool:
 
 @asynccontextmanager
 async def _cutting(mode: Mode, folder: Path) -> AsyncIterator[Path]:
-    """Yield the socket to reach the gateway by; in mode `cut` one that breaks the second answer off in its middle."""
+    """Yield the socket to reach the gateway by; in the modes of cuts one that breaks the marked answer off, once."""
     behind = folder / "gateway"
-    if mode is not Mode.CUT:
+    if mode not in (Mode.CUT, Mode.LONG_CUT):
         yield behind
         return
-    answers = 0
+    broken = False
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal answers
         inner_reader, inner_writer = await asyncio.open_unix_connection(behind)
 
         async def inward() -> None:
-            nonlocal answers
+            nonlocal broken
             while data := await inner_reader.read(1 << 16):
-                if b"text/event-stream" in data or b"application/json" in data:
-                    answers += 1
-                    if answers == CUT_ANSWER:
-                        writer.write(data[: data.index(b"\r\n\r\n") + 4 + CUT_BYTES])
-                        await writer.drain()
-                        writer.transport.abort()
-                        return
+                before, mark, _ = data.partition(CUT_MARK.encode())
+                if mark and not broken:
+                    broken = True
+                    writer.write(before + mark)
+                    return
                 writer.write(data)
                 await writer.drain()
 
@@ -192,22 +196,14 @@ async def _cutting(mode: Mode, folder: Path) -> AsyncIterator[Path]:
                 inner_writer.write(data)
                 await inner_writer.drain()
 
-        try:
-            ways = [asyncio.ensure_future(inward()), asyncio.ensure_future(outward())]
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-            for way in ways:
-                way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
-        finally:
-            writer.close()
-            inner_writer.close()
+        ways = [asyncio.ensure_future(inward()), asyncio.ensure_future(outward())]
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        for way in ways:
+            way.cancel()
+        await asyncio.gather(*ways, return_exceptions=True)
+        writer.close()
+        inner_writer.close()
 
     front = folder / "front"
-    server = await asyncio.start_unix_server(serve, front)
-    async with server:
+    async with await asyncio.start_unix_server(serve, front):
         yield front
-
-
-CUT_ANSWER = 2
-CUT_BYTES = 60
-"""Of the body that still arrive: some of the first event, too few for an answer."""

@@ -5,6 +5,7 @@ Called by `calls.CallTree.match` for histories that continue no answer. Pure.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from agent_runtime.calls.canonical import Item, canonical_json, canonical_text
@@ -15,6 +16,9 @@ __all__ = ["explain", "summary_in"]
 
 _SHORT_LINE = 24
 """Characters (white space left out) below which a line proves no origin; a summary's format is longer."""
+
+_TAG = re.compile(r"</?[a-zA-Z][\w-]*>")
+"""What a summary is asked to stand between; agents cut it away or write a heading in its place."""
 
 
 def explain(
@@ -74,6 +78,7 @@ def summary_in(items: Sequence[Item], calls: Sequence[Call]) -> Call | None:
 
 
 def _told(text: str, told: str) -> bool:
+    text = _TAG.sub("\n", text)
     whole = canonical_text(text)
     if len(whole) >= _SHORT_LINE and whole in told:
         return True
