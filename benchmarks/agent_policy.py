@@ -7,6 +7,7 @@ sub-agents and compactions find it where they expect it: what the agent dropped,
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from dataclasses import dataclass
@@ -48,13 +49,18 @@ CUT_MARK = "[cut]"
 """In an answer of the modes `cut` and `long_cut`: the connection breaks right behind it."""
 PAGE = "This line only makes the answer long.\n" * 100
 """One token of `long_template`: agents bound an answer's tokens at 32,000, sockets hold more characters than that."""
+LATE_S = 0.6
+"""How late answers come in the mode `streaming`."""
 _PAGES = 300
 """A megabyte: more than the buffers between gateway and agent hold, so that the gateway sees that nobody reads on."""
 _PAGE_ID = FIRST_BYTE + 256
 _SUMMARY = re.compile(r"summar|compact(?!ly)|state_snapshot|handoff", re.IGNORECASE)
 _LONG = "seq 1 2500"
 _MOST_LONG = 14
-_WORDS = {"run_shell_command": {"is_background": False}, "bash": {"description": "run a command"}}
+_WORDS: dict[str, dict[str, object]] = {
+    "run_shell_command": {"is_background": False},
+    "bash": {"description": "run a command"},
+}
 _COMMAND = {"exec_command": "cmd"}
 """Names of the argument that holds a command, where it is not `command`."""
 _SUB_AGENTS: dict[str, tuple[str, dict[str, object]]] = {
@@ -64,8 +70,10 @@ _SUB_AGENTS: dict[str, tuple[str, dict[str, object]]] = {
     ),
     "qwen-code": ("agent", {"description": "look", "prompt": _DELEGATED, "subagent_type": "general-purpose"}),
     "opencode": ("task", {"description": "look", "prompt": _DELEGATED, "subagent_type": "general"}),
-    "codex": ("spawn_agent", {"message": _DELEGATED, "task_name": "look"}),
+    "codex": ("multi_agent_v1__spawn_agent", {"message": _DELEGATED}),
 }
+_SPAWNED = re.compile(r'"agent_id":\s*"([^"]+)"')
+"""Codex's sub-agents work beside the main conversation, which waits for one by its name."""
 
 
 class Mode(StrEnum):
@@ -73,7 +81,7 @@ class Mode(StrEnum):
 
     NORMAL = "normal"
     STREAMING = "streaming"
-    """Answers come late: a stream says that it lives before it says anything else."""
+    """Answers come late; until then a stream says that it lives."""
     PARALLEL = "parallel"
     """Two tool calls in one answer."""
     RATE_LIMIT = "429"
@@ -98,6 +106,8 @@ class _Shown(NamedTuple):
     text: str
     last: str
     """The newest message of user or tool."""
+    results: int
+    """How many results of tools it has."""
 
 
 @dataclass(eq=False)
@@ -115,10 +125,14 @@ class ScriptedPolicy:
         """What it was shown for each."""
         self.faulted = False
         """The mode's fault has happened."""
+        self.both = False
+        """It was shown the results of both calls of one answer."""
 
     async def sample(self, request: SampleRequest) -> Completion:
         """Answer, or fail as the mode says."""
         text = self._answer(_shown(self.template, request.prompt_ids))
+        if self.mode is Mode.STREAMING:
+            await asyncio.sleep(LATE_S)
         ids = self.template.encode_answer(text)[: request.params.max_tokens]
         cut = len(ids) == request.params.max_tokens
         self.sampled.append(ids)
@@ -135,11 +149,16 @@ class ScriptedPolicy:
         if self.mode is Mode.SUB_AGENTS and _DELEGATED in said:
             return self._delegate(said)
         done = max((int(number) for number in _STEP.findall(said)), default=0)
+        self.both |= done == 1 and prompt.results == 2
         filled = max((int(number) for number in _LONG_STEP.findall(said)), default=0)
-        if self.mode in (Mode.COMPACTION, Mode.OVERFLOW) and (done or filled) and _asks_summary(prompt.last):
-            return self._aside(prompt)
-        if self.mode is Mode.COMPACTION and "[summary]" not in said and filled < _MOST_LONG:
-            return f"[long {filled + 1}] I look at more.\n{self._shell(_LONG)}"
+        if self.mode in (Mode.COMPACTION, Mode.OVERFLOW) and "[summary]" not in said:
+            if (done or filled) and _asks_summary(prompt.last):
+                return self._aside(prompt)
+            if self.mode is Mode.COMPACTION and filled < _MOST_LONG:
+                return f"[long {filled + 1}] I look at more.\n{self._shell(_LONG)}"
+        if done == 1 and "[wait]" not in said and (spawned := _SPAWNED.search(said)):
+            wait = _tool_call("multi_agent_v1__wait_agent", {"targets": [spawned[1]]})
+            return f"[wait] I wait for it.\n{wait}"
         return self._main(done)
 
     def _main(self, done: int) -> str:
@@ -204,7 +223,8 @@ class ScriptedPolicy:
     def _aside(self, prompt: _Shown) -> str:
         """Answer a request without tools, or for a summary."""
         if _asks_summary(prompt.last) or _SUMMARY.search(prompt.text[:2000]):
-            return "<summary>[summary] The task: fix calc.py. Nothing is changed yet.</summary>"
+            tag = "state_snapshot" if "state_snapshot" in prompt.text else "summary"
+            return f"<{tag}>[summary] The task: fix calc.py. Nothing is changed yet.</{tag}>"
         return "Fix the calculator"
 
     def _step(self, number: int, command: str) -> str:
@@ -242,7 +262,9 @@ def _shown(template: PlainTemplate, ids: IntArray) -> _Shown:
     (marks,) = np.nonzero(ids < FIRST_BYTE)
     messages = np.split(ids, marks)
     newest = next((message for message in reversed(messages) if len(message) and message[0] == USER), ids)
-    return _Shown(template.parse(ids, ()).text, template.parse(newest, ()).text)
+    told = [template.parse(message, ()).text for message in messages]
+    results = sum(text.startswith("<tool_response>") for text in told)
+    return _Shown(template.parse(ids, ()).text, template.parse(newest, ()).text, results)
 
 
 def _asks_summary(message: str) -> bool:
