@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 
 from agent_runtime.agents.install import default_shelf, find_installed
 from agent_runtime.agents.spec import load_agent
@@ -18,30 +19,34 @@ from benchmarks.agent_runs import run_mode
 from rock_env.client import Client
 from rock_env.local import embedded
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.asyncio(loop_scope="module")]
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client() -> AsyncIterator[Client]:
     """A server with the shelf of installed agents."""
     async with embedded([f"--shelf={default_shelf()}"]) as address, Client(address) as made:
         yield made
 
 
-@pytest.fixture
-def installed(name: str) -> None:
-    """Skip the test of an agent that is not there."""
+def untested(name: str, mode: Mode) -> str:
+    """Return why a cell cannot be tested here; empty where it can."""
     spec = load_agent(name)
-    if find_installed(spec, default_shelf()) is None:
-        pytest.skip(f"{name} {spec.version} is NOT tested: not installed. how: bash scripts/agents.sh {name}")
-
-
-@pytest.mark.parametrize("mode", Mode)
-@pytest.mark.parametrize("name", AGENTS)
-async def test_an_agent_does_what_is_known_of_it(
-    installed: None, client: Client, name: str, mode: Mode
-) -> None:
     if why := not_offered(name, mode):
-        pytest.skip(f"{name} has no mode {mode}: {why}")
+        return f"{name} has no mode {mode}: {why}"
+    if find_installed(spec, default_shelf()) is None:
+        return f"{name} {spec.version} is NOT tested: not installed. how: bash scripts/agents.sh {name}"
+    return ""
+
+
+CELLS = [
+    pytest.param(name, mode, marks=[pytest.mark.skip(reason=why)] if (why := untested(name, mode)) else [])
+    for name in AGENTS
+    for mode in Mode
+]
+
+
+@pytest.mark.parametrize(("name", "mode"), CELLS)
+async def test_an_agent_does_what_is_known_of_it(client: Client, name: str, mode: Mode) -> None:
     outcome = await run_mode(client, load_agent(name), mode)
     assert not misses(outcome), f"{outcome.account}\n{outcome.end.output.decode(errors='replace')[-2000:]}"
