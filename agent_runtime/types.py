@@ -174,9 +174,9 @@ class RolloutFailure:
     """A failed rollout is data: who failed, with what."""
 
     code: str
-    """A name of `rock_env.errors.CODES`; `policy` for an engine's failure; `agent_never_spoke` or `agent_gone` for a program
-    behind the gateway that asked nothing or hung up; `reward_unanswered` or `reward_unreadable` where the reward that was
-    asked for did not come."""
+    """A name of `rock_env.errors.CODES`; `policy` for an engine's failure; `agent_never_spoke`, `agent_refused` or
+    `agent_gone` for a program behind the gateway that asked nothing, asked only what cannot be answered, or hung up;
+    `reward_unanswered` or `reward_unreadable` where the reward that was asked for did not come."""
     message: str
     turn: int
 

@@ -5,10 +5,9 @@ Used by `benchmarks.agents` and `tests/compat`. Everything between the agent's p
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,15 +15,15 @@ import numpy as np
 
 from agent_runtime.agents.cli_run import AgentEnd, AgentRun, run_agent
 from agent_runtime.agents.spec import AgentSpec
-from agent_runtime.calls.labels import Account, account
+from agent_runtime.calls.labels import Account, account, labels
 from agent_runtime.calls.tree import Drift
 from agent_runtime.gateway.http_server import Limits
 from agent_runtime.gateway.server import Gateway
 from agent_runtime.gateway.session import Budget, Session, SessionEnd
 from agent_runtime.graph import token_arrays, validate
-from agent_runtime.templates.plain import PlainTemplate
-from agent_runtime.types import AgentConfig, Branch, RolloutRequest, SamplingParams, Start
-from benchmarks.agent_policy import FILES, FIXED, Mode, ScriptedPolicy
+from agent_runtime.types import AgentConfig, Branch, RolloutRequest, SamplingParams, Start, TurnLabel
+from benchmarks.agent_front import Front
+from benchmarks.agent_policy import CUT_MARK, FILES, FIXED, Mode, ScriptedPolicy, long_template
 from rock_env.client import Client
 from rock_env.client.sandbox import AsyncSandbox
 from rock_env.env import Verdict
@@ -38,6 +37,8 @@ CONTEXT = 1 << 20
 """Of the template, whose tokens are bytes: no run but that of compaction comes near it."""
 COMPACTION_ROOM = 48 << 10
 """What an agent that is to compact has beyond its first prompt, in the template's tokens."""
+ANSWER = 4096
+"""Most tokens of one answer."""
 BUDGET = Budget(turns=60, tokens=200_000, time_s=1800.0)
 _GIT = "git init -q . && git add -A && git -c user.email=a@b.c -c user.name=toy commit -q -m start"
 
@@ -53,7 +54,7 @@ class Outcome:
     exact: bool
     """The record's branches are what the engine saw, and every sampled token is in exactly one of its turns."""
     drift: int
-    """Calls that opened a fresh context although they go on from earlier ones, compactions apart."""
+    """Calls that opened a fresh context although they go on from earlier ones, compactions and their summaries apart."""
     unexplained_tokens: int
     """Sampled tokens that no labelled call accounts for."""
     session_end: SessionEnd
@@ -62,6 +63,10 @@ class Outcome:
     first_prompt: int
     reasons: dict[str, int] = field(default_factory=dict)
     """Of the drift."""
+    blamed: dict[str, int] = field(default_factory=dict)
+    """Whose fault the errors were that the agent got in place of answers."""
+    happened: bool = False
+    """What the mode is about took place: the agent streamed, saw the fault, had a sub-agent, or compacted."""
 
 
 async def run_mode(
@@ -75,12 +80,13 @@ async def run_mode(
     if mode is Mode.COMPACTION:
         first_prompt = first_prompt or (await run_mode(client, spec, Mode.NORMAL)).first_prompt
         context_tokens = first_prompt + COMPACTION_ROOM
-    template = PlainTemplate(context_tokens)
+    template = long_template(context_tokens)
     policy = ScriptedPolicy(spec, mode, template)
     late = Limits(sign_of_life_s=0.2) if mode is Mode.STREAMING else Limits()
     gateway = Gateway(limits=late)
     with TemporaryDirectory(prefix="ale-") as folder:
-        async with gateway.serving(Path(folder, "gateway")), _cutting(mode, Path(folder)) as target:
+        front = Front(Path(folder, "gateway"), cut_at=CUT_MARK if mode in (Mode.CUT, Mode.LONG_CUT) else "")
+        async with gateway.serving(Path(folder, "gateway")), front.serving(Path(folder, "front")) as target:
             session = gateway.open(
                 _request(spec, mode, time_limit_s), sampler=policy, template=template, budget=BUDGET
             )
@@ -88,11 +94,18 @@ async def run_mode(
                 spec=SandboxSpec(resources=ROOM, lifetime_s=3600.0)
             ) as box:
                 await _lay_out(box)
-                run = AgentRun(PROMPT, session.key, time_limit_s=time_limit_s, context_tokens=context_tokens)
+                run = AgentRun(
+                    PROMPT,
+                    session.key,
+                    time_limit_s=time_limit_s,
+                    context_tokens=context_tokens,
+                    output_tokens=ANSWER,
+                )
                 end = await run_agent(box, spec, run, gateway=target)
                 fixed = await box.files.read("calc.py") == FIXED.encode()
             session_end = await gateway.close(session)
-    return _outcome(spec, mode, policy, session, (fixed, session_end, end))
+    outcome = _outcome(spec, mode, policy, session, (fixed, session_end, end))
+    return replace(outcome, happened=_happened(mode, policy, front, outcome))
 
 
 async def _lay_out(box: AsyncSandbox) -> None:
@@ -112,7 +125,7 @@ def _request(spec: AgentSpec, mode: Mode, time_limit_s: float) -> RolloutRequest
         index=0,
         seed=7,
         agent=AgentConfig(),
-        sampling=SamplingParams(max_tokens=4096),
+        sampling=SamplingParams(max_tokens=ANSWER),
         start=Start(0),
         time_limit_s=time_limit_s,
     )
@@ -133,9 +146,11 @@ def _outcome(
     once = sorted(np.concatenate(trained).tolist()) if trained else []
     sampled = sorted(np.concatenate(policy.sampled).tolist()) if policy.sampled else []
     told = account(session.tree)
-    reasons = {
-        str(why): count for why, count in told.drift.items() if why not in (Drift.NONE, Drift.COMPACTION)
-    }
+    reasons = Counter(
+        str(call.drift)
+        for call, label in zip(session.tree.calls, labels(session.tree), strict=True)
+        if call.drift not in (Drift.NONE, Drift.COMPACTION) and label is not TurnLabel.SUMMARY
+    )
     return Outcome(
         agent=spec.name,
         mode=mode,
@@ -147,8 +162,31 @@ def _outcome(
         end=end,
         account=told,
         first_prompt=len(policy.prompts[0]) if policy.prompts else 0,
-        reasons=reasons,
+        reasons=dict(reasons),
+        blamed={str(blame): count for blame, count in session.blamed.items()},
     )
+
+
+def _happened(mode: Mode, policy: ScriptedPolicy, front: Front, outcome: Outcome) -> bool:
+    match mode:
+        case Mode.NORMAL:
+            return True
+        case Mode.STREAMING:
+            return front.streams > 0
+        case Mode.PARALLEL:
+            return policy.both
+        case Mode.RATE_LIMIT | Mode.SERVER_ERROR | Mode.OVERFLOW:
+            return bool(outcome.blamed)
+        case Mode.MALFORMED:
+            return outcome.account.malformed > 0 if policy.spec.shell_tool else policy.faulted
+        case Mode.EMPTY:
+            return policy.faulted
+        case Mode.CUT | Mode.LONG_CUT:
+            return front.cut
+        case Mode.SUB_AGENTS:
+            return TurnLabel.SUB_AGENT in outcome.account.calls
+        case Mode.COMPACTION:
+            return TurnLabel.SUMMARY in outcome.account.calls
 
 
 def _prompts_seen(branches: Iterable[Branch], policy: ScriptedPolicy) -> bool:
@@ -159,55 +197,3 @@ def _prompts_seen(branches: Iterable[Branch], policy: ScriptedPolicy) -> bool:
         if ids[: len(ids) - len(branch.turns[-1].completion_ids)].tobytes() not in shown:
             return False
     return True
-
-
-@asynccontextmanager
-async def _cutting(mode: Mode, folder: Path) -> AsyncIterator[Path]:
-    """Yield the socket to reach the gateway by; in mode `cut` one that breaks the second answer off in its middle."""
-    behind = folder / "gateway"
-    if mode is not Mode.CUT:
-        yield behind
-        return
-    answers = 0
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal answers
-        inner_reader, inner_writer = await asyncio.open_unix_connection(behind)
-
-        async def inward() -> None:
-            nonlocal answers
-            while data := await inner_reader.read(1 << 16):
-                if b"text/event-stream" in data or b"application/json" in data:
-                    answers += 1
-                    if answers == CUT_ANSWER:
-                        writer.write(data[: data.index(b"\r\n\r\n") + 4 + CUT_BYTES])
-                        await writer.drain()
-                        writer.transport.abort()
-                        return
-                writer.write(data)
-                await writer.drain()
-
-        async def outward() -> None:
-            while data := await reader.read(1 << 16):
-                inner_writer.write(data)
-                await inner_writer.drain()
-
-        try:
-            ways = [asyncio.ensure_future(inward()), asyncio.ensure_future(outward())]
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-            for way in ways:
-                way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
-        finally:
-            writer.close()
-            inner_writer.close()
-
-    front = folder / "front"
-    server = await asyncio.start_unix_server(serve, front)
-    async with server:
-        yield front
-
-
-CUT_ANSWER = 2
-CUT_BYTES = 60
-"""Of the body that still arrive: some of the first event, too few for an answer."""

@@ -5,16 +5,31 @@ Called by `calls.CallTree.match` for histories that continue no answer. Pure.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from agent_runtime.calls.canonical import Item, canonical_json, canonical_text
 from agent_runtime.calls.nodes import Call, Drift, Node, Walk, walk_down
 from agent_runtime.chat import ChatMessage
 
-__all__ = ["explain", "summary_in"]
+__all__ = ["Origin", "explain", "summary_in"]
 
 _SHORT_LINE = 24
 """Characters (white space left out) below which a line proves no origin; a summary's format is longer."""
+
+_TAG = re.compile(r"</?[a-zA-Z][\w-]*>")
+"""What a summary is asked to stand between; agents cut it away or write a heading in its place."""
+
+
+class Origin(NamedTuple):
+    """Where a history that continues no answer comes from."""
+
+    drift: Drift
+    continues: Call | None
+    """The call it goes on from; None for a new conversation, whose drift is `NONE`."""
+    echoes: tuple[Call, ...]
+    """The calls whose answers it has."""
 
 
 def explain(
@@ -23,41 +38,45 @@ def explain(
     roots: Iterable[Node],
     answers: Mapping[bytes, Call],
     summaries: Sequence[Call],
-) -> tuple[Drift, Call | None]:
-    """Return why these messages continue no answer, and the call they go on from; (`NONE`, None) for a new conversation.
+    *,
+    has_tools: bool,
+) -> Origin:
+    """Return why these messages continue no answer.
 
-    `answers` has the newest call of every answer by its digest, `summaries` the calls that are searched for a summary.
+    `answers` has the newest call of every answer by its digest, `summaries` the calls that are searched for a summary;
+    `has_tools`: the history comes with tools.
     """
-    summary = summary_in(items, summaries)
+    echoes = tuple(answers[item.digest] for item in items if item.digest in answers)
+    newest = max((call.index for call in echoes), default=-1)  # a summary is of what went before it
+    summary = summary_in(items, [call for call in summaries if call.index >= newest], has_tools=has_tools)
     if summary is not None:
-        return Drift.COMPACTION, summary
-    echoes = [answers[item.digest] for item in items if item.digest in answers]
+        return Origin(Drift.COMPACTION, summary, echoes)
     following = items[walk.depth] if walk.depth < len(items) else None
     asked = walk.node.asked[-1] if walk.node.asked else None
     if following is not None and asked is not None:
         if following.message.role == "assistant" and following.digest not in answers:
-            return _rewritten(asked, following.message), asked
+            return Origin(_rewritten(asked, following.message), asked, echoes)
         if following.message.role != "assistant" and not _passed(walk.node):
-            return Drift.ANSWER_DROPPED, asked
+            return Origin(Drift.ANSWER_DROPPED, asked, echoes)
     if walk.answer is None:
         elsewhere = [walk_down(root, items) for root in roots]
         known = [other.answer for other in elsewhere if other.answer is not None]
         if known:
-            return Drift.TOOLS, max(known, key=lambda call: call.index)
+            return Origin(Drift.TOOLS, max(known, key=lambda call: call.index), echoes)
     if not echoes:
-        return Drift.NONE, None
+        return Origin(Drift.NONE, None, echoes)
     if following is None or (following.digest not in answers and following.message.role == "assistant"):
-        return Drift.ANSWER_INSERTED, echoes[-1]
+        return Origin(Drift.ANSWER_INSERTED, echoes[-1], echoes)
     if walk.depth == 0 and following.message.role == "system":
-        return Drift.SYSTEM, echoes[-1]
-    return Drift.HISTORY, echoes[-1]
+        return Origin(Drift.SYSTEM, echoes[-1], echoes)
+    return Origin(Drift.HISTORY, echoes[-1], echoes)
 
 
-def summary_in(items: Sequence[Item], calls: Sequence[Call]) -> Call | None:
+def summary_in(items: Sequence[Item], calls: Sequence[Call], *, has_tools: bool) -> Call | None:
     """Return the call whose answer a fresh context begins with, if there is one.
 
     A summary stands in a message of the system or user, whole or most of its lines (agents cut analysis away), or it is the
-    context's first answer and the context is shorter than the one it sums up.
+    context's first answer and the context is shorter than the one it sums up, or has tools where it was asked without.
     """
     told = canonical_text("\n".join(i.message.content for i in items if i.message.role in ("system", "user")))
     first = next((item for item in items if item.message.role == "assistant"), None)
@@ -66,7 +85,8 @@ def summary_in(items: Sequence[Item], calls: Sequence[Call]) -> Call | None:
             continue
         text = call.parsed.text
         if first is not None and canonical_text(first.message.content) == canonical_text(text):
-            if text.strip() and len(items) < _length(call):
+            asked_aside = has_tools and not call.has_tools
+            if text.strip() and (asked_aside or len(items) < _length(call)):
                 return call
         elif _told(text, told):
             return call
@@ -74,6 +94,7 @@ def summary_in(items: Sequence[Item], calls: Sequence[Call]) -> Call | None:
 
 
 def _told(text: str, told: str) -> bool:
+    text = _TAG.sub("\n", text)
     whole = canonical_text(text)
     if len(whole) >= _SHORT_LINE and whole in told:
         return True

@@ -5,7 +5,8 @@ summary is one once a context begins with it, an answer was superseded when the 
 fits (design: what real agents do):
 
     superseded   never delivered or continued, and asked again with the same prompt
-    error        never continued, and: asked again although delivered; or passed over by a later history; or never delivered
+    error        in no later history, and: asked again although delivered; or passed over by a later history; or never
+                 delivered
     summary      the agent says so, or a later context begins with the answer
     side         the agent says so; or its context has no tools where the main conversation has some
     sub-agent    the agent says so, or names a conversation; or its context has tools, but neither the system message nor the
@@ -70,7 +71,7 @@ def account(tree: CallTree) -> Account:
 
 def _fate(call: Call) -> TurnLabel | None:
     """Return the label of a call whose answer came to nothing, or that was a summary."""
-    if call.continued:
+    if call.continued or call.kept:
         return None
     again = any(
         other.index > call.index and other.conversation == call.conversation and other.asked is call.asked

@@ -85,6 +85,8 @@ class Call:
     delivered: bool = False
     continued: bool = False
     """A later call goes on from its answer."""
+    kept: bool = False
+    """A fresh context has its answer, in a history that was written anew."""
     summarises: bool = False
     """A later context begins with its answer."""
 

@@ -23,7 +23,7 @@ from hashlib import blake2b
 import numpy as np
 
 from agent_runtime.calls.canonical import Item, canonical_items, digest, joined, tools_digest
-from agent_runtime.calls.drift import explain
+from agent_runtime.calls.drift import Origin, explain
 from agent_runtime.calls.nodes import Call, Drift, Node, child_of, prompt_ids, walk_down
 from agent_runtime.chat import Asked, ChatMessage, ChatReply, ChatRequest, Parsed, ToolSpec, ToolTemplate
 from agent_runtime.policy import Completion
@@ -45,6 +45,8 @@ class Match:
     drift: Drift
     continues: Call | None
     """Of a fresh context: the call that its history goes on from, where one is known."""
+    echoes: tuple[Call, ...]
+    """Of a fresh context: the calls whose answers it has."""
     repeats: Call | None
     """The newest call of the very same request whose answer the agent has got."""
     key: bytes
@@ -94,17 +96,25 @@ class CallTree:
         parent, shown = walk.answer, walk.answer_at
         if any(item.message.role == "assistant" for item in items[shown + 1 :]):
             parent, shown = None, -1
-        drift, continues = Drift.NONE, None
+        origin = Origin(Drift.NONE, None, ())
         twins = [] if pending else walk.node.asked
         if parent is None and not twins and self.calls:
             others = [root for key, root in self._roots.items() if key != tools]
-            drift, continues = explain(items, walk, others, self._answers, self._summaries(request))
+            origin = explain(
+                items,
+                walk,
+                others,
+                self._answers,
+                self._summaries(request),
+                has_tools=bool(request.tools),
+            )
         key = _request_key(request, tools, items)
         return Match(
             parent=parent,
             new=request.messages[items[shown].end if shown >= 0 else 0 :],
-            drift=drift,
-            continues=continues,
+            drift=origin.drift,
+            continues=origin.continues,
+            echoes=origin.echoes,
             repeats=next((c for c in reversed(twins) if c.key == key and (c.delivered or c.continued)), None),
             key=key,
             repaired=walk.repaired and parent is not None,
@@ -146,19 +156,20 @@ class CallTree:
         for item in match.pending:
             node = child_of(node, item, born)
         answer = ChatMessage("assistant", parsed.text, parsed.reasoning, parsed.tool_calls)
-        said = digest(answer)
+        said = [digest(answer)]
         before = node
         if node.parent is not None and node.message is not None and node.message.role == "assistant":
             answer, before = (
                 joined(node.message, answer),
                 node.parent,
             )  # as the canonical form of a history has it
+            said.append(digest(answer))
         call = Call(
             index=born,
             parent=match.parent,
             root=match.parent.opening if match.parent else None,
             node=node,
-            answer=child_of(before, Item(answer, digest(answer), 0), born),
+            answer=child_of(before, Item(answer, said[-1], 0), born),
             key=match.key,
             asked=match.request.asked,
             conversation=match.request.conversation,
@@ -174,7 +185,7 @@ class CallTree:
         )
         node.asked.append(call)
         call.answer.answers.append(call)
-        self._answers[said] = call
+        self._answers |= dict.fromkeys(said, call)
         self._note(match)
         self.calls.append(call)
         return call
@@ -196,6 +207,8 @@ class CallTree:
     def _note(self, match: Match) -> None:
         if match.parent is not None:
             match.parent.continued = True
+        for call in match.echoes:
+            call.kept = True
         if match.drift is Drift.COMPACTION and match.continues is not None:
             match.continues.summarises = True
         if match.drift is not Drift.NONE:

@@ -150,8 +150,8 @@ class Gateway:
         """Answer a request to the model: wait, with signs of life in a stream, then send it whole."""
         try:
             request = await read(dialect, exchange)
-        except Refusal:
-            session.refused()
+        except Refusal as refusal:
+            session.refused(refusal.kind)
             raise
         asked = session.ask(request)
         try:

@@ -15,6 +15,7 @@ import contextvars
 import hashlib
 import logging
 import time
+from collections import Counter
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -22,11 +23,13 @@ from agent_runtime.agents.chat_loop import check_completion, turn_seed
 from agent_runtime.calls.record import Outcome, trajectory
 from agent_runtime.calls.tree import Call, CallTree, Match, Prompt
 from agent_runtime.chat import ChatReply, ChatRequest, Parsed, Refusal, RefusalKind, ToolTemplate, Usage
+from agent_runtime.faults import blame_of_refusal
 from agent_runtime.gateway.turn_spans import TurnSpans
 from agent_runtime.policy import Completion, PolicyError, Sampler, SampleRequest
 from agent_runtime.types import RolloutFailure, RolloutRequest, SamplingParams, StopReason, Trajectory
 from rock_env import tracing
 from rock_env.env import Verdict
+from rock_env.faults import Blame
 
 __all__ = ["Asked", "Budget", "Session", "SessionEnd"]
 
@@ -62,7 +65,7 @@ class SessionEnd(StrEnum):
     NEVER_SPOKE = "never_spoke"
     """No request ever came: the agent did not start, or cannot reach the gateway."""
     REFUSED = "refused"
-    """Its last request was one that cannot be answered (an image, a malformed body)."""
+    """Its last request was one that no model could have answered (an image, a malformed body); a failure where all were."""
     TURNS = "turns"
     TOKENS = "tokens"
     TIME = "time"
@@ -71,7 +74,7 @@ class SessionEnd(StrEnum):
     CLIENT_GONE = "client_gone"
     """It hung up before its last answer was there, and did not come back."""
     ENGINE_FAILED = "engine_failed"
-    """The policy failed its last request, and it gave up."""
+    """Its last request was refused through no fault of its own, and it gave up."""
 
 
 _STOPS = {
@@ -82,11 +85,15 @@ _STOPS = {
     SessionEnd.TIME: StopReason.TRUNCATED,
     SessionEnd.CONTEXT_FULL: StopReason.CONTEXT_FULL,
 }
-"""What can be graded; any other end is a failure."""
+"""What can be graded; any other end is a failure, and so is `REFUSED` where nothing was answered."""
 _FAILURES = {
     SessionEnd.NEVER_SPOKE: (
         "agent_never_spoke",
         "the agent asked nothing: it did not start, or cannot reach the gateway",
+    ),
+    SessionEnd.REFUSED: (
+        "agent_refused",
+        "not one request of the agent could be answered, so the policy had no part in what it did; its output says why",
     ),
     SessionEnd.CLIENT_GONE: (
         "agent_gone",
@@ -156,6 +163,8 @@ class Session:
         self._asked: dict[bytes, Asked] = {}
         self._tasks: dict[asyncio.Task[None], Asked] = {}
         self._begun = self._turns = self._tokens = 0
+        self.blamed: Counter[Blame] = Counter()
+        """Whose fault the errors were that requests got in place of an answer; what a budget or bound refuses is none."""
         self._last = SessionEnd.NEVER_SPOKE
         self._spent: SessionEnd | None = None
         """What of the budget is used up: no call begins any more, those that did go on."""
@@ -222,9 +231,15 @@ class Session:
         if asked.has_tools or not any(call.has_tools for call in self.tree.calls):
             self._last = SessionEnd.CLIENT_GONE
 
-    def refused(self) -> None:
-        """Note that a request for an answer was none."""
-        self._last = SessionEnd.REFUSED
+    def refused(self, kind: RefusalKind) -> None:
+        """Note that a request got an error: what the agent did wrong is graded, what failed it is a failure."""
+        blame = blame_of_refusal(kind)
+        self.blamed[blame] += 1
+        if kind is RefusalKind.CONTEXT_OVERFLOW:
+            self._last = SessionEnd.CONTEXT_FULL
+        else:
+            self._last = SessionEnd.REFUSED if blame is Blame.AGENT else SessionEnd.ENGINE_FAILED
+        logger.info("refused: session_id=%s kind=%s blame=%s", self.id, kind, blame)
 
     # -- the budget
 
@@ -257,7 +272,6 @@ class Session:
         most = max(1, min(sampling.max_tokens, wished, self._left()))
         limit = self._template.max_context
         if prompt_tokens + most > limit:
-            self._last = SessionEnd.CONTEXT_FULL
             raise Refusal(
                 RefusalKind.CONTEXT_OVERFLOW,
                 f"the prompt has {prompt_tokens} tokens and the answer may have {most}, but the model's context is {limit} "
@@ -277,6 +291,7 @@ class Session:
         """Sample, keep what was sampled, then tell who waits; the only place where a turn is made."""
         asked_s = time.perf_counter()
         span = self._spans.begin(number)
+        error: Refusal | None = None
         try:
             with tracing.within(span):
                 prompt = await self._prompt(match)
@@ -291,20 +306,20 @@ class Session:
             self._spans.keep(span, self.tree.calls[-1], len(prompt.ids))
             asked.settle(reply)
         except Refusal as refusal:
-            self._give_up(asked, match, refusal)
-        except PolicyError as error:
-            self._last = SessionEnd.ENGINE_FAILED
-            logger.warning("the policy failed: session_id=%s call=%d %s", self.id, number, error)
-            self._give_up(asked, match, _upstream(f"the policy failed: {error}"))
-        except Exception as error:  # a bug: told to the agent as a failure, and raised by `record`
-            self._bug = self._bug or error
-            self._last = SessionEnd.ENGINE_FAILED
+            error = refusal
+        except PolicyError as failure:
+            logger.warning("the policy failed: session_id=%s call=%d %s", self.id, number, failure)
+            error = _upstream(f"the policy failed: {failure}")
+        except Exception as bug:  # told to the agent as a failure, and raised by `record`
+            self._bug = self._bug or bug
             logger.exception("a session failed: session_id=%s call=%d", self.id, number)
-            self._give_up(asked, match, _upstream("the gateway failed, see its log"))
+            error = _upstream("the gateway failed, see its log")
         finally:
             asked.max_tokens = 0
+            if error is not None:
+                self._give_up(asked, match, error)
             if asked.call is None:
-                self._spans.fail(span, "no sample")
+                self._spans.fail(span, error.kind if error else None)
             if not asked.outcome.done():
                 asked.settle(_upstream("sampling was broken off"))
 
@@ -334,6 +349,7 @@ class Session:
 
     def _give_up(self, asked: Asked, match: Match, refusal: Refusal) -> None:
         """End a call without a sample: it takes no turn, and the same request begins anew."""
+        self.refused(refusal.kind)
         self._turns -= 1
         if self._asked.get(match.key) is asked:
             del self._asked[match.key]
@@ -366,14 +382,15 @@ class Session:
     def record(self, env: str, outcome: Verdict | RolloutFailure, *, policy_step: int = 0) -> Trajectory:
         """Return the record of a closed session whose environment (`name@version`) gave this grade, or failed.
 
-        An end that says nothing of the policy (it never spoke, was cut off, or its engine failed) is a failure whatever the
-        grade. Raise what was a bug while sampling.
+        An end that says nothing of the policy (it was never asked, was cut off, or its engine failed) is a failure whatever
+        the grade. Raise what was a bug while sampling.
         """
         if self._bug is not None:
             raise self._bug
         if self._over is None:
             raise RuntimeError(f"session {self.id} is open, expected a closed one. Await close() first.")
-        if isinstance(outcome, Verdict) and self._over not in _STOPS:
+        unheard = self._over is SessionEnd.REFUSED and not self.tree.calls
+        if isinstance(outcome, Verdict) and (unheard or self._over not in _STOPS):
             code, message = _FAILURES[self._over]
             outcome = RolloutFailure(code, message, len(self.tree.calls))
         if isinstance(outcome, Verdict):

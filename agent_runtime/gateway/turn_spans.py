@@ -12,6 +12,8 @@ from opentelemetry.trace import Span, Status, StatusCode
 
 from agent_runtime.calls.labels import labels
 from agent_runtime.calls.tree import Call, CallTree
+from agent_runtime.chat import RefusalKind
+from agent_runtime.faults import blame_of_refusal
 from rock_env import tracing
 
 __all__ = ["TurnSpans"]
@@ -49,11 +51,14 @@ class TurnSpans:
         )
         self._kept.append((span, call.index, time.time_ns()))
 
-    def fail(self, span: Span, kind: str) -> None:
-        """End the span of a call that has no sample."""
-        if span.is_recording():
-            span.set_status(Status(StatusCode.ERROR, kind))
-            span.end()
+    def fail(self, span: Span, kind: RefusalKind | None) -> None:
+        """End the span of a call without a sample: what the agent was told and whose fault that is; None for broken off."""
+        if not span.is_recording():
+            return
+        span.set_status(Status(StatusCode.ERROR, str(kind) if kind else "broken off"))
+        if kind is not None:
+            span.set_attribute("rock.blame", str(blame_of_refusal(kind)))
+        span.end()
 
     def end(self, tree: CallTree) -> None:
         """End all spans, each with its turn's label."""

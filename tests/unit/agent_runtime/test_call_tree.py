@@ -216,6 +216,63 @@ def test_a_summary_told_as_the_first_answer_of_a_shorter_history():
     assert session.labels() == ["main", "summary", "main"]
 
 
+def test_a_summary_asked_without_tools_is_known_as_the_first_answer_of_a_longer_history():
+    session = Session()
+    first = session.ask(START, LS)
+    session.ask([system("You sum up."), user("Sum up: Fix it.")], SUMMARY, tools=())
+    told = [START[0], user("What did we do?"), ChatMessage("assistant", SUMMARY.strip())]
+    after = session.ask([*told, user("You were here:"), echo(first), tool("a.py")], LS)
+    assert after.drift is Drift.COMPACTION
+    assert session.labels() == ["main", "summary", "main"]
+    session.check()
+
+
+def test_an_answer_that_a_longer_history_begins_with_is_no_summary():
+    session = Session()
+    first = session.ask(START, "I wonder what to do.")
+    told = [system("You are another."), START[1], echo(first), user("Go on."), echo(first), user("Go on.")]
+    assert session.ask(told).drift is Drift.SYSTEM
+    assert session.labels() == ["main", "main"]
+
+
+def test_a_short_summary_is_known_without_the_tags_that_the_agent_cuts_away():
+    session = Session()
+    first = session.ask(START, LS)
+    history = [*START, echo(first), tool("a.py"), user("Sum up.")]
+    session.ask(history, "<summary>[summary] The parser is to be fixed.</summary>")
+    told = user("Summary:\n[summary] The parser is to be fixed.\nGo on.")
+    assert session.ask([START[0], told], LS).drift is Drift.COMPACTION
+    assert session.labels() == ["main", "summary", "main"]
+
+
+def test_an_answer_that_the_summary_left_out_but_its_context_keeps_is_no_error():
+    session = Session()
+    first = session.ask(START, LS)
+    history = [*START, echo(first), tool("a.py")]
+    newest = session.ask(history, called("I read.", ("bash", '{"command": "cat a.py"}')))
+    session.ask([*history, user("Sum up.")], SUMMARY)
+    told = user(SUMMARY)
+    session.ask([START[0], told, echo(newest), tool("the text")], "Done.")
+    assert session.labels() == ["main", "main", "summary", "main"]
+    session.check()
+
+
+def test_a_compacted_context_that_is_written_anew_is_drift_and_no_second_compaction():
+    session = Session()
+    first = session.ask(START, LS)
+    history = [*START, echo(first), tool("a.py"), user("Sum up.")]
+    session.ask(history, SUMMARY)
+    session.ask([system("You sum up."), *history[1:]], SUMMARY, tools=())
+    fake = ChatMessage("assistant", "Got it!")
+    after = session.ask([START[0], user(SUMMARY), fake], called("I read.", ("bash", "{}")))
+    assert after.drift is Drift.COMPACTION
+    merged = ChatMessage("assistant", "Got it!I read.", tool_calls=(use("bash", "{}"),))
+    last = session.ask([START[0], user(f"By the way. {SUMMARY}"), merged, tool("the text")], "Done.")
+    assert (last.drift, last.continues) == (Drift.HISTORY, after)
+    assert session.labels()[3:] == ["main", "main"]
+    session.check()
+
+
 def test_a_closing_summary_that_quotes_the_conversation_is_no_compaction():
     session = Session()
     session.ask(START, "The test was fixed by changing one line.")

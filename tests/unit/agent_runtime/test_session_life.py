@@ -15,6 +15,7 @@ from agent_runtime.graph import token_arrays, validate
 from agent_runtime.policy import Completion, PolicyError, SampleRequest
 from agent_runtime.types import RolloutFailure, StopReason, TurnLabel
 from rock_env.env import Verdict
+from rock_env.faults import Blame
 
 GOOD = Verdict(1.0, passed=True)
 
@@ -324,6 +325,61 @@ async def test_an_engine_that_failed_last_is_a_failure_of_the_policy() -> None:
     failure = session.record("toy@1", GOOD).failure
     assert failure is not None
     assert failure.code == "policy"
+
+
+def refusing(kind: RefusalKind) -> Step:
+    async def step(_: SampleRequest) -> str:
+        raise Refusal(kind, "as the script says")
+
+    return step
+
+
+@pytest.mark.parametrize(
+    ("kind", "blame", "end", "stop", "failure"),
+    [
+        (RefusalKind.BAD_REQUEST, Blame.AGENT, SessionEnd.REFUSED, StopReason.TERMINATED, None),
+        (RefusalKind.CONTEXT_OVERFLOW, Blame.AGENT, SessionEnd.CONTEXT_FULL, StopReason.CONTEXT_FULL, None),
+        (
+            RefusalKind.RATE_LIMIT,
+            Blame.INFRASTRUCTURE,
+            SessionEnd.ENGINE_FAILED,
+            StopReason.FAILED,
+            "policy",
+        ),
+        (RefusalKind.UPSTREAM, Blame.INFRASTRUCTURE, SessionEnd.ENGINE_FAILED, StopReason.FAILED, "policy"),
+    ],
+)
+async def test_who_gave_up_after_an_error_is_graded_only_where_it_was_its_own_fault(
+    kind: RefusalKind, blame: Blame, end: SessionEnd, stop: StopReason, failure: str | None
+) -> None:
+    session, _ = opened("one", refusing(kind))
+    await session.answer(chat("a"))
+    assert not session.blamed
+    assert (await refusal(session, chat("b"))).kind is kind
+    assert session.blamed == {blame: 1}
+    assert await session.close() is end
+    trajectory = session.record("toy@1", Verdict(0.0, passed=False))
+    assert trajectory.stop_reason is stop
+    assert (trajectory.failure and trajectory.failure.code) == failure
+    assert np.isnan(trajectory.reward) == (failure is not None)
+
+
+async def test_an_error_that_was_got_over_is_blamed_but_ends_nothing() -> None:
+    session, _ = opened(PolicyError("gone"), "one")
+    await refusal(session, chat("a"))
+    await session.answer(chat("a"))
+    assert await session.close() is SessionEnd.EXITED
+    assert session.blamed == {Blame.INFRASTRUCTURE: 1}
+
+
+async def test_an_agent_of_which_nothing_was_answered_is_no_failure_of_the_policy() -> None:
+    session, _ = opened(refusing(RefusalKind.BAD_REQUEST))
+    await refusal(session, chat("a"))
+    assert await session.close() is SessionEnd.REFUSED
+    trajectory = session.record("toy@1", Verdict(0.0, passed=False))
+    assert trajectory.failure is not None
+    assert trajectory.failure.code == "agent_refused"
+    assert np.isnan(trajectory.reward)
 
 
 async def test_the_callers_word_on_the_end_counts_but_not_over_a_budget() -> None:

@@ -88,6 +88,8 @@ async def test_a_call_without_a_sample_ends_as_an_error(exported: InMemorySpanEx
     await session.close()
     spans = exported.get_finished_spans()
     assert [span.status.status_code for span in spans] == [StatusCode.ERROR, StatusCode.ERROR]
+    assert [span.status.description for span in spans] == ["upstream", "broken off"]
+    assert [(span.attributes or {}).get("rock.blame") for span in spans] == ["infrastructure", None]
 
 
 async def test_without_an_sdk_nothing_is_kept() -> None:
