@@ -93,6 +93,9 @@ class TaskSpec:
     time_limit_s: float = 600.0
     sandbox: SandboxSpec | None = None
     """The task's own sandbox, such as one with an image of its own; None is the environment's."""
+    brief: str = ""
+    """The instruction for an agent that brings tools of its own: what is wanted, without how the environment's tools are
+    called. Empty: the instruction says nothing of tools."""
 
 
 class TaskSource(Protocol):

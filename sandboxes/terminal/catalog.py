@@ -35,6 +35,12 @@ The paths below begin in the folder where you start.
 
 The task:
 {goal}"""
+_BRIEF = """\
+You work in the folder /workspace/{folder}, with all that the task needs. You are graded by the state of the files when you
+are done. The paths below begin in that folder.
+
+The task:
+{goal}"""
 
 
 @lru_cache(maxsize=1024)
@@ -86,6 +92,7 @@ class TerminalTasks:
             index=index,
             instruction=_WHAT_IS_WANTED.format(tools=self._how_to, goal=drawn.goal),
             payload=payload,
+            brief=_BRIEF.format(folder=FOLDER, goal=drawn.goal),
             files=tuple((f"{FOLDER}/{path}", content) for path, content in drawn.files.items()),
             time_limit_s=_TIME_LIMIT_S,
         )
