@@ -148,6 +148,8 @@ class Session:
         """For logs and traces."""
         self.request = request
         self.budget = budget
+        self.spent = asyncio.Event()
+        """Set once more was asked for than the budget has and nothing is being answered: its agent can be ended."""
         self.tree = CallTree(template)
         self._template = template
         self._sampler = sampler
@@ -168,6 +170,14 @@ class Session:
     def end(self) -> SessionEnd:
         """Return why it ended, or would if it ended now."""
         return self._over or self._spent or self._last
+
+    @property
+    def failure(self) -> RolloutFailure | None:
+        """Return why nothing can be graded, if its end says nothing of the policy; None for any other end."""
+        if self.end not in _FAILURES:
+            return None
+        code, message = _FAILURES[self.end]
+        return RolloutFailure(code, message, len(self.tree.calls))
 
     # -- asking
 
@@ -235,6 +245,8 @@ class Session:
         elif self._spent is None and self._left() <= 0 and not self._reserved():
             self._spent = SessionEnd.TOKENS
         if self._spent is not None:
+            if not in_flight:
+                self.spent.set()
             raise self._ended()
         if in_flight >= IN_FLIGHT or self._left() <= 0:
             raise Refusal(
@@ -373,9 +385,8 @@ class Session:
             raise self._bug
         if self._over is None:
             raise RuntimeError(f"session {self.id} is open, expected a closed one. Await close() first.")
-        if isinstance(outcome, Verdict) and self._over not in _STOPS:
-            code, message = _FAILURES[self._over]
-            outcome = RolloutFailure(code, message, len(self.tree.calls))
+        if isinstance(outcome, Verdict):
+            outcome = self.failure or outcome
         if isinstance(outcome, Verdict):
             result = Outcome(env, _STOPS[self._over], outcome.reward, outcome.passed)
         else:
