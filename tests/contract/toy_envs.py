@@ -33,7 +33,8 @@ class ToyTasks:
 
     def get(self, split: str, index: int) -> TaskSpec:
         self.count(split)
-        return TaskSpec(id=f"{split}/{index}", split=split, index=index, instruction=f"Count to {index}.")
+        brief = f"Write {index} lines into log." if split == "test" else ""
+        return TaskSpec(f"{split}/{index}", split, index, f"Count to {index}.", brief=brief)
 
 
 class Toy:
@@ -105,6 +106,14 @@ class ToyBox:
         return Verdict(reward=float(lines), passed=lines > 0)
 
 
+class ToyLog(ToyBox):
+    """One with a line in its log from the beginning."""
+
+    async def reset(self, sandbox: Sandbox, task: TaskSpec, seed: int) -> tuple[str, Info]:
+        await sandbox.write_file("log", b"begun\n")
+        return await super().reset(sandbox, task, seed)
+
+
 def _tasks(params: EnvParams) -> TaskSource:
     return ToyTasks()
 
@@ -113,13 +122,13 @@ def _oracle(params: EnvParams, task: TaskSpec) -> object:
     return lambda observation: "end"
 
 
-def _spec(name: str, *, snapshots: bool, replayable: bool, boxed: bool = False) -> EnvSpec:
+def _spec(name: str, *, snapshots: bool, replayable: bool, boxed: type[ToyBox] | None = None) -> EnvSpec:
     return EnvSpec(
         name=name,
         version="1",
         summary="A test environment.",
         params=ToyParams,
-        factory=lambda params: ToyBox() if boxed else cast("Env", Toy(cast("ToyParams", params))),
+        factory=lambda params: boxed() if boxed else cast("Env", Toy(cast("ToyParams", params))),
         tasks=_tasks,
         oracle=_oracle,
         optimum=lambda params, task: 1.0,
@@ -131,4 +140,5 @@ def _spec(name: str, *, snapshots: bool, replayable: bool, boxed: bool = False) 
 
 TOY = _spec("toy", snapshots=True, replayable=True)
 PLAIN = _spec("toy_plain", snapshots=False, replayable=False)
-BOX = _spec("toy_box", snapshots=False, replayable=True, boxed=True)
+BOX = _spec("toy_box", snapshots=False, replayable=True, boxed=ToyBox)
+LOG = _spec("toy_log", snapshots=False, replayable=True, boxed=ToyLog)
