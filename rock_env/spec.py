@@ -96,6 +96,8 @@ class TaskSpec:
     brief: str = ""
     """The instruction for an agent that brings tools of its own: what is wanted, without how the environment's tools are
     called. Empty: the instruction says nothing of tools."""
+    workdir: str = ""
+    """Absolute path of the folder in the sandbox where such an agent begins. Empty: where the sandbox's commands do."""
 
 
 class TaskSource(Protocol):

@@ -64,6 +64,7 @@ def reset_response(
         instruction=task.instruction,
         sandbox_id=sandbox_id,
         brief=task.brief,
+        workdir=task.workdir,
     )
 
 

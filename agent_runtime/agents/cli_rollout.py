@@ -51,6 +51,11 @@ class BoxedEnv(RockEnv, Protocol):
         """Return the task without the environment's own tools, after a reset; empty: the instruction is that."""
         ...
 
+    @property
+    def workdir(self) -> str:
+        """Return the folder where the agent begins, after a reset; empty: where the sandbox's commands do."""
+        ...
+
     async def sandbox(self) -> AsyncSandbox:
         """Return the sandbox of the present episode. Raise `FailedPrecondition` where there is none."""
         ...
@@ -105,7 +110,8 @@ async def run_cli_rollout(
             box = await env.sandbox()
         session = _open(agent, request)
         async with box:
-            end = await _work(agent, session, box, f"{env.brief or instruction}\n\n{observation}".strip())
+            prompt = f"{env.brief or instruction}\n\n{observation}".strip()
+            end = await _work(agent, session, box, prompt, env.workdir)
         outcome = session.failure or await _graded(env, evaluate_limit_s)
     except RockError as error:
         outcome = RolloutFailure(error.code, str(error), len(session.tree.calls) if session else 0)
@@ -142,12 +148,13 @@ def _open(agent: CliAgent, request: RolloutRequest) -> Session:
     return agent.gateway.open(request, sampler=agent.sampler, template=agent.template, budget=budget)
 
 
-async def _work(agent: CliAgent, session: Session, box: AsyncSandbox, prompt: str) -> AgentEnd:
+async def _work(agent: CliAgent, session: Session, box: AsyncSandbox, prompt: str, workdir: str) -> AgentEnd:
     """Let the agent work to its end and close its session. Raise `RockError` where the sandbox, not the agent, failed."""
     request = session.request
     run = AgentRun(
         prompt,
         session.key,
+        workdir=workdir,
         time_limit_s=request.time_limit_s,
         context_tokens=agent.template.max_context,
         output_tokens=request.sampling.max_tokens,

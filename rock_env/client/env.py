@@ -35,6 +35,7 @@ class AsyncEnv:
         "params_json",
         "sandbox_id",
         "version",
+        "workdir",
     )
 
     def __init__(self, client: Client, *, env_id: str, name: str, version: str, params_json: str) -> None:
@@ -46,6 +47,8 @@ class AsyncEnv:
         """Of the sandbox it acts in, since `reset` or `restore`; empty for an environment without one."""
         self.brief = ""
         """The task for an agent with tools of its own, since `reset` or `restore`; empty: the instruction."""
+        self.workdir = ""
+        """The folder where such an agent begins, since `reset` or `restore`; empty: where the sandbox's commands do."""
         self._client = client
         self._sequence = 1
         self._last: Call | None = None
@@ -142,7 +145,7 @@ class AsyncEnv:
             raise reply
 
     def _started(self, reply: pb.ResetResponse) -> tuple[str, Info, str]:
-        self.sandbox_id, self.brief = reply.sandbox_id, reply.brief
+        self.sandbox_id, self.brief, self.workdir = reply.sandbox_id, reply.brief, reply.workdir
         return reply.observation, decode_info(reply.info_json), reply.instruction
 
     # -- numbering

@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from rock_env.errors import InvalidArgument, UnknownName, nearest
-from rock_env.spec import EnvParams, TaskSpec
+from rock_env.spec import EnvParams, SandboxSpec, TaskSpec
 from rock_env.tools import Toolbox
 from sandboxes.swe import factory, handmade, quixbugs
 from sandboxes.swe.data import SweTask
@@ -106,6 +106,7 @@ class SweTasks:
             instruction=self._instruction,
             payload=task.key,
             brief=_BRIEF,
+            workdir=f"{SandboxSpec().workdir}/{task.name}",
             files=tuple((f"{task.name}/{path}", content) for path, content in task.repo),
         )
 

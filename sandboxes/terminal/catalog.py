@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from rock_env.errors import InvalidArgument, nearest
-from rock_env.spec import EnvParams, TaskSpec
+from rock_env.spec import EnvParams, SandboxSpec, TaskSpec
 from rock_env.tools import Toolbox
 from sandboxes.terminal.families import archives, data, files, git, processes, records
 from sandboxes.terminal.params import TerminalParams, narrow
@@ -93,6 +93,7 @@ class TerminalTasks:
             instruction=_WHAT_IS_WANTED.format(tools=self._how_to, goal=drawn.goal),
             payload=payload,
             brief=_BRIEF.format(folder=FOLDER, goal=drawn.goal),
+            workdir=f"{SandboxSpec().workdir}/{FOLDER}",
             files=tuple((f"{FOLDER}/{path}", content) for path, content in drawn.files.items()),
             time_limit_s=_TIME_LIMIT_S,
         )

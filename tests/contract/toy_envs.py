@@ -33,8 +33,10 @@ class ToyTasks:
 
     def get(self, split: str, index: int) -> TaskSpec:
         self.count(split)
-        brief = f"Write {index} lines into log." if split == "test" else ""
-        return TaskSpec(f"{split}/{index}", split, index, f"Count to {index}.", brief=brief)
+        told: dict[str, str] = {}
+        if split == "test":
+            told = {"brief": f"Write {index} lines into log.", "workdir": f"{SandboxSpec().workdir}/work"}
+        return TaskSpec(f"{split}/{index}", split, index, f"Count to {index}.", **told)
 
 
 class Toy:
@@ -107,10 +109,11 @@ class ToyBox:
 
 
 class ToyLog(ToyBox):
-    """One with a line in its log from the beginning."""
+    """One with a line in its log from the beginning, and a folder to work in."""
 
     async def reset(self, sandbox: Sandbox, task: TaskSpec, seed: int) -> tuple[str, Info]:
         await sandbox.write_file("log", b"begun\n")
+        await sandbox.write_file("work/here", b"found")
         return await super().reset(sandbox, task, seed)
 
 
