@@ -59,6 +59,19 @@ while True:
 """
 
 
+SCRIPT = """#!/bin/sh
+wget -q -O answer --header "Authorization: Bearer $KEY" --header "Content-Type: application/json" \\
+  --post-data '{"model": "m", "messages": [{"role": "user", "content": "What now?"}]}' "$URL/v1/chat/completions" &&
+grep -q "write it down" answer && echo "$1" >> log
+"""
+"""An agent without Python: it asks once."""
+
+
+def script_agent() -> AgentSpec:
+    text = own_agent_yaml("written").replace("pip:", "npm:").replace("own==1.0", "own@1.0.0")
+    return read_spec(text.replace("own:main", "start.sh"), source="test")
+
+
 def own_agent_yaml(how: str) -> str:
     return f"""
 name: own
@@ -76,9 +89,13 @@ def own_agent(how: str) -> AgentSpec:
 
 
 def shelf_with_own_agent(folder: Path) -> Path:
-    """Make a shelf below `folder`, as an install leaves it."""
-    place = folder / "shelf" / own_agent("work").folder
-    place.mkdir(parents=True)
-    (place / "start.py").write_text(PROGRAM)
-    (place / MANIFEST).write_text("{}")
-    return folder / "shelf"
+    """Make a shelf with both below `folder`, as an install leaves it."""
+    shelf = folder / "shelf"
+    programs = {own_agent("work").folder: ("start.py", PROGRAM), script_agent().folder: ("start.sh", SCRIPT)}
+    for name, (program, text) in programs.items():
+        place = shelf / name
+        place.mkdir(parents=True)
+        (place / program).write_text(text)
+        (place / program).chmod(0o755)
+        (place / MANIFEST).write_text("{}")
+    return shelf

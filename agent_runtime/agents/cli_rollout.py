@@ -127,6 +127,15 @@ async def run_cli_rollout(
         nothing = Outcome(name, StopReason.FAILED, failure=outcome)
         return trajectory(CallTree(agent.template), request, nothing, policy_step=policy_step)
     recorded = session.record(name, outcome, policy_step=policy_step)
+    if recorded.stop_reason is StopReason.CONTEXT_FULL and not recorded.turns:
+        logger.warning(
+            "nothing to learn: the opening of agent %s does not fit a context of %d tokens less an answer of %d. Raise the "
+            "model's max_context or lower sampling.max_tokens. trajectory_id=%s",
+            agent.spec.name,
+            agent.template.max_context,
+            request.sampling.max_tokens,
+            request.id,
+        )
     if end is not None and end.ending in _CUT_SHORT and recorded.failure is None:
         return replace(recorded, stop_reason=StopReason.TRUNCATED)
     return recorded

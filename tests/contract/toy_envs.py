@@ -125,7 +125,9 @@ def _oracle(params: EnvParams, task: TaskSpec) -> object:
     return lambda observation: "end"
 
 
-def _spec(name: str, *, snapshots: bool, replayable: bool, boxed: type[ToyBox] | None = None) -> EnvSpec:
+def _spec(
+    name: str, *, snapshots: bool, replayable: bool, boxed: type[ToyBox] | None = None, image: str = ""
+) -> EnvSpec:
     return EnvSpec(
         name=name,
         version="1",
@@ -135,7 +137,7 @@ def _spec(name: str, *, snapshots: bool, replayable: bool, boxed: type[ToyBox] |
         tasks=_tasks,
         oracle=_oracle,
         optimum=lambda params, task: 1.0,
-        sandbox=SandboxSpec() if boxed else None,
+        sandbox=SandboxSpec(image=image) if boxed else None,
         replayable=replayable,
         snapshots=snapshots,
     )
@@ -145,3 +147,4 @@ TOY = _spec("toy", snapshots=True, replayable=True)
 PLAIN = _spec("toy_plain", snapshots=False, replayable=False)
 BOX = _spec("toy_box", snapshots=False, replayable=True, boxed=ToyBox)
 LOG = _spec("toy_log", snapshots=False, replayable=True, boxed=ToyLog)
+IMAGE = _spec("toy_image", snapshots=False, replayable=True, boxed=ToyLog, image="rock-test:busybox")

@@ -14,12 +14,14 @@ from urllib.parse import urlsplit
 
 import pytest
 from agents_at_gateway import TEMPLATE, Gate, Scripted, rollout_request
-from own_agent import own_agent, shelf_with_own_agent
+from docker_engine import engine  # noqa: F401  a fixture
+from own_agent import own_agent, script_agent, shelf_with_own_agent
 
 from agent_runtime.agents.cli_rollout import CliAgent, run_cli_rollout
 from agent_runtime.gateway.server import Gateway
 from agent_runtime.graph import token_arrays, validate
 from agent_runtime.policy import PolicyError, SampleRequest
+from agent_runtime.templates.plain import PlainTemplate
 from agent_runtime.types import (
     AgentConfig,
     PrefixTurn,
@@ -34,7 +36,7 @@ from rock_env.errors import InvalidArgument
 from rock_env.local import embedded
 
 TOYS = Path(__file__).parents[1] / "contract" / "toy_envs.py"
-OFFER = [f"--env={TOYS}:{name}" for name in ("TOY", "BOX", "LOG")]
+OFFER = [f"--env={TOYS}:{name}" for name in ("TOY", "BOX", "LOG", "IMAGE")]
 
 
 def said(command: str) -> str:
@@ -56,6 +58,7 @@ class Place:
         *,
         agent: str = "work",
         tokens: int = 100_000,
+        context: int = 100_000,
         touched: bool = False,
         limits: AgentConfig | None = None,
         **changes: Any,
@@ -67,7 +70,7 @@ class Place:
             changes["agent"] = limits
         played = await run_cli_rollout(
             request(**changes),
-            self.agent(policy, agent, tokens),
+            self.agent(policy, agent, tokens, context),
             rock=self.client,
             policy_step=5,
             evaluate_limit_s=60,
@@ -76,8 +79,9 @@ class Place:
         self.check_tokens(policy, played)
         return played
 
-    def agent(self, policy: Scripted, agent: str = "work", tokens: int = 100_000) -> CliAgent:
-        return CliAgent(own_agent(agent), self.gateway, self.target, policy, TEMPLATE, tokens)
+    def agent(self, policy: Scripted, agent: str, tokens: int, context: int) -> CliAgent:
+        spec = script_agent() if agent == "script" else own_agent(agent)
+        return CliAgent(spec, self.gateway, self.target, policy, PlainTemplate(context), tokens)
 
     @staticmethod
     def check_tokens(policy: Scripted, played: Trajectory) -> None:
@@ -143,9 +147,18 @@ async def test_an_agent_works_in_the_box_of_its_environment_which_grades_it(plac
     assert await place.boxes() == []
 
 
-async def test_an_agent_is_told_the_task_without_the_tools_of_the_environment(place: Place) -> None:
-    played = await place.play(Scripted("Nothing."), task_id="test/3", env="toy_log")
+@pytest.mark.usefixtures("engine")
+async def test_an_agent_works_in_the_container_of_its_environment(place: Place) -> None:
+    played = await place.play(Scripted("write it down"), agent="script", env="toy_image")
+    assert (played.reward, played.failure, len(played.turns)) == (2.0, None, 1)
+
+
+async def test_an_agent_is_told_the_task_without_the_tools_of_the_environment_and_begins_in_its_folder(
+    place: Place,
+) -> None:
+    played = await place.play(Scripted(said("cat here"), "Nothing."), task_id="test/3", env="toy_log")
     assert played.first_observation.endswith("Write 3 lines into log.\n\nseed 4")
+    assert played.observations[0] == "found"
 
 
 async def test_turns_used_up_end_the_agent_and_what_it_left_is_graded(place: Place) -> None:
@@ -165,6 +178,20 @@ async def test_tokens_used_up_truncate(place: Place) -> None:
 async def test_time_used_up_truncates(place: Place) -> None:
     played = await place.play(Scripted("x"), agent="slow", time_limit_s=4.0, touched=True)
     assert (played.stop_reason, played.failure, len(played.turns)) == (StopReason.TRUNCATED, None, 1)
+
+
+async def test_a_full_context_is_told_and_what_was_done_before_is_graded(place: Place) -> None:
+    policy = Scripted(said("echo more >> log; seq 1 3000"))
+    played = await place.play(policy, context=4000)
+    assert (played.stop_reason, played.reward, len(played.turns)) == (StopReason.CONTEXT_FULL, 1.0, 1)
+
+
+async def test_an_opening_that_does_not_fit_is_no_crash_and_is_told(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    played = await place.play(Scripted("x"), context=500, touched=True)
+    assert (played.stop_reason, played.failure, played.turns) == (StopReason.CONTEXT_FULL, None, ())
+    assert "the opening of agent own does not fit a context of 500 tokens" in caplog.text
 
 
 async def test_an_agent_that_is_killed_is_cut_short_not_done(place: Place) -> None:
