@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from agent_runtime.run import Rock, RockEnv, close_surely, reset_to
 from agent_runtime.types import StopReason, Trajectory
 from rock_env.env import StepResult, observation_hash
-from rock_env.errors import ResetDivergence
+from rock_env.errors import InvalidArgument, ResetDivergence
 
 __all__ = ["Divergence", "ReplayReport", "replay"]
 
@@ -48,8 +48,14 @@ class ReplayReport:
 async def replay(trajectory: Trajectory, rock: Rock) -> ReplayReport:
     """Send the recorded actions from the recorded start; compare every hash, turn reward and the verdict.
 
-    A failed trajectory is compared up to its last turn. Raise `RockError` where the service fails.
+    A failed trajectory is compared up to its last turn. Raise `RockError` where the service fails, `InvalidArgument` for the
+    session of a CLI agent.
     """
+    if trajectory.is_session:
+        raise InvalidArgument(
+            f"trajectory {trajectory.id} is the session of a CLI agent: its turns are what the model said to the agent, no "
+            "actions of the environment, and cannot be sent again. Look at it with `ale replay show`."
+        )
     name, _, version = trajectory.env.partition("@")
     env = await rock.make(name, trajectory.params_json)
     try:

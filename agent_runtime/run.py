@@ -32,7 +32,16 @@ from rock_env.env import Info, StepResult, Verdict, observation_hash
 from rock_env.errors import DeadlineExceeded, RockError
 from rock_env.faults import Blame, blame_of_info
 
-__all__ = ["Rock", "RockEnv", "close_surely", "reset_to", "rollout", "run_rollout"]
+__all__ = [
+    "EVALUATE_LIMIT_S",
+    "Rock",
+    "RockEnv",
+    "close_surely",
+    "limit",
+    "reset_to",
+    "rollout",
+    "run_rollout",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -109,13 +118,13 @@ async def rollout(
     record = _Record(request, policy_step)
     env: RockEnv | None = None
     try:
-        async with _limit(request.time_limit_s, "the rollout's turns"):
+        async with limit(request.time_limit_s, "the rollout's turns"):
             env = await rock.make(request.env, request.params_json)
             record.version = env.version
             observation, instruction = await reset_to(env, request.task_id, request.start)
             record.first_observation = observation
             stop = await _play(env, make_agent(instruction), record)
-        async with _limit(evaluate_limit_s, "the evaluation"):
+        async with limit(evaluate_limit_s, "the evaluation"):
             verdict = await env.evaluate()
         return record.finish(stop, verdict)
     except RockError as error:
@@ -161,7 +170,7 @@ async def close_surely(env: RockEnv, trajectory_id: str) -> None:
 
 async def _close_in_time(env: RockEnv, trajectory_id: str) -> None:
     try:
-        async with _limit(CLOSE_LIMIT_S, "closing the environment"):
+        async with limit(CLOSE_LIMIT_S, "closing the environment"):
             await env.close()
     except RockError as error:
         logger.warning(
@@ -195,7 +204,7 @@ async def _play(env: RockEnv, agent: Agent, record: _Record) -> StopReason:
 
 
 @asynccontextmanager
-async def _limit(seconds: float, what: str) -> AsyncIterator[None]:
+async def limit(seconds: float, what: str) -> AsyncIterator[None]:
     """Bound the body; its expiry, and no other timeout, is `DeadlineExceeded` naming what ran out of time."""
     try:
         async with asyncio.timeout(seconds) as scope:

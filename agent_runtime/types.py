@@ -312,6 +312,11 @@ class Trajectory:
         return bool(self.turns) and self.turns[0].policy_version < 0
 
     @property
+    def is_session(self) -> bool:
+        """Return whether an agent of somebody else played, behind the gateway: its turns are no actions to send again."""
+        return bool(self.turn_labels) and not self.internal_turns
+
+    @property
     def sampled_tokens(self) -> int:
         """Return the number of completion tokens over all turns."""
         return sum(len(turn.completion_ids) for turn in self.turns)

@@ -19,6 +19,7 @@ from trainer.engine.base import EngineSpec
 from trainer.errors import ConfigError, Halted
 from trainer.loop import train as train_loop
 from trainer.metrics import Evaluation, Observer, RunSummary
+from trainer.rollout.cli_agents import agent_options
 from trainer.rollout.experts import check_data
 
 __all__ = ["evaluate", "train"]
@@ -94,5 +95,6 @@ def _checked(config: TrainConfig) -> TrainConfig:
         raise ConfigError(
             f"the engine plugin {config.engine!r} is not an EngineSpec: got {type(spec).__name__}"
         )
+    agent_options(config)
     spec.template(config.model, spec.options.model_validate(config.engine_options))
     return config

@@ -67,6 +67,14 @@ FromOption = Annotated[
 ModelOption = Annotated[
     str | None, typer.Option("--model", help="tiny, coder, a folder a run exported, or a Hugging Face model.")
 ]
+AgentOption = Annotated[
+    str | None,
+    typer.Option(
+        "--agent",
+        metavar="NAME|FILE.yaml",
+        help="A CLI agent (ale agent list) that works in the environment's sandbox, with the model behind it.",
+    ),
+]
 ConfigOption = Annotated[Path | None, typer.Option("--config", help="A TOML file, such as a run's own.")]
 RunOption = Annotated[str | None, typer.Option("--run", metavar="NAME|FOLDER", help="Where it is kept.")]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Continue the run from its checkpoint.")]
@@ -96,6 +104,7 @@ def train(
     env: EnvOption = None,
     algo: Annotated[str | None, typer.Option("--algo", help="An installed algorithm.")] = None,
     model: ModelOption = None,
+    agent: AgentOption = None,
     begin_from: FromOption = None,
     seed: SeedOption = None,
     steps: Annotated[int | None, typer.Option("--steps", min=0, help="RL steps after the warm-up.")] = None,
@@ -108,10 +117,14 @@ def train(
     quiet: QuietOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Train a model in an environment."""
+    """Train a model in an environment, as an agent of ours or behind a CLI agent: ale train --env swe --agent qwen-code.
+
+    A CLI agent must be installed (ale agent install NAME) and needs a model that chats, such as an instruct model of Hugging
+    Face. It works in the environment's own sandbox, and the environment grades what it left.
+    """
     from ale.training import TrainCommand, train_command
 
-    named = {"env": env, "algo": algo, "model": model, "seed": seed, "steps": steps}
+    named = {"env": env, "algo": algo, "model": model, "seed": seed, "steps": steps, "agent": _agent(agent)}
     _end(
         train_command(
             TrainCommand(
@@ -191,6 +204,7 @@ def evaluate(
     *,
     model: Annotated[str, typer.Argument(metavar="RUN|MODEL", help="A run, a model's folder or its id.")],
     env: EnvOption = None,
+    agent: AgentOption = None,
     env_args: EnvArgs = None,
     tasks: TasksOption = None,
     split: Annotated[str | None, typer.Option("--split", help="Which tasks: train or held_out.")] = None,
@@ -207,7 +221,7 @@ def evaluate(
     eval_command(
         EvalCommand(
             model=model,
-            named={"env": env, "seed": seed},
+            named={"env": env, "seed": seed, "agent": _agent(agent)},
             overrides=[*_env_overrides(env_args), *settings, *(overrides or [])],
             ray_address=ray_address,
         )
@@ -221,6 +235,7 @@ def rollout(
     policy: Annotated[
         str, typer.Option("--policy", metavar="oracle|random|RUN", help="Who plays.")
     ] = "oracle",
+    agent: AgentOption = None,
     episodes: Annotated[int, typer.Option("--episodes", "-n", min=1)] = 8,
     env_args: EnvArgs = None,
     split: SplitOption = "train",
@@ -236,6 +251,7 @@ def rollout(
             env=env,
             env_args=_pairs(env_args),
             policy=policy,
+            agent=_agent(agent),
             episodes=episodes,
             split=split,
             seed=seed or 0,
@@ -324,6 +340,13 @@ def _end(code: int) -> None:
 
 def _env_overrides(env_args: list[str] | None) -> list[str]:
     return [f"env_args.{text}" for text in env_args or []]
+
+
+def _agent(name: str | None) -> dict[str, str] | None:
+    """Return the setting; a file's path is made whole, since a run may be continued from elsewhere."""
+    if name is None:
+        return None
+    return {"name": str(Path(name).resolve()) if name.endswith((".yaml", ".yml")) else name}
 
 
 def _pairs(env_args: list[str] | None) -> dict[str, object]:

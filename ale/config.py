@@ -2,8 +2,9 @@
 
 Called by `ale.cli` and `ale.api`. Layers, weakest first: built-in defaults, the environment's recipe
 (`ale/recipes/ENV.toml`, `ale/recipes/default/tasks.toml` for one made of tasks; for `ale sft` turned into imitation), the
-run of `--from`, `--config FILE`, named options (`--seed 3`), overrides (`-s optim.lr=1e-3`). An unknown name is an error
-that says which layer holds it and names the nearest valid one.
+run of `--from`, `--config FILE`, named options (`--seed 3`), overrides (`-s optim.lr=1e-3`). Just below the layer that
+chooses a CLI agent lies `ale/recipes/default/agent.toml`. An unknown name is an error that says which layer holds it and
+names the nearest valid one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
 
+from agent_runtime.agents.spec import load_agent
 from ale import toml_text
 from ale.option_names import OPTION_TABLES, check_names, comments, flat, option_names
 from rock_env import plugins
@@ -79,6 +81,7 @@ def resolve(
     for layer in given:
         check_names(layer.values, layer.source)
     given, notices = _drop_foreign_tables(given)
+    given = _with_agent(given)
     recipe = _recipe_layers(given)
     if imitation:
         recipe.append(_imitation_layer(_validate(recipe)))
@@ -92,6 +95,8 @@ def expand(config: TrainConfig) -> TrainConfig:
     """
     _check_splits(config)
     algo, engine = plugins.load("ale.algorithms", config.algo), plugins.load("ale.engines", config.engine)
+    if config.agent.name:
+        load_agent(config.agent.name)
     tables = {
         "reward": {**config.reward.model_dump(), "routes": list(map(_reward_route, config.reward.routes))},
         "env_args": _env_args(config),
@@ -202,6 +207,23 @@ def _recipe_layers(given: Sequence[Layer]) -> list[Layer]:
         if all(values[name] == value for name, value in match.items()):
             layers.append(layer)
     return layers
+
+
+def _with_agent(given: list[Layer]) -> list[Layer]:
+    """Put the recipe for CLI agents just below the layer that chooses one, and keeps it to the end."""
+    named = [(at, layer.values["agent"]["name"]) for at, layer in enumerate(given) if _names_agent(layer)]
+    if not named or not named[-1][1]:
+        return given
+    kept = len(named)
+    while kept and named[kept - 1][1] == named[-1][1]:
+        kept -= 1
+    at, source = named[kept][0], "the recipe for CLI agents"
+    text = (resources.files("ale") / "recipes" / "default" / "agent.toml").read_text(encoding="utf-8")
+    return [*given[:at], Layer(source, tomllib.loads(text)), *given[at:]]
+
+
+def _names_agent(layer: Layer) -> bool:
+    return "name" in layer.values.get("agent", {})
 
 
 def _merge(layers: Sequence[Layer]) -> Values:

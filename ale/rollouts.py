@@ -27,7 +27,7 @@ from ale.rock import connected
 from ale.terminal import print_table, stdout
 from rock_env import plugins
 from rock_env.env import Oracle
-from rock_env.errors import nearest
+from rock_env.errors import InvalidArgument, nearest
 from rock_env.spec import EnvParams, EnvSpec, TaskSpec
 from trainer.config import TrainConfig
 
@@ -52,6 +52,8 @@ class RolloutCommand:
     seed: int
     out: Path | None
     rock: str
+    agent: Mapping[str, str] | None = None
+    """The settings of a CLI agent; None: the run's own agent, or one of ours."""
 
 
 class ByteTemplate:
@@ -81,6 +83,11 @@ def rollout_command(command: RolloutCommand) -> None:
     params = plugins.env_params(spec, json.dumps(command.env_args))
     started = time.monotonic()
     without_model = command.policy in WITHOUT_MODEL
+    if without_model and command.agent:
+        raise InvalidArgument(
+            f"--agent {command.agent['name']} plays with a model behind it: got --policy {command.policy}, expected a run. "
+            "Name one with --policy RUN, or leave --agent out."
+        )
     trajectories = asyncio.run(_play(command, spec, params)) if without_model else _play_model(command)
     elapsed = time.monotonic() - started
     print_table(("id", "task", "turns", "reward", "end"), [_row(trajectory) for trajectory in trajectories])
@@ -124,7 +131,7 @@ def _play_model(command: RolloutCommand) -> list[Trajectory]:
 
     arguments = [f"env_args.{name}={value}" for name, value in command.env_args.items()]
     chosen = [f"eval.tasks={command.episodes}", f"eval.split={command.split}"]
-    named: dict[str, object] = {"env": command.env, "seed": command.seed}
+    named: dict[str, object] = {"env": command.env, "seed": command.seed, "agent": command.agent}
     config = model_settings(command.policy, named=named, overrides=[*arguments, *chosen]).config
     settings = config.model_dump()
     settings["eval"]["temperature"] = 1.0

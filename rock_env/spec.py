@@ -93,6 +93,11 @@ class TaskSpec:
     time_limit_s: float = 600.0
     sandbox: SandboxSpec | None = None
     """The task's own sandbox, such as one with an image of its own; None is the environment's."""
+    brief: str = ""
+    """The instruction for an agent that brings tools of its own: what is wanted, without how the environment's tools are
+    called. Empty: the instruction says nothing of tools."""
+    workdir: str = ""
+    """Absolute path of the folder in the sandbox where such an agent begins. Empty: where the sandbox's commands do."""
 
 
 class TaskSource(Protocol):

@@ -53,10 +53,18 @@ def step_response(env_id: str, result: StepResult) -> pb.StepResponse:
     )
 
 
-def reset_response(env_id: str, task: TaskSpec, observation: str, info: Info) -> pb.ResetResponse:
+def reset_response(
+    env_id: str, task: TaskSpec, observation: str, info: Info, *, sandbox_id: str = ""
+) -> pb.ResetResponse:
     """Build the reply to a reset or a restore."""
     return pb.ResetResponse(
-        env_id=env_id, observation=observation, info_json=encode_info(info), instruction=task.instruction
+        env_id=env_id,
+        observation=observation,
+        info_json=encode_info(info),
+        instruction=task.instruction,
+        sandbox_id=sandbox_id,
+        brief=task.brief,
+        workdir=task.workdir,
     )
 
 

@@ -50,12 +50,17 @@ class _Section(BaseModel):
 
 
 class AgentOptions(_Section):
-    """How an agent of our own talks to the policy."""
+    """Who talks to the policy, and how: an agent of our own, or a CLI agent by its name."""
 
+    name: str = ""
+    """A CLI agent that works in the environment's sandbox: a name of `ale agent list`, or its YAML file (docs/agents.md).
+    Empty: an agent of our own, whose actions are the environment's."""
+    session_tokens: PositiveInt = 1_000_000
+    """Most tokens that are sampled for one rollout of a CLI agent, side calls included; then it is ended (name)."""
     window_turns: NonNegativeInt = 0
     """Newest observations a prompt keeps: 0 keeps all, 1 only the current one (a Markov policy)."""
     max_turns: PositiveInt = 100
-    """Most model calls of one rollout, summaries and calls of the memory included."""
+    """Most model calls of one rollout, summaries and calls of the memory or beside the task included."""
     system: bool = True
     """Send the task's instruction as a system message."""
     kind: Literal["chat", "long_horizon"] = "chat"
@@ -67,6 +72,19 @@ class AgentOptions(_Section):
     """Most tokens of a summary (long_horizon)."""
     memory_chars: NonNegativeInt = 2000
     """Most characters of all notes together; 0 leaves the memory tool out (long_horizon)."""
+
+    @model_validator(mode="after")
+    def _of_an_agent_of_ours(self) -> Self:
+        names = ("kind", "window_turns", "system", *_LONG_HORIZON) if self.name else ("session_tokens",)
+        for name in names:
+            value, default = getattr(self, name), type(self).model_fields[name].default
+            if value != default:
+                expected = "an agent of our own" if self.name else "a CLI agent"
+                raise ValueError(
+                    f"agent.{name}={value!r} would do nothing: got agent.name={self.name!r}, expected {expected}. Set "
+                    f"agent.{name}={default!r}, or agent.name"
+                )
+        return self
 
     @model_validator(mode="after")
     def _of_the_other_kind(self) -> Self:
@@ -109,7 +127,7 @@ class RolloutOptions(_Section):
     """`lockstep` samples when every live rollout waits, so that runs reproduce bit for bit; `eager` as soon as the
     engine is idle, for environments of uneven speed."""
     time_limit_s: PositiveFloat = 600.0
-    """Longest a rollout may take; beyond, it is a failure."""
+    """Longest a rollout may take; beyond, it is a failure. A CLI agent is ended then, and what it left is graded."""
     max_failure_rate: float = Field(default=0.5, ge=0, le=1)
     """Share of the rollouts asked for in one step that may be rejected (`filter`), sampled again or not; above it, and where
     nothing is left, the run halts. Of evaluations and recorded experts it is the share that may fail."""
@@ -347,6 +365,39 @@ class TrainConfig(_Section):
                 "filter.dynamic='on' compares the outcomes of a group, and rollout.group_size=1 leaves nothing to compare: "
                 "set it to at least 2, or filter.dynamic to 'off'"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _sessions_are_no_actions(self) -> Self:
+        """Refuse with a CLI agent whatever takes its turns, or an expert's, for actions of the environment."""
+        if not self.agent.name:
+            return self
+        wanted: dict[str, tuple[object, object, str]] = {
+            "warmup.trajectories": (
+                self.warmup.trajectories,
+                0,
+                "an oracle's actions are no turns of an agent",
+            ),
+            "warmup.data": (self.warmup.data, (), "recorded actions are no turns of an agent"),
+            "anchors.scheduler": (self.anchors.scheduler, "none", "an agent begins at the task's own start"),
+            "anchors.inject": (self.anchors.inject, 0, "an expert's actions are no turns of an agent"),
+            "anchors.self_sampled": (
+                self.anchors.self_sampled,
+                False,
+                "an agent's turns are no actions to replay",
+            ),
+            "anchors.refresh": (self.anchors.refresh, 0, "an agent's turns are no actions to replay"),
+            "rollout.batching": (
+                self.rollout.batching,
+                "eager",
+                "an agent asks in its own time, and one at work would hold up all others",
+            ),
+        }
+        for name, (got, expected, why) in wanted.items():
+            if got != expected:
+                raise ValueError(
+                    f"with the CLI agent agent.name={self.agent.name!r}, {name} must be {expected!r}, got {got!r}: {why}"
+                )
         return self
 
     @property

@@ -29,6 +29,7 @@ from trainer.errors import ConfigError, Halted
 from trainer.ray_errors import deliberate, reason
 from trainer.reward.actor import RewardActor, Rewarded
 from trainer.reward.router import reward_spec
+from trainer.rollout.cli_agents import agent_options
 from trainer.rollout.worker import RolloutWorker
 
 __all__ = ["Fleet"]
@@ -53,11 +54,12 @@ class Fleet:
         """Whether the algorithm needs training rollouts at all."""
 
     def __enter__(self) -> Fleet:
+        shelf = agent_options(self._config)
         with ExitStack() as stack:
             self._connect_ray(stack)
             rock_address = self._config.rollout.rock_address
             if not rock_address:
-                self._server = start_embedded()
+                self._server = start_embedded(shelf)
                 stack.callback(self._server.close)
                 rock_address = self._server.address
             self._place(rock_address, stack)

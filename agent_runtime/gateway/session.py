@@ -155,6 +155,8 @@ class Session:
         """For logs and traces."""
         self.request = request
         self.budget = budget
+        self.spent = asyncio.Event()
+        """Set once more was asked for than the budget has and nothing is being answered: its agent can be ended."""
         self.tree = CallTree(template)
         self._template = template
         self._sampler = sampler
@@ -177,6 +179,15 @@ class Session:
     def end(self) -> SessionEnd:
         """Return why it ended, or would if it ended now."""
         return self._over or self._spent or self._last
+
+    @property
+    def failure(self) -> RolloutFailure | None:
+        """Return why nothing can be graded, if its end says nothing of the policy; None for any other end."""
+        heard = self.end is SessionEnd.REFUSED and self.tree.calls
+        if self.end not in _FAILURES or heard:
+            return None
+        code, message = _FAILURES[self.end]
+        return RolloutFailure(code, message, len(self.tree.calls))
 
     # -- asking
 
@@ -250,6 +261,8 @@ class Session:
         elif self._spent is None and self._left() <= 0 and not self._reserved():
             self._spent = SessionEnd.TOKENS
         if self._spent is not None:
+            if not in_flight:
+                self.spent.set()
             raise self._ended()
         if in_flight >= IN_FLIGHT or self._left() <= 0:
             raise Refusal(
@@ -389,10 +402,8 @@ class Session:
             raise self._bug
         if self._over is None:
             raise RuntimeError(f"session {self.id} is open, expected a closed one. Await close() first.")
-        unheard = self._over is SessionEnd.REFUSED and not self.tree.calls
-        if isinstance(outcome, Verdict) and (unheard or self._over not in _STOPS):
-            code, message = _FAILURES[self._over]
-            outcome = RolloutFailure(code, message, len(self.tree.calls))
+        if isinstance(outcome, Verdict):
+            outcome = self.failure or outcome
         if isinstance(outcome, Verdict):
             result = Outcome(env, _STOPS[self._over], outcome.reward, outcome.passed)
         else:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rock_env.client.coalesce import Call, Verb, outcome
+from rock_env.client.sandbox import AsyncSandbox
 from rock_env.env import Info, StepResult, Verdict
 from rock_env.errors import EnvLost, FailedPrecondition, NotFound, RockError
 from rock_env.proto.v1 import env_pb2 as pb
@@ -24,13 +25,30 @@ __all__ = ["AsyncEnv"]
 class AsyncEnv:
     """A remote environment. Every call raises a `RockError`; `timeout_s` None leaves the deadline to the server."""
 
-    __slots__ = ("_client", "_last", "_sequence", "env_id", "name", "params_json", "version")
+    __slots__ = (
+        "_client",
+        "_last",
+        "_sequence",
+        "brief",
+        "env_id",
+        "name",
+        "params_json",
+        "sandbox_id",
+        "version",
+        "workdir",
+    )
 
     def __init__(self, client: Client, *, env_id: str, name: str, version: str, params_json: str) -> None:
         self.env_id = env_id
         self.name = name
         self.version = version
         self.params_json = params_json
+        self.sandbox_id = ""
+        """Of the sandbox it acts in, since `reset` or `restore`; empty for an environment without one."""
+        self.brief = ""
+        """The task for an agent with tools of its own, since `reset` or `restore`; empty: the instruction."""
+        self.workdir = ""
+        """The folder where such an agent begins, since `reset` or `restore`; empty: where the sandbox's commands do."""
         self._client = client
         self._sequence = 1
         self._last: Call | None = None
@@ -60,8 +78,7 @@ class AsyncEnv:
             resume_seed=resume_seed,
             initial_observation_hash=initial_hash,
         )
-        reply = await self._numbered(Verb.RESET, request, timeout_s)
-        return reply.observation, decode_info(reply.info_json), reply.instruction
+        return self._started(await self._numbered(Verb.RESET, request, timeout_s))
 
     async def step(self, action: str, *, timeout_s: float | None = None) -> StepResult:
         """Apply one action."""
@@ -83,8 +100,7 @@ class AsyncEnv:
         """Continue from a checkpoint of the same kind of environment; return what `reset` returns."""
         call = self._begin(pb.RestoreRequest(checkpoint_id=checkpoint_id, resume_seed=resume_seed))
         await self._client.coalescer.unary("Restore", call)
-        reply = outcome(await call.future)
-        return reply.observation, decode_info(reply.info_json), reply.instruction
+        return self._started(outcome(await call.future))
 
     async def fork(self, count: int, resume_seeds: Sequence[int] = ()) -> list[AsyncEnv]:
         """Make `count` environments that continue from this one's state, reseeded one by one if seeds are given."""
@@ -103,6 +119,19 @@ class AsyncEnv:
             for env_id in reply.env_ids
         ]
 
+    async def sandbox(self) -> AsyncSandbox:
+        """Return the sandbox it acts in, to run commands and move files there; it ends with the episode.
+
+        Who uses it needs the scope `sandbox`. What is done there is no action: a replay of the episode does not repeat it,
+        `evaluate` grades what it left. Raise `FailedPrecondition` where there is none, and `NotFound`.
+        """
+        if not self.sandbox_id:
+            raise FailedPrecondition(
+                f"{self.name} {self.env_id} has no sandbox to work in. Reset or restore it first; if that was done, "
+                f"{self.name} is an environment without one: it is played by actions alone."
+            )
+        return await self._client.sandboxes.attach(self.sandbox_id)
+
     async def again(self) -> AsyncEnv:
         """Make another environment with the same arguments."""
         return await self._client.make(self.name, self.params_json)
@@ -114,6 +143,10 @@ class AsyncEnv:
         reply = await call.future
         if isinstance(reply, RockError) and not isinstance(reply, EnvLost | NotFound):
             raise reply
+
+    def _started(self, reply: pb.ResetResponse) -> tuple[str, Info, str]:
+        self.sandbox_id, self.brief, self.workdir = reply.sandbox_id, reply.brief, reply.workdir
+        return reply.observation, decode_info(reply.info_json), reply.instruction
 
     # -- numbering
 

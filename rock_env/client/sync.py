@@ -206,6 +206,14 @@ class SyncEnv:
         verdict = self._connection.run(self._env.evaluate())
         return verdict.reward, verdict.passed
 
+    @property
+    def sandbox(self) -> Any:
+        """Return the sandbox it acts in since `reset`: `AsyncSandbox` of `rock_env.client`, each call waited for.
+
+        Raise `FailedPrecondition` where there is none.
+        """
+        return face(self._connection.run(self._env.sandbox()), self._connection.run)
+
     def spawn(self, same_state: bool = False, **params: Any) -> SyncEnv:
         """Make another environment with the same arguments, some replaced; or with the same state."""
         if not same_state:

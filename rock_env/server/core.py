@@ -45,7 +45,7 @@ class CoreOptions:
     """What an operator may set."""
 
     idle_timeout_s: float = 1800.0
-    """An environment or checkpoint nobody used for this long is closed."""
+    """An environment or checkpoint nobody used for this long is closed; work in its sandbox is use of an environment."""
     step_timeout_s: float = 60.0
     """Longest call on an environment in a worker, where the caller sets no deadline."""
     sandbox_timeout_s: float = 600.0
@@ -394,7 +394,8 @@ class EnvServiceCore:
         idle = [
             hosted
             for hosted in self._hosted.values()
-            if hosted.last_used < oldest and not (hosted.sandboxed and hosted.sandboxed.busy)
+            if hosted.last_used < oldest
+            and not (hosted.sandboxed and hosted.sandboxed.idle_s < self._options.idle_timeout_s)
         ]
         if idle:
             log.info("closing idle environments count=%d", len(idle))

@@ -71,6 +71,10 @@ class EnvBoxes:
                 raise EnvLost(f"the environment's sandbox is gone: {error.message}.") from error
             yield box
 
+    def idle_s(self, sandbox_id: str) -> float:
+        """Return for how long no call has used the box; infinity for one that is gone."""
+        return self._core.idle_s(sandbox_id)
+
     async def spec_of(self, sandbox_id: str) -> SandboxSpec:
         """Return what the box was made of, its image as its content: a name may mean another one by now."""
         return (await self._core.get(sandbox_id)).spec

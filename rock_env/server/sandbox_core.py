@@ -8,6 +8,7 @@ go is in `lives`, the checkpoint tree in `checkpoints`, what a restart finds in 
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -248,6 +249,13 @@ class SandboxCore:
             if not held.users:
                 held.idle.set()
             held.last_used_at = self.ledger.now()
+
+    def idle_s(self, sandbox_id: str) -> float:
+        """Return for how long no call has used the box, of whatever tenant; infinity for one that is not here."""
+        held = self.ledger.held.get(sandbox_id)
+        if held is None:
+            return math.inf
+        return 0.0 if held.users else self.ledger.now() - held.last_used_at
 
     async def census(self, *, sweep: bool = False) -> list[BackendCensus]:
         """Compare what exists on the node with what is recorded, of all tenants; `sweep` destroys what nothing needs."""

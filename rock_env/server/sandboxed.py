@@ -1,8 +1,9 @@
 """One environment with a sandbox, inside the service: journal, episode, replay and the box's lifetime.
 
 Called by the service core, each call in a task of the core's own, so that a dropped connection interrupts nothing.
-Every Reset gets a fresh box, every Restore one as it was; Close, or the next of either, destroys it. A checkpoint is
-the box's file system with what the rules remember or, where one of them cannot be copied, the recorded actions.
+Every Reset gets a fresh box, every Restore one as it was; Close, or the next of either, destroys it. Who made the
+environment may use the box, too: its id is in the reply. A checkpoint is the box's file system with what the rules
+remember or, where one of them cannot be copied, the recorded actions, which know nothing of such a use.
 A grade of a `FreshGraded` environment ends what runs in the box, and leaves it otherwise as it is.
 """
 
@@ -96,9 +97,11 @@ class SandboxedEnv:
         }
 
     @property
-    def busy(self) -> bool:
-        """Return whether a call is running."""
-        return self._lock.locked()
+    def idle_s(self) -> float:
+        """Return for how long its box has not been used, by its own calls or by others; infinity where it has none."""
+        if self._lock.locked():
+            return 0.0
+        return self._boxes.idle_s(self._box_id)
 
     async def call(self, kind: Kind, request: Any, *, timeout_s: float) -> Any:
         """Run one call to its reply; that of a Snapshot is a `BoxedState`.
@@ -167,7 +170,7 @@ class SandboxedEnv:
         actions = tuple(action for action, _ in prefix)
         self._episode = BoxedState(self._kind, task_id, seed, actions, tuple(hashes), observation, done)
         self.journal.settle(done=done)
-        return reset_response(self.journal.env_id, task, observation, info)
+        return reset_response(self.journal.env_id, task, observation, info, sandbox_id=self._box_id)
 
     async def _new_box(self, task: TaskSpec, snapshot_id: str = "") -> None:
         self._episode = None
@@ -281,7 +284,7 @@ class SandboxedEnv:
         self._env.restore(state.rules)
         self._episode = replace(state, snapshot_id="", rules=b"")
         self.journal.settle(done=state.done)
-        return reset_response(self.journal.env_id, task, state.observation, {})
+        return reset_response(self.journal.env_id, task, state.observation, {}, sandbox_id=self._box_id)
 
     async def close(self) -> None:
         """Interrupt a running call and destroy the box."""

@@ -78,6 +78,7 @@ class TaskSetTasks:
             index=index,
             instruction=self._tell(task),
             payload=task.name,
+            brief=task.instruction,
             time_limit_s=task.agent_timeout_s,
             sandbox=self._boxes[task.name],
         )

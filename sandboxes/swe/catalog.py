@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from rock_env.errors import InvalidArgument, UnknownName, nearest
-from rock_env.spec import EnvParams, TaskSpec
+from rock_env.spec import EnvParams, SandboxSpec, TaskSpec
 from rock_env.tools import Toolbox
 from sandboxes.swe import factory, handmade, quixbugs
 from sandboxes.swe.data import SweTask
@@ -26,6 +26,8 @@ project needs. A run takes under half a second of processor time: an endless loo
 _INSTRUCTION = """\
 You fix a bug in a small Python project. {tools}
 The visible tests are in tests/. You are graded by tests you cannot see."""
+_BRIEF = """\
+You fix a bug in a small Python project. The visible tests are in tests/. You are graded by tests you cannot see."""
 
 
 def toolbox(params: SweParams, project: str) -> Toolbox:
@@ -103,6 +105,8 @@ class SweTasks:
             index=index,
             instruction=self._instruction,
             payload=task.key,
+            brief=_BRIEF,
+            workdir=f"{SandboxSpec().workdir}/{task.name}",
             files=tuple((f"{task.name}/{path}", content) for path, content in task.repo),
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from rock_env.errors import InvalidArgument, nearest
-from rock_env.spec import EnvParams, TaskSpec
+from rock_env.spec import EnvParams, SandboxSpec, TaskSpec
 from rock_env.tools import Toolbox
 from sandboxes.terminal.families import archives, data, files, git, processes, records
 from sandboxes.terminal.params import TerminalParams, narrow
@@ -32,6 +32,12 @@ _WHAT_IS_WANTED = """\
 You work in a shell, in a folder with all that the task needs. You are graded by the state of the files when you are done.
 {tools}
 The paths below begin in the folder where you start.
+
+The task:
+{goal}"""
+_BRIEF = """\
+You work in the folder /workspace/{folder}, with all that the task needs. You are graded by the state of the files when you
+are done. The paths below begin in that folder.
 
 The task:
 {goal}"""
@@ -86,6 +92,8 @@ class TerminalTasks:
             index=index,
             instruction=_WHAT_IS_WANTED.format(tools=self._how_to, goal=drawn.goal),
             payload=payload,
+            brief=_BRIEF.format(folder=FOLDER, goal=drawn.goal),
+            workdir=f"{SandboxSpec().workdir}/{FOLDER}",
             files=tuple((f"{FOLDER}/{path}", content) for path, content in drawn.files.items()),
             time_limit_s=_TIME_LIMIT_S,
         )

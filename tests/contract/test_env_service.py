@@ -432,6 +432,37 @@ async def test_a_sandboxed_environment_keeps_the_same_promises(
     await asyncio.gather(env.close(), twin.close())
 
 
+async def test_its_maker_works_in_the_sandbox_of_an_environment(client: Client) -> None:
+    env = await client.make("toy_box")
+    with pytest.raises(FailedPrecondition, match="no sandbox to work in"):
+        await env.sandbox()
+    await env.reset("train/0", 4)
+    box = await env.sandbox()
+    assert await box.files.read("seed") == b"4"
+    assert (await box.exec(["sh", "-c", "printf 'one\ntwo\n' > log"])).ok
+    assert (await env.step("cat log")).observation == "one\ntwo\n"
+    assert (await env.evaluate()).reward == 2.0
+    saved = await env.checkpoint()
+    await env.reset("train/0", 5)
+    fresh = await env.sandbox()
+    assert fresh.id != box.id
+    assert await fresh.files.read("seed") == b"5"
+    with pytest.raises((NotFound, FailedPrecondition), match=box.id):
+        await box.exec(["true"])
+    await env.reset("train/0", 4)
+    with pytest.raises(ResetDivergence):  # work in the sandbox is no action: it is not repeated
+        await env.restore(saved)
+    await env.close()
+    with pytest.raises((NotFound, FailedPrecondition), match=fresh.id):
+        await fresh.exec(["true"])
+
+
+async def test_an_environment_without_a_sandbox_says_so(client: Client) -> None:
+    env = await started(client)
+    with pytest.raises(FailedPrecondition, match="toy is an environment without one"):
+        await env.sandbox()
+
+
 async def test_a_sandboxed_environment_goes_back_and_forks_by_its_actions(client: Client) -> None:
     env, other = await client.make("toy_box"), await client.make("toy")
     with pytest.raises(FailedPrecondition, match="before reset"):

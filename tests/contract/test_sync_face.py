@@ -73,6 +73,13 @@ def test_spawn_replays_where_there_are_no_snapshots(rock: Connection) -> None:
     twin.close()
 
 
+def test_the_sandbox_of_an_environment_is_there_without_await(rock: Connection) -> None:
+    env = rock.make("toy_box")
+    env.reset(1)
+    assert env.sandbox.exec(["cat", "seed"]).stdout == b"1"
+    env.close()
+
+
 def test_unknown_names_are_named(rock: Connection) -> None:
     with pytest.raises(UnknownName, match="toy"):
         rock.make("toyy")

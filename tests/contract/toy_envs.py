@@ -33,7 +33,10 @@ class ToyTasks:
 
     def get(self, split: str, index: int) -> TaskSpec:
         self.count(split)
-        return TaskSpec(id=f"{split}/{index}", split=split, index=index, instruction=f"Count to {index}.")
+        told: dict[str, str] = {}
+        if split == "test":
+            told = {"brief": f"Write {index} lines into log.", "workdir": f"{SandboxSpec().workdir}/work"}
+        return TaskSpec(f"{split}/{index}", split, index, f"Count to {index}.", **told)
 
 
 class Toy:
@@ -105,6 +108,15 @@ class ToyBox:
         return Verdict(reward=float(lines), passed=lines > 0)
 
 
+class ToyLog(ToyBox):
+    """One with a line in its log from the beginning, and a folder to work in."""
+
+    async def reset(self, sandbox: Sandbox, task: TaskSpec, seed: int) -> tuple[str, Info]:
+        await sandbox.write_file("log", b"begun\n")
+        await sandbox.write_file("work/here", b"found")
+        return await super().reset(sandbox, task, seed)
+
+
 def _tasks(params: EnvParams) -> TaskSource:
     return ToyTasks()
 
@@ -113,17 +125,19 @@ def _oracle(params: EnvParams, task: TaskSpec) -> object:
     return lambda observation: "end"
 
 
-def _spec(name: str, *, snapshots: bool, replayable: bool, boxed: bool = False) -> EnvSpec:
+def _spec(
+    name: str, *, snapshots: bool, replayable: bool, boxed: type[ToyBox] | None = None, image: str = ""
+) -> EnvSpec:
     return EnvSpec(
         name=name,
         version="1",
         summary="A test environment.",
         params=ToyParams,
-        factory=lambda params: ToyBox() if boxed else cast("Env", Toy(cast("ToyParams", params))),
+        factory=lambda params: boxed() if boxed else cast("Env", Toy(cast("ToyParams", params))),
         tasks=_tasks,
         oracle=_oracle,
         optimum=lambda params, task: 1.0,
-        sandbox=SandboxSpec() if boxed else None,
+        sandbox=SandboxSpec(image=image) if boxed else None,
         replayable=replayable,
         snapshots=snapshots,
     )
@@ -131,4 +145,6 @@ def _spec(name: str, *, snapshots: bool, replayable: bool, boxed: bool = False) 
 
 TOY = _spec("toy", snapshots=True, replayable=True)
 PLAIN = _spec("toy_plain", snapshots=False, replayable=False)
-BOX = _spec("toy_box", snapshots=False, replayable=True, boxed=True)
+BOX = _spec("toy_box", snapshots=False, replayable=True, boxed=ToyBox)
+LOG = _spec("toy_log", snapshots=False, replayable=True, boxed=ToyLog)
+IMAGE = _spec("toy_image", snapshots=False, replayable=True, boxed=ToyLog, image="rock-test:busybox")

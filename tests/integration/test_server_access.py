@@ -392,6 +392,39 @@ async def test_a_unix_socket_is_its_owners_and_may_ask_for_tokens_too(tmp_path: 
                     assert await client.make("toy")
 
 
+async def test_the_sandbox_of_an_environment_is_its_tenants_and_needs_the_scope(guarded: Guarded) -> None:
+    both, env_only = guarded.token("green", "env", "sandbox"), guarded.token("green", "env")
+    other = guarded.token("grey", "env", "sandbox")
+    async with guarded.client(both) as owner, guarded.client(env_only) as player:
+        env = await owner.make("toy_box")
+        await env.reset("train/0", 4)
+        assert await (await env.sandbox()).files.read("seed") == b"4"
+        bare = taken(player, env)
+        bare.sandbox_id = env.sandbox_id
+        with pytest.raises(PermissionDenied, match="sandbox"):
+            await bare.sandbox()
+        async with guarded.client(other) as stranger:
+            foreign = taken(stranger, env)
+            foreign.sandbox_id = env.sandbox_id
+            with pytest.raises(NotFound, match="no sandbox"):
+                await foreign.sandbox()
+        await env.close()
+
+
+async def test_work_in_the_sandbox_of_an_environment_keeps_it(tmp_path: Path) -> None:
+    with serving([*SERVER, "--insecure", *OFFER, "--idle-timeout-s=1"], tmp_path) as (_, address):
+        async with Client(address, credentials=Credentials()) as client:
+            env, idle = await client.make("toy_box"), await client.make("toy_box")
+            await asyncio.gather(env.reset("train/0", 4), idle.reset("train/0", 4))
+            box, other = await env.sandbox(), await idle.sandbox()
+            worked = await box.exec(["sh", "-c", "sleep 2.5; echo done > log"])
+            assert worked.ok
+            assert (await env.evaluate()).reward == 1.0
+            with pytest.raises(NotFound, match="idle"):
+                await idle.evaluate()
+            assert other.id != box.id
+
+
 async def test_an_idle_environment_is_closed_whosever_it_is(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.json"
     who = bearer(token(tokens, "blue", "env"))

@@ -45,7 +45,7 @@ _T = TypeVar("_T")
 
 def is_session(trajectory: Trajectory) -> bool:
     """Return whether an agent of somebody else played, whose calls have labels of several kinds."""
-    return bool(trajectory.turn_labels) and not trajectory.internal_turns
+    return trajectory.is_session
 
 
 def trained_part(

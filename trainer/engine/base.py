@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from agent_runtime.chat import ToolTemplate
 from agent_runtime.policy import ChatTemplate, Completion, SampleRequest
 from trainer.algo.base import LossOutput
 from trainer.config import OptimOptions
@@ -121,3 +122,5 @@ class EngineSpec:
     inference: Callable[[str, Any, int], InferenceEngine]
     """(model, options, seed) -> engine; weights arrive by `load` before the first `sample`."""
     train: Callable[[str, Any, int, OptimOptions], TrainEngine]
+    tools: Callable[[str, Any], ToolTemplate] | None = None
+    """(model, options) -> the template of CLI agents, which bring their own tools; None: the model cannot chat with them."""

@@ -18,7 +18,9 @@ import torch
 from pydantic import PositiveInt
 from safetensors import SafetensorError
 
+from agent_runtime.chat import ToolTemplate
 from agent_runtime.render import HFChatTemplate
+from agent_runtime.templates.families import tool_template
 from rock_env.errors import InvalidArgument
 from trainer.engine.base import EngineOptions, EngineSpec, OptimOptions
 from trainer.engine.generate import TorchInference
@@ -171,18 +173,32 @@ def _max_context(model: str, options: HFOptions, config: Any) -> int:
     return options.max_context
 
 
-def _template(model: str, options: HFOptions) -> HFChatTemplate:
+def _chats(model: str) -> Any:
+    """Return the tokenizer of a model that takes turns. Raise `InvalidArgument` for one without a chat template."""
     tokenizer = _read("AutoTokenizer", model)
     if not tokenizer.chat_template:
         raise InvalidArgument(
             f"model {model!r} has no chat template, so it cannot take turns. Choose an instruct or chat model, or add "
             "a chat_template.jinja to its folder."
         )
+    return tokenizer
+
+
+def _template(model: str, options: HFOptions) -> HFChatTemplate:
+    tokenizer = _chats(model)
     max_context = _max_context(model, options, _read("AutoConfig", model))
     try:
         return HFChatTemplate(tokenizer, max_context)
     except ValueError as error:
         raise InvalidArgument(f"cannot chat with model {model!r}: {error}") from error
+
+
+def _tools(model: str, options: HFOptions) -> ToolTemplate:
+    tokenizer = _chats(model)
+    try:
+        return tool_template(tokenizer, _max_context(model, options, _read("AutoConfig", model)))
+    except ValueError as error:
+        raise InvalidArgument(f"cannot chat with model {model!r} about tools: {error}") from error
 
 
 def _device(options: HFOptions) -> torch.device:
@@ -243,4 +259,5 @@ ENGINE = EngineSpec(
     template=_template,
     inference=_inference,
     train=_train,
+    tools=_tools,
 )

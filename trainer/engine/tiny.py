@@ -11,6 +11,7 @@ import msgspec
 from pydantic import PositiveInt
 from safetensors.torch import save_file
 
+from agent_runtime.templates.plain import PlainTemplate
 from rock_env.whole_file import write_whole
 from trainer.engine.base import EngineOptions, EngineSpec, OptimOptions
 from trainer.engine.generate import TorchInference
@@ -89,6 +90,13 @@ def _template(model: str, options: TinyOptions) -> TinyChatTemplate:
     return TinyChatTemplate(_tokenizer(model), shape.max_context)
 
 
+def _tools(model: str, options: TinyOptions) -> PlainTemplate:
+    """Return the template of CLI agents: its special tokens are the tokenizer's."""
+    tokenizer = _tokenizer(model)
+    max_context = _shape(model, options).max_context
+    return PlainTemplate(max_context, encode=tokenizer.encode, decode=tokenizer.decode)
+
+
 def _inference(model: str, options: TinyOptions, seed: int) -> TorchInference:
     return TorchInference(_net(model, options, seed), end_id=END, max_rows=options.max_rows)
 
@@ -114,4 +122,5 @@ ENGINE = EngineSpec(
     template=_template,
     inference=_inference,
     train=_train,
+    tools=_tools,
 )

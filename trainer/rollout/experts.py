@@ -201,6 +201,8 @@ def _why_not(trajectory: Trajectory, spec: EnvSpec, params: EnvParams, split: st
         return "failed to run"
     if not trajectory.passed or trajectory.reward <= 0 or not trajectory.turns:
         return "not passed"
+    if trajectory.is_session:
+        return "of a CLI agent, whose turns are no actions"
     if trajectory.start.anchor:
         return "begins after somebody else's turns"
     if trajectory.start.hint:

@@ -97,7 +97,7 @@ def expert_requests(config: TrainConfig, params_json: str, tasks: Sequence[str])
 
 def agent_of(config: TrainConfig) -> AgentConfig:
     """Return the agent's settings as the agent takes them."""
-    return AgentConfig(**config.agent.model_dump())
+    return AgentConfig(**config.agent.model_dump(exclude={"name", "session_tokens"}))
 
 
 def _request(

@@ -24,6 +24,7 @@ from rock_env.spec import EnvSpec
 from trainer.config import TrainConfig
 from trainer.engine.base import EngineSpec
 from trainer.ray_errors import reason
+from trainer.rollout.cli_agents import CliAgents
 from trainer.rollout.filtering import attempts
 from trainer.rollout.sampler import BatchingSampler
 
@@ -33,20 +34,25 @@ _Played = TypeVar("_Played")
 
 
 class RolloutWorker:
-    """One actor: one ROCK connection, one sampler."""
+    """One actor: one ROCK connection, one sampler, and for CLI agents one gateway."""
 
     def __init__(self, config: TrainConfig, rock_address: str, engine: Any) -> None:
         self._config = config
         self._rock_address = rock_address
         self._engine = engine
         self._client: Client | None = None
+        self._agents: CliAgents | None = None
 
     async def ready(self) -> None:
-        """Open the chat template and the connection. First of all calls; see `trainer.engine.actors`."""
+        """Open the chat template, the gateway and the connection. First of all calls; see `trainer.engine.actors`."""
         spec = load("ale.engines", self._config.engine)
         assert isinstance(spec, EngineSpec)
         options = spec.options(**self._config.engine_options)
         self._template = spec.template(self._config.model, options)
+        if self._config.agent.name:
+            assert spec.tools is not None  # checked before any process was started
+            self._agents = CliAgents(self._config, spec.tools(self._config.model, options))
+            await self._agents.open()
         await self._connect()
 
     async def process_id(self) -> int:
@@ -93,6 +99,8 @@ class RolloutWorker:
         sampler = BatchingSampler(self._sample, lockstep=self._config.rollout.batching == "lockstep")
 
         async def play(request: RolloutRequest) -> Trajectory:
+            if self._agents is not None:
+                return await self._agents.play(request, rock=client, sampler=sampler, policy_step=policy_step)
             return await run_rollout(
                 request, rock=client, sampler=sampler, template=self._template, policy_step=policy_step
             )

@@ -115,18 +115,24 @@ class ResetRequest(_message.Message):
     def __init__(self, env_id: _Optional[str] = ..., sequence: _Optional[int] = ..., idempotency_key: _Optional[str] = ..., task_id: _Optional[str] = ..., seed: _Optional[int] = ..., prefix: _Optional[_Iterable[_Union[PrefixTurn, _Mapping]]] = ..., resume_seed: _Optional[int] = ..., initial_observation_hash: _Optional[bytes] = ...) -> None: ...
 
 class ResetResponse(_message.Message):
-    __slots__ = ("env_id", "observation", "info_json", "instruction", "error")
+    __slots__ = ("env_id", "observation", "info_json", "instruction", "error", "sandbox_id", "brief", "workdir")
     ENV_ID_FIELD_NUMBER: _ClassVar[int]
     OBSERVATION_FIELD_NUMBER: _ClassVar[int]
     INFO_JSON_FIELD_NUMBER: _ClassVar[int]
     INSTRUCTION_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    BRIEF_FIELD_NUMBER: _ClassVar[int]
+    WORKDIR_FIELD_NUMBER: _ClassVar[int]
     env_id: str
     observation: str
     info_json: str
     instruction: str
     error: ItemError
-    def __init__(self, env_id: _Optional[str] = ..., observation: _Optional[str] = ..., info_json: _Optional[str] = ..., instruction: _Optional[str] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ...) -> None: ...
+    sandbox_id: str
+    brief: str
+    workdir: str
+    def __init__(self, env_id: _Optional[str] = ..., observation: _Optional[str] = ..., info_json: _Optional[str] = ..., instruction: _Optional[str] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., sandbox_id: _Optional[str] = ..., brief: _Optional[str] = ..., workdir: _Optional[str] = ...) -> None: ...
 
 class StepRequest(_message.Message):
     __slots__ = ("env_id", "sequence", "idempotency_key", "action")

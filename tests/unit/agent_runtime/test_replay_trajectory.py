@@ -9,8 +9,16 @@ from scripted_world import CharTemplate, MemoryRock, ScriptedSampler, a_request
 
 from agent_runtime.replay import Divergence, replay
 from agent_runtime.run import run_rollout
-from agent_runtime.types import AgentConfig, PrefixTurn, RewardSource, Start, StopReason, Trajectory
-from rock_env.errors import InfraError
+from agent_runtime.types import (
+    AgentConfig,
+    PrefixTurn,
+    RewardSource,
+    Start,
+    StopReason,
+    Trajectory,
+    TurnLabel,
+)
+from rock_env.errors import InfraError, InvalidArgument
 
 
 async def play(rock=None, **changes) -> Trajectory:
@@ -28,6 +36,14 @@ async def test_a_faithful_environment_reproduces_the_record():
     assert report.identical
     assert report.turns == len(trajectory.turns) > 2
     assert (rock.made, rock.closed) == (1, 1)
+
+
+async def test_the_session_of_a_cli_agent_is_refused_before_anything_is_made():
+    rock, trajectory = MemoryRock(), await play()
+    session = replace(trajectory, turn_labels=(TurnLabel.MAIN,) * len(trajectory.turns))
+    with pytest.raises(InvalidArgument, match="no actions of the environment"):
+        await replay(session, rock)
+    assert rock.made == 0
 
 
 async def test_a_rollout_from_an_anchor_is_replayed_from_its_anchor():

@@ -12,7 +12,15 @@ from algo_reference import trajectory
 
 from agent_runtime.graph import validate
 from agent_runtime.store import encode, segment_path, write_segment
-from agent_runtime.types import AgentConfig, PrefixTurn, RolloutFailure, Start, Trajectory, TurnFault
+from agent_runtime.types import (
+    AgentConfig,
+    PrefixTurn,
+    RolloutFailure,
+    Start,
+    Trajectory,
+    TurnFault,
+    TurnLabel,
+)
 from rock_env.env import observation_hash
 from rock_env.plugins import load_env
 from trainer.config import TrainConfig
@@ -68,6 +76,7 @@ def test_only_whole_successes_in_this_environment_are_examples(tmp_path: Path) -
             win("anchored", start=Start(0, "P", (PrefixTurn("Up", "P"),))),
             win("elsewhere", env="sokoban@1"),
             win("slippery", params_json=other),
+            win("session", turn_labels=(TurnLabel.MAIN,) * 3),
             win("unseen", task_id="held_out/0"),
             win("again"),
         ],
@@ -80,6 +89,7 @@ def test_only_whole_successes_in_this_environment_are_examples(tmp_path: Path) -
         "not passed": 1,
         "failed to run": 1,
         "begins after somebody else's turns": 1,
+        "of a CLI agent, whose turns are no actions": 1,
         "of sokoban@1": 1,
         "with other env_args: slippery=True, here False": 1,
         "on a task that is not of the split train": 1,

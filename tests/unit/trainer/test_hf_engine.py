@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from random_llama import random_llama
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from agent_runtime.policy import SampleRequest
@@ -153,14 +154,24 @@ def folder(tmp_path):
 
 
 def test_a_model_without_a_chat_template_is_refused(folder):
-    with pytest.raises(InvalidArgument, match="no chat template"):
-        ENGINE.template(str(folder), HFOptions())
+    for template in (ENGINE.template, ENGINE.tools):
+        with pytest.raises(InvalidArgument, match="no chat template"):
+            template(str(folder), HFOptions())
 
 
 def test_a_chat_template_without_an_end_token_is_refused(folder):
     (folder / "chat_template.jinja").write_text("{% for m in messages %}{{ m.content }} user {% endfor %}")
-    with pytest.raises(InvalidArgument, match="without a special token"):
-        ENGINE.template(str(folder), HFOptions())
+    for template in (ENGINE.template, ENGINE.tools):
+        with pytest.raises(InvalidArgument, match="without a special token"):
+            template(str(folder), HFOptions())
+
+
+def test_cli_agents_chat_by_the_models_own_template_and_end_where_its_engine_does(tmp_path):
+    model = random_llama(tmp_path)
+    tools, turns = ENGINE.tools(model, HFOptions(max_context=200)), ENGINE.template(model, HFOptions())
+    assert (tools.max_context, tools.end_id) == (200, turns.end_id)
+    with pytest.raises(InvalidArgument, match="257 is more than the 256"):
+        ENGINE.tools(model, HFOptions(max_context=257))
 
 
 def test_a_context_beyond_the_models_is_refused(folder):

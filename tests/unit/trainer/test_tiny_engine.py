@@ -1,10 +1,13 @@
 """The tiny engine's folder format and its defaults."""
 
+import numpy as np
 import pytest
 
+from agent_runtime.chat import ChatMessage
 from rock_env.errors import InvalidArgument
 from trainer.engine.base import OptimOptions
 from trainer.engine.tiny import ENGINE, TinyOptions
+from trainer.engine.tiny_tokenizer import ASSISTANT, END, USER, TinyTokenizer
 
 
 @pytest.fixture
@@ -42,3 +45,11 @@ def test_another_format_is_refused(folder):
     path.write_text(path.read_text().replace("ale-tiny-1", "ale-tiny-9"))
     with pytest.raises(InvalidArgument, match="ale-tiny-9"):
         ENGINE.template(str(folder), TinyOptions())
+
+
+def test_cli_agents_are_read_and_answered_in_the_models_own_tokens(folder):
+    template = ENGINE.tools(str(folder), TinyOptions())
+    assert template.max_context == 20
+    prompt = template.open((ChatMessage("user", "up"),), ())
+    assert prompt.tolist() == [USER, *TinyTokenizer().encode("up").tolist(), ASSISTANT]
+    assert template.parse(np.append(TinyTokenizer().encode("Left √"), END), ()).text == "Left √"

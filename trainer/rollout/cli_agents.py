@@ -1,0 +1,96 @@
+"""CLI agents of others in training: what they ask of a run, and how a worker plays them.
+
+`agent_options` is called before anything starts, by `ale.api` and the fleet; `CliAgents` lives in a rollout worker. What
+one rollout is, is in `agent_runtime.agents.cli_rollout`.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from urllib.parse import urlsplit
+
+from agent_runtime.agents.cli_rollout import CliAgent, run_cli_rollout
+from agent_runtime.agents.install import default_shelf, find_installed
+from agent_runtime.agents.spec import load_agent
+from agent_runtime.chat import ToolTemplate
+from agent_runtime.gateway.server import Gateway
+from agent_runtime.policy import Sampler
+from agent_runtime.types import RolloutRequest, Trajectory
+from rock_env.client import Client
+from rock_env.plugins import load, load_env
+from trainer.config import TrainConfig
+from trainer.engine.base import EngineSpec
+from trainer.errors import ConfigError
+
+__all__ = ["CliAgents", "agent_options"]
+
+
+def agent_options(config: TrainConfig) -> list[str]:
+    """Check that the CLI agent of a run can play, and return what its own ROCK server is started with to show it.
+
+    Nothing without such an agent. Raise `ConfigError` where it cannot be had or is not installed, or where this environment
+    or this engine is none for it; `UnknownName` or `InvalidArgument` for a name or file that is no agent's, and for a model
+    that cannot chat. What a server
+    that runs already has on its shelf is not known here: it says so itself.
+    """
+    name = config.agent.name
+    if not name:
+        return []
+    spec, env, engine = load_agent(name), load_env(config.env), load("ale.engines", config.engine)
+    assert isinstance(engine, EngineSpec)
+    if spec.unavailable:
+        raise ConfigError(f"the agent {name!r} cannot be had: {spec.unavailable}")
+    if env.sandbox is None:
+        raise ConfigError(
+            f"the agent {name!r} works in a sandbox, and {env.name} is an environment without one, played by actions alone. "
+            "Choose another --env (ale env list), such as swe, or leave --agent out."
+        )
+    if engine.tools is None:
+        raise ConfigError(
+            f"the agent {name!r} needs a model that chats with whatever tools an agent brings: {config.model!r} (engine "
+            f"{engine.name}) cannot. Choose an instruct model of Hugging Face with --model, or leave --agent out."
+        )
+    engine.tools(config.model, engine.options.model_validate(config.engine_options))
+    if config.rollout.rock_address:
+        return []
+    shelf = default_shelf()
+    if find_installed(spec, shelf) is None:
+        raise ConfigError(f"the agent {name!r} is not installed in {shelf}. Run: ale agent install {name}")
+    return [f"--shelf={shelf}"]
+
+
+class CliAgents:
+    """The gateway of one worker, through which its agents reach the policy. Lives as long as its process."""
+
+    def __init__(self, config: TrainConfig, template: ToolTemplate) -> None:
+        self._config = config
+        self._template = template
+        self._spec = load_agent(config.agent.name)
+        self._gateway = Gateway()
+        self._serving = AsyncExitStack()
+        self._target = ("", 0)
+
+    async def open(self) -> None:
+        """Serve the gateway on this machine's loopback; a session's key opens that session alone. First of all calls."""
+        parts = urlsplit(await self._serving.enter_async_context(self._gateway.serving()))
+        assert parts.hostname
+        assert parts.port
+        self._target = parts.hostname, parts.port
+
+    async def close(self) -> None:
+        """Serve no more."""
+        await self._serving.aclose()
+
+    async def play(
+        self, request: RolloutRequest, *, rock: Client, sampler: Sampler, policy_step: int
+    ) -> Trajectory:
+        """Let the agent work on one request with the policy behind `sampler`."""
+        agent = CliAgent(
+            self._spec,
+            self._gateway,
+            self._target,
+            sampler,
+            self._template,
+            self._config.agent.session_tokens,
+        )
+        return await run_cli_rollout(request, agent, rock=rock, policy_step=policy_step)
