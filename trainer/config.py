@@ -105,6 +105,10 @@ class RolloutOptions(_Section):
     """Inference engine actors; worker i uses engine i modulo this number."""
     concurrency: PositiveInt = 512
     """Most rollouts one worker runs at once."""
+    staleness: NonNegativeInt = 0
+    """Versions by which the weights that sample a step's rollouts are behind those that learn from them, in the first steps
+    as many as there are. A control for experiments, exact and the same at every repetition: it saves no time. Evaluations
+    use the newest weights."""
     batching: Literal["lockstep", "eager"] = "lockstep"
     """`lockstep` samples when every live rollout waits, so that runs reproduce bit for bit; `eager` as soon as the
     engine is idle, for environments of uneven speed."""
@@ -346,6 +350,16 @@ class TrainConfig(_Section):
             raise ValueError(
                 "filter.dynamic='on' compares the outcomes of a group, and rollout.group_size=1 leaves nothing to compare: "
                 "set it to at least 2, or filter.dynamic to 'off'"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _nothing_fresh_enough(self) -> Self:
+        if self.reuse.trajectories and self.reuse.max_lag <= self.rollout.staleness:
+            raise ValueError(
+                f"reuse.max_lag={self.reuse.max_lag} drops every success before it is learned again, because "
+                f"rollout.staleness={self.rollout.staleness} is its lag when it is new: set reuse.max_lag to at least "
+                f"{self.rollout.staleness + 1}, or reuse.trajectories to 0"
             )
         return self
 
