@@ -54,12 +54,14 @@ class Setting:
     """Learning steps between evaluations; twice as many with resets."""
     tasks: int
     """Held-out tasks of every evaluation."""
+    engines: int = 1
+    """Inference engines, and as many rollout workers. One of each fills a core, and starts in less of its time."""
 
 
 SETTINGS = {
-    "fork_chain": Setting(budget=120_000, steps=80, steps_resets=160, every=10, tasks=300),
+    "fork_chain": Setting(budget=70_000, steps=24, steps_resets=40, every=6, tasks=300),
     "sokoban": Setting(budget=400_000, steps=120, steps_resets=240, every=20, tasks=300),
-    "swe": Setting(budget=12_000, steps=12, steps_resets=24, every=3, tasks=64),
+    "swe": Setting(budget=12_000, steps=12, steps_resets=24, every=3, tasks=64, engines=2),
 }
 QUICK = Setting(budget=4_000, steps=4, steps_resets=8, every=2, tasks=50)
 
@@ -101,6 +103,8 @@ def arguments_of(env: str, method: str, setting: Setting) -> list[str]:
         "eval.every": setting.every * (2 if resets else 1),
         "eval.tasks": setting.tasks,
         "eval.progress_tasks": setting.tasks,
+        "rollout.workers": setting.engines,
+        "rollout.engines": setting.engines,
     }
     settings = [word for name, value in sizes.items() for word in ("-s", f"{name}={value}")]
     steps = setting.steps_resets if resets else setting.steps
