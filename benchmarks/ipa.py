@@ -1,14 +1,13 @@
 """The pre-registered comparison: IPA, the other algorithms and imitation, each with and without the same resets.
 
-    python -m benchmarks.ipa [--quick] [--env ENV] [--methods core|all|NAME] [--seeds 5] [--write] [--resume RAW.jsonl]
+    python -m benchmarks.ipa [--quick] [--env ENV] [--methods core|all|NAME] [--seeds 5] [--jobs 2] [--write]
+                             [--resume RAW.jsonl]
 
 What is compared, by which number, and what would count as support was fixed before any result: the constants below, and
 docs/results/ipa-preregistration.md, which says why. Every finished run appends one line to the raw file; a run that failed
-appends its error, has no success, and is tried again by `--resume`. `--quick` runs one seed of three methods on fork_chain.
-The last line printed is one JSON object: environment -> its table, differences and hypotheses.
-
-Missing: staleness 4 and 8. The trainer samples every batch with the weights that learn from it, and has no option to sample
-with older ones, so all runs are at staleness 0 and the hypothesis on staleness is reported as not tested.
+appends its error, has no success, and is tried again by `--resume`. `--jobs` runs so many at once. `--quick` runs one seed
+of three methods on fork_chain. The last line printed is one JSON object: environment -> table, differences and hypotheses.
+A method's name ends in `@L` where every batch is sampled with the weights of L steps ago (`rollout.staleness`).
 """
 
 from __future__ import annotations
@@ -19,11 +18,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.ipa_report import draw, page, summarise
+from benchmarks.ipa_report import STALENESS, draw, page, summarise
 from benchmarks.runs import commit, run_training, write_results
 
 ALGORITHMS = (
@@ -34,6 +34,8 @@ IPA = ["-s", "algo_options.baseline=leave_one_out", "-s", "algo_options.learn_fa
 RESETS = ["-s", "anchors.scheduler=sequential", "-s", "anchors.start_share=0.25"]
 NO_RESETS = ["-s", "anchors.scheduler=none"]
 BESIDE, ALONE = ["-s", "algo_options.lambda_il=0.1"], ["-s", "anchors.inject=0"]
+STALE = ("ipa+resets", "ipa-gamma0.7+resets", "grpo+resets", "reinforce+resets")
+"""The methods that run at every staleness: those of the hypothesis on it, and their controls."""
 FIRST_SEED = 100
 """Recipes were chosen on seeds from 0: these are fresh."""
 RAW = Path("docs/results/ipa.jsonl")
@@ -52,12 +54,14 @@ class Setting:
     """Learning steps between evaluations; twice as many with resets."""
     tasks: int
     """Held-out tasks of every evaluation."""
+    engines: int = 1
+    """Inference engines, and as many rollout workers. One of each fills a core, and starts in less of its time."""
 
 
 SETTINGS = {
-    "fork_chain": Setting(budget=120_000, steps=80, steps_resets=160, every=10, tasks=300),
+    "fork_chain": Setting(budget=70_000, steps=24, steps_resets=40, every=6, tasks=300),
     "sokoban": Setting(budget=400_000, steps=120, steps_resets=240, every=20, tasks=300),
-    "swe": Setting(budget=12_000, steps=12, steps_resets=24, every=3, tasks=64),
+    "swe": Setting(budget=12_000, steps=12, steps_resets=24, every=3, tasks=64, engines=2),
 }
 QUICK = Setting(budget=4_000, steps=4, steps_resets=8, every=2, tasks=50)
 
@@ -73,6 +77,9 @@ def _methods() -> dict[str, list[str]]:
     for name, arguments in arms.items():
         found[name] = [*arguments, *NO_RESETS]
         found[f"{name}+resets"] = [*arguments, *RESETS]
+    for name in STALE:
+        for lag in STALENESS:
+            found[f"{name}@{lag}"] = [*found[name], "-s", f"rollout.staleness={lag}"]
     return found
 
 
@@ -84,17 +91,20 @@ CORE = tuple(
         for name in ("ipa", "ipa-gamma0.7", "grpo", "reinforce", "bc-grpo", "bc-ipa")
         for resets in ("", "+resets")
     ]
+    + [f"{name}@{lag}" for name in STALE for lag in STALENESS]
 )
 """The methods of the three hypotheses and their controls; they run first. RL+BC is `grpo`: imitation beside RL."""
 
 
 def arguments_of(env: str, method: str, setting: Setting) -> list[str]:
     """Return the arguments of `ale train` for a method, without the seed."""
-    resets = method.endswith("+resets")
+    resets = "+resets" in method
     sizes = {
         "eval.every": setting.every * (2 if resets else 1),
         "eval.tasks": setting.tasks,
         "eval.progress_tasks": setting.tasks,
+        "rollout.workers": setting.engines,
+        "rollout.engines": setting.engines,
     }
     settings = [word for name, value in sizes.items() for word in ("-s", f"{name}={value}")]
     steps = setting.steps_resets if resets else setting.steps
@@ -147,33 +157,40 @@ def jobs(
                 yield env, method, seed, arguments_of(env, method, setting or SETTINGS[env])
 
 
-def run_all(work: Sequence[tuple[str, str, int, list[str]]], raw: Path) -> list[dict[str, Any]]:
-    """Do what `raw` does not hold yet, append a line for each run, and return the lines that count.
+def run_all(
+    work: Sequence[tuple[str, str, int, list[str]]], raw: Path, *, at_once: int = 1
+) -> list[dict[str, Any]]:
+    """Do what `raw` does not hold yet, `at_once` runs side by side, and return the lines that count, in the order of `work`.
 
-    Raise `ValueError` where `raw` holds a run with other arguments: two experiments do not share a file.
+    A line is appended as its run ends. Raise `ValueError` where `raw` holds a run with other arguments: two experiments do
+    not share a file.
     """
     raw.parent.mkdir(parents=True, exist_ok=True)
     done = finished(read_raw(raw)) if raw.exists() else {}
-    lines = []
-    for number, (env, method, seed, arguments) in enumerate(work, start=1):
+    for env, method, seed, arguments in work:
         line = done.get((env, method, seed))
         if line is not None and line["arguments"] != arguments:
             raise ValueError(
                 f"{raw} holds {env} {method} seed {seed} with arguments {line['arguments']}, expected {arguments}: "
                 "resume the experiment that it belongs to, or begin another file"
             )
-        if line is None:
-            line = measure(env, method, seed, arguments)
+    missing = [each for each in work if each[:3] not in done]
+    pool = ThreadPoolExecutor(at_once)
+    try:
+        running = {pool.submit(measure, *each): each[:3] for each in missing}
+        for number, ended in enumerate(as_completed(running), start=len(work) - len(missing) + 1):
+            line = done[running[ended]] = ended.result()
             with raw.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
-            ended = (
-                f"{line['success_warmup']:.3f} -> {line['success_final']:.3f}"
-                if "curve" in line
-                else "FAILED"
-            )
-            print(f"{number}/{len(work)} {env} {method} seed {seed}: {ended}", flush=True)
-        lines.append(line)
-    return lines
+            print(f"{number}/{len(work)} {_said(line)}", flush=True)
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return [done[each[:3]] for each in work]
+
+
+def _said(line: dict[str, Any]) -> str:
+    ended = f"{line['success_warmup']:.3f} -> {line['success_final']:.3f}" if "curve" in line else "FAILED"
+    return f"{line['env']} {line['method']} seed {line['seed']}: {ended}"
 
 
 def chosen(words: Sequence[str]) -> list[str]:
@@ -192,11 +209,12 @@ def main() -> None:
         "--methods", nargs="+", choices=["core", "all", *METHODS], default=["all"], metavar="METHOD"
     )
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once, each on one core")
     parser.add_argument("--write", action="store_true", help="write docs/results/ipa*")
     parser.add_argument("--resume", type=Path, metavar="RAW", help="raw file to continue, made if absent")
     options = parser.parse_args()
-    if options.seeds < 1 or (options.quick and options.write):
-        parser.error("--seeds must be at least 1, and --quick is no result to --write")
+    if min(options.seeds, options.jobs) < 1 or (options.quick and options.write):
+        parser.error("--seeds and --jobs must be at least 1, and --quick is no result to --write")
     envs, methods, seeds, setting = (
         options.env or list(SETTINGS),
         chosen(options.methods),
@@ -207,7 +225,7 @@ def main() -> None:
         envs, methods, seeds, setting = ["fork_chain"], ["bc", "ipa", "ipa+resets"], 1, QUICK
     raw = options.resume or Path("runs") / f"ipa-{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
     print(f"raw lines: {raw}", flush=True)
-    lines = run_all(list(jobs(envs, methods, seeds, setting)), raw)
+    lines = run_all(list(jobs(envs, methods, seeds, setting)), raw, at_once=options.jobs)
     budgets = {env: (setting or SETTINGS[env]).budget for env in envs}
     found = {env: summarise([line for line in lines if line["env"] == env], budgets[env]) for env in envs}
     text = "\n\n".join(page(env, found[env]) for env in envs)

@@ -123,6 +123,10 @@ class RolloutOptions(_Section):
     """Inference engine actors; worker i uses engine i modulo this number."""
     concurrency: PositiveInt = 512
     """Most rollouts one worker runs at once."""
+    staleness: NonNegativeInt = 0
+    """Versions by which the weights that sample a step's rollouts are behind those that learn from them, in the first steps
+    as many as there are. A control for experiments, exact and the same at every repetition: it saves no time. Evaluations
+    use the newest weights."""
     batching: Literal["lockstep", "eager"] = "lockstep"
     """`lockstep` samples when every live rollout waits, so that runs reproduce bit for bit; `eager` as soon as the
     engine is idle, for environments of uneven speed."""
@@ -398,6 +402,16 @@ class TrainConfig(_Section):
                 raise ValueError(
                     f"with the CLI agent agent.name={self.agent.name!r}, {name} must be {expected!r}, got {got!r}: {why}"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _nothing_fresh_enough(self) -> Self:
+        if self.reuse.trajectories and self.reuse.max_lag <= self.rollout.staleness:
+            raise ValueError(
+                f"reuse.max_lag={self.reuse.max_lag} drops every success before it is learned again, because "
+                f"rollout.staleness={self.rollout.staleness} is its lag when it is new: set reuse.max_lag to at least "
+                f"{self.rollout.staleness + 1}, or reuse.trajectories to 0"
+            )
         return self
 
     @property

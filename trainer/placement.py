@@ -148,6 +148,14 @@ class Fleet:
         weights = self._learner.publish.remote(version)
         self._get([engine.load.remote(weights, version) for engine in self._engines])
 
+    def serve_older(self, lag: int) -> None:
+        """Bring the weights of `lag` versions ago to every inference engine, until the next `publish`.
+
+        Of those kept the oldest, where so many versions were not published yet.
+        """
+        version, weights = self._learner.behind.options(num_returns=2).remote(lag)
+        self._get([engine.load.remote(weights, version) for engine in self._engines])
+
     def save(self, folder: Path) -> None:
         """Let the learner write its part of a checkpoint."""
         self._get(self._learner.save.remote(folder))

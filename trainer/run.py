@@ -219,8 +219,13 @@ class Run:
         )
 
     def roll_out(self, plan: Plan) -> Rollouts:
-        """Run the step's rollouts until its batch is full, store them, and halt where too many were rejected."""
+        """Run the step's rollouts until its batch is full, store them, and halt where too many were rejected.
+
+        With `rollout.staleness` the engines sample with older weights until the next `publish`.
+        """
         config, step = self._config, plan.step
+        if config.rollout.staleness:
+            self._fleet.serve_older(config.rollout.staleness)
 
         def more(first: int, count: int, used: Collection[str]) -> list[RolloutRequest]:
             tasks = self._draw(count, derive(config.seed, "tasks", step, first), used)

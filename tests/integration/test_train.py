@@ -119,20 +119,17 @@ def test_the_same_seed_gives_the_same_weights(uninterrupted, tmp_path):
     assert_same_weights(uninterrupted, tmp_path / "again")
 
 
-@pytest.mark.timeout(600)
-def test_kill_at_any_moment_and_resume_equals_the_uninterrupted_run(uninterrupted, tmp_path):
-    """`kill -9` of the trainer at a random moment after the first checkpoint, then `--resume`."""
-    run = tmp_path / "killed"
-    command = train_command(run, "--algo", "ipa", "--steps", "4", "--seed", "5", *SMALL)
+def kill_and_resume(run: Path, *arguments: str, after: int) -> None:
+    """`kill -9` of the trainer at a random moment after the checkpoint of step `after`, then `--resume`."""
     process = subprocess.Popen(
-        command,
+        train_command(run, *arguments),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env=environment(),
     )
     deadline = time.monotonic() + 120
-    while not (run / "checkpoints" / "step-000001").exists() and time.monotonic() < deadline:
+    while not (run / "checkpoints" / f"step-{after:06d}").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(random.random() * 0.5)
     assert process.poll() is None, "the run ended before it could be killed: give it more steps"
@@ -140,13 +137,58 @@ def test_kill_at_any_moment_and_resume_equals_the_uninterrupted_run(uninterrupte
     process.wait()
     resumed = train(run, "--resume")
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+
+
+def train_records(run: Path) -> list[dict[str, float]]:
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [record for record in records if record["kind"] == "train"]
+
+
+@pytest.mark.timeout(600)
+def test_kill_at_any_moment_and_resume_equals_the_uninterrupted_run(uninterrupted, tmp_path):
+    run = tmp_path / "killed"
+    kill_and_resume(run, "--algo", "ipa", "--steps", "4", "--seed", "5", *SMALL, after=1)
     assert_same_weights(uninterrupted, run)
-    steps = [
-        json.loads(line)["step"]
-        for line in (run / "metrics.jsonl").read_text().splitlines()
-        if '"train"' in line
-    ]
-    assert steps == [1, 2, 3, 4]
+    assert [record["step"] for record in train_records(run)] == [1, 2, 3, 4]
+
+
+def whole_as_killed(folder: Path, *arguments: str) -> Path:
+    """Train on short chains once whole and once killed; return the whole run after both came to the same."""
+    shape = (word for arg in ("length=2", "width=2", "crucial=0") for word in ("--env-arg", arg))
+    env = ["--env", "fork_chain", *shape, "-s", "optim.minibatches=1"]
+    sizes = ("trajectories=32", "epochs=24", "batch_trajectories=4")
+    warmup = [word for size in sizes for word in ("-s", f"warmup.{size}")]
+    words = [*arguments, *env, "--steps", "5", "--seed", "3", *SMALL, *ONE_EACH, *warmup]
+    done = train(folder / "whole", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    kill_and_resume(folder / "killed", *words, after=2)
+    assert_same_weights(folder / "whole", folder / "killed")
+    computed = ("critic/", "ratio/", "mismatch/", "lag/", "tokens/", "grad_norm", "loss", "success")
+    for one, other in zip(*(train_records(folder / name) for name in ("whole", "killed")), strict=True):
+        assert {k: v for k, v in one.items() if k.startswith(computed)} == {
+            k: v for k, v in other.items() if k.startswith(computed)
+        }
+    return folder / "whole"
+
+
+@pytest.mark.timeout(600)
+def test_the_critic_of_ppo_survives_a_kill(tmp_path):
+    whole = whole_as_killed(tmp_path, "--algo", "ppo")
+    assert all("critic/value_mean" in record for record in train_records(whole))
+    assert train_records(whole)[-1]["critic/value_mean"] != 0
+
+
+@pytest.mark.timeout(600)
+def test_the_older_weights_that_sample_survive_a_kill(tmp_path):
+    from agent_runtime.store import read_segment
+
+    whole = whole_as_killed(tmp_path, "--algo", "grpo", "-s", "rollout.staleness=2")
+    for step, version in enumerate([0, 0, 0, 1, 2], start=1):
+        rollouts = read_segment(whole / "trajectories" / f"step-{step:06d}.traj")
+        assert {turn.policy_version for t in rollouts for turn in t.turns} == {version}
+    records = train_records(whole)
+    assert [record["lag/max"] for record in records if "lag/max" in record][-1] == 2
+    assert max(record.get("mismatch/token_abs", 0) for record in records) > 1e-3
 
 
 @pytest.mark.timeout(600)

@@ -31,7 +31,7 @@ from agent_runtime.types import Trajectory
 from trainer.algo.base import Credit, LossOutput
 from trainer.data.batch import TrainBatch
 
-__all__ = ["LOG_RATIO_BOUND", "Monitors", "critic_metrics", "outcome_metrics"]
+__all__ = ["LOG_RATIO_BOUND", "Monitors", "critic_metrics", "lag_metrics", "outcome_metrics"]
 
 Loss = Callable[[TrainBatch, torch.Tensor], LossOutput]
 Floats = NDArray[np.float64]
@@ -155,6 +155,12 @@ def _ratios(logs_N: Floats, index_N: Ints) -> Floats:
     means = np.bincount(index_N, logs_N)[count > 0] / count[count > 0]
     ratios: Floats = np.exp(np.clip(means, -LOG_RATIO_BOUND, LOG_RATIO_BOUND))
     return ratios
+
+
+def lag_metrics(batch: TrainBatch, version: int) -> dict[str, float]:
+    """Return how many versions lie between what sampled the RL tokens and `version`, which learns; nothing without any."""
+    lag_N = version - batch.policy_version_BT[batch.loss_mask_BT]
+    return {"lag/mean": float(lag_N.double().mean()), "lag/max": float(lag_N.max())} if len(lag_N) else {}
 
 
 def critic_metrics(trajectories: Sequence[Trajectory], credits: Sequence[Credit]) -> dict[str, float]:

@@ -31,7 +31,7 @@ from trainer.algo.base import (
     NeedsSnapshots,
     credit_step,
 )
-from trainer.algo.monitors import Monitors, critic_metrics, outcome_metrics
+from trainer.algo.monitors import Monitors, critic_metrics, lag_metrics, outcome_metrics
 from trainer.config import TrainConfig
 from trainer.data.batch import TrainBatch
 from trainer.data.branches import check_used, share_credit, trained_part
@@ -42,7 +42,7 @@ from trainer.data.screen import check_experts, screened_credits
 from trainer.data.values import states_of, values_per_turn, with_next_state
 from trainer.engine.base import EngineSpec, LearnsValues, LossFn, TrainEngine, Weights
 from trainer.engine.injection import Injection
-from trainer.engine.versions import Versions
+from trainer.engine.versions import Versions, versions_kept
 from trainer.errors import ConfigError
 from trainer.rollout.curriculum import mask_negatives
 from trainer.rollout.filtering import rejection
@@ -91,6 +91,7 @@ class Learner:
         self._experts: dict[str, Trajectory] = {}
         self._held_out: list[Trajectory] = []
         self._reuse = ReuseBuffer(config.reuse)
+        self._version = 0
 
     def ready(self) -> None:
         """Build the engine and the algorithm. First of all calls."""
@@ -109,7 +110,8 @@ class Learner:
         self._reference: TrainEngine | None = None
         if isinstance(self._algo, NeedsReference) and self._algo.needs_reference:
             self._reference = spec.train(config.model, options, config.seed, config.optim)
-        self._versions = Versions(self._algo.snapshots if isinstance(self._algo, NeedsSnapshots) else 0)
+        self._snapshots = self._algo.snapshots if isinstance(self._algo, NeedsSnapshots) else 0
+        self._versions = Versions(versions_kept(config, self._snapshots, learns=self._learns_from_rollouts))
         self._critic: tuple[NeedsCritic, LearnsValues] | None = None
         if isinstance(self._algo, NeedsCritic):
             if not isinstance(self._engine, LearnsValues):
@@ -183,7 +185,8 @@ class Learner:
             expert, credit = self._inject(injection)
             trajectories.append(expert)
             credits.append(credit)
-        credits = self._versions.without_gone(trajectories, credits)
+        if self._snapshots:
+            credits = self._versions.without_gone(trajectories, credits)
         batch, ledger = build_batch(trajectories, credits, token_budget=config.rollout.token_budget)
         ledger = ledger.with_reuse(
             sum(trajectory.sampled_tokens for trajectory in again.trajectories), {TOO_OLD: again.too_old}
@@ -194,7 +197,8 @@ class Learner:
             batch = replace(batch, prox_logprobs_BT=self._engine.logprobs(batch))
         if self._reference is not None:
             batch = replace(batch, reference_logprobs_BT=self._reference.logprobs(batch))
-        batch = replace(batch, old_logprobs_BT=self._versions.logprobs(batch, self._engine.logprobs))
+        if self._snapshots:
+            batch = replace(batch, old_logprobs_BT=self._versions.logprobs(batch, self._engine.logprobs))
         monitors = Monitors(skip_zero_credit=not any(credit.every_token for credit in credits))
         loss: LossFn = self._algo.loss
         if self._critic is not None and step <= self._critic[0].value_warmup:
@@ -202,6 +206,7 @@ class Learner:
         return {
             **self._learn(split_rows(batch, minibatches), loss, ledger, monitors, lr=lr),
             **outcomes,
+            **lag_metrics(batch, self._version),
         }
 
     def _credits(self, trajectories: Sequence[Trajectory]) -> list[Credit]:
@@ -259,8 +264,13 @@ class Learner:
     def publish(self, version: int) -> Weights:
         """Return the current parameters, which are policy `version` from now on."""
         weights = self._engine.weights()
+        self._version = version
         self._versions.add(version, weights)
         return weights
+
+    def behind(self, lag: int) -> tuple[int, Weights]:
+        """Return the version published `lag` versions ago, or the oldest that is kept, and its weights."""
+        return self._versions.behind(lag)
 
     def save(self, folder: Path) -> None:
         """Write parameters, optimizer state, the versions kept and the successes kept for reuse."""

@@ -1,7 +1,7 @@
-"""The weights of the newest policy versions, so that what sampled a turn can be asked again.
+"""The weights of the newest policy versions, so that what sampled a turn can be asked again, or can sample again.
 
-Kept by the learner for algorithms with `snapshots`. Bounded: an older version leaves as a newer one comes. Lives in host
-memory and goes into checkpoints, so that a resumed run has what the uninterrupted one had.
+Kept by the learner for algorithms with `snapshots` and for `rollout.staleness`. Bounded: an older version leaves as a newer
+one comes. Lives in host memory and goes into checkpoints, so that a resumed run has what the uninterrupted one had.
 """
 
 from __future__ import annotations
@@ -20,17 +20,39 @@ from agent_runtime.types import Trajectory
 from rock_env.errors import InvalidArgument
 from rock_env.whole_file import write_whole
 from trainer.algo.base import Credit
+from trainer.config import TrainConfig
 from trainer.data.batch import TrainBatch
 from trainer.engine.base import Weights
 from trainer.engine.torch_train import system_errors
+from trainer.errors import ConfigError
 
-__all__ = ["VERSION_GONE", "Versions"]
+__all__ = ["VERSION_GONE", "Versions", "versions_kept"]
 
 VERSION_GONE = "version gone"
 """Reason of a turn whose policy version is no longer kept, or whose chunk holds such a turn."""
 
 _FILE = "version-{:08d}.safetensors"
 _PATTERN = "version-*.safetensors"
+
+
+def versions_kept(config: TrainConfig, snapshots: int, *, learns: bool) -> int:
+    """Return how many versions a run keeps whose algorithm asks for the newest `snapshots`; 0 where nobody asks for any.
+
+    `learns` says whether the algorithm learns from rollouts. Raise `ConfigError` where staleness could have no effect, or
+    left nothing to learn.
+    """
+    lag = config.rollout.staleness
+    if lag and not learns:
+        raise ConfigError(
+            f"rollout.staleness={lag} has no effect with algo {config.algo!r}, which learns from no rollouts: leave it out, "
+            "or choose another algorithm"
+        )
+    if 0 < snapshots <= lag:
+        raise ConfigError(
+            f"rollout.staleness={lag} samples every turn with a version that is gone when it is learned from, because the "
+            f"{snapshots} newest are kept: set algo_options.snapshots_kept to at least {lag + 1}"
+        )
+    return max(snapshots, lag + 1 if lag else 0)
 
 
 class Versions:
@@ -47,6 +69,11 @@ class Versions:
         self._weights[version] = {name: np.array(value, order="C") for name, value in weights.items()}
         for old in sorted(self._weights)[: -self._keep]:
             del self._weights[old]
+
+    def behind(self, lag: int) -> tuple[int, Weights]:
+        """Return the version `lag` before the newest, or the oldest there is, and its weights. Something must be kept."""
+        version = min(each for each in self._weights if each >= max(self._weights) - lag)
+        return version, self._weights[version]
 
     def without_gone(self, trajectories: Sequence[Trajectory], credits: Sequence[Credit]) -> list[Credit]:
         """Return the credits with weight 0 for every chunk that holds a turn of a version that is gone."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from ale import config
 from benchmarks import ipa
-from benchmarks.ipa_report import draw, page, primary, summarise, verdict
+from benchmarks.ipa_report import STALENESS, draw, page, primary, summarise, verdict
 
 
 def line(method: str, seed: int, curve: list[list[float]], **more: Any) -> dict[str, Any]:
@@ -22,6 +23,14 @@ def test_every_algorithm_has_its_arm_with_and_without_the_same_resets() -> None:
         assert plain[-len(ipa.NO_RESETS) :] == ipa.NO_RESETS
         assert resets[-len(ipa.RESETS) :] == ipa.RESETS
     assert set(ipa.CORE) <= set(ipa.METHODS)
+    assert len(set(ipa.CORE)) == len(ipa.CORE) == 13 + len(ipa.STALE) * len(STALENESS)
+
+
+def test_a_stale_arm_differs_from_its_fresh_one_by_the_staleness_alone() -> None:
+    for name in ipa.STALE:
+        for lag in (4, 8):
+            assert ipa.METHODS[f"{name}@{lag}"] == [*ipa.METHODS[name], "-s", f"rollout.staleness={lag}"]
+            assert f"{name}@{lag}" in ipa.CORE
 
 
 def test_the_primary_number_is_read_at_the_budget() -> None:
@@ -57,6 +66,58 @@ def test_differences_pair_seeds_and_the_hypothesis_reads_ipa_with_resets_minus_b
     assert found["differences"]["ipa+resets - bc"] == [0.25, 0.25, 0.25]
     assert found["hypotheses"]["ipa is above bc on held-out tasks"] == "holds"
     assert found["hypotheses"]["resets help"].startswith("not decided")
+
+
+def stale_lines(seeds: int = 5) -> list[dict[str, Any]]:
+    """IPA loses 0.1 to 0.2 at staleness 8, GRPO 0.4; each seed has a level of its own."""
+    lines = []
+    for seed in range(seeds):
+        level = 0.6 + 0.05 * seed
+        ends = {"ipa+resets": level, "ipa+resets@8": level - 0.1 - 0.02 * seed}
+        ends |= {"grpo+resets": level - 0.1, "grpo+resets@8": level - 0.5}
+        lines += [line(method, seed, [[0, 0.0], [100, end]]) for method, end in ends.items()]
+    return lines
+
+
+def test_robustness_is_what_ipa_loses_less_than_grpo_paired_by_seed() -> None:
+    found = summarise(stale_lines(), 100)
+    lost = found["differences"]["(ipa - grpo)+resets, @8 - @0"]
+    assert lost == [pytest.approx(0.26), pytest.approx(0.2267, abs=0.02), pytest.approx(0.2933, abs=0.02)]
+    assert found["differences"]["grpo+resets@8 - grpo+resets"] == [pytest.approx(-0.4)] * 3
+    assert found["hypotheses"]["the chunk loss is robust to staleness"] == "holds"
+    assert "(ipa - grpo)+resets, @4 - @0" not in found["differences"]
+
+
+def test_robustness_is_not_decided_without_five_seeds_of_all_four_methods() -> None:
+    few, three = stale_lines(4), [one for one in stale_lines() if one["method"] != "ipa+resets"]
+    for lines in (few, three):
+        said = summarise(lines, 100)["hypotheses"]["the chunk loss is robust to staleness"]
+        assert said.startswith("not decided")
+
+
+def test_two_jobs_run_side_by_side_and_each_line_is_there_as_its_run_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw, together, told = tmp_path / "raw.jsonl", threading.Barrier(2), threading.Event()
+    said = ipa._said
+
+    def measured(env: str, method: str, seed: int, arguments: list[str]) -> dict[str, Any]:
+        if seed < 2:
+            together.wait(timeout=30)
+        if seed == 0:  # ends after the other was told of
+            assert told.wait(timeout=30)
+            assert json.loads(raw.read_text().splitlines()[0])["seed"] == 1
+        return line(method, seed, [[0, 0.5]], env=env, success_warmup=0.0, success_final=0.5)
+
+    def telling(ended: dict[str, Any]) -> str:
+        told.set()
+        return said(ended)
+
+    monkeypatch.setattr(ipa, "measure", measured)
+    monkeypatch.setattr(ipa, "_said", telling)
+    lines = ipa.run_all([("e", "bc", seed, []) for seed in (0, 1, 2)], raw, at_once=2)
+    assert [one["seed"] for one in lines] == [0, 1, 2]
+    assert len(raw.read_text().splitlines()) == 3
 
 
 def test_resuming_does_only_what_is_missing_failed_or_torn(
@@ -106,12 +167,13 @@ def test_every_arm_is_a_valid_run_with_the_same_recipe_experts_and_imitation(env
         options = {"env": env, "algo": named["algo"], "steps": int(named["steps"]), "seed": 100}
         found[method] = config.resolve(options=options, overrides=settings).config
     for method, resolved in found.items():
+        lag = int(method.partition("@")[2] or 0)
         assert (resolved.warmup, resolved.rollout, resolved.optim) == (
             found["bc"].warmup,
-            found["bc"].rollout,
+            found["bc"].rollout.model_copy(update={"staleness": lag}),
             found["bc"].optim,
         )
-        assert resolved.anchors.scheduler == ("sequential" if method.endswith("+resets") else "none")
+        assert resolved.anchors.scheduler == ("sequential" if "+resets" in method else "none")
         if not method.startswith("bc"):
             assert resolved.algo_options["lambda_il"] == 0.1
             assert resolved.anchors.inject == found["bc"].anchors.inject > 0

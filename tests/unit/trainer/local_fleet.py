@@ -125,6 +125,10 @@ class LocalFleet:
     def publish(self, version: int) -> None:
         self._engine.load(self._learner.publish(version), version)
 
+    def serve_older(self, lag: int) -> None:
+        version, weights = self._learner.behind(lag)
+        self._engine.load(weights, version)
+
     def run(self, requests: Sequence[RolloutRequest], policy_step: int) -> list[bytes]:
         return [tries[-1] for tries in self._attempts(requests, policy_step, FilterOptions(resamples=0))]
 
