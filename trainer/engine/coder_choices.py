@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from trainer.engine.coder_grammar import Choice, Step, changes_nothing, steps
-from trainer.engine.coder_offers import offer_at
-from trainer.engine.coder_page import Clue, Page
+from trainer.engine.coder_offers import known_paths, offer_at
+from trainer.engine.coder_page import LINE_TOLD, SCOPE_TOLD, Clue, Page
 from trainer.engine.coder_words import (
     EDIT,
     END,
@@ -39,6 +39,7 @@ __all__ = ["Choices", "choices", "step_after"]
 
 _POINTER = {Choice.PATH: 0, Choice.SPOT: 1, Choice.LAST: 2, Choice.BEGIN: 3, Choice.CONTENT: 4}
 _WORD_DONE, _LINE_DONE, _TRACED = range(3)
+_SCOPE_TOLD, _LINE_TOLD, _OF_FILE = (_TRACED + len(Clue) + n for n in range(3))
 _FAR_LINES = 8
 """Lines a replaced range may span."""
 
@@ -48,14 +49,15 @@ class Choices:
     """Some choices, as tensors."""
 
     POINTERS: ClassVar[int] = len(_POINTER)
-    CLUES: ClassVar[int] = _TRACED + len(Clue)
+    CLUES: ClassVar[int] = _OF_FILE + len(Clue)
     spelled_NV: torch.Tensor
     places_NS: torch.Tensor
     group_NS: torch.Tensor
     """The place that stands for each place: the first of equal names or paths."""
     clues_CNS: torch.Tensor
     """What else tells of a place (C = `CLUES`): how often earlier edits pointed to this word, and to this line; whether a
-    traceback names the test of this path's module, and the path itself."""
+    traceback names the test of this path's module, and the path itself; of a word to edit, whether another message names
+    the function around it, a traceback its line, the test of its file, and its file."""
     pointer_N: torch.Tensor
     """Which of the `POINTERS` ways of pointing it is (0 where none)."""
 
@@ -77,8 +79,14 @@ def _ends_of_range(page: Page, spot: int) -> NDArray[np.bool_]:
 
 def _to_view(page: Page, opened: int, words: CoderWords) -> NDArray[np.bool_]:
     """Return at which tokens a path begins that the answer opened at `opened` may view."""
-    known: NDArray[np.bool_] = (page.path_T >= 0) & (np.arange(len(page.ids)) < opened)
+    known: NDArray[np.bool_] = np.isin(page.path_T, list(known_paths(page, opened)))
+    known &= np.arange(len(page.ids)) < opened
     return known & ~np.isin(page.path_T, list(offer_at(page, opened, words).seen))
+
+
+def _traced(page: Page, opened: int) -> set[tuple[int, Clue]]:
+    """Return the modules that tracebacks before the answer opened at `opened` name, as `Page.path_T`, and why."""
+    return {(path, clue) for at, path, clue in page.traced if at < opened}
 
 
 @cache
@@ -121,10 +129,8 @@ def choices(asked: Sequence[tuple[Page, int]], words: CoderWords, slots: int) ->
             known = _to_view(page, opened, words)
             places_NS[n, units] = known[here]
             group_NS[n, units] = np.where(known, page.unit_T[page.path_T], page.unit_T)[here]
-            for traced_at, path, clue in page.traced:
-                if traced_at < opened:
-                    clues_CNS[_TRACED + clue, n, units] += (page.path_T == path)[here]
-            np.minimum(clues_CNS[_TRACED:, n], 1, out=clues_CNS[_TRACED:, n])
+            for path, clue in _traced(page, opened):
+                clues_CNS[_TRACED + clue, n, units] = (page.path_T == path)[here]
         elif step.choice == Choice.SPOT:
             places_NS[n, units] = current[here]
             for asked_at, spot in page.spots:
@@ -132,6 +138,11 @@ def choices(asked: Sequence[tuple[Page, int]], words: CoderWords, slots: int) ->
                     clues_CNS[_WORD_DONE, n, page.unit_T[spot]] += 1
                     same = (page.opener_T == page.opener_T[spot]) & (page.line_T == page.line_T[spot])
                     clues_CNS[_LINE_DONE, n, units] += same[here]
+            clues_CNS[_SCOPE_TOLD, n, units] = (current & (page.flags_T & SCOPE_TOLD > 0))[here]
+            clues_CNS[_LINE_TOLD, n, units] = (current & (page.flags_T & LINE_TOLD > 0))[here]
+            file_T = page.path_T[page.view_from_T + 1]  # a view begins with its path
+            for path, clue in _traced(page, opened):
+                clues_CNS[_OF_FILE + clue, n, units] = (current & (file_T == path))[here]
         elif step.choice == Choice.ACT:
             if not _ends_of_range(page, step.spot).any():
                 closed.append((n, RANGE))

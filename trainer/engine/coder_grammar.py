@@ -14,7 +14,7 @@ from enum import IntEnum
 import numpy as np
 
 from agent_runtime.types import IntArray
-from trainer.engine.coder_offers import Offer, offer_at
+from trainer.engine.coder_offers import Offer, known_paths, offer_at
 from trainer.engine.coder_page import Page, View
 from trainer.engine.coder_words import (
     EDIT,
@@ -217,7 +217,7 @@ def encode(text: str, page: Page, words: CoderWords) -> IntArray:
 
 
 def _encode_view(text: str, page: Page, words: CoderWords, offer: Offer) -> IntArray | None:
-    for position in np.flatnonzero(page.path_T == np.arange(len(page.path_T))).tolist():
+    for position in sorted(known_paths(page, len(page.ids))):
         if position not in offer.seen and _word(position, page, words) == text.removeprefix("view "):
             return np.array([VIEW, words.size + position], np.int32)
     return None

@@ -1,9 +1,9 @@
 """Which tool calls would show or change nothing, given the chat: the coder is not offered them.
 
-A view of what stands as it was last shown (a folder, and what cannot be viewed, too), tests that ran on the very same
-files, an undo without an edit that stands, an edit that was made to the very same files before. Called by the coder's
-choices and grammar. A pure function of the tokens before an answer; what an expert did all the same is said as text. A
-bash command may change anything: after one, all is offered.
+A view of what no listing names, or of what stands as it was last shown (a folder, and what cannot be viewed, too), tests
+that ran on the very same files, an undo without an edit that stands, an edit that was made to the very same files before.
+Called by the coder's choices and grammar. A pure function of the tokens before an answer; what an expert did all the same
+is said as text. A bash command may change anything: after one, all that is listed is offered.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from trainer.engine.coder_page import Page
 from trainer.engine.coder_words import ASSISTANT, EDIT, END, TEST, TEXT, UNDO, USER, VIEW, CoderWords
 
-__all__ = ["Offer", "offer_at"]
+__all__ = ["Offer", "known_paths", "offer_at"]
 
 _EDITED, _UNDONE = "Edited", "Undone"  # how the replies of `rock_env.tools.toolbox` begin
 _CACHED = 256
@@ -69,6 +69,12 @@ class _Project:
 def offer_at(page: Page, opened: int, words: CoderWords) -> Offer:
     """Return what the answer opened at position `opened` is not offered: nothing is kept from one that no chat opened."""
     return _offers(page, words).get(opened, _ALL_OFFERED)
+
+
+def known_paths(page: Page, opened: int) -> set[int]:
+    """Return the paths, as `Page.path_T` tells them apart, that the answer opened at `opened` is offered: those that a
+    listing before it names. Reports and tracebacks are full of `a/b`, and of files outside the project."""
+    return {path for at, path in page.listed if at < opened}
 
 
 @lru_cache(maxsize=_CACHED)

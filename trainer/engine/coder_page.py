@@ -20,7 +20,19 @@ from numpy.typing import NDArray
 from agent_runtime.types import IntArray
 from trainer.engine.coder_words import ASSISTANT, CONTINUED, EDIT, END, SYSTEM, USER, VIEW, CoderWords
 
-__all__ = ["FLAGS", "FOREVER", "SLOTS", "Clue", "FileKind", "Page", "View", "grow", "read_page"]
+__all__ = [
+    "FLAGS",
+    "FOREVER",
+    "LINE_TOLD",
+    "SCOPE_TOLD",
+    "SLOTS",
+    "Clue",
+    "FileKind",
+    "Page",
+    "View",
+    "grow",
+    "read_page",
+]
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -30,6 +42,7 @@ SLOTS = 64
 FLAGS = 4
 """Bits of `Page.flags_T`: its word is in the first message; so is the name of the function around it; that name is in
 another message that is no file; a traceback names its line."""
+SCOPE_TOLD, LINE_TOLD = 4, 8
 _CACHED_PAGES = 1024
 _KNOWN = frozenset(
     name
@@ -122,6 +135,8 @@ class Page:
     """(position of the answer, position pointed to) of each edit in the row."""
     traced: tuple[tuple[int, int, Clue], ...] = ()
     """(position, `path_T` of a module, why it is a clue) of each path that a traceback names."""
+    listed: tuple[tuple[int, int], ...] = ()
+    """(position, `path_T`) of each path that has a line of its own in a message that is no file, as in a listing."""
 
     def view_at(self, position: int) -> View:
         """Return the view that shows the token at `position`."""
@@ -218,14 +233,14 @@ def _read(data: bytes, words: CoderWords) -> Page:
         views=views,
         spots=spots,
     )
-    return replace(page, traced=_name(page, known, words))
+    return _named(page, known, words)
 
 
-def _name(page: Page, known: Ints, words: CoderWords) -> tuple[tuple[int, int, Clue], ...]:
-    """Fill in what paths and names are, and which of them other messages mention; return `Page.traced`."""
+def _named(page: Page, known: Ints, words: CoderWords) -> Page:
+    """Fill in what paths and names are, and which of them other messages mention; return the page with the rest."""
     starts = np.flatnonzero(page.start_T)
     if not len(starts):
-        return ()
+        return page
     text = [
         words.decode(page.ids[start:end]).lstrip(" ")
         for start, end in zip(starts.tolist(), _ends(page, known, words, starts), strict=True)
@@ -253,7 +268,17 @@ def _name(page: Page, known: Ints, words: CoderWords) -> tuple[tuple[int, int, C
                 if not shown:
                     told.setdefault(word, (opener, opener == openers[0]))
     _flag(page, starts, text, told)
-    return tuple(_traced(page, starts, text, paths))
+    return replace(
+        page, traced=tuple(_traced(page, starts, text, paths)), listed=tuple(_listed(page, starts))
+    )
+
+
+def _listed(page: Page, starts: Ints) -> Iterator[tuple[int, int]]:
+    line_of = page.begin_T[starts]
+    ends = np.append(line_of[1:] != line_of[:-1], True)
+    alone = ends & np.append(True, ends[:-1]) & (page.path_T[starts] >= 0) & (page.view_from_T[starts] < 0)
+    for at in starts[alone].tolist():
+        yield at, int(page.path_T[at])
 
 
 def _traced(
@@ -323,8 +348,8 @@ def _flag(page: Page, starts: Ints, text: list[str], told: dict[str, tuple[int, 
             page.flags_T[start] = (
                 1 * known(text[n], view)[1]
                 + 2 * known(scope, view)[1]
-                + 4 * known(scope, view)[0]
-                + 8 * ((line - first_line + 1) in hits)
+                + SCOPE_TOLD * known(scope, view)[0]
+                + LINE_TOLD * ((line - first_line + 1) in hits)
             )
 
 

@@ -137,6 +137,53 @@ def test_what_a_traceback_names_is_a_clue_to_a_module(red, clues):
     assert found == clues
 
 
+def test_what_was_told_is_a_clue_to_a_word():
+    beside = "spans/glue.py"
+    red = f"[exit code 1]\ntests/test_cut.py:5: in test_clip\n{PATH}:9: in clip\nE   but look at\n{beside}"
+    chat = Chat().say("run_tests", red).say(f"view {PATH}", shown())
+    chat = chat.say(f"view {beside}", f"{beside} (lines 1-2 of 2)\ndef join(a, b):\n    return a + b")
+    page = read_page(np.append(chat.ids, EDIT).astype(np.int32), WORDS)
+    clues = choices([(page, len(chat.ids))], WORDS, len(page.at_W)).clues_CNS[:, 0].numpy()
+
+    def of(line: str) -> list[float]:
+        """Return the clues to the line's first word: function, line, the file's test, the file."""
+        begins = [int(at) for at in page.begin_T[page.start_T & (page.view_from_T >= 0)]]
+        (begin,) = {at for at in begins if WORDS.decode(page.ids[at + 1 :]).startswith(line)}
+        return clues[-4:, page.unit_T[begin + 1]].tolist()
+
+    assert of("return high") == [1, 0, 1, 1]
+    assert of("if value > high") == [1, 1, 1, 1]
+    assert of("return clip(high - low") == [0, 0, 1, 1]
+    assert of("return a + b") == [0, 0, 0, 0]
+    assert not clues[:, page.user_T[page.at_W] & (page.view_from_T[page.at_W] < 0)].any(), (
+        "only of words to edit"
+    )
+
+
+def test_only_what_a_listing_names_is_viewed():
+    first = Message(
+        "user", f"In /workspace/spans, its files:\nREADME.md\n{PATH}\n\n`cut('a/b')` fails, see {PATH}"
+    )
+    asked = TEMPLATE.open([first])
+    ran = np.concatenate(
+        (
+            np.append(asked, [TEST, END]).astype(np.int32),
+            TEMPLATE.extend(
+                [Message("user", "/opt/lib/run.py:3: in go\nFAILED a/b\nnotes/log.txt\nx/y z")], closed=True
+            ),
+        )
+    )
+
+    def paths(chat: IntArray) -> set[str]:
+        page = read_page(np.append(chat, VIEW).astype(np.int32), WORDS)
+        offered = choices([(page, len(chat))], WORDS, len(page.at_W))
+        spots = page.at_W[offered.places_NS[0].numpy()].tolist()
+        return {WORDS.decode(page.ids[spot : page.word_end(spot, WORDS)]).strip() for spot in spots}
+
+    assert paths(asked) == {"README.md", PATH}
+    assert paths(ran) == {"README.md", PATH, "notes/log.txt"}
+
+
 def test_only_the_newest_view_of_a_file_can_be_edited():
     newer = SOURCE.replace("value < low", "value <= low")
     chat = viewed().say(edit("    if value < low:", "    if value <= low:"), f"Edited {PATH}: line 6.")
