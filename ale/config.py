@@ -210,7 +210,8 @@ def _recipe_layers(given: Sequence[Layer]) -> list[Layer]:
 
 
 def _with_agent(given: list[Layer]) -> list[Layer]:
-    """Put the recipe for CLI agents just below the layer that chooses one, and keeps it to the end."""
+    """Put the recipe for CLI agents just below the layer that chooses one, and keeps it to the end; its model is for who
+    chose none."""
     named = [(at, layer.values["agent"]["name"]) for at, layer in enumerate(given) if _names_agent(layer)]
     if not named or not named[-1][1]:
         return given
@@ -219,7 +220,10 @@ def _with_agent(given: list[Layer]) -> list[Layer]:
         kept -= 1
     at, source = named[kept][0], "the recipe for CLI agents"
     text = (resources.files("ale") / "recipes" / "default" / "agent.toml").read_text(encoding="utf-8")
-    return [*given[:at], Layer(source, tomllib.loads(text)), *given[at:]]
+    values = tomllib.loads(text)
+    if any("model" in layer.values for layer in given):
+        del values["model"]
+    return [*given[:at], Layer(source, values), *given[at:]]
 
 
 def _names_agent(layer: Layer) -> bool:

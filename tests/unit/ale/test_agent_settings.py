@@ -31,6 +31,15 @@ def test_an_agent_brings_its_recipe_below_whoever_chose_it(tmp_path: Path) -> No
     assert config.resolve(file=file, options={"agent": {"name": "qwen-code"}}).config == made
 
 
+def test_an_agent_brings_a_model_that_knows_tools_unless_one_was_chosen(tmp_path: Path) -> None:
+    assert config.resolve(options={"env": "swe"}).config.model == "coder"
+    assert config.resolve(options=AGENT).config.model == "Qwen/Qwen3-0.6B"
+    assert config.resolve(options={**AGENT, "model": "coder"}).config.model == "coder"
+    file = tmp_path / "config.toml"
+    file.write_text('model = "tiny"')
+    assert config.resolve(file=file, options=AGENT).config.model == "tiny"
+
+
 def test_a_run_without_an_agent_is_played_by_one_all_the_same(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text(config.render(config.resolve(options={"env": "swe", "model": "tiny"}).config))
