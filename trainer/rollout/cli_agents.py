@@ -30,8 +30,7 @@ def agent_options(config: TrainConfig) -> list[str]:
 
     Nothing without such an agent. Raise `ConfigError` where it cannot be had or is not installed, or where this environment
     or this engine is none for it; `UnknownName` or `InvalidArgument` for a name or file that is no agent's, and for a model
-    that cannot chat. What a server
-    that runs already has on its shelf is not known here: it says so itself.
+    that cannot chat. What a server that runs already has on its shelf is not known here: it says so itself.
     """
     name = config.agent.name
     if not name:
