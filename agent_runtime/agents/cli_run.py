@@ -12,7 +12,7 @@ import json
 import logging
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import PurePosixPath
@@ -24,7 +24,14 @@ from agent_runtime.agents.spec import AgentSpec, fill
 from agent_runtime.agents.tunnel import BoxPython, Target, open_tunnel
 from rock_env.backends.docker_bundle import BOX_TOOLS
 from rock_env.client.sandbox_types import Output
-from rock_env.errors import FailedPrecondition, InfraError, InvalidArgument, RockError, SandboxLost
+from rock_env.errors import (
+    FailedPrecondition,
+    InfraError,
+    InvalidArgument,
+    RockError,
+    SandboxLost,
+    Unavailable,
+)
 from rock_env.sandbox import ExecResult
 
 __all__ = [
@@ -295,13 +302,20 @@ async def _watch(
         await asyncio.wait(any_of, return_when=asyncio.FIRST_COMPLETED)
         stopped = stopping.done() and not reading.done()
         if stopped:
-            await command.signal(15)
+            await _signal(command, 15)
             await asyncio.wait((reading,), timeout=_GRACE_S)
             if not reading.done():
-                await command.signal(9)
+                await _signal(command, 9)
         elif lost.done() and not reading.done():
             raise SandboxLost(f"an agent lost its way to the gateway: {lost.result()}")
         return await reading, tail, stopped
+
+
+async def _signal(command: RunningCommand, number: int) -> None:
+    """Send a signal. One that finds no connection any more says nothing: the command has just ended, or whoever reads it to
+    its end will be told what broke."""
+    with suppress(Unavailable):
+        await command.signal(number)
 
 
 @asynccontextmanager

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import random
+import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -63,7 +65,7 @@ print(size, seen.hexdigest())
 
 
 @asynccontextmanager
-async def echo(where: Path | None = None) -> AsyncIterator[tuple[str, int] | Path]:
+async def echo(where: Path | None = None, port: int = 0) -> AsyncIterator[tuple[str, int] | Path]:
     """Serve an echo; yield its address."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -77,11 +79,20 @@ async def echo(where: Path | None = None) -> AsyncIterator[tuple[str, int] | Pat
             writer.close()
 
     if where is None:
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        server = await asyncio.start_server(serve, "127.0.0.1", port)
     else:
         server = await asyncio.start_unix_server(serve, where)
     async with server:
         yield where or server.sockets[0].getsockname()[:2]
+
+
+def free_port(low: int, beyond: int) -> int:
+    """Return a port of the loopback that nobody listens on."""
+    for port in random.sample(range(low, beyond), 100):
+        with socket.socket() as sock, suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError(f"a hundred ports between {low} and {beyond} are taken")
 
 
 @pytest.fixture
@@ -109,7 +120,9 @@ async def reached(box: AsyncSandbox, tunnel: Tunnel, other: int, *python: str) -
 async def test_a_box_reaches_the_gateway_and_nothing_else(box: AsyncSandbox) -> None:
     if why := await asyncio.to_thread(why_not_isolated):
         pytest.skip(f"sandboxes are not fenced here: {why}")
-    async with echo() as gateway, echo() as other, open_tunnel(box, gateway) as tunnel:
+    # Below the ports the kernel gives out: a connection to one of those can meet itself, and echo.
+    port = free_port(20_000, 30_000)
+    async with echo() as gateway, echo(port=port) as other, open_tunnel(box, gateway) as tunnel:
         assert isinstance(other, tuple)
         found = await reached(box, tunnel, other[1])
     assert found["gateway"] == "who"

@@ -135,7 +135,8 @@ def kill_and_resume(run: Path, *arguments: str, after: int) -> None:
     assert process.poll() is None, "the run ended before it could be killed: give it more steps"
     process.send_signal(signal.SIGKILL)
     process.wait()
-    resumed = train(run, "--resume")
+    env = arguments.index("--env") if "--env" in arguments else len(arguments)
+    resumed = train(run, "--resume", *arguments[env : env + 2])
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
 
 
