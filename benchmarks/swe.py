@@ -30,7 +30,7 @@ NOTE = """\
 Success on held-out tasks, sampled at temperature 1: planted bugs of the trained families in packages that training never
 saw (64 tasks: one standard error of a figure is 0.03 to 0.06), and, apart, bugs of families that it never saw either.
 *policy* to *idle* are shares of the machine's processor time over the whole run, evaluations included; *in flight* is the
-most boxes there were at once. `train_s` is everything from the command to its end, the last evaluation included.
+most boxes there were at once. `train_s` is wall time from the first expert to the end of the last evaluation.
 The trials that led to the recipe, and what limits it, are in [swe-trials.md](swe-trials.md)."""
 
 
