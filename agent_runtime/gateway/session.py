@@ -99,9 +99,14 @@ _FAILURES = {
         "agent_gone",
         "the agent hung up before its last answer was there, and did not come back",
     ),
-    SessionEnd.ENGINE_FAILED: ("policy", "the policy failed the agent's last request, and the agent gave up"),
+    SessionEnd.ENGINE_FAILED: (
+        "policy",
+        "the policy failed the agent's last request, and answered none after it",
+    ),
 }
 """Codes and messages of the ends that are failures."""
+_STUCK = frozenset({SessionEnd.NEVER_SPOKE, SessionEnd.REFUSED, SessionEnd.ENGINE_FAILED})
+"""Where time runs out on an agent in such a state, it is this that says whether the policy had a part in it."""
 
 
 class Asked:
@@ -183,10 +188,14 @@ class Session:
     @property
     def failure(self) -> RolloutFailure | None:
         """Return why nothing can be graded, if its end says nothing of the policy; None for any other end."""
-        heard = self.end is SessionEnd.REFUSED and self.tree.calls
-        if self.end not in _FAILURES or heard:
+        end = self.end
+        waited = self._last is SessionEnd.NEVER_SPOKE and self._begun  # for its first answer, which is slow
+        if end is SessionEnd.TIME and self._last in _STUCK and not waited:
+            end = self._last
+        heard = end is SessionEnd.REFUSED and self.tree.calls
+        if end not in _FAILURES or heard:
             return None
-        code, message = _FAILURES[self.end]
+        code, message = _FAILURES[end]
         return RolloutFailure(code, message, len(self.tree.calls))
 
     # -- asking

@@ -327,6 +327,36 @@ async def test_an_engine_that_failed_last_is_a_failure_of_the_policy() -> None:
     assert failure.code == "policy"
 
 
+async def test_time_that_ran_out_on_an_agent_that_never_spoke_is_no_reward_of_nothing() -> None:
+    """It hung at its start until it was killed: the same failure as if it had exited."""
+    session, _ = opened()
+    assert await session.close(SessionEnd.TIME) is SessionEnd.TIME
+    trajectory = session.record("toy@1", Verdict(0.0, passed=False))
+    assert trajectory.failure is not None
+    assert trajectory.failure.code == "agent_never_spoke"
+    assert np.isnan(trajectory.reward)
+
+
+async def test_time_that_ran_out_on_an_engine_that_fails_is_a_failure_of_the_policy() -> None:
+    """Agents repeat what the engine fails, many of them until their time is over."""
+    session, _ = opened("one", PolicyError("gone"))
+    await session.answer(chat("a"))
+    await refusal(session, chat("b"))
+    assert await session.close(SessionEnd.TIME) is SessionEnd.TIME
+    failure = session.record("toy@1", Verdict(0.0, passed=False)).failure
+    assert failure is not None
+    assert failure.code == "policy"
+
+
+async def test_time_that_ran_out_after_an_answer_is_graded() -> None:
+    session, _ = opened(PolicyError("gone"), "one")
+    await refusal(session, chat("a"))
+    await session.answer(chat("a"))
+    await session.close(SessionEnd.TIME)
+    trajectory = session.record("toy@1", GOOD)
+    assert (trajectory.stop_reason, trajectory.reward) == (StopReason.TRUNCATED, 1.0)
+
+
 def refusing(kind: RefusalKind) -> Step:
     async def step(_: SampleRequest) -> str:
         raise Refusal(kind, "as the script says")
