@@ -123,7 +123,7 @@ class Asked:
         self.broken = False
         """Part of the answer left before its client was gone."""
         self.max_tokens = 0
-        """Reserved in the budget while it is sampled."""
+        """Reserved in the budget, from the beginning to the end of sampling."""
         self.served = 0
         """How many times the whole answer was handed out."""
 
@@ -222,6 +222,7 @@ class Session:
             return asked
         self._spend(len(self._tasks))
         asked = self._asked[match.key] = Asked(has_tools=bool(request.tools))
+        asked.max_tokens = self._most(request)
         task = asyncio.get_running_loop().create_task(
             self._sample(asked, match, self._begun), context=self._context.copy()
         )
@@ -287,11 +288,14 @@ class Session:
     def _left(self) -> int:
         return self.budget.tokens - self._tokens - self._reserved()
 
-    def _params(self, request: ChatRequest, prompt_tokens: int) -> SamplingParams:
-        """Return the session's own sampling settings; an agent may only ask for fewer tokens."""
-        sampling = self.request.sampling
-        wished = sampling.max_tokens if request.max_tokens is None else request.max_tokens
-        most = max(1, min(sampling.max_tokens, wished, self._left()))
+    def _most(self, request: ChatRequest) -> int:
+        """Return how many tokens an answer may have; an agent may only ask for fewer than the session's own."""
+        most = self.request.sampling.max_tokens
+        wished = most if request.max_tokens is None else request.max_tokens
+        return max(1, min(most, wished, self._left()))
+
+    def _params(self, most: int, prompt_tokens: int) -> SamplingParams:
+        """Return the session's own sampling settings, with room for `most` tokens."""
         limit = self._template.max_context
         if prompt_tokens + most > limit:
             raise Refusal(
@@ -305,7 +309,7 @@ class Session:
                     ("got", prompt_tokens + most),
                 ),
             )
-        return replace(sampling, max_tokens=most)
+        return replace(self.request.sampling, max_tokens=most)
 
     # -- sampling
 
@@ -317,8 +321,7 @@ class Session:
         try:
             with tracing.within(span):
                 prompt = await self._prompt(match)
-                params = self._params(match.request, len(prompt.ids))
-                asked.max_tokens = params.max_tokens
+                params = self._params(asked.max_tokens, len(prompt.ids))
                 request = SampleRequest(
                     self.request.id, number, prompt.ids, params, turn_seed(self.request.seed, number)
                 )

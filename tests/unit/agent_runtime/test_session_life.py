@@ -239,6 +239,18 @@ async def test_tokens_being_sampled_are_reserved() -> None:
     await session.close()
 
 
+async def test_calls_begun_at_the_same_time_do_not_reserve_the_same_tokens() -> None:
+    """The one too many is told to come back: an answer of a single token is of no use to anybody."""
+    session, policy = opened("x" * 50, budget=Budget(tokens=60))
+    first = session.ask(chat("a"))
+    refused = await refusal(session, chat("b"))
+    assert refused.kind is RefusalKind.RATE_LIMIT
+    assert isinstance(await first.outcome, ChatReply)
+    assert (await session.answer(chat("b"))).finish == "length"
+    assert [seen.params.max_tokens for seen in policy.seen] == [60, 9]
+    await session.close()
+
+
 async def test_time_is_a_budget_for_who_waits_too() -> None:
     gate = Gate("never")
     session, _ = opened(gate, budget=Budget(time_s=0.05))
