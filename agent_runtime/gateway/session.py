@@ -145,6 +145,7 @@ class Asked:
             return self.broken
         parsed = call.parsed
         useless = bool(parsed.malformed) or not (parsed.text.strip() or parsed.tool_calls)
+        useless = useless or call.completion.finish_reason == "length"  # to codex that is a broken stream
         return useless or call.continued or self.served >= SERVED
 
 

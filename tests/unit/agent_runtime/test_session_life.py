@@ -155,6 +155,17 @@ async def test_an_empty_answer_is_not_given_twice(useless: str) -> None:
     assert labels == (TurnLabel.ERROR, TurnLabel.MAIN, TurnLabel.MAIN)
 
 
+async def test_an_answer_that_was_cut_short_is_not_given_twice() -> None:
+    """Codex takes `response.incomplete` for a broken stream and asks again, a few times only."""
+    session, _ = opened("x" * 300, "short", "on")
+    assert (await session.answer(chat("a"))).finish == "length"
+    assert (await session.answer(chat("a"))).text == "short"
+    await session.answer(chat("a", "short", "b"))
+    await session.close()
+    labels = session.record("toy@1", GOOD).turn_labels
+    assert labels == (TurnLabel.ERROR, TurnLabel.MAIN, TurnLabel.MAIN)
+
+
 async def test_who_went_on_and_begins_again_plays_anew() -> None:
     """An outer loop that starts the conversation over must not be given its old one, for ever and free of charge."""
     session, policy = opened("one", "two", "three")
