@@ -22,6 +22,7 @@ from enum import StrEnum
 from agent_runtime.agents.chat_loop import check_completion, turn_seed
 from agent_runtime.calls.record import Outcome, trajectory
 from agent_runtime.calls.tree import Call, CallTree, Match, Prompt
+from agent_runtime.chat import Asked as AskedFor
 from agent_runtime.chat import ChatReply, ChatRequest, Parsed, Refusal, RefusalKind, ToolTemplate, Usage
 from agent_runtime.faults import blame_of_refusal
 from agent_runtime.gateway.turn_spans import TurnSpans
@@ -112,10 +113,12 @@ _STUCK = frozenset({SessionEnd.NEVER_SPOKE, SessionEnd.REFUSED, SessionEnd.ENGIN
 class Asked:
     """One request on its way to an answer. Any number of clients may wait for it."""
 
-    __slots__ = ("broken", "call", "has_tools", "max_tokens", "outcome", "served")
+    __slots__ = ("beside", "broken", "call", "has_tools", "max_tokens", "outcome", "served")
 
-    def __init__(self, *, has_tools: bool) -> None:
-        self.has_tools = has_tools
+    def __init__(self, request: ChatRequest) -> None:
+        self.has_tools = bool(request.tools)
+        self.beside = request.asked in (AskedFor.SUB_AGENT, AskedFor.SIDE) or bool(request.conversation)
+        """The agent says that it is not the main conversation's."""
         self.outcome: asyncio.Future[ChatReply | Refusal] = asyncio.get_running_loop().create_future()
         """Never fails. Others may wait for it too: wait with `asyncio.wait` or shielded."""
         self.call: Call | None = None
@@ -222,7 +225,7 @@ class Session:
         if asked is not None and not asked.is_dead():
             return asked
         self._spend(len(self._tasks))
-        asked = self._asked[match.key] = Asked(has_tools=bool(request.tools))
+        asked = self._asked[match.key] = Asked(request)
         asked.max_tokens = self._most(request)
         task = asyncio.get_running_loop().create_task(
             self._sample(asked, match, self._begun), context=self._context.copy()
@@ -249,8 +252,9 @@ class Session:
     def lost(self, asked: Asked, *, broken: bool) -> None:
         """Note that a client went before its answer was complete; `broken`: part of it had left."""
         asked.broken = asked.broken or broken
-        # An agent that exits leaves calls beside its task as they are: those have no tools.
-        if asked.has_tools or not any(call.has_tools for call in self.tree.calls):
+        # An agent that exits leaves calls beside its task as they are: those have no tools, or are marked.
+        tools = asked.has_tools or not any(call.has_tools for call in self.tree.calls)
+        if tools and not asked.beside:
             self._last = SessionEnd.CLIENT_GONE
 
     def refused(self, kind: RefusalKind) -> None:

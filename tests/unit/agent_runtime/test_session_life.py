@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import numpy as np
 import pytest
 from agents_at_gateway import TEMPLATE, Gate, Scripted, Step, chat, rollout_request
 from waiting import until
 
-from agent_runtime.chat import ChatReply, ChatRequest, Refusal, RefusalKind
+from agent_runtime.chat import Asked, ChatReply, ChatRequest, Refusal, RefusalKind
 from agent_runtime.gateway.session import IN_FLIGHT, SERVED, Budget, Session, SessionEnd
 from agent_runtime.graph import token_arrays, validate
 from agent_runtime.policy import Completion, PolicyError, SampleRequest
@@ -338,6 +339,24 @@ async def test_leaving_a_call_beside_the_task_is_no_failure() -> None:
     await title.outcome
     session.lost(title, broken=False)
     assert await session.close() is SessionEnd.EXITED
+
+
+@pytest.mark.parametrize("child", [{"conversation": "child"}, {"asked": Asked.SUB_AGENT}])
+async def test_leaving_a_sub_agent_is_no_failure(child: dict[str, Any]) -> None:
+    """Codex and claude-code have sub-agents that the main conversation need not wait for."""
+    session, _ = opened("one", Gate("a report"))
+    await session.answer(chat("a"))
+    asked = session.ask(chat("look around", **child))
+    session.lost(asked, broken=False)
+    assert await session.close() is SessionEnd.EXITED
+
+
+async def test_leaving_a_summary_is_a_failure() -> None:
+    session, _ = opened("one", Gate("a summary"))
+    await session.answer(chat("a"))
+    asked = session.ask(chat("a", "one", "sum up", asked=Asked.SUMMARY))
+    session.lost(asked, broken=False)
+    assert await session.close() is SessionEnd.CLIENT_GONE
 
 
 async def test_an_engine_that_failed_last_is_a_failure_of_the_policy() -> None:
