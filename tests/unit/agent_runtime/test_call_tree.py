@@ -302,6 +302,18 @@ def test_a_summary_is_known_where_nothing_has_tools():
     assert session.labels() == ["main", "summary", "main"]
 
 
+def test_a_fresh_context_that_is_asked_again_is_of_the_same_conversation():
+    """Its first answer was empty. Nothing but what it goes on from says whose it is."""
+    session = Session()
+    first = session.ask(START[1:], LS)
+    history = [user("Since then: Fix it."), echo(first), tool("a.py")]
+    session.ask(history, "")
+    again = session.ask(history, LS)
+    session.ask([*history, echo(again), tool("b.py")], "Done.")
+    assert session.labels() == ["main", "error", "main", "main"]
+    assert session.tree.drift == {Drift.HISTORY: 1}
+
+
 def test_an_answer_cut_short_is_closed_and_can_be_continued_without_a_word():
     session = Session()
     first = session.ask(START, "I was abou", finish="length")
