@@ -19,6 +19,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary as EventSummary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from rock_env.whole_file import write_whole
+from trainer.appended import Appended
 from trainer.folder import writing
 
 __all__ = ["Evaluation", "MetricsLog", "Observer", "RunSummary", "write_summary"]
@@ -119,10 +120,10 @@ class MetricsLog:
         path, events = folder / "metrics.jsonl", folder / "events"
         _cut(path, resume_step)
         events.mkdir(exist_ok=True)
-        self._file = _Appended(path)
+        self._file = Appended(path)
         # Not EventFileWriter: its thread would meet a full disk after the step that caused it.
         name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
-        self._records = RecordWriter(_Appended(events / name))
+        self._records = RecordWriter(Appended(events / name))
         self._add_event(Event(wall_time=time.time(), file_version="brain.Event:2"))
         if resume_step is not None:  # makes TensorBoard forget what the cut steps wrote
             begin = SessionLog(status=SessionLog.START)
@@ -145,21 +146,6 @@ class MetricsLog:
 
     def _add_event(self, event: Event) -> None:
         self._records.write(event.SerializeToString())
-
-
-class _Appended:
-    """A file that grows without a buffer, so that a failed write leaves nothing for `close` to fail on."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("ab", buffering=0)
-
-    def write(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            view = view[self._file.write(view) :]
-
-    def close(self) -> None:
-        self._file.close()
 
 
 def _cut(path: Path, step: int | None) -> None:

@@ -173,8 +173,10 @@ async def _work(agent: CliAgent, session: Session, box: AsyncSandbox, prompt: st
     end = await run_agent(
         inside, agent.spec, run, gateway=agent.target, python=box_python(image), stop=session.spent
     )
-    late = SessionEnd.TIME if end.ending is Ending.OUT_OF_TIME else None
-    await agent.gateway.close(session, late)
+    told = SessionEnd.TIME if end.ending is Ending.OUT_OF_TIME else None
+    if end.ending in _CUT_SHORT and session.end is SessionEnd.CLIENT_GONE and session.tree.calls:
+        told = SessionEnd.EXITED  # it did not hang up by itself
+    await agent.gateway.close(session, told)
     return end
 
 

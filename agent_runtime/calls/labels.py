@@ -14,7 +14,7 @@ fits (design: what real agents do):
     side         likewise without tools, where the main conversation has none either
     main         all others
 
-A fresh context that goes on from known calls (`Call.continues`) is of their conversation.
+A fresh context that goes on from known calls (`Call.continues`) is of their conversation, and so is one that is asked again.
 """
 
 from __future__ import annotations
@@ -96,6 +96,12 @@ def _conversation(call: Call, main: Call | None, before: Sequence[TurnLabel]) ->
         return TurnLabel.SUB_AGENT
     if call.root is not None:
         return before[call.root.index]
+    alike = (
+        each for each in call.node.asked if (each.asked, each.conversation) == (call.asked, call.conversation)
+    )
+    first = next(alike)
+    if first is not call:  # it alone was compared with what went before
+        return before[first.index]
     if call.drift is Drift.COMPACTION:  # a summary may itself be asked without tools, as a side call is
         known = before[call.continues.index] if call.continues is not None else TurnLabel.MAIN
         return TurnLabel.SUB_AGENT if known is TurnLabel.SUB_AGENT else TurnLabel.MAIN

@@ -105,7 +105,7 @@ class CallTree:
                 walk,
                 others,
                 self._answers,
-                self._summaries(request),
+                self._summaries(request, stranger=_is_system(items[walk.depth : 1])),
                 has_tools=bool(request.tools),
             )
         key = _request_key(request, tools, items)
@@ -194,9 +194,15 @@ class CallTree:
         """Note that the agent has the whole answer."""
         call.delivered = True
 
-    def _summaries(self, request: ChatRequest) -> list[Call]:
-        """Return the newest calls that a fresh context of this request may begin with the answer of."""
-        aside = request.asked in (Asked.SIDE, Asked.SUMMARY) or (self._with_tools and not request.tools)
+    def _summaries(self, request: ChatRequest, *, stranger: bool) -> list[Call]:
+        """Return the newest calls that a fresh context of this request may begin with the answer of.
+
+        `stranger`: under its tools none began with its system message. Without tools that is a call beside the task, which
+        may quote any answer, as a commit message's prompt does.
+        """
+        aside = request.asked in (Asked.SIDE, Asked.SUMMARY) or (
+            not request.tools and (self._with_tools or stranger)
+        )
         newest = [] if aside else self.calls[-_RECENT:]
         return [
             call
@@ -221,6 +227,10 @@ class CallTree:
         if known is None:
             known = self._told[tools] = tools_digest(tools)
         return known
+
+
+def _is_system(items: tuple[Item, ...]) -> bool:
+    return any(item.message.role == "system" for item in items)
 
 
 def _request_key(request: ChatRequest, tools: bytes, items: tuple[Item, ...]) -> bytes:

@@ -22,6 +22,7 @@ from enum import StrEnum
 from agent_runtime.agents.chat_loop import check_completion, turn_seed
 from agent_runtime.calls.record import Outcome, trajectory
 from agent_runtime.calls.tree import Call, CallTree, Match, Prompt
+from agent_runtime.chat import Asked as AskedFor
 from agent_runtime.chat import ChatReply, ChatRequest, Parsed, Refusal, RefusalKind, ToolTemplate, Usage
 from agent_runtime.faults import blame_of_refusal
 from agent_runtime.gateway.turn_spans import TurnSpans
@@ -99,18 +100,25 @@ _FAILURES = {
         "agent_gone",
         "the agent hung up before its last answer was there, and did not come back",
     ),
-    SessionEnd.ENGINE_FAILED: ("policy", "the policy failed the agent's last request, and the agent gave up"),
+    SessionEnd.ENGINE_FAILED: (
+        "policy",
+        "the policy failed the agent's last request, and answered none after it",
+    ),
 }
 """Codes and messages of the ends that are failures."""
+_STUCK = frozenset({SessionEnd.NEVER_SPOKE, SessionEnd.REFUSED, SessionEnd.ENGINE_FAILED})
+"""Where time runs out on an agent in such a state, it is this that says whether the policy had a part in it."""
 
 
 class Asked:
     """One request on its way to an answer. Any number of clients may wait for it."""
 
-    __slots__ = ("broken", "call", "has_tools", "max_tokens", "outcome", "served")
+    __slots__ = ("beside", "broken", "call", "has_tools", "max_tokens", "outcome", "served")
 
-    def __init__(self, *, has_tools: bool) -> None:
-        self.has_tools = has_tools
+    def __init__(self, request: ChatRequest) -> None:
+        self.has_tools = bool(request.tools)
+        self.beside = request.asked in (AskedFor.SUB_AGENT, AskedFor.SIDE) or bool(request.conversation)
+        """The agent says that it is not the main conversation's."""
         self.outcome: asyncio.Future[ChatReply | Refusal] = asyncio.get_running_loop().create_future()
         """Never fails. Others may wait for it too: wait with `asyncio.wait` or shielded."""
         self.call: Call | None = None
@@ -118,7 +126,7 @@ class Asked:
         self.broken = False
         """Part of the answer left before its client was gone."""
         self.max_tokens = 0
-        """Reserved in the budget while it is sampled."""
+        """Reserved in the budget, from the beginning to the end of sampling."""
         self.served = 0
         """How many times the whole answer was handed out."""
 
@@ -140,6 +148,7 @@ class Asked:
             return self.broken
         parsed = call.parsed
         useless = bool(parsed.malformed) or not (parsed.text.strip() or parsed.tool_calls)
+        useless = useless or call.completion.finish_reason == "length"  # to codex that is a broken stream
         return useless or call.continued or self.served >= SERVED
 
 
@@ -183,10 +192,14 @@ class Session:
     @property
     def failure(self) -> RolloutFailure | None:
         """Return why nothing can be graded, if its end says nothing of the policy; None for any other end."""
-        heard = self.end is SessionEnd.REFUSED and self.tree.calls
-        if self.end not in _FAILURES or heard:
+        end = self.end
+        waited = self._last is SessionEnd.NEVER_SPOKE and self._begun  # for its first answer, which is slow
+        if end is SessionEnd.TIME and self._last in _STUCK and not waited:
+            end = self._last
+        heard = end is SessionEnd.REFUSED and self.tree.calls
+        if end not in _FAILURES or heard:
             return None
-        code, message = _FAILURES[self.end]
+        code, message = _FAILURES[end]
         return RolloutFailure(code, message, len(self.tree.calls))
 
     # -- asking
@@ -212,7 +225,8 @@ class Session:
         if asked is not None and not asked.is_dead():
             return asked
         self._spend(len(self._tasks))
-        asked = self._asked[match.key] = Asked(has_tools=bool(request.tools))
+        asked = self._asked[match.key] = Asked(request)
+        asked.max_tokens = self._most(request)
         task = asyncio.get_running_loop().create_task(
             self._sample(asked, match, self._begun), context=self._context.copy()
         )
@@ -238,8 +252,9 @@ class Session:
     def lost(self, asked: Asked, *, broken: bool) -> None:
         """Note that a client went before its answer was complete; `broken`: part of it had left."""
         asked.broken = asked.broken or broken
-        # An agent that exits leaves calls beside its task as they are: those have no tools.
-        if asked.has_tools or not any(call.has_tools for call in self.tree.calls):
+        # An agent that exits leaves calls beside its task as they are: those have no tools, or are marked.
+        tools = asked.has_tools or not any(call.has_tools for call in self.tree.calls)
+        if tools and not asked.beside:
             self._last = SessionEnd.CLIENT_GONE
 
     def refused(self, kind: RefusalKind) -> None:
@@ -278,11 +293,14 @@ class Session:
     def _left(self) -> int:
         return self.budget.tokens - self._tokens - self._reserved()
 
-    def _params(self, request: ChatRequest, prompt_tokens: int) -> SamplingParams:
-        """Return the session's own sampling settings; an agent may only ask for fewer tokens."""
-        sampling = self.request.sampling
-        wished = sampling.max_tokens if request.max_tokens is None else request.max_tokens
-        most = max(1, min(sampling.max_tokens, wished, self._left()))
+    def _most(self, request: ChatRequest) -> int:
+        """Return how many tokens an answer may have; an agent may only ask for fewer than the session's own."""
+        most = self.request.sampling.max_tokens
+        wished = most if request.max_tokens is None else request.max_tokens
+        return max(1, min(most, wished, self._left()))
+
+    def _params(self, most: int, prompt_tokens: int) -> SamplingParams:
+        """Return the session's own sampling settings, with room for `most` tokens."""
         limit = self._template.max_context
         if prompt_tokens + most > limit:
             raise Refusal(
@@ -296,7 +314,7 @@ class Session:
                     ("got", prompt_tokens + most),
                 ),
             )
-        return replace(sampling, max_tokens=most)
+        return replace(self.request.sampling, max_tokens=most)
 
     # -- sampling
 
@@ -308,8 +326,7 @@ class Session:
         try:
             with tracing.within(span):
                 prompt = await self._prompt(match)
-                params = self._params(match.request, len(prompt.ids))
-                asked.max_tokens = params.max_tokens
+                params = self._params(asked.max_tokens, len(prompt.ids))
                 request = SampleRequest(
                     self.request.id, number, prompt.ids, params, turn_seed(self.request.seed, number)
                 )

@@ -104,6 +104,7 @@ class JinjaToolTemplate:
 
     def encode(self, text: str) -> IntArray:
         """Return the ids of text that nobody sampled; special tokens in it count as such."""
+        text = text.encode("utf-8", "replace").decode()  # JSON may hold half a surrogate pair
         return np.array(self._tokenizer.encode(text, add_special_tokens=False), np.int32)
 
     def render(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], *, speak: bool) -> str:

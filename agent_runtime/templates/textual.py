@@ -166,17 +166,22 @@ def _use(value: Any, raw: str) -> ToolUse | None:
     """Return an object as a call whose arguments are the characters of `raw`; None if it has no name."""
     if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"]:
         return None
-    arguments = value.get("arguments", value.get("parameters", {}))
+    name, arguments = _sendable(value["name"]), value.get("arguments", value.get("parameters", {}))
     if isinstance(arguments, str):
-        return ToolUse("", value["name"], arguments)
+        return ToolUse("", name, _sendable(arguments))
     for begin in _ARGUMENTS.finditer(raw):
         try:
             found, end = _DECODER.raw_decode(raw, begin.end())
         except ValueError:
             continue
         if found == arguments:
-            return ToolUse("", value["name"], raw[begin.end() : end])
-    return ToolUse("", value["name"], json.dumps(arguments))
+            return ToolUse("", name, raw[begin.end() : end])
+    return ToolUse("", name, json.dumps(arguments))
+
+
+def _sendable(text: str) -> str:
+    """Return text out of JSON with a question mark for each half of a surrogate pair: UTF-8 has none."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _is_object(arguments: str) -> bool:

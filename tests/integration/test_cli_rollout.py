@@ -199,6 +199,16 @@ async def test_an_agent_that_is_killed_is_cut_short_not_done(place: Place) -> No
     assert (played.stop_reason, played.failure, len(played.turns)) == (StopReason.TRUNCATED, None, 1)
 
 
+async def test_an_agent_that_is_killed_while_it_waits_for_an_answer_is_cut_short_too(place: Place) -> None:
+    """What kills it may be the policy's own doing, as a program in the background that eats the memory."""
+    policy = Scripted(
+        said("echo one >> log; (sleep 1; kill -9 $PPID) > /dev/null 2>&1 &"), Gate("never let out")
+    )
+    played = await place.play(policy)
+    assert (played.stop_reason, played.failure, played.reward) == (StopReason.TRUNCATED, None, 1.0)
+    assert len(played.turns) == 1
+
+
 async def test_an_agent_that_never_spoke_has_no_reward_and_its_last_words_are_told(place: Place) -> None:
     played = await place.play(Scripted("x"), agent="silent", touched=True)
     assert played.failure is not None

@@ -6,12 +6,12 @@ resumed asks nobody twice. It keeps verdicts only: what failed is asked again.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from types import TracebackType
 
 import msgspec
 
+from trainer.appended import Appended
 from trainer.errors import RunFolderError
 from trainer.folder import writing
 from trainer.reward.base import Answer
@@ -40,18 +40,18 @@ class KeptAnswers:
     def __enter__(self) -> KeptAnswers:
         with writing("reward answers", self._path.parent):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            self._file = Appended(self._path)
         try:
             self._read()
         except BaseException:
-            os.close(self._fd)
+            self._file.close()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self._fd)
+        self._file.close()
 
     def get(self, digest: str) -> Kept | None:
         """Return what was answered, if anything was."""
@@ -59,10 +59,8 @@ class KeptAnswers:
 
     def add(self, kept: Kept) -> None:
         """Keep an answer. Raise `RunFolderError` where the disk refuses."""
-        line = memoryview(msgspec.json.encode(kept) + b"\n")
         with writing("reward answers", self._path.parent):
-            while line:
-                line = line[os.write(self._fd, line) :]
+            self._file.write(msgspec.json.encode(kept) + b"\n")
         self._found[kept.digest] = kept
 
     def _read(self) -> None:
@@ -71,7 +69,7 @@ class KeptAnswers:
             data = self._path.read_bytes()
             whole = data.rfind(b"\n") + 1
             if whole < len(data):
-                os.ftruncate(self._fd, whole)
+                self._file.cut(whole)
         for number, line in enumerate(data[:whole].splitlines(), 1):
             try:
                 kept = msgspec.json.decode(line, type=Kept)

@@ -43,6 +43,7 @@ class BatchingSampler:
         return await future
 
     def _flush_if_due(self) -> None:
+        self._pending = [item for item in self._pending if not item[1].done()]  # nobody waits for the others
         if not self._pending:
             return
         due = len(self._pending) >= self._live if self._lockstep else not self._flights

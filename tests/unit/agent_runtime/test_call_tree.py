@@ -282,6 +282,38 @@ def test_a_closing_summary_that_quotes_the_conversation_is_no_compaction():
     assert not session.tree.drift
 
 
+def test_a_commit_message_that_quotes_the_answer_is_no_compaction_where_nothing_has_tools():
+    """Aider's, where it may commit: labelled otherwise the answer was a summary, and the message was learned."""
+    session = Session()
+    edit = "I change the parser.\nreturn a + b in place of return a - b"
+    session.ask(START, edit, tools=())
+    quoted = user(f"USER: Fix it.\nASSISTANT: {edit}\ndiff --git a/parser.py b/parser.py")
+    session.ask([system("You write commit messages."), quoted], "Fix the parser", tools=())
+    assert session.labels() == ["main", "side"]
+    assert not session.tree.drift
+
+
+def test_a_summary_is_known_where_nothing_has_tools():
+    session = Session()
+    first = session.ask(START, "I read the parser.", tools=())
+    history = [*START, echo(first), user("Go on.")]
+    session.ask([system("You sum up."), user("Sum up: Fix it.")], SUMMARY, tools=())
+    assert session.ask([START[0], user(SUMMARY), *history[1:]], "Done.", tools=()).drift is Drift.COMPACTION
+    assert session.labels() == ["main", "summary", "main"]
+
+
+def test_a_fresh_context_that_is_asked_again_is_of_the_same_conversation():
+    """Its first answer was empty. Nothing but what it goes on from says whose it is."""
+    session = Session()
+    first = session.ask(START[1:], LS)
+    history = [user("Since then: Fix it."), echo(first), tool("a.py")]
+    session.ask(history, "")
+    again = session.ask(history, LS)
+    session.ask([*history, echo(again), tool("b.py")], "Done.")
+    assert session.labels() == ["main", "error", "main", "main"]
+    assert session.tree.drift == {Drift.HISTORY: 1}
+
+
 def test_an_answer_cut_short_is_closed_and_can_be_continued_without_a_word():
     session = Session()
     first = session.ask(START, "I was abou", finish="length")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import numpy as np
 import pytest
 from agents_at_gateway import TEMPLATE, Gate, Scripted, Step, chat, rollout_request
 from waiting import until
 
-from agent_runtime.chat import ChatReply, ChatRequest, Refusal, RefusalKind
+from agent_runtime.chat import Asked, ChatReply, ChatRequest, Refusal, RefusalKind
 from agent_runtime.gateway.session import IN_FLIGHT, SERVED, Budget, Session, SessionEnd
 from agent_runtime.graph import token_arrays, validate
 from agent_runtime.policy import Completion, PolicyError, SampleRequest
@@ -155,6 +156,17 @@ async def test_an_empty_answer_is_not_given_twice(useless: str) -> None:
     assert labels == (TurnLabel.ERROR, TurnLabel.MAIN, TurnLabel.MAIN)
 
 
+async def test_an_answer_that_was_cut_short_is_not_given_twice() -> None:
+    """Codex takes `response.incomplete` for a broken stream and asks again, a few times only."""
+    session, _ = opened("x" * 300, "short", "on")
+    assert (await session.answer(chat("a"))).finish == "length"
+    assert (await session.answer(chat("a"))).text == "short"
+    await session.answer(chat("a", "short", "b"))
+    await session.close()
+    labels = session.record("toy@1", GOOD).turn_labels
+    assert labels == (TurnLabel.ERROR, TurnLabel.MAIN, TurnLabel.MAIN)
+
+
 async def test_who_went_on_and_begins_again_plays_anew() -> None:
     """An outer loop that starts the conversation over must not be given its old one, for ever and free of charge."""
     session, policy = opened("one", "two", "three")
@@ -239,6 +251,18 @@ async def test_tokens_being_sampled_are_reserved() -> None:
     await session.close()
 
 
+async def test_calls_begun_at_the_same_time_do_not_reserve_the_same_tokens() -> None:
+    """The one too many is told to come back: an answer of a single token is of no use to anybody."""
+    session, policy = opened("x" * 50, budget=Budget(tokens=60))
+    first = session.ask(chat("a"))
+    refused = await refusal(session, chat("b"))
+    assert refused.kind is RefusalKind.RATE_LIMIT
+    assert isinstance(await first.outcome, ChatReply)
+    assert (await session.answer(chat("b"))).finish == "length"
+    assert [seen.params.max_tokens for seen in policy.seen] == [60, 9]
+    await session.close()
+
+
 async def test_time_is_a_budget_for_who_waits_too() -> None:
     gate = Gate("never")
     session, _ = opened(gate, budget=Budget(time_s=0.05))
@@ -317,6 +341,24 @@ async def test_leaving_a_call_beside_the_task_is_no_failure() -> None:
     assert await session.close() is SessionEnd.EXITED
 
 
+@pytest.mark.parametrize("child", [{"conversation": "child"}, {"asked": Asked.SUB_AGENT}])
+async def test_leaving_a_sub_agent_is_no_failure(child: dict[str, Any]) -> None:
+    """Codex and claude-code have sub-agents that the main conversation need not wait for."""
+    session, _ = opened("one", Gate("a report"))
+    await session.answer(chat("a"))
+    asked = session.ask(chat("look around", **child))
+    session.lost(asked, broken=False)
+    assert await session.close() is SessionEnd.EXITED
+
+
+async def test_leaving_a_summary_is_a_failure() -> None:
+    session, _ = opened("one", Gate("a summary"))
+    await session.answer(chat("a"))
+    asked = session.ask(chat("a", "one", "sum up", asked=Asked.SUMMARY))
+    session.lost(asked, broken=False)
+    assert await session.close() is SessionEnd.CLIENT_GONE
+
+
 async def test_an_engine_that_failed_last_is_a_failure_of_the_policy() -> None:
     session, _ = opened("one", PolicyError("gone"))
     await session.answer(chat("a"))
@@ -325,6 +367,36 @@ async def test_an_engine_that_failed_last_is_a_failure_of_the_policy() -> None:
     failure = session.record("toy@1", GOOD).failure
     assert failure is not None
     assert failure.code == "policy"
+
+
+async def test_time_that_ran_out_on_an_agent_that_never_spoke_is_no_reward_of_nothing() -> None:
+    """It hung at its start until it was killed: the same failure as if it had exited."""
+    session, _ = opened()
+    assert await session.close(SessionEnd.TIME) is SessionEnd.TIME
+    trajectory = session.record("toy@1", Verdict(0.0, passed=False))
+    assert trajectory.failure is not None
+    assert trajectory.failure.code == "agent_never_spoke"
+    assert np.isnan(trajectory.reward)
+
+
+async def test_time_that_ran_out_on_an_engine_that_fails_is_a_failure_of_the_policy() -> None:
+    """Agents repeat what the engine fails, many of them until their time is over."""
+    session, _ = opened("one", PolicyError("gone"))
+    await session.answer(chat("a"))
+    await refusal(session, chat("b"))
+    assert await session.close(SessionEnd.TIME) is SessionEnd.TIME
+    failure = session.record("toy@1", Verdict(0.0, passed=False)).failure
+    assert failure is not None
+    assert failure.code == "policy"
+
+
+async def test_time_that_ran_out_after_an_answer_is_graded() -> None:
+    session, _ = opened(PolicyError("gone"), "one")
+    await refusal(session, chat("a"))
+    await session.answer(chat("a"))
+    await session.close(SessionEnd.TIME)
+    trajectory = session.record("toy@1", GOOD)
+    assert (trajectory.stop_reason, trajectory.reward) == (StopReason.TRUNCATED, 1.0)
 
 
 def refusing(kind: RefusalKind) -> Step:

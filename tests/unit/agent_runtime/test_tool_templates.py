@@ -127,6 +127,22 @@ def test_hermes_calls_are_read_as_they_were_sampled(name):
     assert template.parse(sampled(template, text), ()).tool_calls == ()
 
 
+@pytest.mark.parametrize(
+    "call", [r'{"name": "ba\ud83dsh", "arguments": {}}', r'{"name": "bash", "arguments": "ls \ud83d"}']
+)
+def test_half_a_surrogate_pair_in_a_call_can_be_sent_and_stored(call):
+    """A model may write one, in an escape; as a character no wire and no file can hold it."""
+    said = MADE["qwen"].parse(sampled(MADE["qwen"], f"<tool_call>\n{call}\n</tool_call>"), TOOLS)
+    (found,) = said.tool_calls
+    assert b"?" in f"{found.name} {found.arguments}".encode()
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_half_a_surrogate_pair_in_a_history_can_be_shown(name):
+    called = ChatMessage("assistant", "", tool_calls=(use("bash", r'{"command": "ls \ud83d"}'),))
+    assert len(MADE[name].open((user("x"), called, tool("")), TOOLS))
+
+
 def test_llama_calls_are_read_bare_tagged_and_several_at_once():
     template = MADE["llama"]
     one = '{"name": "bash", "parameters": {"command": "ls"}}'

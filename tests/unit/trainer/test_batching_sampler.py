@@ -65,6 +65,17 @@ async def test_eager_gathers_what_arrives_while_the_engine_is_busy():
     assert engine.batches == [["1"], ["2", "3"]]
 
 
+async def test_a_request_that_nobody_waits_for_is_not_sampled():
+    """An agent's session that ended while the engine was busy: its answer would hold up the batch of all others."""
+    engine = Engine(pause_s=0.02)
+    sampler = BatchingSampler(engine, lockstep=False)
+    busy, gone, waits = (asyncio.ensure_future(sampler.sample(request(name))) for name in "123")
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.gather(busy, waits)
+    assert engine.batches == [["1"], ["3"]]
+
+
 @pytest.mark.parametrize("engine", [Engine(fail=True), Engine(short=True)], ids=["raises", "too few"])
 async def test_an_engine_failure_reaches_every_member(engine):
     sampler = BatchingSampler(engine, lockstep=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -89,13 +90,17 @@ def test_rollouts_without_a_verdict_are_dropped_by_name_and_the_rest_is_learned(
     server.script = [judge.says("The whole is worth 1."), judge.status(500)]
     local_run(tmp_path, config(server, max_failure_rate=1.0))
     record, rollouts = step_of(tmp_path)
-    failed = {t.failure.code: t.sampled_tokens for t in rollouts if t.failure}
-    assert failed.keys() == {"reward_unreadable", "reward_unanswered"}
-    for code, tokens in failed.items():
+    failed = [t for t in rollouts if t.failure]  # rollouts that are alike share a question
+    lost = Counter[str]()
+    for t in failed:
+        assert t.failure
+        lost[t.failure.code] += t.sampled_tokens
+    assert lost.keys() == {"reward_unreadable", "reward_unanswered"}
+    for code, tokens in lost.items():
         assert record[f"tokens/dropped/failed/{code}"] == tokens
     fates = ("tokens/trained", "tokens/imitated", "tokens/masked/", "tokens/dropped/")
     assert sum(value for name, value in record.items() if name.startswith(fates)) == record["tokens/total"]
-    assert (record["failed"], record["reward/failed"]) == (2, 2)
+    assert record["failed"] == record["reward/failed"] == len(failed)
     assert record["updates"] > 0
 
 
