@@ -1,13 +1,14 @@
 """The pre-registered comparison: IPA, the other algorithms and imitation, each with and without the same resets.
 
     python -m benchmarks.ipa [--quick] [--env ENV] [--methods core|all|NAME] [--seeds 5] [--jobs 2] [--write]
-                             [--resume RAW.jsonl]
+                             [--resume RAW.jsonl [--report]]
 
 What is compared, by which number, and what would count as support was fixed before any result: the constants below, and
 docs/results/ipa-preregistration.md, which says why. Every finished run appends one line to the raw file; a run that failed
-appends its error, has no success, and is tried again by `--resume`. `--jobs` runs so many at once. `--quick` runs one seed
-of three methods on fork_chain. The last line printed is one JSON object: environment -> table, differences and hypotheses.
-A method's name ends in `@L` where every batch is sampled with the weights of L steps ago (`rollout.staleness`).
+appends its error, has no success, and is tried again by `--resume`. `--jobs` runs so many at once; `--report` runs none and
+reports what the raw file holds of what was asked. `--quick` runs one seed of three methods on fork_chain. The last
+line printed is one JSON object: environment -> table, differences and hypotheses. A method's name ends in `@L` where every
+batch is sampled with the weights of L steps ago (`rollout.staleness`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,13 +169,7 @@ def run_all(
     """
     raw.parent.mkdir(parents=True, exist_ok=True)
     done = finished(read_raw(raw)) if raw.exists() else {}
-    for env, method, seed, arguments in work:
-        line = done.get((env, method, seed))
-        if line is not None and line["arguments"] != arguments:
-            raise ValueError(
-                f"{raw} holds {env} {method} seed {seed} with arguments {line['arguments']}, expected {arguments}: "
-                "resume the experiment that it belongs to, or begin another file"
-            )
+    _check(work, done, raw)
     missing = [each for each in work if each[:3] not in done]
     pool = ThreadPoolExecutor(at_once)
     try:
@@ -186,6 +182,31 @@ def run_all(
     finally:
         pool.shutdown(cancel_futures=True)
     return [done[each[:3]] for each in work]
+
+
+def recorded(work: Sequence[tuple[str, str, int, list[str]]], raw: Path) -> list[dict[str, Any]]:
+    """Return the lines of `raw` that count, in the order of `work`: of each run the last that ended or, if none did, failed.
+
+    Raise `ValueError` where `raw` holds a run with other arguments.
+    """
+    lines = read_raw(raw)
+    found = {(line["env"], line["method"], line["seed"]): line for line in lines} | finished(lines)
+    _check(work, found, raw)
+    return [found[each[:3]] for each in work if each[:3] in found]
+
+
+def _check(
+    work: Sequence[tuple[str, str, int, list[str]]],
+    found: Mapping[tuple[str, str, int], dict[str, Any]],
+    raw: Path,
+) -> None:
+    for env, method, seed, arguments in work:
+        line = found.get((env, method, seed))
+        if line is not None and line["arguments"] != arguments:
+            raise ValueError(
+                f"{raw} holds {env} {method} seed {seed} with arguments {line['arguments']}, expected {arguments}: "
+                "resume the experiment that it belongs to, or begin another file"
+            )
 
 
 def _said(line: dict[str, Any]) -> str:
@@ -212,9 +233,12 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="runs at once, each on one core")
     parser.add_argument("--write", action="store_true", help="write docs/results/ipa*")
     parser.add_argument("--resume", type=Path, metavar="RAW", help="raw file to continue, made if absent")
+    parser.add_argument("--report", action="store_true", help="run nothing, report what RAW holds")
     options = parser.parse_args()
     if min(options.seeds, options.jobs) < 1 or (options.quick and options.write):
         parser.error("--seeds and --jobs must be at least 1, and --quick is no result to --write")
+    if options.report and not (options.resume and options.resume.is_file()):
+        parser.error(f"--report reads a raw file that is there, got --resume {options.resume}")
     envs, methods, seeds, setting = (
         options.env or list(SETTINGS),
         chosen(options.methods),
@@ -225,10 +249,12 @@ def main() -> None:
         envs, methods, seeds, setting = ["fork_chain"], ["bc", "ipa", "ipa+resets"], 1, QUICK
     raw = options.resume or Path("runs") / f"ipa-{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
     print(f"raw lines: {raw}", flush=True)
-    lines = run_all(list(jobs(envs, methods, seeds, setting)), raw, at_once=options.jobs)
+    asked = list(jobs(envs, methods, seeds, setting))
+    lines = recorded(asked, raw) if options.report else run_all(asked, raw, at_once=options.jobs)
     budgets = {env: (setting or SETTINGS[env]).budget for env in envs}
     found = {env: summarise([line for line in lines if line["env"] == env], budgets[env]) for env in envs}
-    text = "\n\n".join(page(env, found[env]) for env in envs)
+    wanted = Counter(env for env, *_ in asked)
+    text = "\n\n".join(page(env, found[env], wanted[env]) for env in envs)
     print(text, flush=True)
     if options.write:
         RAW.write_bytes(raw.read_bytes())
@@ -240,7 +266,7 @@ def main() -> None:
                 found[env],
             )
         command = f"python -m benchmarks.ipa --env {' --env '.join(envs)} --seeds {seeds} --methods "
-        command += f"{' '.join(options.methods)} --write"
+        command += " ".join([*options.methods, "--write", *["--report"] * options.report])
         write_results(RAW.with_suffix(".md"), "The pre-registered comparison", command, text)
     print(json.dumps(found))
 

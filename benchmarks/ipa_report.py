@@ -75,6 +75,7 @@ def summarise(lines: Sequence[dict[str, Any]], budget: int) -> dict[str, Any]:
     ]
     return {
         "budget": budget,
+        "commits": list(dict.fromkeys(line["commit"] for line in lines)),
         "methods": methods,
         "differences": {name: _interval(list(values.values())) for name, values in pairs.items()},
         "hypotheses": {
@@ -113,8 +114,10 @@ def verdict(strata: Sequence[Sequence[float]]) -> str:
     return "opposite" if found.high < 0 else "undecided"
 
 
-def page(env: str, found: dict[str, Any]) -> str:
-    """Return an environment's section of the results page."""
+def page(env: str, found: dict[str, Any], asked: int) -> str:
+    """Return an environment's section of the results page; `asked` is how many runs the comparison has."""
+    made = sum(len(method["by_seed"]) for method in found["methods"].values())
+    whole = f"Held-out success at {found['budget']} environment steps; {made} of {asked} runs made, at commit"
     seeds = list(dict.fromkeys(seed for method in found["methods"].values() for seed in method["by_seed"]))
     splits = list(dict.fromkeys(split for method in found["methods"].values() for split in method["apart"]))
     rows = [
@@ -134,7 +137,7 @@ def page(env: str, found: dict[str, Any]) -> str:
     return "\n\n".join(
         [
             f"## {env}",
-            f"Held-out success at {found['budget']} environment steps.",
+            f"{whole} {', '.join(f'`{each}`' for each in found['commits'])}.",
             markdown_table([*header, "short of budget", "failed"], rows),
             markdown_table(["difference, paired by seed", "IQM [95 %]"], differences),
             markdown_table(["hypothesis", "verdict"], hypotheses),

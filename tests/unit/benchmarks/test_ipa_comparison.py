@@ -13,7 +13,19 @@ from benchmarks.ipa_report import STALENESS, draw, page, primary, summarise, ver
 
 
 def line(method: str, seed: int, curve: list[list[float]], **more: Any) -> dict[str, Any]:
-    return {"env": "e", "method": method, "seed": seed, "arguments": [], "curve": curve, "apart": {}} | more
+    return {
+        "env": "e",
+        "method": method,
+        "seed": seed,
+        "arguments": [],
+        "commit": "abc",
+        "curve": curve,
+        "apart": {},
+    } | more
+
+
+def failed(method: str, seed: int) -> dict[str, Any]:
+    return {"env": "e", "method": method, "seed": seed, "arguments": [], "commit": "abc", "error": "x"}
 
 
 def test_every_algorithm_has_its_arm_with_and_without_the_same_resets() -> None:
@@ -40,14 +52,15 @@ def test_the_primary_number_is_read_at_the_budget() -> None:
 
 
 def test_a_failed_run_is_counted_and_is_no_zero() -> None:
-    lines = [line("ipa", 1, [[0, 0.5], [100, 0.5]]), {"env": "e", "method": "ipa", "seed": 2, "error": "x"}]
-    lines.append({"env": "e", "method": "bc", "seed": 1, "error": "x"})
+    lines = [line("ipa", 1, [[0, 0.5], [100, 0.5]]), failed("ipa", 2)]
+    lines.append(failed("bc", 1))
     found = summarise(lines, 100)
     assert found["methods"]["ipa"]["iqm"] == [0.5]  # one run has no interval
     assert found["methods"]["ipa"]["failed"] == 1
     assert found["methods"]["bc"]["iqm"] is None
     assert found["differences"]["ipa - bc"] is None
-    assert "| bc |" in page("e", found)
+    assert "| bc |" in page("e", found, 3)
+    assert "1 of 3 runs made, at commit `abc`" in page("e", found, 3)
 
 
 def test_hypotheses_are_decided_by_the_interval_of_five_pairs() -> None:
@@ -133,8 +146,7 @@ def test_resuming_does_only_what_is_missing_failed_or_torn(
 
     monkeypatch.setattr(ipa, "measure", measured)
     raw = tmp_path / "raw.jsonl"
-    failed = {"env": "e", "method": "bc", "seed": 2, "arguments": [], "error": "x"}
-    whole = [json.dumps(one) for one in (line("bc", 1, [[0, 0.9]]), failed)]
+    whole = [json.dumps(one) for one in (line("bc", 1, [[0, 0.9]]), failed("bc", 2))]
     raw.write_text("\n".join(whole) + '\n{"env": "e", "meth')
     work = [("e", "bc", seed, list[str]()) for seed in (1, 2, 3)]
     lines = ipa.run_all(work, raw)
@@ -144,6 +156,42 @@ def test_resuming_does_only_what_is_missing_failed_or_torn(
     assert len(raw.read_text().splitlines()) == 4
     with pytest.raises(ValueError, match="with arguments"):
         ipa.run_all([("e", "bc", 1, ["--steps", "9"])], raw)
+
+
+def test_a_report_of_part_of_the_comparison_runs_nothing_and_says_how_much_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = tmp_path / "raw.jsonl"
+    words = [
+        "benchmarks.ipa",
+        "--env",
+        "sokoban",
+        "--methods",
+        "bc",
+        "ipa",
+        "--seeds",
+        "2",
+        "--resume",
+        str(raw),
+    ]
+    setting = ipa.SETTINGS["sokoban"]
+    arguments = {method: ipa.arguments_of("sokoban", method, setting) for method in ("bc", "ipa")}
+    lines = [line(name, 100, [[0, 0.5]], env="sokoban", arguments=arguments[name]) for name in arguments]
+    late = failed("bc", 101) | {"env": "sokoban", "arguments": arguments["bc"]}
+    before = "".join(json.dumps(one) + "\n" for one in (*lines, late))
+    raw.write_text(before)
+    monkeypatch.setattr(ipa, "measure", None)
+    monkeypatch.setattr("sys.argv", [*words, "--report"])
+    ipa.main()
+    said = capsys.readouterr().out
+    assert "2 of 4 runs made" in said
+    assert json.loads(said.splitlines()[-1])["sokoban"]["methods"]["ipa"]["by_seed"] == {"100": 0.5}
+    assert json.loads(said.splitlines()[-1])["sokoban"]["methods"]["bc"]["failed"] == 1
+    assert raw.read_text() == before
+    monkeypatch.setattr("sys.argv", [*words[:-1], str(tmp_path / "none.jsonl"), "--report"])
+    with pytest.raises(SystemExit, match="2"):
+        ipa.main()
+    assert "none.jsonl" in capsys.readouterr().err
 
 
 def test_a_run_that_fails_becomes_a_line_with_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
