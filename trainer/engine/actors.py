@@ -31,6 +31,7 @@ from trainer.algo.base import (
     NeedsSnapshots,
     credit_step,
 )
+from trainer.algo.kl import KLOptions
 from trainer.algo.monitors import Monitors, critic_metrics, lag_metrics, outcome_metrics
 from trainer.config import TrainConfig
 from trainer.data.batch import TrainBatch
@@ -104,7 +105,13 @@ class Learner:
         assert isinstance(imitation, AlgorithmSpec)
         self._engine = spec.train(config.model, options, config.seed, config.optim)
         self._template = spec.template(config.model, options)
-        self._algo: Algorithm = algorithm.build(algorithm.options(**config.algo_options))
+        chosen = algorithm.options(**config.algo_options)
+        if config.optim.minibatches == 1 and isinstance(chosen, KLOptions) and chosen.kl_reference == "prox":
+            raise ConfigError(
+                "kl_reference='prox' has no effect with optim.minibatches=1: the policy is pi_prox itself while the only "
+                "update of a batch is computed. Set optim.minibatches to at least 2, or kl_reference='sampler' or 'frozen'."
+            )
+        self._algo: Algorithm = algorithm.build(chosen)
         self._bc: Algorithm = imitation.build(imitation.options())
         self._learns_from_rollouts = algorithm.learns_from_rollouts
         self._reference: TrainEngine | None = None

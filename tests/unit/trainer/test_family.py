@@ -162,3 +162,19 @@ def test_an_absurd_ratio_gives_no_silent_nonsense(name):
 def test_options_that_could_have_no_effect_are_refused(name, options, message):
     with pytest.raises(ValidationError, match=message):
         SPECS[name][0].options(**options)
+
+
+CLIPS = [
+    (name, option)
+    for name, (spec, _) in SPECS.items()
+    for option in ("clip_low", "clip_high", "dual_clip")
+    if option in spec.options.model_fields
+]
+
+
+@pytest.mark.parametrize("value", [-0.5, float("nan")])
+@pytest.mark.parametrize(("name", "option"), CLIPS)
+def test_no_algorithm_takes_a_clip_that_is_none(name, option, value):
+    """A default of its own must not cost an option its bounds."""
+    with pytest.raises(ValidationError, match=option):
+        SPECS[name][0].options(**{option: value})

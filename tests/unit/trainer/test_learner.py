@@ -14,7 +14,7 @@ from agent_runtime.store import encode
 from agent_runtime.types import TurnLabel
 from trainer.config import OptimOptions, RolloutOptions, TrainConfig
 from trainer.engine.actors import Learner
-from trainer.errors import BatchError
+from trainer.errors import BatchError, ConfigError
 
 TINY = {"layers": 1, "width": 8, "heads": 1}
 
@@ -94,6 +94,14 @@ def test_calls_that_are_not_main_are_context_and_named_in_the_ledger():
     assert metrics["tokens/masked/label/side"] == aside > 0
     assert metrics["tokens/total"] == sum(t.sampled_tokens for t in plain)
     assert metrics["tokens/trained"] > 0
+
+
+def test_a_divergence_from_the_policy_itself_is_refused():
+    """With one update per batch pi_prox is the policy: the term would be 0, and so would be its gradient."""
+    with pytest.raises(ConfigError, match=r"kl_reference='prox' has no effect with optim\.minibatches=1"):
+        learner(kl_weight=0.1, kl_reference="prox")
+    one = learner(minibatches=2, kl_weight=0.1, kl_reference="prox")
+    assert one.update(rollouts(), [], lr=1e-3)["kl"] > 0
 
 
 def test_options_of_sessions_are_refused_for_a_chat_loop():
