@@ -104,6 +104,16 @@ def test_a_divergence_from_the_policy_itself_is_refused():
     assert one.update(rollouts(), [], lr=1e-3)["kl"] > 0
 
 
+@pytest.mark.parametrize("algo", ["grpo", "topr", "reinforce", "ipa"])
+def test_the_mismatch_is_that_of_the_weights_that_the_updates_began_with(algo):
+    """How far the updates themselves go is `ratio`'s to say: whether the algorithm asks for pi_prox or not."""
+    small, large = (learner(algo, minibatches=2).update(rollouts(), [], lr=lr) for lr in (1e-9, 1e-1))
+    assert small["ratio/token_mean"] != pytest.approx(large["ratio/token_mean"], rel=1e-2)
+    names = [name for name in small if name.startswith("mismatch/")]
+    assert len(names) == 7
+    assert {name: small[name] for name in names} == {name: large[name] for name in names}
+
+
 def test_options_of_sessions_are_refused_for_a_chat_loop():
     config = TrainConfig(engine_options=TINY, rollout=RolloutOptions(branch_credit="split"))
     one = Learner(config)
