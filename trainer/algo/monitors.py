@@ -189,7 +189,8 @@ def critic_metrics(trajectories: Sequence[Trajectory], credits: Sequence[Credit]
         return {}
     value_K, return_K = np.array(pairs).T
     found = {"critic/value_mean": float(value_K.mean()), "critic/return_mean": float(return_K.mean())}
-    if return_K.var() > 0:
+    taught_K = return_K.astype(np.float32)  # what rounding leaves of (G - V) + V in float64 is no variance
+    if taught_K.min() < taught_K.max():
         found["critic/explained_variance"] = float(1 - (return_K - value_K).var() / return_K.var())
     return found
 

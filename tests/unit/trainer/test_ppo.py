@@ -243,6 +243,18 @@ def test_explained_variance_is_1_for_a_critic_that_knows_and_0_for_one_that_says
     assert critic_metrics(group, credit_step(made("grpo"), group)) == {}
 
 
+def test_what_is_known_of_equal_returns_is_not_reported():
+    """Where every rollout succeeds at once all G are 1, up to the rounding of (1 - V) + V."""
+    ids = count(9)
+    group = [trajectory(str(n), [2], 1.0, ids=ids, mu=tables()[0]) for n in range(20)]
+    values = [np.array([np.sin(n), np.nan]) for n in range(20)]
+    credits = credit_step(made(), group, values)
+    assert len({float(credit.return_K[0]) for credit in credits}) > 1
+    found = critic_metrics(group, credits)
+    assert found["critic/return_mean"] == pytest.approx(1.0)
+    assert "critic/explained_variance" not in found
+
+
 # -- the learner ----------------------------------------------------------------------------------------------
 
 
