@@ -57,9 +57,9 @@ def build_batch(
 
     `token_budget` is the most tokens one trajectory may sample (turns x tokens per turn): the constant
     normalizers are it times the number of trajectories given, dropped ones included. `skip_zero_credit`
-    leaves out rows no chunk of which has credit, for their RL gradient is exactly zero; they still count in all
-    divisors. T is a multiple of `pad_to`; no row at all gives B = 0. Raise `BatchError` for credit that does not fit its
-    trajectory or is not finite, and for a broken recording.
+    leaves out rows no chunk of which has credit, for their RL gradient is exactly zero, unless a critic learns from
+    them; they still count in all divisors. T is a multiple of `pad_to`; no row at all gives B = 0. Raise `BatchError` for
+    credit that does not fit its trajectory or is not finite, and for a broken recording.
     """
     if len(trajectories) != len(credits):
         raise ValueError(
@@ -68,7 +68,8 @@ def build_batch(
     skip_zero_credit = skip_zero_credit and not any(credit.every_token for credit in credits)
     kept = _choose(trajectories, credits, skip_zero_credit)
     experts = [t for t in trajectories if t.is_expert]
-    batch = _pack(kept, _flatten(kept, skip_zero_credit), pad_to)
+    skip_idle = skip_zero_credit and all(credit.return_K is None for credit in credits)
+    batch = _pack(kept, _flatten(kept, skip_idle), pad_to)
     batch = replace(
         batch,
         normalizer=float(max(len(trajectories) - len(experts), 1) * token_budget),
@@ -181,8 +182,8 @@ class _Rows:
     """Position among the kept trajectories."""
 
 
-def _flatten(kept: _Kept, skip_zero_credit: bool) -> _Rows:
-    """Lay the branches end to end, without those that have nothing to teach if `skip_zero_credit`."""
+def _flatten(kept: _Kept, skip_idle: bool) -> _Rows:
+    """Lay the branches end to end, without those that have nothing to teach if `skip_idle`."""
     pieces: list[Array] = []
     logprobs: list[Array] = []
     turn_S: list[int] = []
@@ -194,7 +195,7 @@ def _flatten(kept: _Kept, skip_zero_credit: bool) -> _Rows:
         idle_K = _idle_turns(credit).tolist()
         for branch in trajectory.branches():
             own = branch.turns[branch.shared :]
-            if skip_zero_credit and all(idle_K[turn.index] for turn in own):
+            if skip_idle and all(idle_K[turn.index] for turn in own):
                 continue
             first_S += [False] * branch.shared + [True] * len(own)
             for turn in branch.turns:

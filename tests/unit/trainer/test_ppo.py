@@ -30,11 +30,12 @@ from agent_runtime.types import StopReason, Trajectory
 from trainer.algo.base import NeedsCritic, credit_step
 from trainer.algo.critic import gae
 from trainer.algo.monitors import critic_metrics
-from trainer.config import OptimOptions, TrainConfig
+from trainer.config import CurriculumOptions, OptimOptions, TrainConfig
 from trainer.data.build import build_batch, microbatches, split_rows
 from trainer.data.values import states_of, values_per_turn, with_next_state
 from trainer.engine import actors
 from trainer.engine.actors import Learner
+from trainer.engine.injection import Injection
 from trainer.engine.torch_train import STATE_FILE
 from trainer.errors import BatchError, ConfigError
 from trainer.run import Run
@@ -291,6 +292,33 @@ def test_the_critic_learns_from_the_first_step_and_the_policy_after_the_warm_up(
     third = one.update(rollouts(), [], lr=1e-2, step=3)
     assert bits(one) != before
     assert third["tokens/trained"] == first["tokens/masked/critic_warm-up"]
+
+
+def test_no_momentum_of_an_imitation_moves_the_policy_while_only_the_critic_learns():
+    """The optimizer of the imitation goes on: a gradient of zeros would be an update by what it remembers."""
+    one = learner(value_warmup=1)
+    one._experts = {t.id: t for t in family_group(tables()[0]) if t.is_expert}
+    one.imitate(lr=1e-2, batch_trajectories=1, seed=0)
+    before = bits(one)
+    first = one.update(rollouts(), [], lr=1e-2, step=1)
+    assert bits(one) == before
+    assert first["critic/grad_norm"] > 0
+    one.update(rollouts(), [Injection("expert", (0, 1, 2), 1.0)], lr=1e-2, step=1)
+    assert bits(one) != before
+
+
+def test_what_is_not_learned_is_masked_by_its_reason_though_the_critic_reads_it():
+    """Not trained, as under any other algorithm; and yet each of its turns teaches the critic."""
+    one = learner()
+    group = [replace(t, policy_step=1) for t in learners(family_group(tables()[0]))]
+    lost = sum(t.sampled_tokens for t in group if t.reward <= 0)
+    one._config = one._config.model_copy(update={"curriculum": CurriculumOptions(positive_only=1.0)})
+    metrics = one.update([encode(t) for t in group], [], lr=1e-2)
+    assert metrics["tokens/masked/positives_only"] == lost > 0
+    assert metrics["tokens/trained"] == metrics["tokens/total"] - lost
+    credits = [replace(c, advantage_K=0 * c.advantage_K) for c in credit_step(made(), group)]
+    batch, _ = build_batch(group, credits, token_budget=1)
+    assert int((batch.opens_turn_BT >= 0).sum()) == batch.counts.turns > 0
 
 
 def test_the_critic_comes_to_know_the_returns():
