@@ -10,7 +10,6 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -178,11 +177,12 @@ class Learner:
         labels, rule = config.rollout.train_labels, config.rollout.branch_credit
         trajectories = [decode(data) for data in encoded]
         check_used(trajectories, labels, rule)
+        # Of the whole record, as the rollout workers judged it: what is cut out may stand between two faults, or have one.
+        rejected = {trajectory.id: rejection(trajectory, config.filter) for trajectory in trajectories}
         parts = [trained_part(trajectory, labels) for trajectory in trajectories]
         trajectories = [part for part, _ in parts]
         context = sum((left for _, left in parts), Counter[str]())
-        reject = partial(rejection, options=config.filter)
-        credits = screened_credits(trajectories, self._credits, reject)
+        credits = screened_credits(trajectories, self._credits, lambda part: rejected[part.id])
         credits = share_credit(trajectories, mask_negatives(trajectories, credits, config), rule)
         outcomes = outcome_metrics(trajectories, credits) | critic_metrics(trajectories, credits)
         again = self._draw_again(trajectories, credits)
