@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from agent_runtime.agents.conversation import prompt_after
 from agent_runtime.policy import Completion, SampleRequest
@@ -222,12 +223,15 @@ class Learner:
             return credit_step(self._algo, trajectories)
         algorithm, engine = self._critic
         asked = [self._with_next(t) if algorithm.bootstraps(t) else t for t in trajectories]
-        states = states_of(asked)
-        values = values_per_turn([len(t.turns) for t in trajectories], states, engine.values(states))
-        return credit_step(self._algo, trajectories, values)
+        return credit_step(self._algo, trajectories, _values(engine, asked, trajectories))
 
     def _with_next(self, trajectory: Trajectory) -> Trajectory:
-        """Return the trajectory with the state after its last turn, unless that would not fit the context."""
+        """Return the trajectory with the state after its last turn, unless that would not fit the context.
+
+        What a program of somebody else would have asked next is not known: its sessions stay as they are.
+        """
+        if trajectory.is_session:
+            return trajectory
         agent = self._config.agent
         instruction = ""
         if agent.system and (agent.window_turns or agent.kind == "long_horizon"):
@@ -296,13 +300,25 @@ class Learner:
         self._engine.export(folder)
 
     def _draw_again(self, trajectories: Sequence[Trajectory], credits: Sequence[Credit]) -> Drawn:
-        """Return the earlier successes that join a step, and keep the step's own for later ones."""
+        """Return the earlier successes that join a step, and keep the step's own for later ones.
+
+        Their credit is that of their own step; what the critic says of them as the updates begin is asked anew.
+        """
         if not trajectories:
             return Drawn([], [], 0)
         step = max(trajectory.policy_step for trajectory in trajectories)
         drawn = self._reuse.draw(step - 1, derive(self._config.seed, "reuse", step))
         self._reuse.keep(trajectories, credits)
-        return drawn
+        if self._critic is None or not drawn.trajectories:
+            return drawn
+        values = _values(self._critic[1], drawn.trajectories, drawn.trajectories)
+        return replace(
+            drawn,
+            credits=[
+                replace(credit, value_K=np.nan_to_num(values_L[:-1], nan=0.0))
+                for credit, values_L in zip(drawn.credits, values, strict=True)
+            ],
+        )
 
     def _inject(self, injection: Injection) -> tuple[Trajectory, Credit]:
         expert = self._experts[injection.trajectory_id]
@@ -310,3 +326,11 @@ class Learner:
         chosen = np.isin(expert.env_steps_before, injection.turns)
         gate = np.where(chosen, injection.weight, 0.0)
         return expert, replace(credit, imitation_K=credit.imitation_K * gate)
+
+
+def _values(
+    engine: LearnsValues, asked: Sequence[Trajectory], trajectories: Sequence[Trajectory]
+) -> list[NDArray[np.float64]]:
+    """Return the critic's values, K + 1 for each of the trajectories, which `asked` may have with a further turn."""
+    states = states_of(asked)
+    return values_per_turn([len(t.turns) for t in trajectories], states, engine.values(states))

@@ -26,11 +26,11 @@ from safetensors.torch import load_file
 
 from agent_runtime.agents.conversation import Prompt
 from agent_runtime.store import encode
-from agent_runtime.types import StopReason, Trajectory
+from agent_runtime.types import StopReason, Trajectory, TurnLabel
 from trainer.algo.base import NeedsCritic, credit_step
 from trainer.algo.critic import gae
 from trainer.algo.monitors import critic_metrics
-from trainer.config import CurriculumOptions, OptimOptions, TrainConfig
+from trainer.config import CurriculumOptions, OptimOptions, ReuseOptions, TrainConfig
 from trainer.data.build import build_batch, microbatches, split_rows
 from trainer.data.values import states_of, values_per_turn, with_next_state
 from trainer.engine import actors
@@ -319,6 +319,41 @@ def test_what_is_not_learned_is_masked_by_its_reason_though_the_critic_reads_it(
     credits = [replace(c, advantage_K=0 * c.advantage_K) for c in credit_step(made(), group)]
     batch, _ = build_batch(group, credits, token_budget=1)
     assert int((batch.opens_turn_BT >= 0).sum()) == batch.counts.turns > 0
+
+
+def test_with_one_update_nothing_is_clipped_not_even_what_is_learned_again():
+    """V_old is the critic's as this batch began; one kept with a success would clip what it learned since."""
+    one = Learner(
+        TrainConfig(
+            algo="ppo",
+            algo_options={"value_lr": 0.1, "value_clip": 0.01},
+            engine_options={"layers": 1, "width": 8, "heads": 1},
+            reuse=ReuseOptions(trajectories=2),
+        )
+    )
+    one.ready()
+    for step in (1, 2, 3):
+        group = [
+            replace(t, policy_step=step, turns=aged(t, step - 1))
+            for t in family_group(tables()[0], experts=False)
+        ]
+        metrics = one.update([encode(t) for t in group], [], lr=1e-3, step=step)
+        assert metrics["critic/clipped_turns"] == 0
+    assert metrics["tokens/reused"] > 0
+
+
+def aged(t, version):
+    return tuple(replace(turn, policy_version=version) for turn in t.turns)
+
+
+def test_a_session_that_was_cut_off_has_no_known_next_prompt():
+    """What a program of somebody else would have asked next is its own: an empty message of ours is no such state."""
+    one = learner()
+    cut = trajectory("a", [2, 2], 0.0, ids=count(9), mu=tables()[0])
+    cut = replace(cut, stop_reason=StopReason.MAX_TURNS)
+    assert len(one._with_next(cut).turns) == 3
+    session = replace(cut, turn_labels=(TurnLabel.MAIN, TurnLabel.MAIN))
+    assert one._with_next(session) is session
 
 
 def test_the_critic_comes_to_know_the_returns():
