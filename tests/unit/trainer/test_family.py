@@ -180,7 +180,7 @@ def test_options_that_could_have_no_effect_are_refused(name, options, message):
     ("name", "options"),
     [
         *((name, {}) for name in ("cispo", "decoupled_ppo", "dr_grpo", "grpo", "gspo", "reinforce")),
-        *((name, {}) for name in ("reinforce_pp", "rloo", "starpo", "step_reinforce")),
+        *((name, {}) for name in ("reinforce_pp", "rloo", "starpo", "step_reinforce", "gigpo")),
         ("ipa", {"baseline": "group_mean"}),
         ("ipa", {"baseline": "leave_one_out"}),
     ],
