@@ -60,7 +60,7 @@ class Credit:
     value_K: NDArray[np.float64] | None = None
     """What the critic says of each turn's state, and 0 for a turn without a token; None without a critic."""
     return_K: NDArray[np.float64] | None = None
-    """What the critic is to say of it."""
+    """What the critic is to say of it: it learns from turns without credit too, so their rows are not left out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pydantic import NonNegativeFloat
+
 from agent_runtime.types import Trajectory
 from trainer.algo.base import AlgorithmSpec, Credit
 from trainer.algo.grpo import Grpo, GRPOOptions
@@ -28,7 +30,7 @@ __all__ = ["DAPO", "DAPOOptions", "Dapo"]
 class DAPOOptions(GRPOOptions):
     """Options of DAPO; defaults as in the paper."""
 
-    clip_high: float = 0.28
+    clip_high: NonNegativeFloat = 0.28
     """Ratios above 1 + clip_high earn no more from a positive advantage."""
     aggregation: Aggregation = "token_mean"
     """How token losses become one number, for the imitation term too."""

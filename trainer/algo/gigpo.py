@@ -85,7 +85,12 @@ class Gigpo:
 def _within_states(returns_N: Floats, state_N: np.ndarray, normalize_std: bool) -> Floats:
     """Return A_S of N turns: each return less its state's mean, over its state's deviation if asked."""
     visits_S = np.bincount(state_N)
-    centred_N: Floats = returns_N - (np.bincount(state_N, returns_N) / visits_S)[state_N]
+    mean_S = np.bincount(state_N, returns_N) / visits_S
+    low_S, high_S = np.full(len(visits_S), np.inf), np.full(len(visits_S), -np.inf)
+    np.minimum.at(low_S, state_N, returns_N)
+    np.maximum.at(high_S, state_N, returns_N)
+    # As in `mean_of`: where all returns are equal rounding must not make a credit of nothing.
+    centred_N: Floats = returns_N - np.where(low_S == high_S, low_S, mean_S)[state_N]
     if normalize_std:
         squares_S = np.bincount(state_N, centred_N**2)
         centred_N = centred_N / (np.sqrt(squares_S / np.maximum(visits_S - 1, 1)) + STD_EPSILON)[state_N]

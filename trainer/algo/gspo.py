@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Self
 
 import torch
-from pydantic import NonNegativeFloat, model_validator
+from pydantic import Field, NonNegativeFloat, model_validator
 
 from agent_runtime.types import Trajectory
 from trainer.algo.base import AlgorithmSpec, Credit, LossOutput
@@ -33,7 +33,7 @@ __all__ = ["GSPO", "GSPOOptions", "Gspo"]
 class GSPOOptions(GRPOOptions):
     """Options of GSPO; the clip range is the paper's."""
 
-    clip_low: float = 3e-4
+    clip_low: float = Field(3e-4, ge=0, le=1)
     """Sequence ratios below 1 - clip_low earn no more from a negative advantage."""
     clip_high: NonNegativeFloat = 4e-4
     """Sequence ratios above 1 + clip_high earn no more from a positive advantage."""

@@ -57,6 +57,16 @@ class IPAOptions(AlgoOptions):
             raise ValueError(
                 "reward_fail has no effect without neg_weight or a baseline: set neg_weight, or leave it 0"
             )
+        if self.neg_weight and not self.reward_fail and self.baseline == "none" and not self.turn_rewards:
+            raise ValueError(
+                f"neg_weight={self.neg_weight:g} has no effect where a failure's return is 0: set reward_fail, a baseline "
+                "or turn_rewards"
+            )
+        if self.mask_low > self.mask_high:
+            raise ValueError(
+                f"mask_low must not exceed mask_high, got {self.mask_low:g} and {self.mask_high:g}, which drops every "
+                "chunk: swap them"
+            )
         if self.state_trace != 1 and self.baseline != "state_mean":
             raise ValueError(
                 f"state_trace has no effect with baseline={self.baseline!r}: use baseline='state_mean'"

@@ -9,6 +9,8 @@ Ratios are geometric means over a token, a chunk or a whole trajectory ("sequenc
     rho = exp mean (log pi_theta - log mu)     how far off-policy the update is
     w   = exp mean (log pi_prox - log mu)      the part that was there as the step's updates began: mismatch and staleness
 
+Where the batch has no pi_prox the policy of the step's first update is pi_prox; tokens of later updates then have no w.
+
 and, where the learner keeps the weights that sampled, the two factors of w, for tokens whose version is not gone:
 
     exp mean (log pi_prox - log pi_old)        staleness
@@ -47,6 +49,7 @@ class _Seen:
 
     log_rho_N: Floats
     log_w_N: Floats
+    """log pi_prox - log mu; NaN where pi_prox is not known."""
     log_stale_N: Floats
     """log pi_prox - log pi_old; NaN where pi_old is not known."""
     left_out_N: NDArray[np.bool_]
@@ -66,6 +69,7 @@ class Monitors:
         """`skip_zero_credit` as the batch was built with: whether tokens with advantage 0 have no gradient."""
         self._skips = skip_zero_credit
         self._parts: list[_Seen] = []
+        self._updates = 0
         self.trained = 0
         """Tokens that the losses gave a gradient so far."""
         self.imitated = 0
@@ -73,11 +77,16 @@ class Monitors:
         """Tokens that the losses left out, by reason."""
 
     def watch(self, loss: Loss) -> Loss:
-        """Return the loss, which from now on tells this account what it was given and what it left out."""
+        """Return the loss of one update, which tells this account what it was given and what it left out."""
+        is_first = self._updates == 0
+        self._updates += 1
 
         def watched(batch: TrainBatch, logprobs_BT: torch.Tensor) -> LossOutput:
             output = loss(batch, logprobs_BT)
-            self._observe(batch, logprobs_BT.detach(), output)
+            current_BT = logprobs_BT.detach()
+            now_BT = current_BT if is_first else torch.full_like(current_BT, torch.nan)
+            prox_BT = now_BT if batch.prox_logprobs_BT is None else batch.prox_logprobs_BT
+            self._observe(batch, current_BT, prox_BT, output)
             return output
 
         return watched
@@ -93,33 +102,38 @@ class Monitors:
         units = {"token": np.arange(len(chunk_N)), "chunk": chunk_N, "sequence": seen.trajectory_N}
         found: dict[str, float] = {}
         for unit, index_N in units.items():
-            rho_U, w_U = _ratios(seen.log_rho_N, index_N), _ratios(seen.log_w_N, index_N)
+            rho_U = _ratios(seen.log_rho_N, index_N)
             found |= {
                 f"ratio/{unit}_mean": float(rho_U.mean()),
                 f"ratio/{unit}_max": float(rho_U.max()),
                 f"ratio/{unit}_ess": float(rho_U.sum() ** 2 / (len(rho_U) * np.square(rho_U).sum())),
-                f"mismatch/{unit}_mean": float(w_U.mean()),
-                f"mismatch/{unit}_max": float(w_U.max()),
             }
-        known_N = np.isfinite(seen.log_stale_N)
-        for unit, index_N in units.items() if known_N.any() else ():
-            stale_N = seen.log_stale_N[known_N]
-            for name, logs_N in (("staleness", stale_N), ("engines", seen.log_w_N[known_N] - stale_N)):
-                ratio_U = _ratios(logs_N, index_N[known_N])
+        factors = {
+            "mismatch": seen.log_w_N,
+            "staleness": seen.log_stale_N,
+            "engines": seen.log_w_N - seen.log_stale_N,
+        }
+        for name, logs_N in factors.items():
+            known_N = ~np.isnan(logs_N)
+            for unit, index_N in units.items() if known_N.any() else ():
+                ratio_U = _ratios(logs_N[known_N], index_N[known_N])
                 found |= {
                     f"{name}/{unit}_mean": float(ratio_U.mean()),
                     f"{name}/{unit}_max": float(ratio_U.max()),
                 }
+        if (known_N := ~np.isnan(seen.log_w_N)).any():
+            found["mismatch/token_abs"] = float(np.abs(seen.log_w_N[known_N]).mean())
         return found | {
             "ratio/token_overflow": float((bounded_N != seen.log_rho_N).mean()),
-            "mismatch/token_abs": float(np.abs(seen.log_w_N).mean()),
             "kl/k1": float(-seen.log_rho_N.mean()),
             "kl/k3": float((np.exp(bounded_N) - 1 - bounded_N).mean()),
             "mask/token_share": float(seen.left_out_N.mean()),
             "mask/chunk_share": 1 - len(kept) / len(chunks),
         }
 
-    def _observe(self, batch: TrainBatch, logprobs_BT: torch.Tensor, output: LossOutput) -> None:
+    def _observe(
+        self, batch: TrainBatch, logprobs_BT: torch.Tensor, prox_BT: torch.Tensor, output: LossOutput
+    ) -> None:
         mask_BT = batch.loss_mask_BT
         # What weighs nothing is in the ledger already, under the reason that its credit has.
         weighs_BT = mask_BT & (batch.advantages_BT != 0) if self._skips else mask_BT
@@ -129,7 +143,6 @@ class Monitors:
             left_BT = left_BT | masked_BT
         self.trained += int((weighs_BT & ~left_BT).sum())
         self.imitated += int((batch.imitation_BT != 0).sum())
-        prox_BT = logprobs_BT if batch.prox_logprobs_BT is None else batch.prox_logprobs_BT
         mu_N = batch.rollout_logprobs_BT[mask_BT].double()
         old_BT = (
             torch.full_like(logprobs_BT, torch.nan)
@@ -176,7 +189,8 @@ def critic_metrics(trajectories: Sequence[Trajectory], credits: Sequence[Credit]
         return {}
     value_K, return_K = np.array(pairs).T
     found = {"critic/value_mean": float(value_K.mean()), "critic/return_mean": float(return_K.mean())}
-    if return_K.var() > 0:
+    taught_K = return_K.astype(np.float32)  # what rounding leaves of (G - V) + V in float64 is no variance
+    if taught_K.min() < taught_K.max():
         found["critic/explained_variance"] = float(1 - (return_K - value_K).var() / return_K.var())
     return found
 

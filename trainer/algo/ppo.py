@@ -77,7 +77,7 @@ class Ppo:
             group,
             lambda learners: [self._advantages(t, np.zeros(len(t.turns) + 1))[0] for t in learners],
             chunk_turns=self.options.credit_chunk_turns,
-            every_token=True,
+            every_token=self.options.trains_every_token,
         )
 
     def criticised(
@@ -122,7 +122,9 @@ class Ppo:
         """Return the critic's part of L plus the weighted imitation term."""
         imitation, metrics = imitation_term(batch, logprobs_BT, self.options.aggregation)
         value, more = critic_loss(batch, self.options.value_clip)
-        loss = value + self.options.lambda_il * imitation
+        # Without anything to imitate the policy has no gradient at all: zeros would be an update by old momentum.
+        imitates = bool((batch.imitation_BT != 0).any())
+        loss = value + self.options.lambda_il * imitation if imitates else value
         return LossOutput(loss, metrics | more, {"critic warm-up": batch.loss_mask_BT})
 
 

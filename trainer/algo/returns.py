@@ -30,6 +30,7 @@ __all__ = [
     "chunk_returns",
     "credit_group",
     "faulty_turns",
+    "mean_of",
     "outcome_advantages",
     "outcomes",
     "spread_over_turns",
@@ -92,10 +93,16 @@ def baselines(scores_G: Floats, kind: Baseline) -> Floats:
     """
     if kind == "none" or len(scores_G) == 0:
         return np.zeros_like(scores_G)
-    if kind == "group_mean" or len(scores_G) == 1:
-        return np.full_like(scores_G, scores_G.mean())
+    if kind == "group_mean" or scores_G.min() == scores_G.max():
+        return np.full_like(scores_G, mean_of(scores_G))
     others: Floats = (scores_G.sum() - scores_G) / (len(scores_G) - 1)
     return others
+
+
+def mean_of(values_N: Floats, weights_N: Floats | None = None) -> float:
+    """Return the mean of at least one value; that very value where all are equal, so that rounding makes no credit."""
+    equal = values_N.min() == values_N.max()
+    return float(values_N[0] if equal else np.average(values_N, weights=weights_N))
 
 
 def turn_returns(learners: Sequence[Trajectory], gamma: float, *, turn_rewards: bool) -> list[Floats]:
@@ -143,7 +150,7 @@ def whitened(trajectories: Sequence[Trajectory], credits: Sequence[Credit]) -> l
     if not tokens_K.sum():
         return list(credits)
     values_K = np.concatenate([credit.advantage_K for _, credit in kept])
-    mean = np.average(values_K, weights=tokens_K)
+    mean = mean_of(values_K, tokens_K)
     std = np.sqrt(np.average((values_K - mean) ** 2, weights=tokens_K))
     return [
         replace(credit, advantage_K=(credit.advantage_K - mean) / (std + STD_EPSILON)) if learn else credit

@@ -23,7 +23,7 @@ from agent_runtime.types import Trajectory
 from trainer.algo.base import AlgorithmSpec, Credit, LossOutput
 from trainer.algo.loss import Aggregation
 from trainer.algo.objective import CorrectedOptions, policy_loss, policy_terms
-from trainer.algo.returns import STD_EPSILON, Floats, credit_group, turn_returns
+from trainer.algo.returns import STD_EPSILON, Floats, credit_group, mean_of, turn_returns
 from trainer.data.batch import TrainBatch
 
 __all__ = ["STEP_REINFORCE", "StepReinforce", "StepReinforceOptions"]
@@ -66,7 +66,7 @@ class StepReinforce:
         options = self.options
         returns = turn_returns(learners, options.gamma, turn_rewards=options.turn_rewards)
         every_N = np.concatenate([*returns, np.zeros(0)])
-        mean = every_N.mean() if len(every_N) and options.baseline == "group_mean" else 0.0
+        mean = mean_of(every_N) if len(every_N) and options.baseline == "group_mean" else 0.0
         std = every_N.std(ddof=1) + STD_EPSILON if len(every_N) > 1 and options.normalize_std else 1.0
         return [(return_K - mean) / std for return_K in returns]
 

@@ -57,9 +57,9 @@ def build_batch(
 
     `token_budget` is the most tokens one trajectory may sample (turns x tokens per turn): the constant
     normalizers are it times the number of trajectories given, dropped ones included. `skip_zero_credit`
-    leaves out rows whose RL gradient is exactly zero; they still count in all divisors. T is a multiple of
-    `pad_to`; no row at all gives B = 0. Raise `BatchError` for credit that does not fit its trajectory or is not
-    finite, and for a broken recording.
+    leaves out rows no chunk of which has credit, for their RL gradient is exactly zero, unless a critic learns from
+    them; they still count in all divisors. T is a multiple of `pad_to`; no row at all gives B = 0. Raise `BatchError` for
+    credit that does not fit its trajectory or is not finite, and for a broken recording.
     """
     if len(trajectories) != len(credits):
         raise ValueError(
@@ -68,7 +68,8 @@ def build_batch(
     skip_zero_credit = skip_zero_credit and not any(credit.every_token for credit in credits)
     kept = _choose(trajectories, credits, skip_zero_credit)
     experts = [t for t in trajectories if t.is_expert]
-    batch = _pack(kept, _flatten(kept, skip_zero_credit), pad_to)
+    skip_idle = skip_zero_credit and all(credit.return_K is None for credit in credits)
+    batch = _pack(kept, _flatten(kept, skip_idle), pad_to)
     batch = replace(
         batch,
         normalizer=float(max(len(trajectories) - len(experts), 1) * token_budget),
@@ -128,6 +129,17 @@ def _idle_tokens(trajectory: Trajectory, credit: Credit) -> Counter[str]:
     return found
 
 
+def _idle_turns(credit: Credit) -> NDArray[np.bool_]:
+    """Return which turns teach nothing: a turn without credit is still part of the ratio of a chunk that has some."""
+    chunk_K = _chunks(credit)
+    weighs_K = (_weights(credit.advantage_K) != 0) | (_weights(credit.imitation_K) != 0)
+    return ~np.isin(chunk_K, chunk_K[weighs_K])
+
+
+def _chunks(credit: Credit) -> Ints:
+    return np.arange(len(credit.advantage_K)) if credit.chunk_K is None else credit.chunk_K
+
+
 def _weights(credit_K: Array) -> NDArray[np.float32]:
     """Return credit as the batch holds it, so that what counts as 0 or finite is what the loss will see."""
     with np.errstate(over="ignore"):
@@ -170,8 +182,8 @@ class _Rows:
     """Position among the kept trajectories."""
 
 
-def _flatten(kept: _Kept, skip_zero_credit: bool) -> _Rows:
-    """Lay the branches end to end, without those that have nothing to teach if `skip_zero_credit`."""
+def _flatten(kept: _Kept, skip_idle: bool) -> _Rows:
+    """Lay the branches end to end, without those that have nothing to teach if `skip_idle`."""
     pieces: list[Array] = []
     logprobs: list[Array] = []
     turn_S: list[int] = []
@@ -180,10 +192,10 @@ def _flatten(kept: _Kept, skip_zero_credit: bool) -> _Rows:
     trajectory_B: list[int] = []
     first = 0
     for position, (trajectory, credit) in enumerate(zip(kept.trajectories, kept.credits, strict=True)):
-        idle_K = ((_weights(credit.advantage_K) == 0) & (_weights(credit.imitation_K) == 0)).tolist()
+        idle_K = _idle_turns(credit).tolist()
         for branch in trajectory.branches():
             own = branch.turns[branch.shared :]
-            if skip_zero_credit and all(idle_K[turn.index] for turn in own):
+            if skip_idle and all(idle_K[turn.index] for turn in own):
                 continue
             first_S += [False] * branch.shared + [True] * len(own)
             for turn in branch.turns:
@@ -309,7 +321,7 @@ def _concat(arrays: Sequence[Array], dtype: type[np.generic]) -> Array:
 
 def _number_chunks(kept: _Kept, turns_K: Ints) -> tuple[Ints, int]:
     """Return every turn's chunk, numbered through the batch, and how many there are; experts have none."""
-    own = [np.arange(len(c.advantage_K)) if c.chunk_K is None else c.chunk_K for c in kept.credits]
+    own = [_chunks(credit) for credit in kept.credits]
     counts = [
         0 if t.is_expert or not len(chunk_K) else int(chunk_K[-1]) + 1
         for t, chunk_K in zip(kept.trajectories, own, strict=True)

@@ -10,12 +10,12 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from agent_runtime.agents.conversation import prompt_after
 from agent_runtime.policy import Completion, SampleRequest
@@ -31,6 +31,7 @@ from trainer.algo.base import (
     NeedsSnapshots,
     credit_step,
 )
+from trainer.algo.kl import KLOptions
 from trainer.algo.monitors import Monitors, critic_metrics, lag_metrics, outcome_metrics
 from trainer.config import TrainConfig
 from trainer.data.batch import TrainBatch
@@ -104,7 +105,13 @@ class Learner:
         assert isinstance(imitation, AlgorithmSpec)
         self._engine = spec.train(config.model, options, config.seed, config.optim)
         self._template = spec.template(config.model, options)
-        self._algo: Algorithm = algorithm.build(algorithm.options(**config.algo_options))
+        chosen = algorithm.options(**config.algo_options)
+        if config.optim.minibatches == 1 and isinstance(chosen, KLOptions) and chosen.kl_reference == "prox":
+            raise ConfigError(
+                "kl_reference='prox' has no effect with optim.minibatches=1: the policy is pi_prox itself while the only "
+                "update of a batch is computed. Set optim.minibatches to at least 2, or kl_reference='sampler' or 'frozen'."
+            )
+        self._algo: Algorithm = algorithm.build(chosen)
         self._bc: Algorithm = imitation.build(imitation.options())
         self._learns_from_rollouts = algorithm.learns_from_rollouts
         self._reference: TrainEngine | None = None
@@ -171,11 +178,12 @@ class Learner:
         labels, rule = config.rollout.train_labels, config.rollout.branch_credit
         trajectories = [decode(data) for data in encoded]
         check_used(trajectories, labels, rule)
+        # Of the whole record, as the rollout workers judged it: what is cut out may stand between two faults, or have one.
+        rejected = {trajectory.id: rejection(trajectory, config.filter) for trajectory in trajectories}
         parts = [trained_part(trajectory, labels) for trajectory in trajectories]
         trajectories = [part for part, _ in parts]
         context = sum((left for _, left in parts), Counter[str]())
-        reject = partial(rejection, options=config.filter)
-        credits = screened_credits(trajectories, self._credits, reject)
+        credits = screened_credits(trajectories, self._credits, lambda part: rejected[part.id])
         credits = share_credit(trajectories, mask_negatives(trajectories, credits, config), rule)
         outcomes = outcome_metrics(trajectories, credits) | critic_metrics(trajectories, credits)
         again = self._draw_again(trajectories, credits)
@@ -215,12 +223,15 @@ class Learner:
             return credit_step(self._algo, trajectories)
         algorithm, engine = self._critic
         asked = [self._with_next(t) if algorithm.bootstraps(t) else t for t in trajectories]
-        states = states_of(asked)
-        values = values_per_turn([len(t.turns) for t in trajectories], states, engine.values(states))
-        return credit_step(self._algo, trajectories, values)
+        return credit_step(self._algo, trajectories, _values(engine, asked, trajectories))
 
     def _with_next(self, trajectory: Trajectory) -> Trajectory:
-        """Return the trajectory with the state after its last turn, unless that would not fit the context."""
+        """Return the trajectory with the state after its last turn, unless that would not fit the context.
+
+        What a program of somebody else would have asked next is not known: its sessions stay as they are.
+        """
+        if trajectory.is_session:
+            return trajectory
         agent = self._config.agent
         instruction = ""
         if agent.system and (agent.window_turns or agent.kind == "long_horizon"):
@@ -289,13 +300,25 @@ class Learner:
         self._engine.export(folder)
 
     def _draw_again(self, trajectories: Sequence[Trajectory], credits: Sequence[Credit]) -> Drawn:
-        """Return the earlier successes that join a step, and keep the step's own for later ones."""
+        """Return the earlier successes that join a step, and keep the step's own for later ones.
+
+        Their credit is that of their own step; what the critic says of them as the updates begin is asked anew.
+        """
         if not trajectories:
             return Drawn([], [], 0)
         step = max(trajectory.policy_step for trajectory in trajectories)
         drawn = self._reuse.draw(step - 1, derive(self._config.seed, "reuse", step))
         self._reuse.keep(trajectories, credits)
-        return drawn
+        if self._critic is None or not drawn.trajectories:
+            return drawn
+        values = _values(self._critic[1], drawn.trajectories, drawn.trajectories)
+        return replace(
+            drawn,
+            credits=[
+                replace(credit, value_K=np.nan_to_num(values_L[:-1], nan=0.0))
+                for credit, values_L in zip(drawn.credits, values, strict=True)
+            ],
+        )
 
     def _inject(self, injection: Injection) -> tuple[Trajectory, Credit]:
         expert = self._experts[injection.trajectory_id]
@@ -303,3 +326,11 @@ class Learner:
         chosen = np.isin(expert.env_steps_before, injection.turns)
         gate = np.where(chosen, injection.weight, 0.0)
         return expert, replace(credit, imitation_K=credit.imitation_K * gate)
+
+
+def _values(
+    engine: LearnsValues, asked: Sequence[Trajectory], trajectories: Sequence[Trajectory]
+) -> list[NDArray[np.float64]]:
+    """Return the critic's values, K + 1 for each of the trajectories, which `asked` may have with a further turn."""
+    states = states_of(asked)
+    return values_per_turn([len(t.turns) for t in trajectories], states, engine.values(states))

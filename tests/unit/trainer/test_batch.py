@@ -24,6 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_runtime.graph import token_arrays
+from agent_runtime.types import TurnFault
 from trainer.algo.base import Credit
 from trainer.algo.ipa import Ipa, IPAOptions
 from trainer.data.build import Ledger, build_batch, microbatches, shuffled_rows, split_rows
@@ -156,6 +157,28 @@ def test_leaving_out_zero_credit_changes_no_gradient():
         losses.append((len(batch.tokens_BT), table.grad))
     assert losses[0][0] < losses[1][0]
     np.testing.assert_allclose(losses[0][1].numpy(), losses[1][1].numpy(), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("windowed", [False, True])
+def test_a_turn_without_credit_still_counts_in_the_ratio_of_its_chunk(windowed):
+    """However the record lies in rows: a window puts each turn into a row of its own."""
+    mu, prox, pi = tables()
+    ids = count(CONTEXT + 1)
+    faults = (TurnFault.NONE, TurnFault.TOOL_FAILED, TurnFault.NONE)
+    one = trajectory("a", [2, 3, 4], 1.0, ids=ids, mu=mu, windowed=windowed)
+    group = [replace(one, turn_faults=faults), trajectory("b", [2, 2], 2.0, ids=ids, mu=mu)]
+    algorithm = Ipa(IPAOptions(chunk_turns=2, learn_faulty=False, baseline="group_mean"))
+    first = [group[0].turns[k].completion_ids for k in (0, 1)]
+    rho = np.exp((pi - mu)[np.concatenate(first)].mean())
+    assert rho < 1
+    assert abs(rho - np.exp((pi - mu)[first[0]].mean())) > 0.01
+    batch, _ = built(group, algorithm)
+    batch = replace(batch, prox_logprobs_BT=torch.tensor(prox)[batch.tokens_BT])
+    table = torch.tensor(pi, requires_grad=True)
+    algorithm.loss(batch, table[batch.tokens_BT]).loss.backward()
+    advantage = 0.95 * (1.0 - 1.5)
+    np.testing.assert_allclose(table.grad[first[0]], -rho * advantage / (2 * BUDGET), rtol=1e-6)
+    assert not table.grad[first[1]].any()
 
 
 def test_padding_is_a_multiple():

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from itertools import count
 
 import numpy as np
 import pytest
 import torch
 from algo_cases import CASES, SPECS
-from algo_reference import BUDGET, batch_for, credited, differentiated, in_float64, ragged_group, tables
+from algo_reference import (
+    BUDGET,
+    batch_for,
+    credited,
+    differentiated,
+    in_float64,
+    ragged_group,
+    tables,
+    trajectory,
+)
 from family_reference import family_group
 from pydantic import ValidationError
 
 from rock_env import plugins
+from trainer.algo.base import credit_step
 from trainer.config import Scalar
 from trainer.data.build import build_batch, microbatches, split_rows
 
@@ -162,3 +173,38 @@ def test_an_absurd_ratio_gives_no_silent_nonsense(name):
 def test_options_that_could_have_no_effect_are_refused(name, options, message):
     with pytest.raises(ValidationError, match=message):
         SPECS[name][0].options(**options)
+
+
+@pytest.mark.parametrize("size", [3, 4, 6, 7])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        *((name, {}) for name in ("cispo", "decoupled_ppo", "dr_grpo", "grpo", "gspo", "reinforce")),
+        *((name, {}) for name in ("reinforce_pp", "rloo", "starpo", "step_reinforce", "gigpo")),
+        ("ipa", {"baseline": "group_mean"}),
+        ("ipa", {"baseline": "leave_one_out"}),
+    ],
+)
+def test_equal_outcomes_have_no_credit_whatever_they_are(name, options, size):
+    """A share of tests passed is no sum of powers of two, and a mean of equal ones not the same number."""
+    ids = count(9)
+    group = [trajectory(str(n), [2], 0.7, ids=ids, mu=tables()[0]) for n in range(size)]
+    spec, _ = SPECS[name]
+    for credit in credit_step(spec.build(spec.options(**options)), group):
+        assert credit.advantage_K.tolist() == [0.0]
+
+
+CLIPS = [
+    (name, option)
+    for name, (spec, _) in SPECS.items()
+    for option in ("clip_low", "clip_high", "dual_clip")
+    if option in spec.options.model_fields
+]
+
+
+@pytest.mark.parametrize("value", [-0.5, float("nan")])
+@pytest.mark.parametrize(("name", "option"), CLIPS)
+def test_no_algorithm_takes_a_clip_that_is_none(name, option, value):
+    """A default of its own must not cost an option its bounds."""
+    with pytest.raises(ValidationError, match=option):
+        SPECS[name][0].options(**{option: value})

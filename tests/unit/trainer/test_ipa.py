@@ -39,6 +39,8 @@ from trainer.data.build import build_batch
     ),
 )
 def test_equals_the_reference(baseline, turn_rewards, chunk_turns, negatives):
+    if negatives == (0.0, 0.5) and baseline == "none" and not turn_rewards:
+        negatives = (-0.2, 0.5)  # a failure's return is 0 otherwise, and its weight refused
     options = IPAOptions(
         baseline=baseline,
         turn_rewards=turn_rewards,
@@ -209,6 +211,8 @@ def test_options_refuse_the_impossible():
         {"reward_fail": 0.5},
         {"mask_high": 0},
         {"neg_weight": -1},
+        {"neg_weight": 1},
+        {"mask_low": 6},
         {"behaviour": "current"},
         {"snapshots_kept": 2},
         {"snapshots_kept": 0, "behaviour": "paper"},

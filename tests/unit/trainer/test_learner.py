@@ -11,10 +11,11 @@ from algo_reference import learners, tables
 from family_reference import family_group
 
 from agent_runtime.store import encode
-from agent_runtime.types import TurnLabel
-from trainer.config import OptimOptions, RolloutOptions, TrainConfig
+from agent_runtime.types import TurnFault, TurnLabel
+from trainer.config import FilterOptions, OptimOptions, RolloutOptions, TrainConfig
 from trainer.engine.actors import Learner
-from trainer.errors import BatchError
+from trainer.errors import BatchError, ConfigError
+from trainer.rollout.filtering import rejection
 
 TINY = {"layers": 1, "width": 8, "heads": 1}
 
@@ -94,6 +95,47 @@ def test_calls_that_are_not_main_are_context_and_named_in_the_ledger():
     assert metrics["tokens/masked/label/side"] == aside > 0
     assert metrics["tokens/total"] == sum(t.sampled_tokens for t in plain)
     assert metrics["tokens/trained"] > 0
+
+
+def test_a_divergence_from_the_policy_itself_is_refused():
+    """With one update per batch pi_prox is the policy: the term would be 0, and so would be its gradient."""
+    with pytest.raises(ConfigError, match=r"kl_reference='prox' has no effect with optim\.minibatches=1"):
+        learner(kl_weight=0.1, kl_reference="prox")
+    one = learner(minibatches=2, kl_weight=0.1, kl_reference="prox")
+    assert one.update(rollouts(), [], lr=1e-3)["kl"] > 0
+
+
+MAIN, SIDE, FINE, ILLEGAL = TurnLabel.MAIN, TurnLabel.SIDE, TurnFault.NONE, TurnFault.ILLEGAL
+
+
+@pytest.mark.parametrize(
+    ("labels", "faults"),
+    [
+        ((MAIN, SIDE, MAIN, MAIN), (ILLEGAL, FINE, ILLEGAL, FINE)),
+        ((SIDE, SIDE, MAIN, MAIN), (ILLEGAL, ILLEGAL, FINE, FINE)),
+    ],
+)
+def test_what_is_rejected_is_a_matter_of_the_whole_record(labels, faults):
+    """The rollout worker sees a session before its side calls are cut out: the learner must come to the same answer."""
+    one = learner()
+    one._config = one._config.model_copy(update={"filter": FilterOptions(illegal_turns=2)})
+    four = next(t for t in family_group(tables()[0], experts=False) if len(t.turns) == 4 and not t.failure)
+    session = replace(four, turn_labels=labels, turn_faults=faults)
+    others = [replace(t, turn_labels=(MAIN,) * len(t.turns)) for t in learners(family_group(tables()[0]))]
+    step = [session, *(t for t in others if t.id != session.id)]
+    metrics = one.update([encode(t) for t in step], [], lr=1e-3)
+    dropped = metrics.get("trajectories/dropped/repeated_illegal_calls", 0)
+    assert dropped == bool(rejection(session, FilterOptions(illegal_turns=2)))
+
+
+@pytest.mark.parametrize("algo", ["grpo", "topr", "reinforce", "ipa"])
+def test_the_mismatch_is_that_of_the_weights_that_the_updates_began_with(algo):
+    """How far the updates themselves go is `ratio`'s to say: whether the algorithm asks for pi_prox or not."""
+    small, large = (learner(algo, minibatches=2).update(rollouts(), [], lr=lr) for lr in (1e-9, 1e-1))
+    assert small["ratio/token_mean"] != pytest.approx(large["ratio/token_mean"], rel=1e-2)
+    names = [name for name in small if name.startswith("mismatch/")]
+    assert len(names) == 7
+    assert {name: small[name] for name in names} == {name: large[name] for name in names}
 
 
 def test_options_of_sessions_are_refused_for_a_chat_loop():

@@ -246,7 +246,7 @@ MUTANTS = [
     (GATE["ppo"], "trainer.algo.ppo", "np.where(decides_K, values_L[:-1], np.nan)", "0 * values_L[:-1]"),
     (GATE["ppo"], "trainer.data.build", "np.diff(rows.piece_N, prepend=-1) != 0", "rows.piece_N > 0"),
     (Case("starpo", {"keep_share": 0.5}), "trainer.algo.starpo", "-deviations[name]", "deviations[name]"),
-    (GATE["step_reinforce"], "trainer.algo.step_reinforce", "every_N.mean()", "every_N.max()"),
+    (GATE["step_reinforce"], "trainer.algo.step_reinforce", "mean_of(every_N)", "every_N.max()"),
 ]
 
 

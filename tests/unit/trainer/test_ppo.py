@@ -26,15 +26,16 @@ from safetensors.torch import load_file
 
 from agent_runtime.agents.conversation import Prompt
 from agent_runtime.store import encode
-from agent_runtime.types import StopReason, Trajectory
+from agent_runtime.types import StopReason, Trajectory, TurnLabel
 from trainer.algo.base import NeedsCritic, credit_step
 from trainer.algo.critic import gae
 from trainer.algo.monitors import critic_metrics
-from trainer.config import OptimOptions, TrainConfig
+from trainer.config import CurriculumOptions, OptimOptions, ReuseOptions, TrainConfig
 from trainer.data.build import build_batch, microbatches, split_rows
 from trainer.data.values import states_of, values_per_turn, with_next_state
 from trainer.engine import actors
 from trainer.engine.actors import Learner
+from trainer.engine.injection import Injection
 from trainer.engine.torch_train import STATE_FILE
 from trainer.errors import BatchError, ConfigError
 from trainer.run import Run
@@ -243,6 +244,18 @@ def test_explained_variance_is_1_for_a_critic_that_knows_and_0_for_one_that_says
     assert critic_metrics(group, credit_step(made("grpo"), group)) == {}
 
 
+def test_what_is_known_of_equal_returns_is_not_reported():
+    """Where every rollout succeeds at once all G are 1, up to the rounding of (1 - V) + V."""
+    ids = count(9)
+    group = [trajectory(str(n), [2], 1.0, ids=ids, mu=tables()[0]) for n in range(20)]
+    values = [np.array([np.sin(n), np.nan]) for n in range(20)]
+    credits = credit_step(made(), group, values)
+    assert len({float(credit.return_K[0]) for credit in credits}) > 1
+    found = critic_metrics(group, credits)
+    assert found["critic/return_mean"] == pytest.approx(1.0)
+    assert "critic/explained_variance" not in found
+
+
 # -- the learner ----------------------------------------------------------------------------------------------
 
 
@@ -279,6 +292,68 @@ def test_the_critic_learns_from_the_first_step_and_the_policy_after_the_warm_up(
     third = one.update(rollouts(), [], lr=1e-2, step=3)
     assert bits(one) != before
     assert third["tokens/trained"] == first["tokens/masked/critic_warm-up"]
+
+
+def test_no_momentum_of_an_imitation_moves_the_policy_while_only_the_critic_learns():
+    """The optimizer of the imitation goes on: a gradient of zeros would be an update by what it remembers."""
+    one = learner(value_warmup=1)
+    one._experts = {t.id: t for t in family_group(tables()[0]) if t.is_expert}
+    one.imitate(lr=1e-2, batch_trajectories=1, seed=0)
+    before = bits(one)
+    first = one.update(rollouts(), [], lr=1e-2, step=1)
+    assert bits(one) == before
+    assert first["critic/grad_norm"] > 0
+    one.update(rollouts(), [Injection("expert", (0, 1, 2), 1.0)], lr=1e-2, step=1)
+    assert bits(one) != before
+
+
+def test_what_is_not_learned_is_masked_by_its_reason_though_the_critic_reads_it():
+    """Not trained, as under any other algorithm; and yet each of its turns teaches the critic."""
+    one = learner()
+    group = [replace(t, policy_step=1) for t in learners(family_group(tables()[0]))]
+    lost = sum(t.sampled_tokens for t in group if t.reward <= 0)
+    one._config = one._config.model_copy(update={"curriculum": CurriculumOptions(positive_only=1.0)})
+    metrics = one.update([encode(t) for t in group], [], lr=1e-2)
+    assert metrics["tokens/masked/positives_only"] == lost > 0
+    assert metrics["tokens/trained"] == metrics["tokens/total"] - lost
+    credits = [replace(c, advantage_K=0 * c.advantage_K) for c in credit_step(made(), group)]
+    batch, _ = build_batch(group, credits, token_budget=1)
+    assert int((batch.opens_turn_BT >= 0).sum()) == batch.counts.turns > 0
+
+
+def test_with_one_update_nothing_is_clipped_not_even_what_is_learned_again():
+    """V_old is the critic's as this batch began; one kept with a success would clip what it learned since."""
+    one = Learner(
+        TrainConfig(
+            algo="ppo",
+            algo_options={"value_lr": 0.1, "value_clip": 0.01},
+            engine_options={"layers": 1, "width": 8, "heads": 1},
+            reuse=ReuseOptions(trajectories=2),
+        )
+    )
+    one.ready()
+    for step in (1, 2, 3):
+        group = [
+            replace(t, policy_step=step, turns=aged(t, step - 1))
+            for t in family_group(tables()[0], experts=False)
+        ]
+        metrics = one.update([encode(t) for t in group], [], lr=1e-3, step=step)
+        assert metrics["critic/clipped_turns"] == 0
+    assert metrics["tokens/reused"] > 0
+
+
+def aged(t, version):
+    return tuple(replace(turn, policy_version=version) for turn in t.turns)
+
+
+def test_a_session_that_was_cut_off_has_no_known_next_prompt():
+    """What a program of somebody else would have asked next is its own: an empty message of ours is no such state."""
+    one = learner()
+    cut = trajectory("a", [2, 2], 0.0, ids=count(9), mu=tables()[0])
+    cut = replace(cut, stop_reason=StopReason.MAX_TURNS)
+    assert len(one._with_next(cut).turns) == 3
+    session = replace(cut, turn_labels=(TurnLabel.MAIN, TurnLabel.MAIN))
+    assert one._with_next(session) is session
 
 
 def test_the_critic_comes_to_know_the_returns():

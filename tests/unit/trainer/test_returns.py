@@ -50,6 +50,14 @@ def test_baselined_scores_sum_to_zero(scores):
         assert (scores - baselines(scores, kind)).sum() == pytest.approx(0, abs=1e-9)
 
 
+@given(unit, st.integers(1, 20))
+def test_equal_scores_leave_nothing_not_even_a_rounding_error(score, count):
+    """What is exactly 0 has no gradient and is counted as zero credit; 1e-17 would be trained on."""
+    scores = np.full(count, score)
+    for kind in ("group_mean", "leave_one_out"):
+        assert not (scores - baselines(scores, kind)).any()
+
+
 def test_a_score_without_peers_is_its_own_baseline():
     for kind in ("group_mean", "leave_one_out"):
         assert baselines(np.array([0.7]), kind).tolist() == [0.7]

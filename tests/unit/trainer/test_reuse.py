@@ -95,6 +95,13 @@ def test_the_oldest_token_of_a_success_counts():
     assert (gone.trajectories, gone.too_old, len(buffer)) == ([], 1, 0)
 
 
+def test_beyond_the_capacity_the_oldest_leave():
+    buffer = ReuseBuffer(ReuseOptions(trajectories=2, capacity=2))
+    for version in range(4):
+        kept(buffer, sampled(str(version), version))
+    assert {t.id for t in buffer.draw(4, 0).trajectories} == {"2", "3"}
+
+
 def test_stored_log_probabilities_enter_the_batch_untouched():
     won, credit = sampled("won", 0)
     buffer = kept(ReuseBuffer(ReuseOptions(trajectories=1)), (won, credit))

@@ -144,7 +144,7 @@ def test_without_it_no_weights_are_kept(tmp_path):
 
 def test_snapshots_of_ipa_reach_as_far_back(tmp_path):
     """What samples is kept, and pi_old is computed with it: staleness is measured, and nothing is gone."""
-    options = {"behaviour": "snapshots", "snapshots_kept": LAG + 1, "neg_weight": 1}
+    options = {"behaviour": "snapshots", "snapshots_kept": LAG + 1, "neg_weight": 1, "reward_fail": -1}
     local_run(tmp_path, stale_config(LAG, algo_options=options), change=first_wins)
     last = steps_of(tmp_path)[-1]
     assert "tokens/masked/version_gone" not in last
