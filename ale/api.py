@@ -21,6 +21,7 @@ from trainer.loop import train as train_loop
 from trainer.metrics import Evaluation, Observer, RunSummary
 from trainer.rollout.cli_agents import agent_options
 from trainer.rollout.experts import check_data
+from trainer.rollout.tasks import task_ids
 
 __all__ = ["evaluate", "train"]
 
@@ -44,6 +45,7 @@ def train(
     if resume:
         runs.continue_run(folder, config)
     else:
+        _check_tasks(config)
         _check_data(config)
         runs.open_new(folder, config)
     summary = train_loop(config, folder, observer=watcher, resume=resume, ray_address=ray_address)
@@ -78,6 +80,14 @@ def evaluate(config: TrainConfig, *, ray_address: str | None = None) -> Evaluati
         episodes=len(done),
         failures=len(trajectories) - len(done),
     )
+
+
+def _check_tasks(config: TrainConfig) -> None:
+    """Raise `ConfigError` for a split that is asked for and has no task, before a folder or process is made."""
+    spec = load_env(config.env)
+    source = spec.tasks(spec.params.model_validate(config.env_args))
+    for split in (config.train_split, config.eval.split, *config.eval.apart):
+        task_ids(source, split, 1, seed=0)
 
 
 def _check_data(config: TrainConfig) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from agent_runtime.types import AgentConfig, RolloutRequest, SamplingParams, Start
 from rock_env.spec import TaskSource
 from trainer.config import TrainConfig
+from trainer.errors import ConfigError
 from trainer.rollout.anchors import Anchor
 from trainer.seeds import derive
 
@@ -18,10 +19,17 @@ __all__ = ["agent_of", "eval_requests", "expert_requests", "task_ids", "train_re
 
 
 def task_ids(source: TaskSource, split: str, count: int, seed: int) -> list[str]:
-    """Draw `count` task ids of `split`, without repetition where there are enough."""
+    """Draw `count` task ids of `split`, without repetition where there are enough.
+
+    Raise `ConfigError` where there is none: success on no task is no number.
+    """
     total = source.count(split)
-    if total == 0:
-        return []
+    if count and not total:
+        found = ", ".join(f"{name} {source.count(name)}" for name in source.splits)
+        raise ConfigError(
+            f"the split {split!r} has no task with these env_args: got {found}, expected at least one. Choose another split "
+            "(train_split, eval.split, eval.apart), or other env_args."
+        )
     rng = random.Random(seed)
     if count <= total:
         indices: Sequence[int] = rng.sample(range(total), count)
