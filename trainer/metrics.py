@@ -6,6 +6,7 @@ Called by the loop. Observers only look; the one thing they may say back is that
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import time
@@ -22,7 +23,12 @@ from rock_env.whole_file import write_whole
 from trainer.appended import Appended
 from trainer.folder import writing
 
-__all__ = ["Evaluation", "MetricsLog", "Observer", "RunSummary", "write_summary"]
+__all__ = ["Evaluation", "MetricsLog", "Observer", "RunSummary", "share_of", "write_summary"]
+
+
+def share_of(success: float, optimum: float) -> float:
+    """Return success as a share of what an optimal policy would have; NaN where nobody can succeed."""
+    return success / optimum if optimum else math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +48,14 @@ class Evaluation:
     @property
     def share(self) -> float:
         """Return success as a share of the optimum."""
-        return self.success / self.optimum if self.optimum else float("nan")
+        return share_of(self.success, self.optimum)
 
     def metrics(self) -> dict[str, float]:
         """Return the result under the names of docs/metrics.md."""
+        share = {"share_of_optimum": self.share} if self.optimum else {}
         return {
             "success": self.success,
-            "share_of_optimum": self.share,
+            **share,
             "optimum": self.optimum,
             "episodes": float(self.episodes),
             "failures": float(self.failures),
@@ -164,7 +171,8 @@ def _cut(path: Path, step: int | None) -> None:
 
 
 def write_summary(folder: Path, summary: RunSummary) -> None:
-    """Write `summary.json` atomically. Raise `RunFolderError`."""
+    """Write `summary.json` atomically, null for a number that is none (JSON has no NaN). Raise `RunFolderError`."""
+    values = {name: None if value != value else value for name, value in asdict(summary).items()}
     with writing("summary.json", folder):
-        content = json.dumps(asdict(summary), indent=2).encode() + b"\n"
+        content = json.dumps(values, indent=2, allow_nan=False).encode() + b"\n"
         write_whole(folder / "summary.json", lambda beside: beside.write_bytes(content))

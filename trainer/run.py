@@ -28,7 +28,7 @@ from trainer.engine.injection import Injection
 from trainer.errors import CheckpointError, Halted, RunFolderError
 from trainer.evaluation import Evaluator
 from trainer.folder import writing
-from trainer.metrics import Evaluation, MetricsLog, Observer, RunSummary, write_summary
+from trainer.metrics import Evaluation, MetricsLog, Observer, RunSummary, share_of, write_summary
 from trainer.placement import Fleet
 from trainer.rollout.anchors import Anchor, AnchorPool, expert_from, injections
 from trainer.rollout.curriculum import PassRates, draw_tasks, observe
@@ -339,7 +339,7 @@ class Run:
             success_warmup=state.success_warmup,
             success_final=final.success,
             optimum=final.optimum,
-            share_warmup=state.success_warmup / final.optimum,
+            share_warmup=share_of(state.success_warmup, final.optimum),
             share_final=final.share,
             train_s=time.monotonic() - self._started,
             env_steps=state.env_steps,
