@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -24,6 +25,9 @@ from trainer.rollout.starts import Anchor, Expert, Origin, expert_from, stood_at
 from trainer.rollout.values import MIN_ROLLOUTS, Tally, crucial_turns
 
 __all__ = ["Anchor", "AnchorPool", "Expert", "Origin", "expert_from", "injections"]
+
+_OWN = "~own"
+"""Ends the id of a success of this run that is called as an expert from another run."""
 
 
 class _Left(msgspec.Struct, frozen=True):
@@ -148,6 +152,9 @@ class AnchorPool:
 
     def _take(self, own: Expert) -> None:
         """Consider a success of the policy's own from the true start."""
+        named_alike = self._state.experts.get(own.id)
+        if named_alike and named_alike.origin is not Origin.SELF:  # what another run played has that run's ids
+            own = replace(own, id=f"{own.id}{_OWN}")
         if self._options.self_sampled:
             self.add(own)
         known = self._state.shorter.get(own.task_id)
@@ -161,7 +168,7 @@ class AnchorPool:
             by_task.setdefault(expert.task_id, []).append(expert)
         for trajectory in done:
             for expert in by_task.get(trajectory.task_id, ()):
-                if expert.id == trajectory.id:
+                if expert.origin is Origin.SELF and expert.id.removesuffix(_OWN) == trajectory.id:
                     continue  # it became an expert because it succeeded: no fair sample of success
                 stood = stood_at(expert, trajectory)
                 tallies = self._state.progress[expert.id].tallies

@@ -173,6 +173,23 @@ def test_successes_from_the_true_start_join_the_pool_with_their_provenance():
     assert len(pool) == 2, "a rollout that replayed a prefix under another seed is no expert"
 
 
+def test_an_expert_of_another_run_and_a_success_of_this_one_may_be_called_alike():
+    """Rollouts are numbered in every run, and `--data RUN` brings that run's names."""
+    theirs = expert("000001-0000-000", origin=Origin.TEACHER)
+    slow = expert("e", 4, task="train/9")
+    pool = pool_of(theirs, slow, refresh=2)
+    alike = played(["b"], passed=True, name=theirs.id, task="train/9")
+    pool.observe(1, {}, [alike])
+    own = pool.experts[-1]
+    assert (own.origin, own.task_id, own.id != theirs.id) == (Origin.SELF, "train/9", True)
+    assert pool.state()["progress"][own.id]["tallies"] == {}, "it succeeded, so it became an expert"
+    pool.observe(2, {}, [])
+    assert [(e.id, e.task_id) for e in pool.experts] == [(theirs.id, "train/1"), (own.id, "train/9")]
+    assert pool.state()["progress"][theirs.id]["rollback"]["level"] == 4, "another task's refresh moved it"
+    pool.observe(3, {}, [played(["a0", "x"], passed=False, name=theirs.id)])
+    assert sorted(pool.state()["progress"][theirs.id]["tallies"]) == [0, 1], "a rollout like any other"
+
+
 def test_a_diverged_replay_drops_the_expert():
     pool = pool_of(expert("e"), expert("f", task="train/2"))
     anchor = Anchor(expert("e"), 4)
