@@ -84,7 +84,7 @@ class Run:
         self._params = env_params(spec, msgspec.json.encode(config.env_args).decode())
         self._params_json = self._params.canonical()
         self._source = spec.tasks(self._params)
-        self._pool = AnchorPool(config.anchors)
+        self._pool = AnchorPool(config.anchors, max_turns=config.agent.max_turns)
         self._state = RunState()
         self._resume = resume
         self._learn_metrics: dict[str, float] = {}
@@ -127,6 +127,12 @@ class Run:
         self._write("expert", None, [encode(trajectory) for trajectory in shown])
         self._write(HELD_OUT, None, [encode(trajectory) for trajectory in held_out])
         self._take_experts()
+        too_long = sum(map(self._pool.is_too_long, self._pool.experts))
+        if too_long and config.anchors.scheduler != "none":
+            self._observer.on_log(
+                f"{too_long} of {len(self._pool)} experts take more than agent.max_turns={config.agent.max_turns} turns: no "
+                "rollout starts on their way. Raise agent.max_turns where it should."
+            )
         self._lineage.sources, self._lineage.experts = experts.sources, experts.records
         self._lineage.experts_digest = experts.digest
         lineage.write(self._folder, self._lineage)

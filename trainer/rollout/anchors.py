@@ -67,8 +67,9 @@ def injections(anchors: Sequence[Anchor], turns: int, *, weight: float, seed: in
 class AnchorPool:
     """The experts, their anchors and the schedule."""
 
-    def __init__(self, options: AnchorOptions) -> None:
-        self._options = options
+    def __init__(self, options: AnchorOptions, *, max_turns: int | None = None) -> None:
+        """`max_turns` are the most of one rollout, its prefix counted: no rollout starts on the way of a longer expert."""
+        self._options, self._max_turns = options, max_turns
         kind = SCHEDULES.get(options.scheduler)
         self._schedule = kind(options) if kind else None
         self._state = _State()
@@ -109,14 +110,19 @@ class AnchorPool:
 
     # -- a step -----------------------------------------------------------------------------------------------
 
+    def is_too_long(self, expert: Expert) -> bool:
+        """Return whether the expert takes more turns than a rollout has; it can be imitated, and is no start."""
+        return self._max_turns is not None and len(expert.turns) > self._max_turns
+
     def choose(self, count: int, seed: int) -> list[Anchor]:
-        """Return `count` anchors for the next step; fewer only where there are no experts. Changes nothing."""
+        """Return `count` anchors for the next step; fewer only where there is no expert to start from. Changes nothing."""
         state = self._state
-        if not state.experts or self._schedule is None or count == 0:
+        ids = [expert.id for expert in self.experts if not self.is_too_long(expert)]
+        if not ids or self._schedule is None or count == 0:
             return []
         rng = random.Random(seed)
         again = rng.sample(state.left, min(len(state.left), math.floor(count * self._options.replay_share)))
-        ids, wanted = list(state.experts), count - len(again)
+        wanted = count - len(again)
         drawn = rng.sample(ids, wanted) if wanted <= len(ids) else rng.choices(ids, k=wanted)
         anchors = [self._schedule.pick(state.experts[each], state.progress[each], rng) for each in drawn]
         return anchors + [Anchor(state.experts[left.expert_id], left.turn) for left in again]
@@ -153,7 +159,9 @@ class AnchorPool:
     def _take(self, own: Expert) -> None:
         """Consider a success of the policy's own from the true start."""
         named_alike = self._state.experts.get(own.id)
-        if named_alike and named_alike.origin is not Origin.SELF:  # what another run played has that run's ids
+        if (
+            named_alike and named_alike.origin is not Origin.SELF
+        ):  # what another run played has that run's ids
             own = replace(own, id=f"{own.id}{_OWN}")
         if self._options.self_sampled:
             self.add(own)

@@ -219,6 +219,17 @@ def test_no_scheduler_means_no_anchors():
     assert pool_of(expert("e"), scheduler="none").choose(4, 0) == []
 
 
+def test_no_rollout_starts_on_the_way_of_an_expert_that_takes_more_turns_than_a_rollout_has():
+    """From its last turn the policy would not have one turn left: no success, and so no way back either."""
+    options = AnchorOptions(scheduler="sequential", inject=2, inject_gate="none")
+    pool = AnchorPool(options, max_turns=4)
+    pool.add(expert("long", 5))
+    assert pool.choose(6, 0) == []
+    pool.add(expert("fits", 4, task="train/2"))
+    assert {anchor.expert.id for anchor in pool.choose(6, 0)} == {"fits"}
+    assert {anchor.expert.id for anchor in pool.injections(2, 0)} == {"long", "fits"}
+
+
 def test_a_fifth_of_the_groups_at_least_begin_at_the_true_start():
     with pytest.raises(ValidationError, match="start_share"):
         AnchorOptions(start_share=0.19)
