@@ -13,6 +13,7 @@ from ale import plots, runs
 from ale.config import expand
 from ale.model_play import play_tasks
 from ale.progress import PlainProgress
+from rock_env.errors import InvalidArgument, UnknownName
 from rock_env.plugins import load, load_env
 from trainer.config import TrainConfig
 from trainer.engine.base import EngineSpec
@@ -48,7 +49,12 @@ def train(
         _check_tasks(config)
         _check_data(config)
         runs.open_new(folder, config)
-    summary = train_loop(config, folder, observer=watcher, resume=resume, ray_address=ray_address)
+    try:
+        summary = train_loop(config, folder, observer=watcher, resume=resume, ray_address=ray_address)
+    except (ConfigError, InvalidArgument, UnknownName):
+        if not resume:  # what must be set otherwise is no run to resume
+            runs.withdraw(folder)
+        raise
     try:
         plots.success_curve(folder)
     except ImportError as error:

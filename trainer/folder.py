@@ -14,10 +14,10 @@ from pathlib import Path
 
 from trainer.errors import RunFolderError
 
-__all__ = ["claimed", "writing"]
+__all__ = ["LOCK", "claimed", "writing"]
 
-_LOCK = ".lock"
-_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+LOCK = ".lock"
+_NOLOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """What a file system says that has none: the run goes on there, unprotected."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -42,7 +42,7 @@ def claimed(folder: Path) -> Iterator[None]:
     """Keep the folder for this process. Raise `RunFolderError` where another one has it; its end, however, frees it."""
     with writing("records", folder):
         folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -52,7 +52,7 @@ def claimed(folder: Path) -> Iterator[None]:
                 "start another run with --run NAME."
             ) from error
         except OSError as error:
-            if error.errno not in _NO_LOCKS:
+            if error.errno not in _NOLOCKS:
                 raise
         yield
     finally:

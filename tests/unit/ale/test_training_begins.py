@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ale import api
+from ale import api, runs
 from ale.config import resolve
+from trainer.config import TrainConfig
 from trainer.errors import ConfigError
 
 # Of this family no generated task as hard as these is held out.
@@ -19,3 +20,31 @@ def test_a_split_without_tasks_is_refused_by_the_run_before_it_has_a_folder(tmp_
     with pytest.raises(ConfigError, match=r"split 'held_out' has no task .*got train 2, held_out 0"):
         api.train(config, run_folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_settings_that_are_refused_late_leave_the_name_free(tmp_path: Path) -> None:
+    """Some are known to be wrong only once processes are asked for; a folder would then refuse the right ones."""
+    config = resolve(options={"env": "frozen_lake"}).config
+    with pytest.raises(ConfigError, match="--ray-address"):
+        api.train(config, run_folder=tmp_path / "run", ray_address="127.0.0.1:1")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_what_has_begun_or_is_resumed_stays(
+    resume: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = resolve(options={"env": "frozen_lake"}).config
+    run = tmp_path / "run"
+    if resume:  # killed before anything was recorded
+        runs.open_new(run, config)
+    else:  # refused after something was
+
+        def begin(config: TrainConfig, folder: Path, **options: object) -> None:
+            (folder / "metrics.jsonl").touch()
+            raise ConfigError("the judge refused")
+
+        monkeypatch.setattr(api, "train_loop", begin)
+    with pytest.raises(ConfigError):
+        api.train(config, run_folder=run, resume=resume, ray_address="127.0.0.1:1")
+    assert (run / runs.CONFIG).is_file()
