@@ -121,11 +121,16 @@ class MetricsLog:
     Both are on the disk when `write` returns. Opening raises `OSError`, writing `RunFolderError`, closing nothing.
     """
 
-    def __init__(self, folder: Path, *, resume_step: int | None) -> None:
-        """Open both. `resume_step` None starts the record anew, whatever an attempt before left."""
+    def __init__(
+        self, folder: Path, *, resume_step: int | None, again: tuple[str, int] | None = None
+    ) -> None:
+        """Open both. `resume_step` None starts the record anew, whatever an attempt before left.
+
+        `again` is the (kind, step) of what is done a second time although the step was finished.
+        """
         self._folder = folder
         path, events = folder / "metrics.jsonl", folder / "events"
-        _cut(path, resume_step)
+        _cut(path, resume_step, again)
         events.mkdir(exist_ok=True)
         self._file = Appended(path)
         # Not EventFileWriter: its thread would meet a full disk after the step that caused it.
@@ -155,8 +160,8 @@ class MetricsLog:
         self._records.write(event.SerializeToString())
 
 
-def _cut(path: Path, step: int | None) -> None:
-    """Keep what `metrics.jsonl` has up to `step`; None keeps nothing."""
+def _cut(path: Path, step: int | None, again: tuple[str, int] | None) -> None:
+    """Keep what `metrics.jsonl` has up to `step`, without records of `again`; None keeps nothing."""
     kept = b""
     for line in path.read_bytes().splitlines(keepends=True) if step is not None and path.exists() else []:
         try:
@@ -165,8 +170,8 @@ def _cut(path: Path, step: int | None) -> None:
             break  # the torn last line of a killed run
         if not isinstance(record, dict) or not isinstance(record.get("step"), int):
             break
-        if record["step"] <= step:
-            kept += line
+        if record["step"] <= step and (record.get("kind"), record["step"]) != again:
+            kept += line.rstrip(b"\n") + b"\n"  # a full disk may have had room for all but the line's end
     write_whole(path, lambda beside: beside.write_bytes(kept))
 
 

@@ -98,7 +98,9 @@ class Run:
         if found is not None:
             self._restore(found)
         with writing("records", self._folder):
-            self._metrics = MetricsLog(self._folder, resume_step=None if found is None else self._state.step)
+            done = None if found is None else self._state.step
+            final = ("eval", self._config.steps) if done and done == self._config.steps else None
+            self._metrics = MetricsLog(self._folder, resume_step=done, again=final)
         self.is_new = found is None
         begun = lineage.begin(self._config, self._spec.key) if found is None else lineage.read(self._folder)
         self._lineage = begun or lineage.begin(self._config, self._spec.key)
@@ -331,9 +333,9 @@ class Run:
             checkpoint.save(folder, self._state.step, self._state, engine=self._fleet.save, keep=keep)
 
     def finish(self) -> RunSummary:
-        """Evaluate once more, export the model, save, and write the summary."""
+        """Save, evaluate once more, export the model, and write the summary."""
+        self.save()  # an evaluation may fail, and the steps are done
         final = self._evaluate(self._config.steps, self._config.eval.tasks, self._config.eval.apart)
-        self.save()
         self._export()
         state, config, story = self._state, self._config, self._lineage
         story.steps, story.final_digest = state.step, lineage.digest_of(self._folder / lineage.MODEL)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-from local_fleet import config_of, local_run
+import pytest
+from local_fleet import Listening, LocalFleet, config_of, local_run
 
+from agent_runtime.types import RolloutRequest
 from ale.plots import success_curve
+from trainer import checkpoint
+from trainer.errors import Halted
+from trainer.run import Run
 
 
 def test_a_run_on_tasks_that_nobody_can_solve_has_a_summary_without_a_share(tmp_path: Path) -> None:
@@ -23,3 +29,44 @@ def test_a_run_on_tasks_that_nobody_can_solve_has_a_summary_without_a_share(tmp_
         assert (record["optimum"], "share_of_optimum" in record) == (0, False)
         assert json.loads(line) == record
     assert success_curve(tmp_path) is not None
+
+
+class LostAtTheEnd(LocalFleet):
+    """A fleet whose server dies in the last evaluation."""
+
+    def run(self, requests: Sequence[RolloutRequest], policy_step: int) -> list[bytes]:
+        if policy_step == 2:
+            raise Halted("the server died")
+        return super().run(requests, policy_step)
+
+
+def test_a_last_evaluation_that_fails_costs_no_step(tmp_path: Path) -> None:
+    config = config_of(checkpoint={"every": 100})
+    run = Run(config, tmp_path, LostAtTheEnd(config), Listening(), resume=False)  # type: ignore[arg-type]
+    with pytest.raises(Halted, match="the server died"), run:
+        run.record_experts()
+        run.warm_up()
+        run.evaluate_warmup()
+        for step in run.remaining_steps():
+            plan = run.plan(step)
+            rollouts = run.roll_out(plan)
+            run.learn(plan, rollouts)
+            run.publish(step)
+            run.report(plan, rollouts)
+        run.finish()
+    saved = checkpoint.latest(tmp_path / "checkpoints")
+    assert saved is not None
+    assert saved.name == "step-000002"
+
+
+def test_a_run_that_was_killed_in_its_last_evaluation_records_one(tmp_path: Path) -> None:
+    config = config_of(steps=1)
+    fleet, _ = local_run(tmp_path, config)
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    with Run(config, tmp_path, fleet, Listening(), resume=True) as run:  # type: ignore[arg-type]
+        assert list(run.remaining_steps()) == []
+        run.finish()
+    again = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert again[:-1] == lines[:-1]
+    first, second = json.loads(lines[-1]), json.loads(again[-1])
+    assert (second["kind"], second["step"], second["success"]) == ("eval", 1, first["success"])
