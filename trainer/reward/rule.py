@@ -24,7 +24,8 @@ Check = Callable[[Sample], Answer | NoAnswer]
 
 _NUMBER = re.compile(r"[-+]?[0-9]+(?:/[0-9]+|\.[0-9]+)?")
 _THOUSANDS = re.compile(r"[-+]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
-_FRACTION = re.compile(r"\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}")
+_FRACTION = re.compile(r"(?<![0-9])\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}(?![0-9])")
+"""Beside a digit it is not a number by itself: 2\\frac{1}{2} is not 21/2."""
 _BOX = re.compile(r"\\boxed\{([^{}]*)\}")
 _MAX_CHARS = 1000
 """An answer is short; digits without end would take Python's time, not the agent's."""
@@ -139,7 +140,7 @@ def _find(name: str) -> Check:
 WORKER = RewardSpec(
     name="rule",
     summary="a pure function of the rollout and its task",
-    version="1",
+    version="2",
     options=RuleOptions,
     build=Rule,
 )

@@ -77,6 +77,9 @@ def test_the_rule_on_math_says_what_the_environment_says(index: int) -> None:
         ("$42$.", "42", True),
         ("-0.75", "-3/4", True),
         ("\\boxed{-\\frac{6}{8}}", "-3/4", True),
+        ("\\dfrac{3}{4}.", "3/4", True),
+        ("2\\frac{1}{2}", "21/2", False),
+        ("\\boxed{\\frac{1}{2}3}", "1/23", False),
         ("−6/8", ["-3/4"], True),
         ("1,234", 1234, True),
         ("1,234", ["1", "234"], True),
@@ -147,7 +150,7 @@ def test_a_record_of_before_reward_workers_reads_as_it_did() -> None:
 def test_a_transcript_says_who_rewarded(tmp_path: Path) -> None:
     (found,), _ = reward(config_of({**own("by_length")}), [solved()], tmp_path)
     *_, end = transcript(found, tokens=False)
-    assert "passed, reward 0.5 (of rule 1; the environment's 1)," in end
+    assert "passed, reward 0.5 (of rule 2; the environment's 1)," in end
     *_, end = transcript(solved(), tokens=False)
     assert "passed, reward 1, " in end
 
