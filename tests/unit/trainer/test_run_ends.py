@@ -42,18 +42,8 @@ class LostAtTheEnd(LocalFleet):
 
 def test_a_last_evaluation_that_fails_costs_no_step(tmp_path: Path) -> None:
     config = config_of(checkpoint={"every": 100})
-    run = Run(config, tmp_path, LostAtTheEnd(config), Listening(), resume=False)  # type: ignore[arg-type]
-    with pytest.raises(Halted, match="the server died"), run:
-        run.record_experts()
-        run.warm_up()
-        run.evaluate_warmup()
-        for step in run.remaining_steps():
-            plan = run.plan(step)
-            rollouts = run.roll_out(plan)
-            run.learn(plan, rollouts)
-            run.publish(step)
-            run.report(plan, rollouts)
-        run.finish()
+    with pytest.raises(Halted, match="the server died"):
+        local_run(tmp_path, config, kind=LostAtTheEnd)
     saved = checkpoint.latest(tmp_path / "checkpoints")
     assert saved is not None
     assert saved.name == "step-000002"
