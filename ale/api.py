@@ -18,6 +18,7 @@ from rock_env.plugins import load, load_env
 from trainer.config import TrainConfig
 from trainer.engine.base import EngineSpec
 from trainer.errors import ConfigError, Halted
+from trainer.idle import idle_settings
 from trainer.loop import train as train_loop
 from trainer.metrics import Evaluation, Observer, RunSummary
 from trainer.rollout.cli_agents import agent_options
@@ -46,6 +47,8 @@ def train(
     if resume:
         runs.continue_run(folder, config)
     else:
+        for notice in idle_settings(config):
+            watcher.on_log(f"note: {notice}")
         _check_tasks(config)
         _check_data(config)
         runs.open_new(folder, config)

@@ -37,7 +37,7 @@ from trainer.rollout.failures import check_failures
 from trainer.rollout.filling import Rollouts, account, fill, filter_metrics
 from trainer.rollout.filtering import check_learned, nothing_learned
 from trainer.rollout.report import agent_metrics, fault_metrics, start_metrics, summary_metrics
-from trainer.rollout.tasks import agent_of, expert_requests, task_ids, train_requests
+from trainer.rollout.tasks import agent_of, anchored_groups, expert_requests, task_ids, train_requests
 from trainer.seeds import derive
 
 __all__ = ["Run"]
@@ -213,7 +213,7 @@ class Run:
         config = self._config
         self._observer.on_phase("rollout")
         groups = config.rollout.groups_per_step if self._learns_from_rollouts else 0
-        anchored = math.floor(groups * (1 - config.anchors.start_share))
+        anchored = anchored_groups(config) if groups else 0
         anchors = self._pool.choose(anchored, derive(config.seed, "anchors", step))
         tasks = self._draw(groups - len(anchors), derive(config.seed, "tasks", step))
         requests = train_requests(config, self._params_json, step, tasks=tasks, anchors=anchors)

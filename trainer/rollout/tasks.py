@@ -5,6 +5,7 @@ Called by the loop. Pure functions of the configuration, the step and the anchor
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 
@@ -15,7 +16,7 @@ from trainer.errors import ConfigError
 from trainer.rollout.anchors import Anchor
 from trainer.seeds import derive
 
-__all__ = ["agent_of", "eval_requests", "expert_requests", "task_ids", "train_requests"]
+__all__ = ["agent_of", "anchored_groups", "eval_requests", "expert_requests", "task_ids", "train_requests"]
 
 
 def task_ids(source: TaskSource, split: str, count: int, seed: int) -> list[str]:
@@ -36,6 +37,11 @@ def task_ids(source: TaskSource, split: str, count: int, seed: int) -> list[str]
     else:
         indices = [*range(total), *(rng.randrange(total) for _ in range(count - total))]
     return [f"{split}/{index}" for index in indices]
+
+
+def anchored_groups(config: TrainConfig) -> int:
+    """Return how many of a step's groups may begin at an anchor; the others begin at the task's own start."""
+    return math.floor(config.rollout.groups_per_step * (1 - config.anchors.start_share))
 
 
 def train_requests(

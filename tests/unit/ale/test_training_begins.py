@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from ale import api, runs
 from ale.config import resolve
+from ale.progress import PlainProgress
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError
 
@@ -48,3 +51,14 @@ def test_what_has_begun_or_is_resumed_stays(
     with pytest.raises(ConfigError):
         api.train(config, run_folder=run, resume=resume, ray_address="127.0.0.1:1")
     assert (run / runs.CONFIG).is_file()
+
+
+def test_a_setting_without_effect_is_said_before_the_run_begins(tmp_path: Path) -> None:
+    config = resolve(
+        options={"env": "frozen_lake"}, overrides=["rollout.workers=1", "rollout.engines=2"]
+    ).config
+    told = io.StringIO()
+    observer = PlainProgress(Console(file=told), quiet=True)
+    with pytest.raises(ConfigError, match="--ray-address"):
+        api.train(config, run_folder=tmp_path / "run", ray_address="127.0.0.1:1", observer=observer)
+    assert told.getvalue().startswith("note: rollout.engines=2 has no effect: rollout.workers=1 ask no more")
