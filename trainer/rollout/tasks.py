@@ -28,8 +28,8 @@ def task_ids(source: TaskSource, split: str, count: int, seed: int) -> list[str]
     if count and not total:
         found = ", ".join(f"{name} {source.count(name)}" for name in source.splits)
         raise ConfigError(
-            f"the split {split!r} has no task with these env_args: got {found}, expected at least one. Choose another split "
-            "(train_split, eval.split, eval.apart), or other env_args."
+            f"the split {split!r} has no task with these env_args: got {found}, expected at least one. Name another "
+            "split (of a run: train_split, eval.split, eval.apart), or other env_args."
         )
     rng = random.Random(seed)
     if count <= total:

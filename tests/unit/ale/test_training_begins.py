@@ -11,6 +11,7 @@ from rich.console import Console
 from ale import api, runs
 from ale.config import resolve
 from ale.progress import PlainProgress
+from ale.rollouts import RolloutCommand, rollout_command
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError
 
@@ -23,6 +24,25 @@ def test_a_split_without_tasks_is_refused_by_the_run_before_it_has_a_folder(tmp_
     with pytest.raises(ConfigError, match=r"split 'held_out' has no task .*got train 2, held_out 0"):
         api.train(config, run_folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_split_without_tasks_is_refused_by_rollouts_and_evaluations() -> None:
+    arguments = {"families": "wrong_operator", "min_difficulty": 0.62, "max_difficulty": 0.64}
+    command = RolloutCommand(
+        env="swe",
+        env_args=arguments,
+        policy="oracle",
+        agent=None,
+        episodes=1,
+        split="held_out",
+        seed=0,
+        out=None,
+        rock="unix:/nowhere",
+    )
+    with pytest.raises(ConfigError, match=r"split 'held_out' has no task"):
+        rollout_command(command)
+    with pytest.raises(ConfigError, match=r"split 'held_out' has no task"):
+        api.evaluate(resolve(options={"env": "swe"}, overrides=NARROW).config)
 
 
 def test_settings_that_are_refused_late_leave_the_name_free(tmp_path: Path) -> None:
