@@ -121,7 +121,8 @@ class AnchorPool:
         if not ids or self._schedule is None or count == 0:
             return []
         rng = random.Random(seed)
-        again = rng.sample(state.left, min(len(state.left), math.floor(count * self._options.replay_share)))
+        failures = [each for each in state.left if each.expert_id in ids]
+        again = rng.sample(failures, min(len(failures), math.floor(count * self._options.replay_share)))
         wanted = count - len(again)
         drawn = rng.sample(ids, wanted) if wanted <= len(ids) else rng.choices(ids, k=wanted)
         anchors = [self._schedule.pick(state.experts[each], state.progress[each], rng) for each in drawn]

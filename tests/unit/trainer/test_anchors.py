@@ -228,6 +228,11 @@ def test_no_rollout_starts_on_the_way_of_an_expert_that_takes_more_turns_than_a_
     pool.add(expert("fits", 4, task="train/2"))
     assert {anchor.expert.id for anchor in pool.choose(6, 0)} == {"fits"}
     assert {anchor.expert.id for anchor in pool.injections(2, 0)} == {"long", "fits"}
+    pool = at_the_fork(replay_share=1)
+    pool.add(expert("fits", 4, task="train/2"))
+    assert {anchor.expert.id for anchor in pool.choose(6, 0)} == {"e", "fits"}, "failures left the way of e"
+    pool._max_turns = 4
+    assert {anchor.expert.id for anchor in pool.choose(6, 0)} == {"fits"}
 
 
 def test_a_fifth_of_the_groups_at_least_begin_at_the_true_start():
