@@ -69,6 +69,33 @@ def test_what_has_no_effect_is_said_and_what_has_is_not(
     assert idle_settings(lake([*settings, *remedy])) == []
 
 
+RULE = '{worker="rule", options={check="final_answer"}, match={%s}}'
+
+
+@pytest.mark.parametrize(
+    ("routes", "named", "because"),
+    [
+        ([RULE % 'famly="*"'], [0], "the fields to match are env, family, split, symbols, words"),
+        (
+            [RULE % 'family="linear*", split="held_out"'],
+            [0],
+            "none of 32 tasks drawn from 'train' comes to 'rule'",
+        ),
+        ([RULE % "", RULE % 'family="*"'], [1], "because of it or of a route before"),
+        ([RULE % 'family="[a-k]*"', RULE % 'family="[l-z]*"', RULE % 'env="math"'], [2], "route before"),
+        ([RULE % 'family="[a-k]*"', RULE % 'split="train"'], [], ""),
+    ],
+)
+def test_a_route_to_which_no_task_comes_is_named_with_the_fields_there_are(
+    routes: list[str], named: list[int], because: str
+) -> None:
+    settings = [f"reward.routes=[{', '.join(routes)}]", "anchors.inject=0", "warmup.trajectories=0"]
+    settings.append("env_args.families=arithmetic,linear")
+    said = idle_settings(resolve(options={"env": "math", "algo": "reinforce"}, overrides=settings).config)
+    assert [each.partition(".match=")[0] for each in said] == [f"reward.routes[{n}]" for n in named]
+    assert all(because in each for each in said)
+
+
 RECIPES = sorted(
     path.name.removesuffix(".toml")
     for path in (resources.files("ale") / "recipes").iterdir()
