@@ -201,11 +201,13 @@ class AnchorPool:
             shorter = state.shorter.get(expert.task_id)
             if shorter is None or len(shorter.turns) >= len(expert.turns):
                 continue
-            left = len(expert.turns) - state.progress[expert.id].rollback.level
+            before = state.progress[expert.id]
+            left = len(expert.turns) - before.rollback.level
             self.drop(expert.id)
             self.add(shorter)
-            rollback = state.progress[shorter.id].rollback
+            rollback, hint = state.progress[shorter.id].rollback, state.progress[shorter.id].hint
             rollback.level = min(rollback.level, max(0, len(shorter.turns) - left))
+            hint.level = min(hint.level, before.hint.level)
             state.replaced += 1
         state.shorter = {}
 

@@ -262,6 +262,16 @@ def test_a_refresh_replaces_an_expert_by_the_shortest_success_of_the_policy():
     assert [e.id for e in pool.experts] == ["own4"]
 
 
+def test_a_refresh_tells_no_longer_hint_than_the_policy_needed_before():
+    pool = pool_of(expert("e"), scheduler="hint", refresh=5, self_sampled=False)
+    for step in (1, 2, 3):
+        visit(pool, only(pool), 8, step=step)
+    assert only(pool).hint == 2
+    pool.observe(5, {}, [played(["b"] * 4, passed=True, name="own")])
+    assert [e.id for e in pool.experts] == ["own"]
+    assert only(pool).hint == 2, "three of five actions were not needed any more"
+
+
 def test_a_refresh_lets_old_counts_weigh_half():
     pool = pool_of(expert("e"), refresh=4)
     visit(pool, Anchor(expert("e"), 2), 6, step=3)
