@@ -157,6 +157,11 @@ class Run:
                 f"the oracle of {self._spec.key} solved none of {len(requests)} tasks, so there is nothing to "
                 "imitate. Check the environment with `ale rollout --policy oracle`, or set warmup.trajectories=0."
             )
+        if len(experts) < wanted:
+            self._observer.on_log(
+                f"the oracle of {self._spec.key} solved {len(experts)} of {len(requests)} tasks: fewer experts than "
+                f"warmup.trajectories={wanted}. Lower it, or check the environment with `ale rollout --policy oracle`."
+            )
         return recorded(experts[:wanted], self._spec.key)
 
     def _read_experts(self) -> Experts:
