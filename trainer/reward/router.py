@@ -124,7 +124,9 @@ class _Route:
         spec = reward_spec(route.worker)
         options = spec.options.model_validate(route.options)
         self.route, self.spec = route, spec
-        self.asked = json.dumps([spec.name, spec.version, options.model_dump(mode="json")], sort_keys=True)
+        asked = [spec.name, spec.version, options.model_dump(mode="json")]
+        asked += [options.fingerprint] if options.fingerprint else []
+        self.asked = json.dumps(asked, sort_keys=True)
         self.worker: RewardWorker = spec.build(options, context)
         self.turn = asyncio.Semaphore(1) if self.worker.alone else None
 

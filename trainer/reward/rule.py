@@ -6,11 +6,14 @@ Called by `trainer.reward.router`. A rule sees text and task, and must say the s
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import importlib
+import importlib.util
 import json
 import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from pathlib import Path
 from types import TracebackType
 from typing import cast
 
@@ -88,6 +91,13 @@ class RuleOptions(WorkerOptions):
         """Return whether the rule is one that rewards turns only; of a user's own it is seen when it answers."""
         return self.check == "legal_turns"
 
+    @property
+    def fingerprint(self) -> str:
+        """Return the digest of the file that a user's own rule stands in: mended, it judges anew."""
+        module, colon, _ = self.check.partition(":")
+        found = _module_file(module) if colon else None
+        return "" if found is None else hashlib.sha256(found.read_bytes()).hexdigest()
+
 
 class Rule:
     """A `RewardWorker` around one function."""
@@ -120,6 +130,16 @@ class Rule:
                 f"the rule {self._name!r} failed on trajectory {sample.trajectory.id!r} of task {sample.task.id}: "
                 f"{type(error).__name__}: {error}. Fix the worker's rule; then continue with --resume."
             ) from error
+
+
+def _module_file(module: str) -> Path | None:
+    """Return the source of a module, None where there is none; what is wrong with its name is said where it is imported."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, AttributeError, ValueError):
+        return None
+    file = Path(spec.origin) if spec and spec.origin else None
+    return file if file and file.is_file() else None
 
 
 def _find(name: str) -> Check:

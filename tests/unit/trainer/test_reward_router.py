@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
+import shutil
+import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -138,6 +141,22 @@ def test_the_first_route_that_fits_rewards(tmp_path: Path) -> None:
         else:
             assert raw
             assert raw.startswith("expected")
+
+
+def test_a_rule_that_was_mended_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule that fails stops the run, which goes on with the mended one: what the broken one said first must not count."""
+    monkeypatch.syspath_prepend(tmp_path)
+    rule = {"worker": "rule", "options": {"check": "mended_rule:score"}}
+    asked = []
+    for value in (0.25, 0.25, 0.75):
+        code = f"from trainer.reward.base import Answer\ndef score(sample): return Answer(reward={value})\n"
+        (tmp_path / "mended_rule.py").write_text(code)
+        importlib.invalidate_caches()
+        sys.modules.pop("mended_rule", None)
+        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+        (found,), metrics = reward(config_of(rule), [solved()], tmp_path / "run")
+        asked.append((found.reward, metrics["reward/asked"]))
+    assert asked == [(0.25, 1), (0.25, 0), (0.75, 1)]
 
 
 def test_a_record_of_before_reward_workers_reads_as_it_did() -> None:
