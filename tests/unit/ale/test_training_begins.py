@@ -45,6 +45,15 @@ def test_a_split_without_tasks_is_refused_by_rollouts_and_evaluations() -> None:
         api.evaluate(resolve(options={"env": "swe"}, overrides=NARROW).config)
 
 
+@pytest.mark.parametrize(
+    "setting", ["rollout.branch_credit=leaf", 'rollout.train_labels=["main", "sub_agent"]']
+)
+def test_what_acts_on_sessions_is_refused_before_a_warm_up_that_would_be_in_vain(setting: str) -> None:
+    with pytest.raises(ConfigError, match=r"would do nothing: got agent.name=''.*--agent"):
+        resolve(options={"env": "frozen_lake"}, overrides=[setting])
+    assert resolve(options={"env": "swe", "agent": {"name": "qwen-code"}}, overrides=[setting]).config
+
+
 def test_settings_that_are_refused_late_leave_the_name_free(tmp_path: Path) -> None:
     """Some are known to be wrong only once processes are asked for; a folder would then refuse the right ones."""
     config = resolve(options={"env": "frozen_lake"}).config
