@@ -76,7 +76,11 @@ def evaluate(config: TrainConfig, *, ray_address: str | None = None) -> Evaluati
     done = [trajectory for trajectory in trajectories if trajectory.failure is None]
     if not done:
         failure = trajectories[0].failure
-        raise Halted(f"all {len(trajectories)} rollouts failed, the first with {failure}")
+        assert failure is not None
+        raise Halted(
+            f"all {len(trajectories)} episodes failed to run, the first with {failure.code}: {failure.message} Success on "
+            "none is no number: mend the cause, then evaluate again."
+        )
     spec = load_env(config.env)
     params = spec.params.model_validate(config.env_args)
     source = spec.tasks(params)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import io
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from reward_cases import played
 from rich.console import Console
 
+from agent_runtime.types import RolloutFailure, StopReason
 from ale import api, runs
 from ale.config import resolve
 from ale.progress import PlainProgress
 from ale.rollouts import RolloutCommand, rollout_command
 from trainer.config import TrainConfig
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, Halted
 
 # Of this family no generated task as hard as these is held out.
 NARROW = ["env_args.families=wrong_operator", "env_args.min_difficulty=0.62", "env_args.max_difficulty=0.64"]
@@ -91,3 +95,11 @@ def test_a_setting_without_effect_is_said_before_the_run_begins(tmp_path: Path) 
     with pytest.raises(ConfigError, match="--ray-address"):
         api.train(config, run_folder=tmp_path / "run", ray_address="127.0.0.1:1", observer=observer)
     assert told.getvalue().startswith("note: rollout.engines=2 has no effect: rollout.workers=1 ask no more")
+
+
+def test_an_evaluation_without_one_verdict_says_why_and_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    failure = RolloutFailure("env_lost", "The worker died.", 0)
+    lost = replace(played("?"), reward=math.nan, passed=False, stop_reason=StopReason.FAILED, failure=failure)
+    monkeypatch.setattr(api, "play_tasks", lambda config, ray_address: [lost, lost])
+    with pytest.raises(Halted, match=r"all 2 .* env_lost: The worker died\. .*evaluate again"):
+        api.evaluate(resolve(options={"env": "math"}).config)
