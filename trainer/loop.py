@@ -39,8 +39,9 @@ def train(
         if run.is_new:
             run.record_experts()
             run.warm_up()
-            run.evaluate_warmup()
             run.save()
+        if run.is_unmeasured:
+            run.evaluate_warmup()
         for step in run.remaining_steps():
             if observer.stop_requested:
                 run.save()

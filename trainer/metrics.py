@@ -10,7 +10,7 @@ import math
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -122,11 +122,11 @@ class MetricsLog:
     """
 
     def __init__(
-        self, folder: Path, *, resume_step: int | None, again: tuple[str, int] | None = None
+        self, folder: Path, *, resume_step: int | None, again: Collection[tuple[str, int]] = ()
     ) -> None:
         """Open both. `resume_step` None starts the record anew, whatever an attempt before left.
 
-        `again` is the (kind, step) of what is done a second time although the step was finished.
+        `again` are the (kind, step) of what is measured a second time although the step was finished.
         """
         self._folder = folder
         path, events = folder / "metrics.jsonl", folder / "events"
@@ -160,7 +160,7 @@ class MetricsLog:
         self._records.write(event.SerializeToString())
 
 
-def _cut(path: Path, step: int | None, again: tuple[str, int] | None) -> None:
+def _cut(path: Path, step: int | None, again: Collection[tuple[str, int]]) -> None:
     """Keep what `metrics.jsonl` has up to `step`, without records of `again`; None keeps nothing."""
     kept = b""
     for line in path.read_bytes().splitlines(keepends=True) if step is not None and path.exists() else []:
@@ -170,7 +170,7 @@ def _cut(path: Path, step: int | None, again: tuple[str, int] | None) -> None:
             break  # the torn last line of a killed run
         if not isinstance(record, dict) or not isinstance(record.get("step"), int):
             break
-        if record["step"] <= step and (record.get("kind"), record["step"]) != again:
+        if record["step"] <= step and (record.get("kind"), record["step"]) not in again:
             kept += line.rstrip(b"\n") + b"\n"  # a full disk may have had room for all but the line's end
     write_whole(path, lambda beside: beside.write_bytes(kept))
 

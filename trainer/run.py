@@ -99,8 +99,7 @@ class Run:
             self._restore(found)
         with writing("records", self._folder):
             done = None if found is None else self._state.step
-            final = ("eval", self._config.steps) if done and done == self._config.steps else None
-            self._metrics = MetricsLog(self._folder, resume_step=done, again=final)
+            self._metrics = MetricsLog(self._folder, resume_step=done, again=self._measured_again())
         self.is_new = found is None
         begun = lineage.begin(self._config, self._spec.key) if found is None else lineage.read(self._folder)
         self._lineage = begun or lineage.begin(self._config, self._spec.key)
@@ -200,6 +199,11 @@ class Run:
                 metrics = {**metrics, **self._fleet.measure()}
                 self._metrics.write(epoch - warmup.epochs, "warmup", metrics)
         self._fleet.publish(0)
+
+    @property
+    def is_unmeasured(self) -> bool:
+        """Return whether it is not known where the steps start: the warm-up is saved before it is evaluated."""
+        return math.isnan(self._state.success_warmup)
 
     def evaluate_warmup(self) -> None:
         """Measure where the steps start."""
@@ -370,6 +374,12 @@ class Run:
         return summary
 
     # -- inside -----------------------------------------------------------------------------------------------
+
+    def _measured_again(self) -> list[tuple[str, int]]:
+        """Return the (kind, step) of what a resumed run measures although the step is done and may have been measured."""
+        first = [("eval", 0), ("held_out", 0)] if self.is_unmeasured else []
+        ended = 0 < self._config.steps == self._state.step
+        return [*first, *([("eval", self._config.steps)] if ended else [])]
 
     def _export(self) -> None:
         """Put the model into the folder whole or not at all."""
