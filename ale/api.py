@@ -13,14 +13,17 @@ from ale import plots, runs
 from ale.config import expand
 from ale.model_play import play_tasks
 from ale.progress import PlainProgress
+from rock_env.errors import InvalidArgument, UnknownName
 from rock_env.plugins import load, load_env
 from trainer.config import TrainConfig
 from trainer.engine.base import EngineSpec
 from trainer.errors import ConfigError, Halted
+from trainer.idle import idle_settings
 from trainer.loop import train as train_loop
 from trainer.metrics import Evaluation, Observer, RunSummary
 from trainer.rollout.cli_agents import agent_options
 from trainer.rollout.experts import check_data
+from trainer.rollout.tasks import task_ids
 
 __all__ = ["evaluate", "train"]
 
@@ -44,9 +47,17 @@ def train(
     if resume:
         runs.continue_run(folder, config)
     else:
+        for notice in idle_settings(config):
+            watcher.on_log(f"note: {notice}")
+        _check_tasks(config)
         _check_data(config)
         runs.open_new(folder, config)
-    summary = train_loop(config, folder, observer=watcher, resume=resume, ray_address=ray_address)
+    try:
+        summary = train_loop(config, folder, observer=watcher, resume=resume, ray_address=ray_address)
+    except (ConfigError, InvalidArgument, UnknownName):
+        if not resume:  # what must be set otherwise is no run to resume
+            runs.withdraw(folder)
+        raise
     try:
         plots.success_curve(folder)
     except ImportError as error:
@@ -65,7 +76,11 @@ def evaluate(config: TrainConfig, *, ray_address: str | None = None) -> Evaluati
     done = [trajectory for trajectory in trajectories if trajectory.failure is None]
     if not done:
         failure = trajectories[0].failure
-        raise Halted(f"all {len(trajectories)} rollouts failed, the first with {failure}")
+        assert failure is not None
+        raise Halted(
+            f"all {len(trajectories)} episodes failed to run, the first with {failure.code}: {failure.message} Success on "
+            "none is no number: mend the cause, then evaluate again."
+        )
     spec = load_env(config.env)
     params = spec.params.model_validate(config.env_args)
     source = spec.tasks(params)
@@ -78,6 +93,14 @@ def evaluate(config: TrainConfig, *, ray_address: str | None = None) -> Evaluati
         episodes=len(done),
         failures=len(trajectories) - len(done),
     )
+
+
+def _check_tasks(config: TrainConfig) -> None:
+    """Raise `ConfigError` for a split that is asked for and has no task, before a folder or process is made."""
+    spec = load_env(config.env)
+    source = spec.tasks(spec.params.model_validate(config.env_args))
+    for split in (config.train_split, config.eval.split, *config.eval.apart):
+        task_ids(source, split, 1, seed=0)
 
 
 def _check_data(config: TrainConfig) -> None:

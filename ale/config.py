@@ -94,6 +94,7 @@ def expand(config: TrainConfig) -> TrainConfig:
     Imports the plugins. Raise `ConfigError` or `UnknownName`.
     """
     _check_splits(config)
+    _check_sessions(config)
     algo, engine = plugins.load("ale.algorithms", config.algo), plugins.load("ale.engines", config.engine)
     if config.agent.name:
         load_agent(config.agent.name)
@@ -297,6 +298,17 @@ def _validated(model: type[BaseModel], values: Mapping[str, Any], what: str) -> 
         subject = f"{what}, {name!r}" if name else what
         raise ConfigError(f"bad {subject}: {first['msg']}, got {first['input']!r}") from error
     return {key: value for key, value in options.model_dump().items() if value is not None}
+
+
+def _check_sessions(config: TrainConfig) -> None:
+    """Refuse what acts on the sessions of CLI agents where none plays: the learner would, but after a warm-up and a step."""
+    for name in ("train_labels", "branch_credit"):
+        value, default = getattr(config.rollout, name), type(config.rollout).model_fields[name].default
+        if not config.agent.name and value != default:
+            raise ConfigError(
+                f"rollout.{name}={value!r} would do nothing: got agent.name='', expected a CLI agent, whose calls are of "
+                "several kinds. Leave it out, or choose an agent with --agent."
+            )
 
 
 def _check_splits(config: TrainConfig) -> None:

@@ -6,6 +6,7 @@ Called by `ale train` after the loop. Reads `metrics.jsonl` only; matplotlib is 
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def success_curve(run_folder: Path) -> Path | None:
     axes.plot(
         env_steps, [record["success"] for record in evaluations], marker="o", label="success (held out)"
     )
-    share = [record["share_of_optimum"] for record in evaluations]
+    share = [record.get("share_of_optimum", math.nan) for record in evaluations]
     axes.plot(env_steps, share, "--", marker=".", label="share of the optimum (held out)")
     rollouts = [record for record in records if record["kind"] == "train" and "success" in record]
     axes.plot(

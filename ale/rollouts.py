@@ -30,6 +30,7 @@ from rock_env.env import Oracle
 from rock_env.errors import InvalidArgument, nearest
 from rock_env.spec import EnvParams, EnvSpec, TaskSpec
 from trainer.config import TrainConfig
+from trainer.rollout.tasks import task_ids
 
 __all__ = ["ByteTemplate", "RolloutCommand", "play_episodes", "rollout_command"]
 
@@ -77,10 +78,11 @@ class ByteTemplate:
 def rollout_command(command: RolloutCommand) -> None:
     """Play, print a line per episode and the totals, and keep the records if asked.
 
-    Raise `NotRun` if an episode failed to run, `RockError` if none could begin.
+    Raise `NotRun` if an episode failed to run, `RockError` or `ConfigError` if none could begin.
     """
     spec = plugins.load_env(command.env)
     params = plugins.env_params(spec, json.dumps(command.env_args))
+    task_ids(spec.tasks(params), command.split, 1, seed=0)  # a split without tasks is refused at once
     started = time.monotonic()
     without_model = command.policy in WITHOUT_MODEL
     if without_model and command.agent:

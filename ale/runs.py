@@ -7,6 +7,7 @@ trajectories/, checkpoints/`; this module writes `config.toml` only, the loop an
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ale.option_names import flat
 from rock_env.whole_file import write_whole
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError, RunFolderError
+from trainer.folder import LOCK
 from trainer.lineage import MODEL
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "open_new",
     "recorded_config",
     "trained_model",
+    "withdraw",
 ]
 
 CONFIG = "config.toml"
@@ -66,6 +69,12 @@ def open_new(folder: Path, config: TrainConfig) -> None:
             f"the run folder {folder} is not empty. Continue that run with --resume, "
             "or start another one with --run NAME."
         )
+
+
+def withdraw(folder: Path) -> None:
+    """Remove the folder of a run that never began, so that its name is free for other settings."""
+    if all(path.name in {CONFIG, LOCK} for path in folder.iterdir()):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def recorded_config(folder: Path) -> TrainConfig:

@@ -59,9 +59,10 @@ def _own_s(pid: int) -> float:
 
 
 def _family_s(root: int) -> list[float]:
-    """Return the time of each process below `root`, with that of the ended ones it waited for."""
+    """Return the time of each process below `root`, with that of the ended ones that it or `root` waited for."""
     parents: dict[int, int] = {}
     spent: dict[int, float] = {}
+    ended_s = 0.0
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
             try:
@@ -71,7 +72,9 @@ def _family_s(root: int) -> list[float]:
             pid = int(entry.name)
             parents[pid] = int(fields[1])
             spent[pid] = sum(int(value) for value in fields[11:15]) * _TICK_S
+            if pid == root:
+                ended_s = sum(int(value) for value in fields[13:15]) * _TICK_S
     family = {root}
     while more := {pid for pid, parent in parents.items() if parent in family} - family:
         family |= more
-    return [spent[pid] for pid in family - {root}]
+    return [ended_s, *(spent[pid] for pid in family - {root})]

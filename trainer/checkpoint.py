@@ -68,7 +68,9 @@ def read_state(checkpoint: Path, kind: type[_T]) -> _T:
 
 
 def _complete(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.glob("step-*") if (path / _STATE).is_file())
+    numbered = {path: path.name.removeprefix("step-") for path in folder.glob("step-*")}
+    found = [path for path, number in numbered.items() if number.isdigit() and (path / _STATE).is_file()]
+    return sorted(found, key=lambda path: int(numbered[path]))  # names from a million on are longer
 
 
 def _sync(path: Path) -> None:

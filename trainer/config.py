@@ -315,7 +315,7 @@ class EvalOptions(_Section):
     every: NonNegativeInt = 10
     """Steps between evaluations in between; 0 evaluates only after warm-up and at the end."""
     progress_tasks: PositiveInt = 64
-    """Tasks of those in between."""
+    """Tasks of those in between: the first so many of `tasks`."""
     temperature: NonNegativeFloat = 0.0
     """0 is greedy."""
 

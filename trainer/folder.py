@@ -1,19 +1,24 @@
-"""Writing into a run folder: whatever the disk refuses becomes one `RunFolderError` with the remedy that fits.
+"""Writing into a run folder: by one process at a time; what the disk refuses is one `RunFolderError` with its remedy.
 
-Called by the run and its metrics. It holds no state and never retries.
+Called by the loop, the run and its metrics. It holds no state and never retries.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from trainer.errors import RunFolderError
 
-__all__ = ["writing"]
+__all__ = ["LOCK", "claimed", "writing"]
 
+LOCK = ".lock"
+_NOLOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+"""What a file system says that has none: the run goes on there, unprotected."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -30,3 +35,25 @@ def writing(what: str, folder: Path) -> Iterator[None]:
             f"cannot write {what} in {folder}: {error.strerror or error}. What was saved before is intact. "
             f"{remedy}, then continue with --resume."
         ) from error
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Keep the folder for this process. Raise `RunFolderError` where another one has it; its end, however, frees it."""
+    with writing("records", folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RunFolderError(
+                f"another process trains in {folder}: got its lock, expected none. Wait until it has ended or end it, or "
+                "start another run with --run NAME."
+            ) from error
+        except OSError as error:
+            if error.errno not in _NOLOCKS:
+                raise
+        yield
+    finally:
+        os.close(lock)

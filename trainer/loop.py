@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainer.config import TrainConfig
+from trainer.folder import claimed
 from trainer.metrics import Observer, RunSummary
 from trainer.placement import Fleet
 from trainer.run import Run
@@ -30,12 +31,17 @@ def train(
     `RockError`; whatever was checkpointed stays intact and `resume=True` continues from it, bit for bit on CPU.
     """
     observer.on_phase("start")
-    with Fleet(config, ray_address) as fleet, Run(config, run_folder, fleet, observer, resume=resume) as run:
+    with (
+        claimed(run_folder),
+        Fleet(config, ray_address) as fleet,
+        Run(config, run_folder, fleet, observer, resume=resume) as run,
+    ):
         if run.is_new:
             run.record_experts()
             run.warm_up()
-            run.evaluate_warmup()
             run.save()
+        if run.is_unmeasured:
+            run.evaluate_warmup()
         for step in run.remaining_steps():
             if observer.stop_requested:
                 run.save()

@@ -6,10 +6,11 @@ Called by the loop. Observers only look; the one thing they may say back is that
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -22,7 +23,12 @@ from rock_env.whole_file import write_whole
 from trainer.appended import Appended
 from trainer.folder import writing
 
-__all__ = ["Evaluation", "MetricsLog", "Observer", "RunSummary", "write_summary"]
+__all__ = ["Evaluation", "MetricsLog", "Observer", "RunSummary", "share_of", "write_summary"]
+
+
+def share_of(success: float, optimum: float) -> float:
+    """Return success as a share of what an optimal policy would have; NaN where nobody can succeed."""
+    return success / optimum if optimum else math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +48,14 @@ class Evaluation:
     @property
     def share(self) -> float:
         """Return success as a share of the optimum."""
-        return self.success / self.optimum if self.optimum else float("nan")
+        return share_of(self.success, self.optimum)
 
     def metrics(self) -> dict[str, float]:
         """Return the result under the names of docs/metrics.md."""
+        share = {"share_of_optimum": self.share} if self.optimum else {}
         return {
             "success": self.success,
-            "share_of_optimum": self.share,
+            **share,
             "optimum": self.optimum,
             "episodes": float(self.episodes),
             "failures": float(self.failures),
@@ -114,11 +121,16 @@ class MetricsLog:
     Both are on the disk when `write` returns. Opening raises `OSError`, writing `RunFolderError`, closing nothing.
     """
 
-    def __init__(self, folder: Path, *, resume_step: int | None) -> None:
-        """Open both. `resume_step` None starts the record anew, whatever an attempt before left."""
+    def __init__(
+        self, folder: Path, *, resume_step: int | None, again: Collection[tuple[str, int]] = ()
+    ) -> None:
+        """Open both. `resume_step` None starts the record anew, whatever an attempt before left.
+
+        `again` are the (kind, step) of what is measured a second time although the step was finished.
+        """
         self._folder = folder
         path, events = folder / "metrics.jsonl", folder / "events"
-        _cut(path, resume_step)
+        _cut(path, resume_step, again)
         events.mkdir(exist_ok=True)
         self._file = Appended(path)
         # Not EventFileWriter: its thread would meet a full disk after the step that caused it.
@@ -148,8 +160,8 @@ class MetricsLog:
         self._records.write(event.SerializeToString())
 
 
-def _cut(path: Path, step: int | None) -> None:
-    """Keep what `metrics.jsonl` has up to `step`; None keeps nothing."""
+def _cut(path: Path, step: int | None, again: Collection[tuple[str, int]]) -> None:
+    """Keep what `metrics.jsonl` has up to `step`, without records of `again`; None keeps nothing."""
     kept = b""
     for line in path.read_bytes().splitlines(keepends=True) if step is not None and path.exists() else []:
         try:
@@ -158,13 +170,14 @@ def _cut(path: Path, step: int | None) -> None:
             break  # the torn last line of a killed run
         if not isinstance(record, dict) or not isinstance(record.get("step"), int):
             break
-        if record["step"] <= step:
-            kept += line
+        if record["step"] <= step and (record.get("kind"), record["step"]) not in again:
+            kept += line.rstrip(b"\n") + b"\n"  # a full disk may have had room for all but the line's end
     write_whole(path, lambda beside: beside.write_bytes(kept))
 
 
 def write_summary(folder: Path, summary: RunSummary) -> None:
-    """Write `summary.json` atomically. Raise `RunFolderError`."""
+    """Write `summary.json` atomically, null for a number that is none (JSON has no NaN). Raise `RunFolderError`."""
+    values = {name: None if value != value else value for name, value in asdict(summary).items()}
     with writing("summary.json", folder):
-        content = json.dumps(asdict(summary), indent=2).encode() + b"\n"
+        content = json.dumps(values, indent=2, allow_nan=False).encode() + b"\n"
         write_whole(folder / "summary.json", lambda beside: beside.write_bytes(content))

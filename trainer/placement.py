@@ -42,7 +42,7 @@ class Fleet:
     """The processes of one run. `with Fleet(...) as fleet:` starts them all and stops what it started."""
 
     def __init__(self, config: TrainConfig, ray_address: str | None) -> None:
-        self._config = config
+        self._config = _from_anywhere(config)
         self._ray_address = ray_address
         self._stack = ExitStack()
         self._workers: list[Any] = []
@@ -109,7 +109,7 @@ class Fleet:
         """Let the reward workers judge a step's trajectories; without any, give back the same bytes."""
         if self._rewarder is None or not encoded:
             return Rewarded(list(encoded))
-        rewarded: Rewarded = self._get(self._rewarder.reward.remote(list(encoded), run_folder))
+        rewarded: Rewarded = self._get(self._rewarder.reward.remote(list(encoded), run_folder.absolute()))
         return rewarded
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[Completion]:
@@ -158,15 +158,15 @@ class Fleet:
 
     def save(self, folder: Path) -> None:
         """Let the learner write its part of a checkpoint."""
-        self._get(self._learner.save.remote(folder))
+        self._get(self._learner.save.remote(folder.absolute()))
 
     def load(self, folder: Path) -> None:
         """Let the learner read its part of a checkpoint."""
-        self._get(self._learner.load.remote(folder))
+        self._get(self._learner.load.remote(folder.absolute()))
 
     def export(self, folder: Path) -> None:
         """Write the model for `--model FOLDER`."""
-        self._get(self._learner.export.remote(folder))
+        self._get(self._learner.export.remote(folder.absolute()))
 
     # -- inside -----------------------------------------------------------------------------------------------
 
@@ -257,6 +257,14 @@ class Fleet:
                 f"{reason(error)}. What was saved before is intact: continue with --resume. If memory ran out, "
                 "lower rollout.concurrency or optim.microbatch_tokens."
             ) from error
+
+
+def _from_anywhere(config: TrainConfig) -> TrainConfig:
+    """Return the settings with a model's folder called as it is from everywhere: actors may work in another folder."""
+    folder = Path(config.model)
+    if config.model == config.engine or not folder.is_dir():
+        return config
+    return config.model_copy(update={"model": str(folder.absolute())})
 
 
 def _check_reachable(address: str) -> None:

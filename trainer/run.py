@@ -28,7 +28,7 @@ from trainer.engine.injection import Injection
 from trainer.errors import CheckpointError, Halted, RunFolderError
 from trainer.evaluation import Evaluator
 from trainer.folder import writing
-from trainer.metrics import Evaluation, MetricsLog, Observer, RunSummary, write_summary
+from trainer.metrics import Evaluation, MetricsLog, Observer, RunSummary, share_of, write_summary
 from trainer.placement import Fleet
 from trainer.rollout.anchors import Anchor, AnchorPool, expert_from, injections
 from trainer.rollout.curriculum import PassRates, draw_tasks, observe
@@ -37,7 +37,7 @@ from trainer.rollout.failures import check_failures
 from trainer.rollout.filling import Rollouts, account, fill, filter_metrics
 from trainer.rollout.filtering import check_learned, nothing_learned
 from trainer.rollout.report import agent_metrics, fault_metrics, start_metrics, summary_metrics
-from trainer.rollout.tasks import agent_of, expert_requests, task_ids, train_requests
+from trainer.rollout.tasks import agent_of, anchored_groups, expert_requests, task_ids, train_requests
 from trainer.seeds import derive
 
 __all__ = ["Run"]
@@ -84,7 +84,7 @@ class Run:
         self._params = env_params(spec, msgspec.json.encode(config.env_args).decode())
         self._params_json = self._params.canonical()
         self._source = spec.tasks(self._params)
-        self._pool = AnchorPool(config.anchors)
+        self._pool = AnchorPool(config.anchors, max_turns=config.agent.max_turns)
         self._state = RunState()
         self._resume = resume
         self._learn_metrics: dict[str, float] = {}
@@ -98,7 +98,8 @@ class Run:
         if found is not None:
             self._restore(found)
         with writing("records", self._folder):
-            self._metrics = MetricsLog(self._folder, resume_step=None if found is None else self._state.step)
+            done = None if found is None else self._state.step
+            self._metrics = MetricsLog(self._folder, resume_step=done, again=self._measured_again())
         self.is_new = found is None
         begun = lineage.begin(self._config, self._spec.key) if found is None else lineage.read(self._folder)
         self._lineage = begun or lineage.begin(self._config, self._spec.key)
@@ -127,6 +128,12 @@ class Run:
         self._write("expert", None, [encode(trajectory) for trajectory in shown])
         self._write(HELD_OUT, None, [encode(trajectory) for trajectory in held_out])
         self._take_experts()
+        too_long = sum(map(self._pool.is_too_long, self._pool.experts))
+        if too_long and config.anchors.scheduler != "none":
+            self._observer.on_log(
+                f"{too_long} of {len(self._pool)} experts take more than agent.max_turns={config.agent.max_turns} turns: no "
+                "rollout starts on their way. Raise agent.max_turns where it should."
+            )
         self._lineage.sources, self._lineage.experts = experts.sources, experts.records
         self._lineage.experts_digest = experts.digest
         lineage.write(self._folder, self._lineage)
@@ -148,6 +155,11 @@ class Run:
             raise Halted(
                 f"the oracle of {self._spec.key} solved none of {len(requests)} tasks, so there is nothing to "
                 "imitate. Check the environment with `ale rollout --policy oracle`, or set warmup.trajectories=0."
+            )
+        if len(experts) < wanted:
+            self._observer.on_log(
+                f"the oracle of {self._spec.key} solved {len(experts)} of {len(requests)} tasks: fewer experts than "
+                f"warmup.trajectories={wanted}. Lower it, or check the environment with `ale rollout --policy oracle`."
             )
         return recorded(experts[:wanted], self._spec.key)
 
@@ -188,6 +200,11 @@ class Run:
                 self._metrics.write(epoch - warmup.epochs, "warmup", metrics)
         self._fleet.publish(0)
 
+    @property
+    def is_unmeasured(self) -> bool:
+        """Return whether it is not known where the steps start: the warm-up is saved before it is evaluated."""
+        return math.isnan(self._state.success_warmup)
+
     def evaluate_warmup(self) -> None:
         """Measure where the steps start."""
         self._measure_held_out(0)
@@ -205,7 +222,7 @@ class Run:
         config = self._config
         self._observer.on_phase("rollout")
         groups = config.rollout.groups_per_step if self._learns_from_rollouts else 0
-        anchored = math.floor(groups * (1 - config.anchors.start_share))
+        anchored = anchored_groups(config) if groups else 0
         anchors = self._pool.choose(anchored, derive(config.seed, "anchors", step))
         tasks = self._draw(groups - len(anchors), derive(config.seed, "tasks", step))
         requests = train_requests(config, self._params_json, step, tasks=tasks, anchors=anchors)
@@ -325,9 +342,9 @@ class Run:
             checkpoint.save(folder, self._state.step, self._state, engine=self._fleet.save, keep=keep)
 
     def finish(self) -> RunSummary:
-        """Evaluate once more, export the model, save, and write the summary."""
+        """Save, evaluate once more, export the model, and write the summary."""
+        self.save()  # an evaluation may fail, and the steps are done
         final = self._evaluate(self._config.steps, self._config.eval.tasks, self._config.eval.apart)
-        self.save()
         self._export()
         state, config, story = self._state, self._config, self._lineage
         story.steps, story.final_digest = state.step, lineage.digest_of(self._folder / lineage.MODEL)
@@ -339,7 +356,7 @@ class Run:
             success_warmup=state.success_warmup,
             success_final=final.success,
             optimum=final.optimum,
-            share_warmup=state.success_warmup / final.optimum,
+            share_warmup=share_of(state.success_warmup, final.optimum),
             share_final=final.share,
             train_s=time.monotonic() - self._started,
             env_steps=state.env_steps,
@@ -357,6 +374,12 @@ class Run:
         return summary
 
     # -- inside -----------------------------------------------------------------------------------------------
+
+    def _measured_again(self) -> list[tuple[str, int]]:
+        """Return the (kind, step) of what a resumed run measures although the step is done and may have been measured."""
+        first = [("eval", 0), ("held_out", 0)] if self.is_unmeasured else []
+        ended = 0 < self._config.steps == self._state.step
+        return [*first, *([("eval", self._config.steps)] if ended else [])]
 
     def _export(self) -> None:
         """Put the model into the folder whole or not at all."""

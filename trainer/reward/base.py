@@ -32,6 +32,11 @@ class WorkerOptions(BaseModel):
         """Return whether the answers are known beforehand to hold rewards per turn."""
         return False
 
+    @property
+    def fingerprint(self) -> str:
+        """Return what answers hang on that neither version nor options say, such as a file: others are not used again."""
+        return ""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:

@@ -19,7 +19,7 @@ from trainer.reward.verdict import Gives, Unreadable, read_verdict, verdict_sche
 
 __all__ = ["PROMPT_VERSION", "JudgeForm", "judged", "messages", "quoted"]
 
-PROMPT_VERSION = "1"
+PROMPT_VERSION = "2"
 """Part of the version of every worker that asks this way: change it with any word below."""
 
 _SYSTEM = """You judge what an agent did. The user message is one JSON object: the task, the turns it was given to start \
@@ -33,7 +33,7 @@ Answer with one JSON object and nothing else. It must satisfy this JSON schema:
 _OUTCOME = "Give `score`: 0 if the task was not done at all, 1 if it was done fully."
 _TURNS = "Give `turns`: for each turn, in order, 0 if it did not help to do the task, 1 if it helped as much as a turn can."
 _WANTED = {"outcome": _OUTCOME, "turns": _TURNS, "both": f"{_TURNS} {_OUTCOME}"}
-_MARK = re.compile(r"<(?=[|｜/A-Za-z])|\[(?=/?[A-Z])")
+_MARK = re.compile(r"<(?=[|｜/]|[^\W\d])|\[(?=/?[^\W\d])")
 """Where a chat template's mark may begin. JSON itself has no `<`, and no `[` before a letter."""
 
 

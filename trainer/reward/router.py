@@ -28,7 +28,7 @@ from trainer.errors import BatchError, ConfigError
 from trainer.reward.base import Answer, NoAnswer, RewardContext, RewardSpec, RewardWorker, Sample
 from trainer.reward.kept import Kept, KeptAnswers
 
-__all__ = ["Router", "check_learned", "reward_spec", "rewarded", "route_fields"]
+__all__ = ["Router", "check_learned", "fits", "reward_spec", "rewarded", "route_fields"]
 
 _WAIT = wait_random_exponential(multiplier=0.5, max=30)
 """Between attempts: drawn up to 0.5 s, 1 s, 2 s …, so that a crowd that was turned away does not come back at once."""
@@ -81,7 +81,12 @@ def check_learned(config: TrainConfig, worker: str) -> None:
     )
 
 
-def route_fields(trajectory: Trajectory, task: TaskSpec) -> Mapping[str, str]:
+def fits(route: RewardRoute, fields: Mapping[str, str]) -> bool:
+    """Return whether all of a route's patterns fit."""
+    return all(name in fields and fnmatchcase(fields[name], pattern) for name, pattern in route.match.items())
+
+
+def route_fields(env: str, task: TaskSpec) -> Mapping[str, str]:
     """Return what routes may match: `env`, `split`, and the payload's own fields where it is a JSON object."""
     try:
         payload = json.loads(task.payload)
@@ -89,7 +94,7 @@ def route_fields(trajectory: Trajectory, task: TaskSpec) -> Mapping[str, str]:
         payload = None
     own = payload if isinstance(payload, dict) else {}
     fields = {name: str(value) for name, value in own.items() if isinstance(value, str | int | float)}
-    return {**fields, "env": trajectory.env.partition("@")[0], "split": task.split}
+    return {**fields, "env": env, "split": task.split}
 
 
 def rewarded(trajectory: Trajectory, answer: Answer, source: RewardSource, turn_weight: float) -> Trajectory:
@@ -119,16 +124,11 @@ class _Route:
         spec = reward_spec(route.worker)
         options = spec.options.model_validate(route.options)
         self.route, self.spec = route, spec
-        self.asked = json.dumps([spec.name, spec.version, options.model_dump(mode="json")], sort_keys=True)
+        asked = [spec.name, spec.version, options.model_dump(mode="json")]
+        asked += [options.fingerprint] if options.fingerprint else []
+        self.asked = json.dumps(asked, sort_keys=True)
         self.worker: RewardWorker = spec.build(options, context)
         self.turn = asyncio.Semaphore(1) if self.worker.alone else None
-
-    def fits(self, fields: Mapping[str, str]) -> bool:
-        """Return whether all patterns fit."""
-        return all(
-            name in fields and fnmatchcase(fields[name], pattern)
-            for name, pattern in self.route.match.items()
-        )
 
 
 class Router:
@@ -190,8 +190,8 @@ class Router:
     def _route(self, trajectory: Trajectory) -> tuple[_Route, Sample] | None:
         split, _, index = trajectory.task_id.rpartition("/")
         task = self._tasks.get(split, int(index))
-        fields = route_fields(trajectory, task)
-        route = next((route for route in self._routes if route.fits(fields)), None)
+        fields = route_fields(trajectory.env.partition("@")[0], task)
+        route = next((each for each in self._routes if fits(each.route, fields)), None)
         return None if route is None else (route, Sample.of(trajectory, task, asked=route.asked))
 
     async def _ask_all(

@@ -6,11 +6,14 @@ Called by `trainer.reward.router`. A rule sees text and task, and must say the s
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import importlib
+import importlib.util
 import json
 import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from pathlib import Path
 from types import TracebackType
 from typing import cast
 
@@ -24,7 +27,8 @@ Check = Callable[[Sample], Answer | NoAnswer]
 
 _NUMBER = re.compile(r"[-+]?[0-9]+(?:/[0-9]+|\.[0-9]+)?")
 _THOUSANDS = re.compile(r"[-+]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
-_FRACTION = re.compile(r"\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}")
+_FRACTION = re.compile(r"(?<![0-9])\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}(?![0-9])")
+"""Beside a digit it is not a number by itself: 2\\frac{1}{2} is not 21/2."""
 _BOX = re.compile(r"\\boxed\{([^{}]*)\}")
 _MAX_CHARS = 1000
 """An answer is short; digits without end would take Python's time, not the agent's."""
@@ -87,6 +91,13 @@ class RuleOptions(WorkerOptions):
         """Return whether the rule is one that rewards turns only; of a user's own it is seen when it answers."""
         return self.check == "legal_turns"
 
+    @property
+    def fingerprint(self) -> str:
+        """Return the digest of the file that a user's own rule stands in: mended, it judges anew."""
+        module, colon, _ = self.check.partition(":")
+        found = _module_file(module) if colon else None
+        return "" if found is None else hashlib.sha256(found.read_bytes()).hexdigest()
+
 
 class Rule:
     """A `RewardWorker` around one function."""
@@ -121,6 +132,16 @@ class Rule:
             ) from error
 
 
+def _module_file(module: str) -> Path | None:
+    """Return the source of a module, None where there is none; what is wrong with its name is said where it is imported."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, AttributeError, ValueError):
+        return None
+    file = Path(spec.origin) if spec and spec.origin else None
+    return file if file and file.is_file() else None
+
+
 def _find(name: str) -> Check:
     module, colon, function = name.partition(":")
     if not colon:
@@ -139,7 +160,7 @@ def _find(name: str) -> Check:
 WORKER = RewardSpec(
     name="rule",
     summary="a pure function of the rollout and its task",
-    version="1",
+    version="2",
     options=RuleOptions,
     build=Rule,
 )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -24,6 +25,9 @@ from trainer.rollout.starts import Anchor, Expert, Origin, expert_from, stood_at
 from trainer.rollout.values import MIN_ROLLOUTS, Tally, crucial_turns
 
 __all__ = ["Anchor", "AnchorPool", "Expert", "Origin", "expert_from", "injections"]
+
+_OWN = "~own"
+"""Ends the id of a success of this run that is called as an expert from another run."""
 
 
 class _Left(msgspec.Struct, frozen=True):
@@ -63,8 +67,9 @@ def injections(anchors: Sequence[Anchor], turns: int, *, weight: float, seed: in
 class AnchorPool:
     """The experts, their anchors and the schedule."""
 
-    def __init__(self, options: AnchorOptions) -> None:
-        self._options = options
+    def __init__(self, options: AnchorOptions, *, max_turns: int | None = None) -> None:
+        """`max_turns` are the most of one rollout, its prefix counted: no rollout starts on the way of a longer expert."""
+        self._options, self._max_turns = options, max_turns
         kind = SCHEDULES.get(options.scheduler)
         self._schedule = kind(options) if kind else None
         self._state = _State()
@@ -105,14 +110,20 @@ class AnchorPool:
 
     # -- a step -----------------------------------------------------------------------------------------------
 
+    def is_too_long(self, expert: Expert) -> bool:
+        """Return whether the expert takes more turns than a rollout has; it can be imitated, and is no start."""
+        return self._max_turns is not None and len(expert.turns) > self._max_turns
+
     def choose(self, count: int, seed: int) -> list[Anchor]:
-        """Return `count` anchors for the next step; fewer only where there are no experts. Changes nothing."""
+        """Return `count` anchors for the next step; fewer only where there is no expert to start from. Changes nothing."""
         state = self._state
-        if not state.experts or self._schedule is None or count == 0:
+        ids = [expert.id for expert in self.experts if not self.is_too_long(expert)]
+        if not ids or self._schedule is None or count == 0:
             return []
         rng = random.Random(seed)
-        again = rng.sample(state.left, min(len(state.left), math.floor(count * self._options.replay_share)))
-        ids, wanted = list(state.experts), count - len(again)
+        failures = [each for each in state.left if each.expert_id in ids]
+        again = rng.sample(failures, min(len(failures), math.floor(count * self._options.replay_share)))
+        wanted = count - len(again)
         drawn = rng.sample(ids, wanted) if wanted <= len(ids) else rng.choices(ids, k=wanted)
         anchors = [self._schedule.pick(state.experts[each], state.progress[each], rng) for each in drawn]
         return anchors + [Anchor(state.experts[left.expert_id], left.turn) for left in again]
@@ -148,6 +159,11 @@ class AnchorPool:
 
     def _take(self, own: Expert) -> None:
         """Consider a success of the policy's own from the true start."""
+        named_alike = self._state.experts.get(own.id)
+        if (
+            named_alike and named_alike.origin is not Origin.SELF
+        ):  # what another run played has that run's ids
+            own = replace(own, id=f"{own.id}{_OWN}")
         if self._options.self_sampled:
             self.add(own)
         known = self._state.shorter.get(own.task_id)
@@ -161,7 +177,7 @@ class AnchorPool:
             by_task.setdefault(expert.task_id, []).append(expert)
         for trajectory in done:
             for expert in by_task.get(trajectory.task_id, ()):
-                if expert.id == trajectory.id:
+                if expert.origin is Origin.SELF and expert.id.removesuffix(_OWN) == trajectory.id:
                     continue  # it became an expert because it succeeded: no fair sample of success
                 stood = stood_at(expert, trajectory)
                 tallies = self._state.progress[expert.id].tallies
@@ -185,11 +201,13 @@ class AnchorPool:
             shorter = state.shorter.get(expert.task_id)
             if shorter is None or len(shorter.turns) >= len(expert.turns):
                 continue
-            left = len(expert.turns) - state.progress[expert.id].rollback.level
+            before = state.progress[expert.id]
+            left = len(expert.turns) - before.rollback.level
             self.drop(expert.id)
             self.add(shorter)
-            rollback = state.progress[shorter.id].rollback
+            rollback, hint = state.progress[shorter.id].rollback, state.progress[shorter.id].hint
             rollback.level = min(rollback.level, max(0, len(shorter.turns) - left))
+            hint.level = min(hint.level, before.hint.level)
             state.replaced += 1
         state.shorter = {}
 

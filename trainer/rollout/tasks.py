@@ -5,29 +5,43 @@ Called by the loop. Pure functions of the configuration, the step and the anchor
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 
 from agent_runtime.types import AgentConfig, RolloutRequest, SamplingParams, Start
 from rock_env.spec import TaskSource
 from trainer.config import TrainConfig
+from trainer.errors import ConfigError
 from trainer.rollout.anchors import Anchor
 from trainer.seeds import derive
 
-__all__ = ["agent_of", "eval_requests", "expert_requests", "task_ids", "train_requests"]
+__all__ = ["agent_of", "anchored_groups", "eval_requests", "expert_requests", "task_ids", "train_requests"]
 
 
 def task_ids(source: TaskSource, split: str, count: int, seed: int) -> list[str]:
-    """Draw `count` task ids of `split`, without repetition where there are enough."""
+    """Draw `count` task ids of `split`, without repetition where there are enough.
+
+    Raise `ConfigError` where there is none: success on no task is no number.
+    """
     total = source.count(split)
-    if total == 0:
-        return []
+    if count and not total:
+        found = ", ".join(f"{name} {source.count(name)}" for name in source.splits)
+        raise ConfigError(
+            f"the split {split!r} has no task with these env_args: got {found}, expected at least one. Name another "
+            "split (of a run: train_split, eval.split, eval.apart), or other env_args."
+        )
     rng = random.Random(seed)
     if count <= total:
         indices: Sequence[int] = rng.sample(range(total), count)
     else:
         indices = [*range(total), *(rng.randrange(total) for _ in range(count - total))]
     return [f"{split}/{index}" for index in indices]
+
+
+def anchored_groups(config: TrainConfig) -> int:
+    """Return how many of a step's groups may begin at an anchor; the others begin at the task's own start."""
+    return math.floor(config.rollout.groups_per_step * (1 - config.anchors.start_share))
 
 
 def train_requests(

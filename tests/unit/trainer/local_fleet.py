@@ -206,9 +206,11 @@ def config_of(**changes: Any) -> TrainConfig:
     return TrainConfig.model_validate(merged)
 
 
-def local_run(folder: Path, config: TrainConfig, **fleet: Any) -> tuple[LocalFleet, list[str]]:
+def local_run(
+    folder: Path, config: TrainConfig, *, kind: type[LocalFleet] = LocalFleet, **fleet: Any
+) -> tuple[LocalFleet, list[str]]:
     """Train from the first expert to the summary; return the fleet and what the run said."""
-    observer, local = Listening(), LocalFleet(config, **fleet)
+    observer, local = Listening(), kind(config, **fleet)
     with Run(config, folder, local, observer, resume=False) as run:  # type: ignore[arg-type]
         run.record_experts()
         run.warm_up()

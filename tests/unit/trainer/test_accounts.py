@@ -32,6 +32,22 @@ def test_what_the_servers_children_used_counts_as_the_sandboxes():
         server.communicate(b"")
 
 
+def test_a_sandbox_that_has_ended_still_counts():
+    """A worker of environments that was replaced, a zygote that died: the server has waited for it."""
+    burnt = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', sys.argv[1]])\n"
+    waiting = f"{burnt}print('done', flush=True)\nsys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", waiting, BURN], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"done\n"
+        spent = processor_s(policy=[], service=[], server=server.pid)
+        assert spent["sandboxes"] >= 0.2, (
+            "the system counts in hundredths, and user's and system's time apart"
+        )
+        server.communicate(b"")
+
+
 def test_a_process_that_is_gone_is_not_guessed():
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()

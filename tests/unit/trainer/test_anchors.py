@@ -173,6 +173,23 @@ def test_successes_from_the_true_start_join_the_pool_with_their_provenance():
     assert len(pool) == 2, "a rollout that replayed a prefix under another seed is no expert"
 
 
+def test_an_expert_of_another_run_and_a_success_of_this_one_may_be_called_alike():
+    """Rollouts are numbered in every run, and `--data RUN` brings that run's names."""
+    theirs = expert("000001-0000-000", origin=Origin.TEACHER)
+    slow = expert("e", 4, task="train/9")
+    pool = pool_of(theirs, slow, refresh=2)
+    alike = played(["b"], passed=True, name=theirs.id, task="train/9")
+    pool.observe(1, {}, [alike])
+    own = pool.experts[-1]
+    assert (own.origin, own.task_id, own.id != theirs.id) == (Origin.SELF, "train/9", True)
+    assert pool.state()["progress"][own.id]["tallies"] == {}, "it succeeded, so it became an expert"
+    pool.observe(2, {}, [])
+    assert [(e.id, e.task_id) for e in pool.experts] == [(theirs.id, "train/1"), (own.id, "train/9")]
+    assert pool.state()["progress"][theirs.id]["rollback"]["level"] == 4, "another task's refresh moved it"
+    pool.observe(3, {}, [played(["a0", "x"], passed=False, name=theirs.id)])
+    assert sorted(pool.state()["progress"][theirs.id]["tallies"]) == [0, 1], "a rollout like any other"
+
+
 def test_a_diverged_replay_drops_the_expert():
     pool = pool_of(expert("e"), expert("f", task="train/2"))
     anchor = Anchor(expert("e"), 4)
@@ -202,6 +219,22 @@ def test_no_scheduler_means_no_anchors():
     assert pool_of(expert("e"), scheduler="none").choose(4, 0) == []
 
 
+def test_no_rollout_starts_on_the_way_of_an_expert_that_takes_more_turns_than_a_rollout_has():
+    """From its last turn the policy would not have one turn left: no success, and so no way back either."""
+    options = AnchorOptions(scheduler="sequential", inject=2, inject_gate="none")
+    pool = AnchorPool(options, max_turns=4)
+    pool.add(expert("long", 5))
+    assert pool.choose(6, 0) == []
+    pool.add(expert("fits", 4, task="train/2"))
+    assert {anchor.expert.id for anchor in pool.choose(6, 0)} == {"fits"}
+    assert {anchor.expert.id for anchor in pool.injections(2, 0)} == {"long", "fits"}
+    pool = at_the_fork(replay_share=1)
+    pool.add(expert("fits", 4, task="train/2"))
+    assert {anchor.expert.id for anchor in pool.choose(6, 0)} == {"e", "fits"}, "failures left the way of e"
+    pool._max_turns = 4
+    assert {anchor.expert.id for anchor in pool.choose(6, 0)} == {"fits"}
+
+
 def test_a_fifth_of_the_groups_at_least_begin_at_the_true_start():
     with pytest.raises(ValidationError, match="start_share"):
         AnchorOptions(start_share=0.19)
@@ -227,6 +260,16 @@ def test_a_refresh_replaces_an_expert_by_the_shortest_success_of_the_policy():
     assert pool.metrics()["anchors/replaced"] == 1
     pool.observe(6, {}, [played(["b"] * 3, passed=True, name="no shorter")])
     assert [e.id for e in pool.experts] == ["own4"]
+
+
+def test_a_refresh_tells_no_longer_hint_than_the_policy_needed_before():
+    pool = pool_of(expert("e"), scheduler="hint", refresh=5, self_sampled=False)
+    for step in (1, 2, 3):
+        visit(pool, only(pool), 8, step=step)
+    assert only(pool).hint == 2
+    pool.observe(5, {}, [played(["b"] * 4, passed=True, name="own")])
+    assert [e.id for e in pool.experts] == ["own"]
+    assert only(pool).hint == 2, "three of five actions were not needed any more"
 
 
 def test_a_refresh_lets_old_counts_weigh_half():

@@ -71,3 +71,10 @@ def test_an_incomplete_checkpoint_is_replaced(tmp_path):
     (tmp_path / "step-000001" / "rubbish").touch()
     checkpoint.save(tmp_path, 1, State(1), engine=write, keep=2)
     assert sorted(path.name for path in (tmp_path / "step-000001").iterdir()) == ["state.msgpack", "weights"]
+
+
+def test_a_run_of_a_million_steps_keeps_its_newest(tmp_path):
+    for step in (999_998, 999_999, 1_000_000):
+        checkpoint.save(tmp_path, step, State(step), engine=write, keep=2)
+    assert checkpoint.read_state(checkpoint.latest(tmp_path), State).step == 1_000_000
+    assert {path.name for path in tmp_path.iterdir()} == {"step-999999", "step-1000000"}

@@ -44,6 +44,14 @@ def test_a_resumed_record_goes_on_where_the_checkpoint_was(tmp_path):
     assert steps_of(tmp_path) == [1, 2, 3, 4]
 
 
+def test_a_record_whose_line_end_found_no_room_does_not_swallow_the_next(tmp_path):
+    write_steps(tmp_path, [1, 2])
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(path.read_bytes()[:-1])
+    write_steps(tmp_path, [3], resume_step=2)
+    assert steps_of(tmp_path) == [1, 2, 3]
+
+
 @pytest.mark.parametrize("damage", [b"\xff\xfe\n", b"[1]\n", b"{}\n", b"x\n"])
 def test_a_damaged_record_does_not_stop_the_run(damage, tmp_path):
     write_steps(tmp_path, [1, 2])

@@ -17,7 +17,7 @@ from agent_runtime.types import Trajectory
 from trainer.config import TrainConfig
 from trainer.engine.hf import ENGINE, HFOptions
 from trainer.reward.generative import GenerativeOptions
-from trainer.reward.prompt import messages
+from trainer.reward.prompt import PROMPT_VERSION, messages
 
 VERDICT = '{"reason": "", "score": 1}'
 CONTEXT = 4096
@@ -60,7 +60,7 @@ def test_a_local_engine_judges_by_its_own_message(tmp_path: Path) -> None:
     assert found[0].reward == 1.0
     source = found[0].reward_source
     assert source is not None
-    assert (source.raw, source.worker, source.version) == (VERDICT, "generative", f"1/{model}")
+    assert (source.raw, source.worker, source.version) == (VERDICT, "generative", f"{PROMPT_VERSION}/{model}")
     prompt = AutoTokenizer.from_pretrained(model)
     assert source.completion_tokens == len(prompt.encode(VERDICT, add_special_tokens=False)) + 1
     failure = found[1].failure

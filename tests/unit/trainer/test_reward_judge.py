@@ -18,6 +18,7 @@ from agent_runtime.store import decode, encode
 from agent_runtime.types import StopReason, Trajectory
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError
+from trainer.reward.prompt import PROMPT_VERSION
 from trainer.reward.verdict import verdict_schema
 
 GOOD = '{"reason": "fine", "score": 0.75}'
@@ -50,7 +51,7 @@ def test_a_verdict_becomes_the_reward_and_says_where_it_is_from(server, tmp_path
     assert (found.reward, found.passed, found.failure) == (0.75, True, None)
     source = found.reward_source
     assert source is not None
-    assert (source.worker, source.version, source.raw) == ("judge", "1/judge-7", GOOD)
+    assert (source.worker, source.version, source.raw) == ("judge", f"{PROMPT_VERSION}/judge-7", GOOD)
     assert (source.prompt_tokens, source.completion_tokens) == (100, 7)
     assert source.latency_s > 0
     assert (source.env_reward, found.env_reward) == (1.0, 1.0)
@@ -131,7 +132,11 @@ def test_what_a_judge_said_instead_of_a_verdict_is_kept(server, tmp_path) -> Non
     server.then = judge.says("The agent says 1.")
     source = one(server, tmp_path)[0].reward_source
     assert source is not None
-    assert (source.raw, source.version, source.completion_tokens) == ("The agent says 1.", "1/judge-7", 7)
+    assert (source.raw, source.version, source.completion_tokens) == (
+        "The agent says 1.",
+        f"{PROMPT_VERSION}/judge-7",
+        7,
+    )
 
 
 @pytest.mark.parametrize("code", [400, 413, 422])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
+import shutil
+import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -77,6 +80,9 @@ def test_the_rule_on_math_says_what_the_environment_says(index: int) -> None:
         ("$42$.", "42", True),
         ("-0.75", "-3/4", True),
         ("\\boxed{-\\frac{6}{8}}", "-3/4", True),
+        ("\\dfrac{3}{4}.", "3/4", True),
+        ("2\\frac{1}{2}", "21/2", False),
+        ("\\boxed{\\frac{1}{2}3}", "1/23", False),
         ("−6/8", ["-3/4"], True),
         ("1,234", 1234, True),
         ("1,234", ["1", "234"], True),
@@ -137,6 +143,22 @@ def test_the_first_route_that_fits_rewards(tmp_path: Path) -> None:
             assert raw.startswith("expected")
 
 
+def test_a_rule_that_was_mended_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule that fails stops the run, which goes on with the mended one: what the broken one said first must not count."""
+    monkeypatch.syspath_prepend(tmp_path)
+    rule = {"worker": "rule", "options": {"check": "mended_rule:score"}}
+    asked = []
+    for value in (0.25, 0.25, 0.75):
+        code = f"from trainer.reward.base import Answer\ndef score(sample): return Answer(reward={value})\n"
+        (tmp_path / "mended_rule.py").write_text(code)
+        importlib.invalidate_caches()
+        sys.modules.pop("mended_rule", None)
+        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+        (found,), metrics = reward(config_of(rule), [solved()], tmp_path / "run")
+        asked.append((found.reward, metrics["reward/asked"]))
+    assert asked == [(0.25, 1), (0.25, 0), (0.75, 1)]
+
+
 def test_a_record_of_before_reward_workers_reads_as_it_did() -> None:
     fields = msgspec.msgpack.decode(encode(solved())[frames.FRAME_HEADER_BYTES :])
     del fields["reward_source"]
@@ -147,7 +169,7 @@ def test_a_record_of_before_reward_workers_reads_as_it_did() -> None:
 def test_a_transcript_says_who_rewarded(tmp_path: Path) -> None:
     (found,), _ = reward(config_of({**own("by_length")}), [solved()], tmp_path)
     *_, end = transcript(found, tokens=False)
-    assert "passed, reward 0.5 (of rule 1; the environment's 1)," in end
+    assert "passed, reward 0.5 (of rule 2; the environment's 1)," in end
     *_, end = transcript(solved(), tokens=False)
     assert "passed, reward 1, " in end
 

@@ -76,6 +76,9 @@ MARKS = [
     "[/INST]",
     "<start_of_turn>",
     "<｜User｜>",
+    "[gMASK]",
+    "[start_header_id]",
+    "<用户>",
 ]
 
 

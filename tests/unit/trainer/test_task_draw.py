@@ -1,4 +1,7 @@
+import pytest
+
 from trainer.config import AnchorOptions, RolloutOptions, TrainConfig
+from trainer.errors import ConfigError
 from trainer.rollout.tasks import eval_requests, task_ids, train_requests
 from trainer.seeds import derive
 
@@ -27,6 +30,12 @@ def test_few_tasks_are_all_used_before_any_repeats():
     ids = task_ids(Source(3), "train", 8, seed=0)
     assert ids[:3] == ["train/0", "train/1", "train/2"]
     assert len(ids) == 8
+
+
+def test_a_split_without_tasks_is_refused_where_one_is_wanted():
+    with pytest.raises(ConfigError, match=r"split 'train' has no task .*got train 0.*eval\.split.*env_args"):
+        task_ids(Source(0), "train", 1, seed=0)
+    assert task_ids(Source(0), "train", 0, seed=0) == []
 
 
 def test_seeds_differ_by_rollout_and_are_the_same_again():

@@ -1,0 +1,117 @@
+"""How a run ends: with a summary that anyone can read, and without losing what was learned to a failed measurement."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from local_fleet import Listening, LocalFleet, config_of, local_run
+
+from agent_runtime.types import RolloutRequest
+from ale.plots import success_curve
+from trainer import checkpoint, loop
+from trainer.config import TrainConfig
+from trainer.errors import Halted
+from trainer.run import Run
+
+
+def test_a_run_on_tasks_that_nobody_can_solve_has_a_summary_without_a_share(tmp_path: Path) -> None:
+    """One turn never reaches the goal of a lake: the optimum is 0, and a share of it is no number."""
+    config = config_of(steps=0, env_args={"max_turns": 1}, warmup={"trajectories": 0, "held_out": 0.0})
+    local_run(tmp_path, config)
+    summary = msgspec.json.decode((tmp_path / "summary.json").read_bytes())
+    assert (summary["optimum"], summary["success_final"]) == (0, 0)
+    assert (summary["share_warmup"], summary["share_final"]) == (None, None)
+    for line in (tmp_path / "metrics.jsonl").read_bytes().splitlines():
+        record = msgspec.json.decode(line)
+        assert (record["optimum"], "share_of_optimum" in record) == (0, False)
+        assert json.loads(line) == record
+    assert success_curve(tmp_path) is not None
+
+
+class LostAtTheEnd(LocalFleet):
+    """A fleet whose server dies in the last evaluation."""
+
+    def run(self, requests: Sequence[RolloutRequest], policy_step: int) -> list[bytes]:
+        if policy_step == 2:
+            raise Halted("the server died")
+        return super().run(requests, policy_step)
+
+
+def test_a_last_evaluation_that_fails_costs_no_step(tmp_path: Path) -> None:
+    config = config_of(checkpoint={"every": 100})
+    with pytest.raises(Halted, match="the server died"):
+        local_run(tmp_path, config, kind=LostAtTheEnd)
+    saved = checkpoint.latest(tmp_path / "checkpoints")
+    assert saved is not None
+    assert saved.name == "step-000002"
+
+
+def test_a_run_that_was_killed_in_its_last_evaluation_records_one(tmp_path: Path) -> None:
+    config = config_of(steps=1)
+    fleet, _ = local_run(tmp_path, config)
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    with Run(config, tmp_path, fleet, Listening(), resume=True) as run:  # type: ignore[arg-type]
+        assert list(run.remaining_steps()) == []
+        run.finish()
+    again = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert again[:-1] == lines[:-1]
+    first, second = json.loads(lines[-1]), json.loads(again[-1])
+    assert (second["kind"], second["step"], second["success"]) == ("eval", 1, first["success"])
+
+
+class LostAtFirst(LocalFleet):
+    """A fleet whose server dies in the first evaluation that it is asked for, with what the loop asks of one."""
+
+    dies = True
+    imitated = 0
+
+    def __init__(self, config: TrainConfig, ray_address: str | None) -> None:
+        super().__init__(config)
+        learn = self.imitate
+
+        def imitate(**how: Any) -> dict[str, float]:
+            LostAtFirst.imitated += 1
+            return learn(**how)
+
+        self.imitate = imitate
+
+    def __enter__(self) -> LostAtFirst:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def run(self, requests: Sequence[RolloutRequest], policy_step: int) -> list[bytes]:
+        if LostAtFirst.dies:
+            LostAtFirst.dies = False
+            raise Halted("the server died")
+        return super().run(requests, policy_step)
+
+
+def test_a_warm_up_whose_evaluation_fails_is_not_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "Fleet", LostAtFirst)
+    monkeypatch.setattr(LostAtFirst, "dies", True)
+    monkeypatch.setattr(LostAtFirst, "imitated", 0)
+    config = config_of(steps=1, warmup={"epochs": 2})
+    with pytest.raises(Halted, match="the server died"):
+        loop.train(config, tmp_path / "lost", observer=Listening())
+    first = loop.train(config, tmp_path / "lost", observer=Listening(), resume=True)
+    assert LostAtFirst.imitated == 2, "one warm-up"
+    whole = loop.train(config, tmp_path / "whole", observer=Listening())
+    assert first is not None
+    assert whole is not None
+    assert (first.success_warmup, first.model_digest) == (whole.success_warmup, whole.model_digest)
+    told = [
+        [
+            (r["kind"], r["step"])
+            for r in map(json.loads, (tmp_path / name / "metrics.jsonl").read_text().splitlines())
+        ]
+        for name in ("lost", "whole")
+    ]
+    assert told[0] == told[1]
