@@ -406,7 +406,8 @@ class Run:
 
     def _injections(self, step: int) -> list[Injection]:
         anchors, steps = self._config.anchors, self._config.steps
-        if not anchors.inject or not anchors.inject_until:
+        weightless = self._config.algo_options.get("lambda_il") == 0
+        if weightless or not anchors.inject or not anchors.inject_until:
             return []
         weight = 1 - (step - 1) / (anchors.inject_until * steps)
         if weight <= 0:

@@ -126,7 +126,8 @@ class Ipa:
         rl = aggregate(-weight_BT * advantages_BT * current_BT, batch, "constant")
         il, metrics = imitation_term(batch, logprobs_BT, "constant")
         loss = options.lambda_rl * rl + options.lambda_il * il
-        return LossOutput(loss, metrics, masked={"chunk mask": mask_BT & ~kept_BT})
+        masked = {"chunk mask": mask_BT & ~kept_BT} if options.lambda_rl else {"lambda_rl 0": mask_BT}
+        return LossOutput(loss, metrics, masked)
 
 
 IPA = AlgorithmSpec(

@@ -59,6 +59,9 @@ def _engine_spec(config: TrainConfig) -> tuple[EngineSpec, Any]:
     return spec, spec.options(**config.engine_options)
 
 
+_NORMS = ("grad_norm", "critic/grad_norm")
+
+
 class InferenceActor:
     """Samples for rollout workers."""
 
@@ -266,7 +269,8 @@ class Learner:
         closed = ledger.after_losses(
             trained=monitors.trained, imitated=monitors.imitated, masked=monitors.masked
         )
-        return {**means, "updates": float(len(history)), **monitors.metrics(), **closed.metrics()}
+        updates = float(sum(any(metrics.get(norm) for norm in _NORMS) for metrics in history))
+        return {**means, "updates": updates, **monitors.metrics(), **closed.metrics()}
 
     def weights(self) -> Weights:
         """Return the current parameters."""

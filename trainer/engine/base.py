@@ -69,7 +69,8 @@ class TrainEngine(Protocol):
     def step(self, batch: TrainBatch, loss: LossFn, *, lr: float) -> dict[str, float]:
         """One optimizer update over the batch (microbatched). Return metrics, `grad_norm` and `loss` among them.
 
-        Calls `loss` exactly once per part, and no row is in two parts: the token ledger counts along. Raise
+        Calls `loss` exactly once per part, and no row is in two parts: the token ledger counts along. Parameters whose
+        gradient norm is 0 stay as they are: where everything is masked there is no update. Raise
         `FloatingPointError` and leave parameters untouched when a log-probability, loss or gradient is not finite.
         """
         ...

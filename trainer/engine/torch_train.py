@@ -117,7 +117,7 @@ class TorchTrain:
         Gradients add up over microbatches, so the loss must divide by the batch's constants. Raise
         `FloatingPointError` with parameters and optimizer untouched when a log-probability, a loss or the gradient is not
         finite.
-        A batch that trains nothing changes nothing.
+        A batch that trains nothing changes nothing, nor does one whose gradient is 0: momentum alone moves no parameter.
         """
         self._optimizer.zero_grad(set_to_none=True)
         total = 0.0
@@ -216,6 +216,9 @@ class TorchTrain:
         norm = float(torch.nn.utils.clip_grad_norm_(with_grad, self._options.grad_clip))
         if norm != norm or norm == float("inf"):
             self._refuse(f"the gradient norm is {norm}")
+        if not norm:
+            for value in with_grad:
+                value.grad = None  # AdamW leaves it alone then: no momentum, no decay
         return norm
 
     def _finite(self, batch: TrainBatch) -> tuple[torch.Tensor, torch.Tensor | None]:

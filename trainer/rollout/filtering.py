@@ -132,7 +132,7 @@ def nothing_learned(step: int, metrics: Mapping[str, float]) -> str:
         name for name in metrics if name.startswith(("tokens/masked/", "tokens/dropped/")) and metrics[name]
     ]
     told = ", ".join(f"{metrics[name]:.0f} {name.removeprefix('tokens/')}" for name in sorted(fates))
-    return f"step {step}: no token has credit, so nothing was learned ({told or 'none was sampled'})"
+    return f"step {step}: no token has a gradient, so nothing was learned ({told or 'none was sampled'})"
 
 
 def check_learned(step: int, metrics: Mapping[str, float], empty_steps: int, options: FilterOptions) -> None:

@@ -167,13 +167,21 @@ def test_a_step_with_nothing_to_learn_says_so_and_moves_nothing(change: Callable
     fleet, said = local_run(tmp_path, config, change=change)
     assert {name: value.tobytes() for name, value in fleet.weights().items()} == fresh
     (line,) = said
-    assert line.startswith("step 1: no token has credit, so nothing was learned (")
+    assert line.startswith("step 1: no token has a gradient, so nothing was learned (")
     records = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
     (step,) = (record for record in records if record["kind"] == "train")
     assert step["updates"] == 0
     assert "loss" not in step
     assert step["tokens/trained"] == 0
     assert step[f"tokens/{fate}"] == step["tokens/total"]
+
+
+@pytest.mark.parametrize("weight", [0, 0.1])
+def test_experts_without_a_weight_in_the_loss_are_not_counted_as_imitated(weight: float, tmp_path: Path):
+    local_run(tmp_path, config_of(steps=1, algo_options={"lambda_il": weight}))
+    records = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
+    (step,) = (record for record in records if record["kind"] == "train")
+    assert (step["tokens/experts"] > 0) == (step["tokens/imitated"] > 0) == (weight > 0)
 
 
 @pytest.mark.parametrize("shift", [5000.0, -5000.0, LOG_RATIO_BOUND + 1])

@@ -186,7 +186,7 @@ METRICS = {
 
 
 def test_a_step_that_teaches_nothing_says_what_became_of_its_tokens():
-    said = "step 4: no token has credit, so nothing was learned"
+    said = "step 4: no token has a gradient, so nothing was learned"
     assert nothing_learned(4, METRICS) == f"{said} (5 dropped/failed/infra, 7 masked/zero_credit)"
     assert nothing_learned(4, {"tokens/total": 0.0}) == f"{said} (none was sampled)"
 

@@ -86,6 +86,20 @@ def test_rollouts_without_credit_teach_nothing_without_a_divergence():
     assert metrics["tokens/trained"] == 0
 
 
+def test_an_update_whose_tokens_are_all_masked_is_none_in_spite_of_momentum():
+    one = learner("ipa", learn_faulty=True)
+    assert one.update(rollouts(), [], lr=1e-2)["updates"] == 1
+    before = copied(one.weights())
+    far = [
+        replace(t, turns=tuple(replace(turn, logprobs=turn.logprobs - 30) for turn in t.turns))
+        for t in family_group(tables()[0], experts=False)
+    ]
+    metrics = one.update([encode(t) for t in far], [], lr=1e-2)
+    assert metrics["tokens/masked/chunk_mask"] > 0
+    assert metrics["tokens/trained"] == metrics["updates"] == 0
+    assert not moved(before, one.weights())
+
+
 def test_calls_that_are_not_main_are_context_and_named_in_the_ledger():
     """The same session twice, its last turn once a side call: nothing of it is learned, and the account still closes."""
     plain = [t for t in family_group(tables()[0], experts=False) if t.failure is None]

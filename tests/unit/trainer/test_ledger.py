@@ -51,6 +51,14 @@ def test_a_chunk_that_the_loss_masks_is_not_trained():
     assert after.total == ledger.total == sum(t.sampled_tokens for t in group)
 
 
+def test_what_a_term_of_weight_0_would_train_is_masked_by_that():
+    ledger, counts = closed(ragged_group(MU), IPAOptions(reward_fail=-1, neg_weight=1, lambda_rl=0))
+    after = ledger.after_losses(**counts)
+    assert after.trained == 0
+    assert after.masked["lambda_rl 0"] == ledger.trained > 0
+    assert after.imitated == ledger.imitated > 0
+
+
 @pytest.mark.parametrize("cut", [lambda b: split_rows(b, 2), lambda b: microbatches(b, 24)])
 def test_the_account_is_the_same_however_the_batch_is_cut(cut):
     options = IPAOptions(baseline="group_mean", mask_high=1.2)
