@@ -52,14 +52,13 @@ from trainer.seeds import derive
 
 __all__ = ["InferenceActor", "Learner"]
 
+_NORMS = ("grad_norm", "critic/grad_norm")
+
 
 def _engine_spec(config: TrainConfig) -> tuple[EngineSpec, Any]:
     spec = load("ale.engines", config.engine)
     assert isinstance(spec, EngineSpec)
     return spec, spec.options(**config.engine_options)
-
-
-_NORMS = ("grad_norm", "critic/grad_norm")
 
 
 class InferenceActor:
