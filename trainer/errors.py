@@ -11,6 +11,7 @@ TrainerError
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 __all__ = [
@@ -52,3 +53,5 @@ class LedgerError(TrainerError, ValueError):
 
 class Halted(TrainerError, RuntimeError):
     exit_code = 75
+    rollouts: Sequence[bytes] = ()
+    """What had been played, encoded, where that is why (`rollout.failures.handing_over`)."""

@@ -16,7 +16,7 @@ from trainer.config import TrainConfig
 from trainer.metrics import Evaluation
 from trainer.placement import Fleet
 from trainer.rollout.experts import quizzes
-from trainer.rollout.failures import check_failures
+from trainer.rollout.failures import check_failures, handing_over
 from trainer.rollout.tasks import eval_requests, task_ids
 from trainer.seeds import derive
 
@@ -34,7 +34,7 @@ class Evaluator:
     def play(self, step: int, count: int, apart: Sequence[str] = ()) -> tuple[Evaluation, list[bytes]]:
         """Play `count` tasks of `eval.split` and of each split in `apart`; return the result and the encoded episodes.
 
-        Raise `Halted` where too many episodes failed, or all of one split: it then has no success, not one of 0.
+        Raise `Halted`, with the episodes, where too many failed, or all of one split: it has no success then, not one of 0.
         """
         config, seed = self._config.eval, derive(self._config.seed, "held-out tasks")
         ids = task_ids(self._source, config.split, config.tasks, seed)[:count]
@@ -42,12 +42,13 @@ class Evaluator:
         requests = eval_requests(self._config, self._params.canonical(), step, [*ids, *others])
         encoded = self._fleet.run(requests, step)
         trajectories = [decode(data) for data in encoded]
-        self._check(trajectories, self._config.rollout.max_failure_rate, "rollouts")
         by_split: dict[str, list[Trajectory]] = {split: [] for split in (config.split, *apart)}
         for trajectory in trajectories:
             by_split[trajectory.task_id.rpartition("/")[0]].append(trajectory)
-        for split, members in by_split.items():
-            self._check(members, 1.0, f"evaluation episodes of split {split!r}")
+        with handing_over(encoded):
+            self._check(trajectories, self._config.rollout.max_failure_rate, "rollouts")
+            for split, members in by_split.items():
+                self._check(members, 1.0, f"evaluation episodes of split {split!r}")
         passed = {
             split: float(np.mean([t.passed for t in members if t.failure is None]))
             for split, members in by_split.items()

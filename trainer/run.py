@@ -10,6 +10,7 @@ import math
 import shutil
 import time
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -33,7 +34,7 @@ from trainer.placement import Fleet
 from trainer.rollout.anchors import Anchor, AnchorPool, expert_from, injections
 from trainer.rollout.curriculum import PassRates, draw_tasks, observe
 from trainer.rollout.experts import HELD_OUT, Experts, hold_out, read_experts, recorded
-from trainer.rollout.failures import check_failures
+from trainer.rollout.failures import check_failures, handing_over
 from trainer.rollout.filling import Rollouts, account, fill, filter_metrics
 from trainer.rollout.filtering import check_learned, nothing_learned
 from trainer.rollout.report import agent_metrics, fault_metrics, start_metrics, summary_metrics
@@ -42,6 +43,7 @@ from trainer.seeds import derive
 
 __all__ = ["Run"]
 
+_HALTED = "halted"  # kind of the file with what was played where that halted the run
 _ORACLE_ATTEMPTS = 8  # tasks tried per expert wanted, before giving up on an oracle that cannot win
 
 
@@ -146,8 +148,10 @@ class Run:
         requests = expert_requests(self._config, self._params_json, tasks)
         experts: list[Trajectory] = []
         for first in range(0, len(requests), wanted):
-            played = [decode(data) for data in self._fleet.record(requests[first : first + wanted])]
-            self._check_failures(played)
+            encoded = self._fleet.record(requests[first : first + wanted])
+            played = [decode(data) for data in encoded]
+            with self._stored_if_halted(), handing_over(encoded):
+                self._check_failures(played)
             experts += [t for t in played if t.passed and t.failure is None]
             if len(experts) >= wanted:
                 break
@@ -249,9 +253,16 @@ class Run:
             first += config.rollout.groups_per_step
             return train_requests(config, self._params_json, step, tasks=tasks, first=first)
 
-        rollouts = fill(
-            self._fleet, self._folder, plan.requests, step, config=config, anchored=plan.anchors, more=more
-        )
+        with self._stored_if_halted():
+            rollouts = fill(
+                self._fleet,
+                self._folder,
+                plan.requests,
+                step,
+                config=config,
+                anchored=plan.anchors,
+                more=more,
+            )
         self._write("step", step, rollouts.encoded)
         self._write("set_aside", step, [sample.encoded for sample in rollouts.set_aside])
         return rollouts
@@ -418,7 +429,8 @@ class Run:
 
     def _evaluate(self, step: int, count: int, apart: Sequence[str] = ()) -> Evaluation:
         self._observer.on_phase("evaluate")
-        evaluation, encoded = self._evaluator.play(step, count, apart)
+        with self._stored_if_halted():
+            evaluation, encoded = self._evaluator.play(step, count, apart)
         self._write("eval", step, encoded)
         values = {
             **evaluation.metrics(),
@@ -439,6 +451,20 @@ class Run:
     def _check_failures(self, trajectories: Sequence[Trajectory]) -> None:
         share = self._config.rollout.max_failure_rate
         check_failures(trajectories, max_share=share, server_end=self._fleet.server_end)
+
+    @contextmanager
+    def _stored_if_halted(self) -> Iterator[None]:
+        """Store what had been played where it halts the body, until a later attempt does not."""
+        path = segment_path(self._folder, _HALTED)
+        try:
+            yield
+        except Halted as halted:
+            if not halted.rollouts:
+                raise
+            self._write(_HALTED, None, halted.rollouts)
+            raise Halted(f"{halted} What was played is in {path}: see `ale replay show {path}`.") from halted
+        with writing("records", self._folder):
+            path.unlink(missing_ok=True)
 
     def _write(self, kind: str, step: int | None, encoded: Sequence[bytes]) -> None:
         path = segment_path(self._folder, kind, step)

@@ -5,12 +5,23 @@ A failed rollout is data and never a reward of 0; but where too many fail there 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from agent_runtime.types import Trajectory
 from trainer.errors import Halted
 
-__all__ = ["check_failures", "check_server"]
+__all__ = ["check_failures", "check_server", "handing_over"]
+
+
+@contextmanager
+def handing_over(encoded: Sequence[bytes]) -> Iterator[None]:
+    """Let a `Halted` of the body take the rollouts along that led to it: they are the way to its cause."""
+    try:
+        yield
+    except Halted as halted:
+        halted.rollouts = encoded
+        raise
 
 
 def check_server(server_end: str, count: str) -> None:

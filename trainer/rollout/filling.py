@@ -19,6 +19,7 @@ from trainer.algo.base import AlgorithmSpec
 from trainer.config import TrainConfig
 from trainer.data.ledger import FLAT_GROUP, add_left_out, add_step, slug
 from trainer.reward.actor import Rewarded
+from trainer.rollout.failures import handing_over
 from trainer.rollout.filtering import check_share, most_extra_groups, rejection, varies
 from trainer.rollout.report import sampled_tokens
 
@@ -103,7 +104,7 @@ def fill(
     `more(first, count, used)` draws `count` further groups, numbered from `first` of all the further ones, of tasks that are
     not in `used` where there are others. It is called until no group is left to replace or as many are drawn as
     `filter.dynamic_extra` allows. Groups in `anchored` are never replaced: their scheduler needs every outcome, and moves
-    an anchor whose groups no longer vary. Raise `Halted` where too many rollouts are rejected.
+    an anchor whose groups no longer vary. Raise `Halted`, with what was played, where too many rollouts are rejected.
     """
     playing = _Playing(fleet, folder, step, config)
     groups = playing.play(requests)
@@ -165,12 +166,14 @@ class _Playing:
         self.rejected: list[Sample] = []
         """Sampled again."""
         self.tokens = 0
+        self._encoded: list[bytes] = []
 
     def play(self, requests: Sequence[RolloutRequest]) -> dict[str, list[Sample]]:
         """Return the groups of the rollouts that count. Raise `Halted`."""
         groups: dict[str, list[Sample]] = {}
         for request, tries in zip(requests, self._play(requests), strict=True):
             samples = [Sample(encoded, decode(encoded)) for encoded in tries]
+            self._encoded += tries
             self.tokens += sampled_tokens([sample.trajectory for sample in samples])
             self.rejected += samples[:-1]
             last = samples[-1]
@@ -179,14 +182,15 @@ class _Playing:
             self._lost += [last.trajectory] * lost
             self.troubled += lost or len(samples) > 1
         self.asked += len(requests)
-        check_share(
-            [*(sample.trajectory for sample in self.rejected), *self._lost],
-            troubled=self.troubled,
-            lost=len(self._lost),
-            asked=self.asked,
-            config=self._config,
-            server_end=self._fleet.server_end,
-        )
+        with handing_over(self._encoded):
+            check_share(
+                [*(sample.trajectory for sample in self.rejected), *self._lost],
+                troubled=self.troubled,
+                lost=len(self._lost),
+                asked=self.asked,
+                config=self._config,
+                server_end=self._fleet.server_end,
+            )
         return groups
 
     def _play(self, requests: Sequence[RolloutRequest]) -> list[list[bytes]]:

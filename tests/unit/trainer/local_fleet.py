@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 from agent_runtime.agents.oracle import record_expert
 from agent_runtime.run import run_rollout
 from agent_runtime.store import decode, encode
-from agent_runtime.types import RolloutRequest, Trajectory
+from agent_runtime.types import RolloutFailure, RolloutRequest, StopReason, Trajectory
 from rock_env.env import StepResult, observation_hash
 from rock_env.errors import EnvLost, ResetDivergence
 from rock_env.plugins import env_params, load, load_env
@@ -225,6 +226,17 @@ def local_run(
     return local, observer.said
 
 
+def lost(trajectory: Trajectory) -> Trajectory:
+    """Return the trajectory as if its environment had been lost in it."""
+    return replace(
+        trajectory,
+        reward=math.nan,
+        passed=False,
+        stop_reason=StopReason.FAILED,
+        failure=RolloutFailure("env_lost", "The worker died.", 0),
+    )
+
+
 def stripped(trajectory: Trajectory) -> Trajectory:
     """Return the trajectory as if its policy never said anything."""
     empty: tuple[Any, ...] = ()
@@ -242,4 +254,4 @@ def stripped(trajectory: Trajectory) -> Trajectory:
     )
 
 
-__all__ = ["SMALL", "Listening", "LocalFleet", "config_of", "decode", "local_run", "stripped"]
+__all__ = ["SMALL", "Listening", "LocalFleet", "config_of", "decode", "local_run", "lost", "stripped"]

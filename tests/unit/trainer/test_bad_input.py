@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 from algo_reference import BUDGET, CONTEXT, ragged_group, tables, trajectory
-from local_fleet import Listening, config_of, local_run, stripped
+from local_fleet import Listening, config_of, local_run, lost, stripped
 
 from agent_runtime.store import encode
-from agent_runtime.types import RolloutFailure, Trajectory
+from agent_runtime.types import Trajectory
 from rock_env import plugins
 from trainer.algo.base import Algorithm, AlgorithmSpec, LossOutput
 from trainer.algo.monitors import LOG_RATIO_BOUND, Monitors
@@ -128,10 +128,6 @@ def test_a_trajectory_without_a_token_is_dropped_before_any_baseline(name):
 
 def flat(t: Trajectory) -> Trajectory:
     return t if t.failure else replace(t, reward=1.0, passed=True)
-
-
-def lost(t: Trajectory) -> Trajectory:
-    return replace(t, failure=RolloutFailure("env_lost", "the worker died", 1), reward=np.nan)
 
 
 ALONE = {"warmup": {"trajectories": 0}, "anchors": {"scheduler": "none", "inject": 0}}

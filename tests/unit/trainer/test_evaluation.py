@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from local_fleet import LocalFleet, config_of
+from local_fleet import LocalFleet, config_of, lost
 
 from agent_runtime.store import decode, encode
-from agent_runtime.types import RolloutFailure, StopReason, Trajectory
+from agent_runtime.types import Trajectory
 from rock_env.plugins import env_params, load_env
 from trainer.errors import Halted
 from trainer.evaluation import Evaluator
@@ -27,16 +25,6 @@ class LosingFleet(LocalFleet):
     def run(self, requests: Any, policy_step: int) -> list[bytes]:
         played = [decode(data) for data in super().run(requests, policy_step)]
         return [encode(lost(t) if self._lose(t) else t) for t in played]
-
-
-def lost(trajectory: Trajectory) -> Trajectory:
-    return replace(
-        trajectory,
-        reward=math.nan,
-        passed=False,
-        stop_reason=StopReason.FAILED,
-        failure=RolloutFailure("env_lost", "The worker died.", 0),
-    )
 
 
 def evaluator(lose: Callable[[Trajectory], bool], **options: Any) -> Evaluator:

@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from local_fleet import Listening, LocalFleet, config_of, local_run
+from local_fleet import Listening, LocalFleet, config_of, decode, local_run, lost
 
+from agent_runtime.store import encode, read_segment
 from agent_runtime.types import RolloutRequest
 from ale.plots import success_curve
 from trainer import checkpoint, loop
@@ -115,3 +116,34 @@ def test_a_warm_up_whose_evaluation_fails_is_not_done_again(
         for name in ("lost", "whole")
     ]
     assert told[0] == told[1]
+
+
+class Losing(LocalFleet):
+    """A fleet that loses every environment of one kind of round."""
+
+    def __init__(self, config: TrainConfig, *, round: str) -> None:
+        super().__init__(config)
+        play = getattr(self, round)
+
+        def losing(*asked: Any) -> list[Any]:
+            return [
+                [encode(lost(decode(each))) for each in tries]
+                if isinstance(tries, list)
+                else encode(lost(decode(tries)))
+                for tries in play(*asked)
+            ]
+
+        setattr(self, round, losing)
+
+
+@pytest.mark.parametrize(("round", "played"), [("record", 3), ("play", 12), ("run", 2)])
+def test_what_was_played_is_kept_where_it_halts_the_run_until_it_does_not(
+    round: str, played: int, tmp_path: Path
+) -> None:
+    """Of experts, of a step and of an evaluation: the failed rollouts are the way to the cause."""
+    config, kept = config_of(steps=1), tmp_path / "trajectories" / "halted.traj"
+    with pytest.raises(Halted, match=rf"see `ale replay show {kept}`\."):
+        local_run(tmp_path, config, kind=Losing, round=round)
+    assert [t.failure is not None for t in read_segment(kept)] == [True] * played
+    local_run(tmp_path, config)
+    assert not kept.exists()
