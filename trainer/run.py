@@ -33,8 +33,8 @@ from trainer.metrics import Evaluation, MetricsLog, Observer, RunSummary, share_
 from trainer.placement import Fleet
 from trainer.rollout.anchors import Anchor, AnchorPool, expert_from, injections
 from trainer.rollout.curriculum import PassRates, draw_tasks, observe
-from trainer.rollout.experts import HELD_OUT, Experts, hold_out, read_experts, recorded
-from trainer.rollout.failures import check_failures, handing_over
+from trainer.rollout.experts import HELD_OUT, Experts, hold_out, play_experts, read_experts
+from trainer.rollout.failures import check_failures
 from trainer.rollout.filling import Rollouts, account, fill, filter_metrics
 from trainer.rollout.filtering import check_learned, nothing_learned
 from trainer.rollout.report import agent_metrics, fault_metrics, start_metrics, summary_metrics
@@ -146,26 +146,15 @@ class Run:
         seed = derive(self._config.seed, "expert tasks")
         tasks = task_ids(self._source, self._config.train_split, wanted * _ORACLE_ATTEMPTS, seed)
         requests = expert_requests(self._config, self._params_json, tasks)
-        experts: list[Trajectory] = []
-        for first in range(0, len(requests), wanted):
-            encoded = self._fleet.record(requests[first : first + wanted])
-            played = [decode(data) for data in encoded]
-            with self._stored_if_halted(), handing_over(encoded):
-                self._check_failures(played)
-            experts += [t for t in played if t.passed and t.failure is None]
-            if len(experts) >= wanted:
-                break
-        if not experts:
-            raise Halted(
-                f"the oracle of {self._spec.key} solved none of {len(requests)} tasks, so there is nothing to "
-                "imitate. Check the environment with `ale rollout --policy oracle`, or set warmup.trajectories=0."
+        with self._stored_if_halted():
+            return play_experts(
+                self._fleet.record,
+                requests,
+                wanted=wanted,
+                env=self._spec.key,
+                check=self._check_failures,
+                said=self._observer.on_log,
             )
-        if len(experts) < wanted:
-            self._observer.on_log(
-                f"the oracle of {self._spec.key} solved {len(experts)} of {len(requests)} tasks: fewer experts than "
-                f"warmup.trajectories={wanted}. Lower it, or check the environment with `ale rollout --policy oracle`."
-            )
-        return recorded(experts[:wanted], self._spec.key)
 
     def _read_experts(self) -> Experts:
         """Take the experts from records, in this model's tokens."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -20,11 +20,12 @@ from pydantic import ValidationError
 
 from agent_runtime.agents.oracle import retell
 from agent_runtime.policy import ChatTemplate, SampleRequest
-from agent_runtime.store import FOLDER, encode, read_segment
-from agent_runtime.types import AgentConfig, IntArray, SamplingParams, Trajectory
+from agent_runtime.store import FOLDER, decode, encode, read_segment
+from agent_runtime.types import AgentConfig, IntArray, RolloutRequest, SamplingParams, Trajectory
 from rock_env.spec import EnvParams, EnvSpec
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, Halted
 from trainer.lineage import Expert, Source, digest_of, digest_of_text
+from trainer.rollout.failures import handing_over
 from trainer.rollout.starts import Origin
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "check_data",
     "files_of",
     "hold_out",
+    "play_experts",
     "quizzes",
     "read_experts",
     "recorded",
@@ -96,6 +98,43 @@ def check_data(places: Sequence[str], *, spec: EnvSpec, params: EnvParams, split
                 return
             reasons[reason] += 1
     raise _nothing(places, reasons)
+
+
+def play_experts(
+    record: Callable[[Sequence[RolloutRequest]], list[bytes]],
+    requests: Sequence[RolloutRequest],
+    *,
+    wanted: int,
+    env: str,
+    check: Callable[[Sequence[Trajectory]], None],
+    said: Callable[[str], None],
+) -> Experts:
+    """Let the oracle play the requests, `wanted` at a time, until so many succeeded; fewer are `said`, none is `Halted`.
+
+    `check` raises `Halted` where too many of a round failed. Either error takes along what was played.
+    """
+    played: list[bytes] = []
+    experts: list[Trajectory] = []
+    with handing_over(played):
+        for first in range(0, len(requests), wanted):
+            encoded = record(requests[first : first + wanted])
+            played += encoded
+            trajectories = [decode(data) for data in encoded]
+            check(trajectories)
+            experts += [t for t in trajectories if t.passed and t.failure is None]
+            if len(experts) >= wanted:
+                break
+        if not experts:
+            raise Halted(
+                f"the oracle of {env} solved none of {len(requests)} tasks, so there is nothing to imitate. Check the "
+                "environment with `ale rollout --policy oracle`, or set warmup.trajectories=0."
+            )
+    if len(experts) < wanted:
+        said(
+            f"the oracle of {env} solved {len(experts)} of {len(requests)} tasks: fewer experts than "
+            f"warmup.trajectories={wanted}. Lower it, or check the environment with `ale rollout --policy oracle`."
+        )
+    return recorded(experts[:wanted], env)
 
 
 def recorded(trajectories: Sequence[Trajectory], env: str) -> Experts:
