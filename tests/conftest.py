@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 from integration.postgres_server import PostgresServer, databases, postgres_server
+
+# How long an example takes says how busy the machine is, not whether the code is right.
+settings.register_profile("ale", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ale")
 
 
 @pytest.fixture(scope="session")

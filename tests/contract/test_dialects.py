@@ -333,7 +333,7 @@ def replies(draw: st.DrawFn) -> ChatReply:
 
 
 class TestEchoes:
-    @settings(deadline=None, max_examples=60)
+    @settings(max_examples=60)
     @given(said=replies())
     @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.dialect.name)
     def test_an_answer_that_comes_back_as_history_is_the_same_message(
@@ -345,7 +345,7 @@ class TestEchoes:
             (call.id, call.name, meaning(call.arguments)) for call in said.tool_calls
         ]
 
-    @settings(deadline=None, max_examples=60)
+    @settings(max_examples=60)
     @given(said=replies())
     @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.dialect.name)
     def test_streamed_or_not_a_client_hears_the_same(self, wire: Wire, said: ChatReply) -> None:

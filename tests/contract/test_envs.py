@@ -265,7 +265,7 @@ def test_results_hold_plain_values(simulator: tuple[EnvSpec, EnvParams]) -> None
         assert all(isinstance(value, str | int | float | bool) for value in result.info.values())
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(actions=st.lists(st.text(), min_size=1, max_size=5), seed=st.integers(0, 2**64 - 1))
 def test_no_text_and_no_seed_ever_raises(
     simulator: tuple[EnvSpec, EnvParams], actions: list[str], seed: int
@@ -281,7 +281,7 @@ def test_no_text_and_no_seed_ever_raises(
         shown = result.observation
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(state=st.binary(max_size=60))
 def test_bytes_that_are_no_snapshot_are_refused_by_name(
     simulator: tuple[EnvSpec, EnvParams], state: bytes

@@ -61,7 +61,7 @@ class Simulator:
 
 
 @pytest.mark.parametrize("name", SIMULATORS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     task=st.integers(0, 20),
     seed=st.integers(0, 2**32),
@@ -164,7 +164,6 @@ LOOK = (
 
 @settings(
     max_examples=3,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(

@@ -176,9 +176,7 @@ def test_a_store_is_a_dict_with_revisions(
         path = next(folders) / "store.db"
         return Stored(lambda: SqliteStore.open(path, kept_deleted=KEPT), lambda: asyncio.sleep(0))
 
-    run_state_machine_as_test(
-        machine, settings=settings(max_examples=examples, stateful_step_count=20, deadline=None)
-    )
+    run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=20))
 
 
 async def test_only_the_newest_deleted_ones_are_kept_and_a_forgotten_key_is_free(opened: Open) -> None:

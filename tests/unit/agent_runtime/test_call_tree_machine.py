@@ -237,7 +237,6 @@ class Agents(RuleBasedStateMachine):
 Agents.TestCase.settings = settings(
     max_examples=40,
     stateful_step_count=20,
-    deadline=None,
     phases=(
         Phase.explicit,
         Phase.reuse,

@@ -52,7 +52,7 @@ texts = st.text(alphabet="ab \nPOG_é猫<|>", max_size=20).map(str.strip).filter
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(system=st.none() | texts, turns=st.lists(st.tuples(texts, texts), min_size=1, max_size=4))
 def test_extending_equals_rendering_the_whole_conversation(name, system, turns):
     tokenizer = TOKENIZERS[name]
@@ -87,7 +87,7 @@ def test_an_unclosed_answer_is_closed_by_the_extension(name):
 
 
 @given(text=texts)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_decoding_an_encoded_answer_gives_its_text_back(text):
     template = HFChatTemplate(TOKENIZERS["chatml"], 1000)
     ids = template.encode_completion(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scripted_world import FIRST_CHAR, CharTemplate, MemoryRock, ScriptedSampler, a_request
 
@@ -26,7 +26,6 @@ def play(start: Start, window: int, seed: int = 11):
     return asyncio.run(played), sampler
 
 
-@settings(deadline=None)
 @given(window=st.integers(0, 4), seed=st.integers(0, 1 << 40))
 def test_every_prompt_shows_the_hint_once_and_no_token_of_it_trains(window, seed):
     trajectory, sampler = play(Start(3, hint=HINT), window, seed)
@@ -46,7 +45,6 @@ def test_every_prompt_shows_the_hint_once_and_no_token_of_it_trains(window, seed
     assert hints == (2 if window == 0 else 14)
 
 
-@settings(deadline=None)
 @given(window=st.integers(0, 4), seed=st.integers(0, 1 << 40))
 def test_the_environment_and_its_record_know_nothing_of_a_hint(window, seed):
     told, _ = play(Start(3, hint=HINT), window, seed)

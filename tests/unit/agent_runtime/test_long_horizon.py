@@ -105,7 +105,7 @@ def kept_notes(trajectory: Trajectory, until: int) -> dict[str, str]:
     return notes
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(request=requests, template=templates)
 def test_every_context_is_exact_bounded_and_trains_each_sampled_token_once(request, template):
     sampler = TalkingSampler()
@@ -129,7 +129,7 @@ def test_every_context_is_exact_bounded_and_trains_each_sampled_token_once(reque
     assert len(trained) == trajectory.sampled_tokens
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(request=requests, template=templates)
 def test_a_fresh_context_holds_task_notes_summary_and_newest_observation_and_nothing_else(request, template):
     sampler = TalkingSampler()
@@ -160,7 +160,7 @@ def test_a_fresh_context_holds_task_notes_summary_and_newest_observation_and_not
         assert sampler.prompts[trajectory.id, turn.index].count(END) == system_ends + 3
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(request=requests, template=templates, until=st.integers(0, 59))
 def test_the_record_leads_to_the_same_prompts_and_the_same_observations_again(request, template, until):
     sampler = TalkingSampler()
@@ -182,7 +182,7 @@ def test_the_record_leads_to_the_same_prompts_and_the_same_observations_again(re
         assert (found.parent, found.label) == (wanted.parent, trajectory.label(until))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(request=requests, anchor=st.integers(0, 40))
 def test_a_rollout_from_a_later_turn_has_the_notes_of_then_and_sends_only_actions(request, anchor):
     template = CharTemplate(2500)

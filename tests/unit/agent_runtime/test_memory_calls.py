@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_runtime.agents.memory import BadCall, Delete, Memory, Read, Write, parse_memory, render_memory
@@ -14,7 +14,6 @@ texts = st.text(min_size=1).map(str.strip).filter(bool)
 calls = st.builds(Write, names, texts) | st.builds(Read, names | st.just("")) | st.builds(Delete, names)
 
 
-@settings(deadline=None)
 @given(call=calls)
 def test_a_call_is_read_as_it_was_written(call):
     assert parse_memory(render_memory(call)) == call
@@ -107,7 +106,6 @@ def test_what_cannot_be_done_is_refused_and_changes_nothing(message):
     assert memory.shown() == before
 
 
-@settings(deadline=None)
 @given(st.lists(calls, max_size=30), st.integers(0, 200))
 def test_the_notes_never_exceed_the_bound_and_follow_from_the_calls(made, max_chars):
     memory, again = Memory(max_chars), Memory(max_chars)

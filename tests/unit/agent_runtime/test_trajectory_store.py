@@ -123,7 +123,7 @@ def test_trajectories_cross_processes_in_the_form_in_which_they_are_stored(tmp_p
         decode(encoded[0][:-1])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(written=st.lists(trajectories, max_size=3))
 def test_what_is_written_is_read_bit_for_bit(tmp_path_factory, written):
     folder = tmp_path_factory.mktemp("run")

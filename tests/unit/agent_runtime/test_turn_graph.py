@@ -64,7 +64,7 @@ requests = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(request=requests, anchor=st.integers(0, 4))
 def test_a_branch_holds_exactly_the_ids_the_engine_saw(request, anchor):
     source = play(request)
@@ -89,7 +89,7 @@ def test_a_branch_holds_exactly_the_ids_the_engine_saw(request, anchor):
         assert trains.sum() == sum(len(turn.completion_ids) for turn in branch.turns)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(request=requests)
 def test_sampled_tokens_are_never_tokenised_again(request):
     """The template writes no alias, so every alias in a prompt must have come from a stored completion."""
@@ -104,7 +104,7 @@ def test_sampled_tokens_are_never_tokenised_again(request):
         assert [token for token in prompt if token > ALIAS] == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(request=requests, anchor=st.integers(0, 4))
 def test_a_prompt_shows_the_last_observations_of_the_window_and_closes_every_answer(request, anchor):
     source = play(request)
@@ -150,7 +150,7 @@ def trees(draw) -> Trajectory:
     )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(trajectory=trees())
 def test_every_sampled_token_trains_exactly_once_over_all_branches(trajectory):
     validate(trajectory)

@@ -157,7 +157,7 @@ async def test_a_quota_is_changed_for_those_who_wait(tmp_path: Path) -> None:
         QuotaFile(quotas, kept)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 1 << 30), capacity=st.integers(1, 6))
 def test_whatever_callers_do_every_place_comes_back(seed: int, capacity: int) -> None:
     """Many callers wait, give up, are cancelled and release at any moment of the event loop."""

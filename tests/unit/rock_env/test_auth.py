@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rock_env.auth import (
@@ -78,7 +78,6 @@ def test_an_expired_token_is_not_confirmed_to_who_lacks_its_secret() -> None:
     assert refusal(guess, now=3000.0) == refusal(guess, now=1500.0)
 
 
-@settings(deadline=None)
 @given(st.text(max_size=200))
 def test_no_text_gets_in(text: str) -> None:
     for header in (text, f"Bearer {text}", f"Bearer rock_{text}", f"Bearer rock_{TOKEN.id}_{text}"):
@@ -86,7 +85,6 @@ def test_no_text_gets_in(text: str) -> None:
             assert SECRET not in refusal(header)
 
 
-@settings(deadline=None)
 @given(st.integers(min_value=0, max_value=len(SECRET) - 1), st.sampled_from("0123456789abcdef"))
 def test_one_wrong_digit_is_enough(place: int, digit: str) -> None:
     wrong = SECRET[:place] + digit + SECRET[place + 1 :]
@@ -94,7 +92,6 @@ def test_one_wrong_digit_is_enough(place: int, digit: str) -> None:
         assert "not valid" in refusal(f"Bearer rock_{TOKEN.id}_{wrong}")
 
 
-@settings(deadline=None)
 @given(st.sets(st.sampled_from(list(Scope)), min_size=1), st.sampled_from(list(Scope)))
 def test_a_scope_opens_its_own_door_and_no_other(held: set[Scope], needed: Scope) -> None:
     caller = Caller("0" * 12, "blue", frozenset(held))

@@ -237,7 +237,7 @@ class Tree(RuleBasedStateMachine):
 
 
 TestTree = Tree.TestCase
-TestTree.settings = settings(max_examples=50, stateful_step_count=20, deadline=None)
+TestTree.settings = settings(max_examples=50, stateful_step_count=20)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ def queue_of(capacity: int, **quotas: Quota) -> FairQueue:
     return FairQueue(Limits(boxes=capacity), lambda tenant: quotas.get(tenant, Quota()))
 
 
-@settings(deadline=None, max_examples=40)  # the machine may be busy
+@settings(max_examples=40)
 @given(
     weights=st.lists(st.sampled_from([0.5, 1.0, 2.0, 3.0]), min_size=2, max_size=5),
     capacity=st.integers(5, 40),
@@ -94,7 +94,7 @@ _STEPS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=40)  # the machine may be busy
+@settings(max_examples=40)
 @given(
     capacity=st.integers(1, 12),
     most=st.tuples(st.integers(1, 12), st.integers(1, 12), st.integers(1, 12)),
@@ -118,7 +118,7 @@ def test_bounds_hold_at_every_moment_and_everybody_is_served_in_the_end(
     assert (node.queue.used, node.queue.tenants(), node.queue.length()) == (Amount(), [], 0)
 
 
-@settings(deadline=None, max_examples=40)  # the machine may be busy
+@settings(max_examples=40)
 @given(rivals=st.integers(0, 4), gang=st.integers(2, 10), seed=st.integers(0, 1 << 30))
 def test_a_gang_is_not_starved_by_small_requests_that_never_end(rivals: int, gang: int, seed: int) -> None:
     node = _Node(10, {f"t{number}": 10 for number in range(rivals + 1)})

@@ -139,7 +139,7 @@ def grow(root: Path, plan: list[tuple[str, str, int, str]]) -> None:
             files.append(path)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["file", "folder", "link", "round", "hard"]), PATHS, MODES, PATHS),
@@ -176,7 +176,7 @@ MEMBERS = st.one_of(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.lists(MEMBERS, max_size=8), st.booleans())
 def test_no_stream_reaches_outside(trees: Trees, members: list[Member], existing: bool) -> None:
     trees.clear()

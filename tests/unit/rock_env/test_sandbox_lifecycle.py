@@ -107,7 +107,7 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=50, deadline=None)
+TestLife.settings = settings(max_examples=50)
 
 
 def test_a_long_life_keeps_its_newest_changes() -> None:

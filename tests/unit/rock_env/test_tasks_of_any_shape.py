@@ -78,7 +78,7 @@ ROW = [
     "version",
 ]
 ANY_FOLDER = settings(
-    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
 

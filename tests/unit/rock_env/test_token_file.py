@@ -34,7 +34,7 @@ def added(path: Path, tenant: str = "blue") -> Token:
     return token
 
 
-@settings(deadline=None, max_examples=30)  # the disk decides how long it takes
+@settings(max_examples=30)
 @given(st.lists(RECORDS, min_size=1, max_size=5, unique_by=lambda token: token.id))
 def test_what_is_added_is_read_and_what_is_revoked_is_gone(
     tmp_path_factory: pytest.TempPathFactory, tokens: list[Token]

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rock_env.env import Verdict
@@ -255,7 +255,6 @@ def heard(run: _Run, lines: list[str], exit_code: int | None = None) -> Verdict:
     return run.verdict(ExecResult(run._exit_code if exit_code is None else exit_code, None, said, b"", 0.0))
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32))
 def test_only_a_whole_run_is_believed(seed: int) -> None:
     run, rng = _Run(DOUBLES, ""), Random(seed)
@@ -308,7 +307,6 @@ def test_the_last_block_is_the_answer(action: str, source: str) -> None:
     assert source_of(action) == source
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="`python \nx"), st.text(alphabet="abc =\n", min_size=1))
 def test_what_stands_before_the_last_block_does_not_matter(before: str, body: str) -> None:
     text = before.replace("```", "")

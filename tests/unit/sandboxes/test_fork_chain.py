@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise, product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rock_env.errors import FailedPrecondition, InvalidArgument, UnknownName
@@ -55,7 +55,6 @@ def test_the_way_home_is_shown_fork_by_fork_and_rewarded_at_its_end() -> None:
 
 
 @given(st.integers(0, 999), SHAPES)
-@settings(deadline=None)
 def test_a_wrong_turn_is_seen_at_the_end_and_not_before(seed: int, shape: dict[str, int]) -> None:
     text = random_chain(TRAIN_SYMBOLS, **shape, seed=seed)
     forks = chain(text).forks
@@ -84,7 +83,6 @@ def test_exactly_one_way_leads_home() -> None:
 
 
 @given(st.integers(0, 2**64 - 1), SHAPES)
-@settings(deadline=None)
 def test_a_map_has_the_shape_asked_for_and_is_its_own_text(seed: int, shape: dict[str, int]) -> None:
     text = random_chain(TRAIN_SYMBOLS, **shape, seed=seed)
     drawn = chain(text)

@@ -9,7 +9,7 @@ from fractions import Fraction
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rock_env.errors import FailedPrecondition, InvalidArgument, UnknownName
@@ -127,7 +127,6 @@ def test_no_answer_is_right_often_and_questions_seldom_repeat(family: str, level
     assert len({problem.symbols for problem in problems}) >= 80
 
 
-@settings(deadline=None)
 @given(st.sampled_from(FAMILIES), st.sampled_from(LEVELS), st.integers(0, 2**64 - 1))
 def test_a_problem_survives_its_payload_and_its_own_answer_is_read(
     family: str, level: int, seed: int
@@ -220,7 +219,6 @@ def test_two_unknowns_are_answered_together(text: str, right: bool | None) -> No
         read_answer(text, ("x", "y"))
 
 
-@settings(deadline=None)
 @given(st.fractions(), st.fractions(), st.integers(1, 50))
 def test_equal_rationals_are_equal_answers_and_others_are_not(
     one: Fraction, other: Fraction, times: int
@@ -236,13 +234,11 @@ def test_equal_rationals_are_equal_answers_and_others_are_not(
         assert (read_answer(text, ("x",)) == (other,)) == (one == other)
 
 
-@settings(deadline=None)
 @given(st.text(), st.fractions(), st.sampled_from(["{}", "x = {}", "${}$"]))
 def test_what_stands_before_the_box_does_not_matter(before: str, value: Fraction, frame: str) -> None:
     assert read_answer(f"{before}\\boxed{{{frame.format(value)}}}", ("x",)) == (value,)
 
 
-@settings(deadline=None)
 @given(
     st.text(alphabet="x=y{}\\boxed frac0123456789/,.;()-+$<answer>\n "),
     st.sampled_from([(), ("x",), ("x", "y")]),

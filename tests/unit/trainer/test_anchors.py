@@ -7,7 +7,7 @@ import random
 import msgspec
 import pytest
 from anchor_cases import expert, played, visit
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -89,7 +89,6 @@ def test_parallel_prefers_undecided_anchors():
         assert drawn.count(turn) / len(drawn) == pytest.approx(weight / sum(weights), abs=0.04)
 
 
-@settings(deadline=None)
 @given(st.integers(2, 40), st.data())
 def test_parallel_finds_a_planted_fork_by_halving(turns, data):
     """Success is certain behind the crucial turn and impossible before: few visits leave no other explanation."""
@@ -381,7 +380,6 @@ def test_without_a_limit_every_turn_up_to_the_anchor_is_imitated():
     assert injections([], 4, weight=0.5, seed=0) == []
 
 
-@settings(deadline=None)
 @given(st.integers(1, 40), st.integers(0, 99))
 def test_drawn_turns_stand_for_all(limit, seed):
     """The imitation term divides by the experts given; the sum of weights over it must not depend on the draw."""
@@ -418,7 +416,6 @@ def random_step(pool: AnchorPool, step: int, seed: int) -> None:
     pool.observe(step, {f"g{number}": anchor for number, anchor in anchors.items()}, played_all)
 
 
-@settings(deadline=None)
 @given(st.sampled_from(SCHEDULERS), st.lists(st.integers(0, 1 << 30), max_size=12), st.integers(0, 12))
 def test_a_pool_restored_at_any_step_goes_on_as_the_original(scheduler, seeds, cut):
     """Choices and state stay equal step by step, through the bytes of a checkpoint."""
@@ -439,7 +436,6 @@ def test_a_pool_restored_at_any_step_goes_on_as_the_original(scheduler, seeds, c
         assert len(pool) <= 4
 
 
-@settings(deadline=None)
 @given(st.sampled_from(SCHEDULERS), st.lists(st.integers(0, 1 << 30), max_size=12))
 def test_choosing_changes_nothing_and_stays_within_the_expert(scheduler, seeds):
     pool = pool_of(expert("e"), expert("f", 1, task="train/2"), scheduler=scheduler, replay_share=0.5)

@@ -248,7 +248,7 @@ def whole_and_parts(batch, parts, algorithm):
             assert summed == pytest.approx(getattr(metric, of), rel=1e-6, abs=1e-6)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(chunk_turns=st.integers(0, 3), max_tokens=st.integers(1, 200), seed=st.integers(0, 9))
 def test_microbatches_add_up_to_the_batch(chunk_turns, max_tokens, seed):
     mu, _, _ = tables()
@@ -262,7 +262,7 @@ def test_microbatches_add_up_to_the_batch(chunk_turns, max_tokens, seed):
     whole_and_parts(batch, parts, algorithm)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     choice=st.sampled_from(
         [

@@ -8,7 +8,7 @@ from itertools import count
 import numpy as np
 import pytest
 from algo_reference import trajectory as recorded
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_runtime.graph import token_arrays, validate
@@ -66,7 +66,6 @@ forests = st.lists(st.integers(-1, 10), min_size=1, max_size=12).map(
 )
 
 
-@settings(deadline=None)
 @given(forests, st.data())
 def test_no_token_is_lost_or_changed_whatever_is_left_out(parents, data):
     labels = data.draw(st.lists(st.sampled_from([MAIN, SIDE]), min_size=len(parents), max_size=len(parents)))
@@ -79,7 +78,6 @@ def test_no_token_is_lost_or_changed_whatever_is_left_out(parents, data):
     validate(part)
 
 
-@settings(deadline=None)
 @given(forests)
 def test_shares_add_up_to_one_reward(parents):
     record = session(parents)

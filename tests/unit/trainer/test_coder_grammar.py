@@ -67,7 +67,7 @@ def test_an_edit_is_said_in_pointers_and_changes_the_same(line, new, act):
     word=st.integers(0, 9),
     other=st.sampled_from(["low", "0", "==", "zz9"]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_change_of_a_word_can_be_said(number, word, other):
     parts = LINES[number].split(" ")
     spots = [index for index, part in enumerate(parts) if part]
@@ -289,7 +289,7 @@ def test_an_experts_pointless_call_is_text_as_it_is(action):
 
 @example(1810)  # a range at the last word, which nothing can end
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_answer_that_may_be_sampled_stands_for_an_action(seed):
     rng = np.random.default_rng(seed)
     chat = viewed()

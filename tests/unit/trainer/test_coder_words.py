@@ -13,7 +13,7 @@ CODE = 'def f(a, b=None):\n    if a <= b ** 2:\n        return [a // 3, "x  y"]\
 
 
 @given(st.one_of(st.text(), st.text(alphabet=" \n\tab_1./=<>-*é")))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_every_text_comes_back(text):
     ids = WORDS.encode(text)
     assert WORDS.decode(ids) == text

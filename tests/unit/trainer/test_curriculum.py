@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 from algo_reference import CONTEXT, ragged_group, tables, trajectory
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.algo.grpo import Grpo, GRPOOptions
@@ -71,7 +71,6 @@ def test_without_the_curriculum_tasks_are_drawn_as_ever():
     assert rates == {"train/1": [5.0, 5.0]}
 
 
-@settings(deadline=None)
 @given(
     st.dictionaries(
         st.integers(0, 14).map("train/{}".format), st.lists(st.floats(0, 50), min_size=2, max_size=2)

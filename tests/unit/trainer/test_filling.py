@@ -121,7 +121,7 @@ def by_group(won: dict[int, tuple[float, ...]], code: str = "") -> Rule:
     return rule
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(0, 2**32), st.sampled_from([0.0, 0.2, 0.6]), st.integers(0, 3), st.sampled_from(["on", "off"])
 )

@@ -9,7 +9,7 @@ from itertools import count
 
 import pytest
 from algo_reference import CONTEXT, trajectory
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -45,7 +45,6 @@ def rollout(reward: float = 0.0, *, code: str = "", faults: Sequence[TurnFault] 
     return replace(one, failure=failure, turn_faults=tuple(faults))
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.sampled_from([TurnFault.NONE, TurnFault.ILLEGAL, TurnFault.TOOL_FAILED]), max_size=12),
     st.integers(0, 5),
@@ -61,7 +60,6 @@ def test_a_failure_is_its_own_reason_and_a_poor_outcome_is_none():
     assert rejection(rollout(-1.0), FilterOptions()) == ""
 
 
-@settings(deadline=None)
 @given(st.integers(1, 50), st.integers(1, 50), st.booleans())
 def test_what_replaces_a_rollout_starts_where_it_started_with_seeds_of_its_own(one, other, anchored):
     request, neighbour = requests(anchored=anchored)

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 from anchor_cases import expert, played
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_runtime.types import PrefixTurn, Start
@@ -36,7 +36,6 @@ def test_the_bound_holds_in_nine_of_ten_samples(n):
     assert 0.88 < sum(covered) / len(covered) < 0.96
 
 
-@settings(deadline=None)
 @given(st.integers(0, 30), st.integers(0, 30), st.integers(8, 30), st.integers(8, 30))
 def test_the_bound_is_below_the_estimate_and_rises_with_it(a, b, n, m):
     a, b = min(a, n), min(b, m)
@@ -76,7 +75,6 @@ def test_old_counts_weigh_half_and_the_gate_does_not_forget():
     assert (old.passed, old.rollouts, old.dry) == (3, 4, 3)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 50), st.integers(0, 50))
 def test_spread_is_the_posterior_mean_of_success_times_failure(passed, failed):
     """Against the integral over the Beta posterior by Simpson's rule."""
@@ -92,7 +90,6 @@ def test_spread_is_the_posterior_mean_of_success_times_failure(passed, failed):
 # -- which rollouts count where -------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(st.integers(0, 4), st.integers(0, 5))
 def test_a_rollout_counts_where_it_stood_and_went_on_by_itself(anchor, follows):
     one = expert("e")

@@ -9,7 +9,7 @@ from itertools import count
 import numpy as np
 import pytest
 from algo_reference import trajectory
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from local_fleet import config_of, local_run
 
@@ -68,7 +68,6 @@ def test_nothing_is_kept_unless_asked():
     assert len(kept(ReuseBuffer(ReuseOptions()), sampled("won", 1))) == 0
 
 
-@settings(deadline=None)
 @given(st.integers(1, 6), st.integers(1, 5), st.integers(1, 8), st.integers(0, 99))
 def test_no_sample_beyond_the_lag_bound_is_given_to_learn_from_and_each_leaves_once(
     lag, count, capacity, seed

@@ -56,7 +56,7 @@ def reference(group, *, gamma: float, trace: float, turn_rewards: bool):
     ]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(st.text("abc", max_size=6), st.sampled_from([0.0, 0.0, 1.0, 2.0])), min_size=1, max_size=5
