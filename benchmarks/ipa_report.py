@@ -162,6 +162,7 @@ def draw(path: Path, env: str, lines: Sequence[dict[str, Any]], found: dict[str,
             if line["method"] == name and "curve" in line:
                 curves.plot(*zip(*line["curve"], strict=True), color=colour, linewidth=0.8)
     bars.set(yticks=range(len(known)), yticklabels=list(known), xlabel="held-out success, IQM", title=env)
+    bars.invert_yaxis()  # the order of the table
     curves.axvline(found["budget"], color="0.5", linestyle=":")
     curves.set(xlabel="environment steps", ylabel="held-out success", ylim=(0, 1.05))
     figure.savefig(path, metadata={"Date": None})
