@@ -15,14 +15,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from benchmarks.ipa_report import STALENESS, draw, page, summarise
@@ -58,12 +60,22 @@ class Setting:
     """Held-out tasks of every evaluation."""
     engines: int = 1
     """Inference engines, and as many rollout workers. One of each fills a core, and starts in less of its time."""
+    ipa: tuple[str, ...] = ()
+    """Takes back what the recipe sets for IPA alone and the registration rules out: nothing is tuned per method."""
 
 
 SETTINGS = {
     "fork_chain": Setting(budget=70_000, steps=24, steps_resets=40, every=6, tasks=300),
     "sokoban": Setting(budget=400_000, steps=120, steps_resets=240, every=20, tasks=300),
-    "swe": Setting(budget=12_000, steps=12, steps_resets=24, every=3, tasks=64, engines=2),
+    "swe": Setting(
+        budget=12_000,
+        steps=12,
+        steps_resets=24,
+        every=3,
+        tasks=64,
+        engines=2,
+        ipa=("-s", "algo_options.neg_weight=0"),
+    ),
 }
 QUICK = Setting(budget=4_000, steps=4, steps_resets=8, every=2, tasks=50)
 
@@ -110,7 +122,8 @@ def arguments_of(env: str, method: str, setting: Setting) -> list[str]:
     }
     settings = [word for name, value in sizes.items() for word in ("-s", f"{name}={value}")]
     steps = setting.steps_resets if resets else setting.steps
-    return ["--env", env, "--steps", str(steps), *settings, *METHODS[method]]
+    own = setting.ipa if "ipa" in METHODS[method] else ()
+    return ["--env", env, "--steps", str(steps), *settings, *METHODS[method], *own]
 
 
 def measure(env: str, method: str, seed: int, arguments: Sequence[str]) -> dict[str, Any]:
@@ -135,12 +148,9 @@ def _portable(text: str) -> str:
 
 
 def read_raw(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a raw file; cut off the torn last line of a killed run. Raise `ValueError` on another bad line."""
+    """Return the lines of a raw file but for the torn last one of a killed run. Raise `ValueError` on another bad line."""
     data = path.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    if whole != data:
-        path.write_bytes(whole)
-    return [json.loads(line) for line in whole.splitlines()]
+    return [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
 
 
 def finished(lines: Sequence[dict[str, Any]]) -> dict[tuple[str, str, int], dict[str, Any]]:
@@ -168,16 +178,23 @@ def run_all(
     not share a file.
     """
     raw.parent.mkdir(parents=True, exist_ok=True)
-    done = finished(read_raw(raw)) if raw.exists() else {}
-    _check(work, done, raw)
+    if raw.exists():
+        os.truncate(raw, raw.read_bytes().rfind(b"\n") + 1)  # a killed run leaves half a line
+    done = {key: line for key, line in _known(work, raw).items() if "curve" in line}
     missing = [each for each in work if each[:3] not in done]
+    writing = Lock()
+
+    def run(job: tuple[str, str, int, list[str]]) -> dict[str, Any]:
+        line = measure(*job)
+        with writing, raw.open("a", encoding="utf-8") as file:  # here, so that no other run's error loses it
+            file.write(json.dumps(line) + "\n")
+        return line
+
     pool = ThreadPoolExecutor(at_once)
     try:
-        running = {pool.submit(measure, *each): each[:3] for each in missing}
+        running = {pool.submit(run, each): each[:3] for each in missing}
         for number, ended in enumerate(as_completed(running), start=len(work) - len(missing) + 1):
             line = done[running[ended]] = ended.result()
-            with raw.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
             print(f"{number}/{len(work)} {_said(line)}", flush=True)
     finally:
         pool.shutdown(cancel_futures=True)
@@ -189,17 +206,16 @@ def recorded(work: Sequence[tuple[str, str, int, list[str]]], raw: Path) -> list
 
     Raise `ValueError` where `raw` holds a run with other arguments.
     """
-    lines = read_raw(raw)
-    found = {(line["env"], line["method"], line["seed"]): line for line in lines} | finished(lines)
-    _check(work, found, raw)
+    found = _known(work, raw)
     return [found[each[:3]] for each in work if each[:3] in found]
 
 
-def _check(
-    work: Sequence[tuple[str, str, int, list[str]]],
-    found: Mapping[tuple[str, str, int], dict[str, Any]],
-    raw: Path,
-) -> None:
+def _known(
+    work: Sequence[tuple[str, str, int, list[str]]], raw: Path
+) -> dict[tuple[str, str, int], dict[str, Any]]:
+    """Return the line that counts of every run in `raw`: the last that ended or, if none did, failed."""
+    lines = read_raw(raw) if raw.exists() else []
+    found = {(line["env"], line["method"], line["seed"]): line for line in lines} | finished(lines)
     for env, method, seed, arguments in work:
         line = found.get((env, method, seed))
         if line is not None and line["arguments"] != arguments:
@@ -207,6 +223,7 @@ def _check(
                 f"{raw} holds {env} {method} seed {seed} with arguments {line['arguments']}, expected {arguments}: "
                 "resume the experiment that it belongs to, or begin another file"
             )
+    return found
 
 
 def _said(line: dict[str, Any]) -> str:
@@ -239,20 +256,22 @@ def main() -> None:
         parser.error("--seeds and --jobs must be at least 1, and --quick is no result to --write")
     if options.report and not (options.resume and options.resume.is_file()):
         parser.error(f"--report reads a raw file that is there, got --resume {options.resume}")
-    envs, methods, seeds, setting = (
-        options.env or list(SETTINGS),
-        chosen(options.methods),
-        options.seeds,
-        None,
-    )
+    envs, methods = list(dict.fromkeys(options.env or SETTINGS)), chosen(options.methods)
+    seeds, setting = options.seeds, None
     if options.quick:
         envs, methods, seeds, setting = ["fork_chain"], ["bc", "ipa", "ipa+resets"], 1, QUICK
     raw = options.resume or Path("runs") / f"ipa-{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
     print(f"raw lines: {raw}", flush=True)
+    if options.write and raw.exists() and (left := {line["env"] for line in read_raw(raw)} - {*envs}):
+        parser.error(f"--write is of all that {raw} holds: name with --env {', '.join(sorted(left))}, too")
     asked = list(jobs(envs, methods, seeds, setting))
     lines = recorded(asked, raw) if options.report else run_all(asked, raw, at_once=options.jobs)
-    budgets = {env: (setting or SETTINGS[env]).budget for env in envs}
-    found = {env: summarise([line for line in lines if line["env"] == env], budgets[env]) for env in envs}
+    found = {
+        env: summarise(
+            [line for line in lines if line["env"] == env], (setting or SETTINGS[env]).budget, methods
+        )
+        for env in envs
+    }
     wanted = Counter(env for env, *_ in asked)
     text = "\n\n".join(page(env, found[env], wanted[env]) for env in envs)
     print(text, flush=True)
@@ -266,7 +285,9 @@ def main() -> None:
                 found[env],
             )
         command = f"python -m benchmarks.ipa --env {' --env '.join(envs)} --seeds {seeds} --methods "
-        command += " ".join([*options.methods, "--write", *["--report"] * options.report])
+        command += " ".join(
+            [*options.methods, "--write", *["--resume", str(RAW), "--report"] * options.report]
+        )
         write_results(RAW.with_suffix(".md"), "The pre-registered comparison", command, text)
     print(json.dumps(found))
 

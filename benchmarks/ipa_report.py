@@ -34,8 +34,11 @@ def primary(line: dict[str, Any], budget: int) -> tuple[float, bool]:
     return (curve[-1][1], False) if success is None else (success, True)
 
 
-def summarise(lines: Sequence[dict[str, Any]], budget: int) -> dict[str, Any]:
-    """Return the table, the paired differences and the verdicts of one environment, ready for JSON."""
+def summarise(lines: Sequence[dict[str, Any]], budget: int, asked: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the table, the paired differences and the verdicts of one environment, ready for JSON.
+
+    `asked` are the methods of the comparison: those without a line are named.
+    """
     success: dict[str, dict[int, float]] = {}
     methods: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys(line["method"] for line in lines):
@@ -73,18 +76,21 @@ def summarise(lines: Sequence[dict[str, Any]], budget: int) -> dict[str, Any]:
     pooled = [
         list(pairs[f"{n}+resets - {n}"].values()) for n in RESET_ALGORITHMS if f"{n}+resets - {n}" in pairs
     ]
+    strata = {
+        "resets help": pooled if len(pooled) == len(RESET_ALGORITHMS) else [],
+        "the chunk loss is robust to staleness": [
+            list(pairs.get(_lost_less("ipa", "grpo", max(STALENESS)), {}).values())
+        ],
+        "ipa is above bc on held-out tasks": [list(pairs.get("ipa+resets - bc", {}).values())],
+    }
     return {
         "budget": budget,
         "commits": list(dict.fromkeys(line["commit"] for line in lines)),
         "methods": methods,
         "differences": {name: _interval(list(values.values())) for name, values in pairs.items()},
-        "hypotheses": {
-            "resets help": verdict(pooled if len(pooled) == len(RESET_ALGORITHMS) else []),
-            "the chunk loss is robust to staleness": verdict(
-                [list(pairs.get(_lost_less("ipa", "grpo", max(STALENESS)), {}).values())]
-            ),
-            "ipa is above bc on held-out tasks": verdict([list(pairs.get("ipa+resets - bc", {}).values())]),
-        },
+        "hypotheses": {name: verdict(each) for name, each in strata.items()},
+        "decided_by": {name: _bounds(bootstrap(each)) for name, each in strata.items() if _is_enough(each)},
+        "not_run": [name for name in asked if name not in methods],
     }
 
 
@@ -106,7 +112,7 @@ def _stale_pairs(pairs: Mapping[str, dict[int, float]]) -> dict[str, dict[int, f
 
 def verdict(strata: Sequence[Sequence[float]]) -> str:
     """Return what differences say of "they are above 0": `holds`, `opposite`, `undecided`, or why it is not decided."""
-    if not strata or min(len(values) for values in strata) < LEAST_PAIRS:
+    if not _is_enough(strata):
         return f"not decided: a method has fewer than {LEAST_PAIRS} pairs"
     found = bootstrap(strata)
     if found.low > 0:
@@ -114,11 +120,20 @@ def verdict(strata: Sequence[Sequence[float]]) -> str:
     return "opposite" if found.high < 0 else "undecided"
 
 
+def _is_enough(strata: Sequence[Sequence[float]]) -> bool:
+    return min((len(values) for values in strata), default=0) >= LEAST_PAIRS
+
+
 def page(env: str, found: dict[str, Any], asked: int) -> str:
     """Return an environment's section of the results page; `asked` is how many runs the comparison has."""
     made = sum(len(method["by_seed"]) for method in found["methods"].values())
-    whole = f"Held-out success at {found['budget']} environment steps; {made} of {asked} runs made, at commit"
-    seeds = list(dict.fromkeys(seed for method in found["methods"].values() for seed in method["by_seed"]))
+    whole = f"Held-out success at {found['budget']} environment steps; {made} of {asked} runs made"
+    whole += (
+        f", at commit {', '.join(f'`{each}`' for each in found['commits'])}." if found["commits"] else "."
+    )
+    if found["not_run"]:
+        whole += f" Not run: {', '.join(found['not_run'])}."
+    seeds = sorted({seed for method in found["methods"].values() for seed in method["by_seed"]}, key=int)
     splits = list(dict.fromkeys(split for method in found["methods"].values() for split in method["apart"]))
     rows = [
         [
@@ -133,14 +148,17 @@ def page(env: str, found: dict[str, Any], asked: int) -> str:
     ]
     header = ["method", *(f"seed {s}" for s in seeds), "IQM [95 %]", *(f"{s}, at the end" for s in splits)]
     differences = [[name, _shown(interval)] for name, interval in found["differences"].items()]
-    hypotheses = [[name, said] for name, said in found["hypotheses"].items()]
+    hypotheses = [
+        [name, said, _shown(found["decided_by"].get(name), digits=4)]
+        for name, said in found["hypotheses"].items()
+    ]
     return "\n\n".join(
         [
             f"## {env}",
-            f"{whole} {', '.join(f'`{each}`' for each in found['commits'])}.",
+            whole,
             markdown_table([*header, "short of budget", "failed"], rows),
             markdown_table(["difference, paired by seed", "IQM [95 %]"], differences),
-            markdown_table(["hypothesis", "verdict"], hypotheses),
+            markdown_table(["hypothesis", "verdict", "decided by the IQM [95 %]"], hypotheses),
         ]
     )
 
@@ -172,12 +190,15 @@ def _interval(values: Sequence[float]) -> list[float] | None:
     """Return estimate, low and high; the value alone where there is one run, None where none ended."""
     if len(values) < 2:
         return [round(values[0], 4)] if values else None
-    found: Interval = bootstrap([values])
+    return _bounds(bootstrap([values]))
+
+
+def _bounds(found: Interval) -> list[float]:
     return [round(number, 4) for number in (found.estimate, found.low, found.high)]
 
 
-def _shown(interval: list[float] | None) -> str:
+def _shown(interval: list[float] | None, digits: int = 3) -> str:
     if interval is None:
         return ""
-    estimate, *ends = (f"{number:.3f}" for number in interval)
+    estimate, *ends = (f"{number:.{digits}f}" for number in interval)
     return f"{estimate} [{', '.join(ends)}]" if ends else estimate

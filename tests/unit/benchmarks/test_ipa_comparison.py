@@ -10,6 +10,7 @@ import pytest
 from ale import config
 from benchmarks import ipa
 from benchmarks.ipa_report import STALENESS, draw, page, primary, summarise, verdict
+from trainer.algo.ipa_options import IPAOptions
 
 
 def line(method: str, seed: int, curve: list[list[float]], **more: Any) -> dict[str, Any]:
@@ -78,6 +79,8 @@ def test_differences_pair_seeds_and_the_hypothesis_reads_ipa_with_resets_minus_b
     found = summarise(lines, 100)
     assert found["differences"]["ipa+resets - bc"] == [0.25, 0.25, 0.25]
     assert found["hypotheses"]["ipa is above bc on held-out tasks"] == "holds"
+    assert found["decided_by"] == {"ipa is above bc on held-out tasks": [0.25, 0.25, 0.25]}
+    assert "| holds | 0.2500 [0.2500, 0.2500] |" in page("e", found, 10)
     assert found["hypotheses"]["resets help"].startswith("not decided")
 
 
@@ -187,11 +190,42 @@ def test_a_report_of_part_of_the_comparison_runs_nothing_and_says_how_much_there
     assert "2 of 4 runs made" in said
     assert json.loads(said.splitlines()[-1])["sokoban"]["methods"]["ipa"]["by_seed"] == {"100": 0.5}
     assert json.loads(said.splitlines()[-1])["sokoban"]["methods"]["bc"]["failed"] == 1
+    assert "Not run" not in said
     assert raw.read_text() == before
     monkeypatch.setattr("sys.argv", [*words[:-1], str(tmp_path / "none.jsonl"), "--report"])
     with pytest.raises(SystemExit, match="2"):
         ipa.main()
     assert "none.jsonl" in capsys.readouterr().err
+    swe = line("bc", 100, [[0, 0.5]], env="swe", arguments=["any"])
+    raw.write_text(before + json.dumps(swe) + "\n")
+    monkeypatch.setattr("sys.argv", [*words, "--report", "--write"])
+    with pytest.raises(SystemExit, match="2"):
+        ipa.main()
+    assert "name with --env swe, too" in capsys.readouterr().err, "a page of a part would replace the whole"
+
+
+def test_an_error_of_one_run_costs_no_other_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, broke = threading.Event(), threading.Event()
+
+    def measured(env: str, method: str, seed: int, arguments: list[str]) -> dict[str, Any]:
+        if seed == 1:
+            begun.wait(timeout=30)
+            broke.set()
+            raise FileNotFoundError("summary.json")
+        begun.set()
+        broke.wait(timeout=30)
+        return line(method, seed, [[0, 0.5]], env=env, success_warmup=0.0, success_final=0.5)
+
+    monkeypatch.setattr(ipa, "measure", measured)
+    with pytest.raises(FileNotFoundError):
+        ipa.run_all([("e", "bc", seed, list[str]()) for seed in (1, 2)], tmp_path / "raw.jsonl", at_once=2)
+    assert [one["seed"] for one in ipa.read_raw(tmp_path / "raw.jsonl")] == [2]
+
+
+def test_what_was_asked_for_and_never_run_is_named() -> None:
+    found = summarise([line("bc", 1, [[0, 0.5]])], 10, ["bc", "ipa", "grpo"])
+    assert found["not_run"] == ["ipa", "grpo"]
+    assert "1 of 3 runs made, at commit `abc`. Not run: ipa, grpo." in page("e", found, 3)
 
 
 def test_a_run_that_fails_becomes_a_line_with_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,6 +260,11 @@ def test_every_arm_is_a_valid_run_with_the_same_recipe_experts_and_imitation(env
             assert resolved.algo_options["lambda_il"] == 0.1
             assert resolved.anchors.inject == found["bc"].anchors.inject > 0
     assert (found["bc-grpo"].anchors.inject, found["bc-ipa+resets"].anchors.inject) == (0, 0)
+    for method in (name for name in found if name.startswith("ipa")):
+        gamma = 0.7 if "0.7" in method else 0.95
+        assert IPAOptions(**found[method].algo_options) == IPAOptions(
+            baseline="leave_one_out", gamma=gamma, lambda_il=0.1
+        ), "as registered, whatever the recipe sets for IPA alone"
     assert found["ipa"].algo_options["gamma"] == 0.95
     assert found["ipa-gamma0.7+resets"].algo_options["gamma"] == 0.7
 
