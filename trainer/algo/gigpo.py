@@ -2,7 +2,7 @@
 
 Source: arXiv 2505.10978, section 4.
 
-    A_E = (R_i - mean R) / F                        over the group's trajectories
+    A_E = (R_i - mean R) / F                        over the group's trajectories (R with the turns' rewards, if asked)
     A_S = (G_k - mean G) / F                        over the group's turns that began at the same observation
     G_k = gamma^(K-k) R_i                           (plus the discounted rewards of the turns, if asked)
     A   = A_E + step_weight A_S                     F: the deviation (n - 1) plus 1e-6, or 1
@@ -46,7 +46,7 @@ class GigpoOptions(ClipOptions):
     normalize_std: bool = True
     """Divide both advantages by the deviation of what they are compared with."""
     turn_rewards: bool = False
-    """Add the environment's per-turn rewards to the return. Leave off where the outcome already contains them."""
+    """Add the environment's per-turn rewards to both returns. Leave off where the outcome already contains them."""
 
 
 class Gigpo:
@@ -67,7 +67,12 @@ class Gigpo:
 
     def _advantages(self, learners: Sequence[Trajectory]) -> list[Floats]:
         options = self.options
-        episodes = outcome_advantages(learners, "group_mean", normalize_std=options.normalize_std)
+        episodes = outcome_advantages(
+            learners,
+            "group_mean",
+            normalize_std=options.normalize_std,
+            turn_rewards=options.turn_rewards,
+        )
         if not learners:
             return episodes
         returns = turn_returns(learners, options.gamma, turn_rewards=options.turn_rewards)

@@ -8,6 +8,7 @@ gets its correction, its KL term, its aggregation and the imitation term. Pure.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -188,13 +189,15 @@ def policy_loss(
     terms: Terms,
     objective_BT: torch.Tensor,
     aggregation: Aggregation,
+    *,
+    masked: Mapping[str, torch.Tensor] | None = None,
 ) -> LossOutput:
-    """Return minus the aggregated objective, corrected, plus the KL and imitation terms."""
+    """Return minus the aggregated objective, corrected, plus the KL and imitation terms; `masked` has no objective."""
     mask_BT = batch.loss_mask_BT
     rl = aggregate(terms.penalty_BT - terms.weight_BT * objective_BT, batch, aggregation)
     il, metrics = imitation_term(batch, logprobs_BT, aggregation)
     metrics |= terms.metrics
-    # A divergence in the loss reaches the tokens that the correction rejects too.
+    # A divergence in the loss reaches the tokens that have no objective too.
     keeps_all = bool(options.kl_weight) and options.kl_place == "loss"
-    masked = {} if keeps_all else {"correction": mask_BT & (terms.weight_BT == 0)}
-    return LossOutput(rl + options.lambda_il * il, metrics, masked)
+    left_out = {} if keeps_all else {"correction": mask_BT & (terms.weight_BT == 0), **(masked or {})}
+    return LossOutput(rl + options.lambda_il * il, metrics, left_out)

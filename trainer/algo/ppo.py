@@ -91,8 +91,8 @@ class Ppo:
         return whitened(trajectories, judged) if self.options.whiten else judged
 
     def bootstraps(self, trajectory: Trajectory) -> bool:
-        """Return whether the trajectory's outcome is the value of the state it was cut off in."""
-        return self.options.bootstrap and trajectory.stop_reason in _CUT and trajectory.reward <= 0
+        """Return whether the trajectory's outcome is the value of the state it was cut off in: nobody gave it another."""
+        return self.options.bootstrap and trajectory.stop_reason in _CUT and trajectory.reward == 0
 
     def _judged(self, trajectory: Trajectory, credit: Credit, values_L: Floats) -> Credit:
         advantage_K, value_K = self._advantages(trajectory, values_L)

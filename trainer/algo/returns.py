@@ -116,17 +116,20 @@ def turn_returns(learners: Sequence[Trajectory], gamma: float, *, turn_rewards: 
 
 
 def outcome_advantages(
-    learners: Sequence[Trajectory], baseline: Baseline, *, normalize_std: bool = False
+    learners: Sequence[Trajectory],
+    baseline: Baseline,
+    *,
+    normalize_std: bool = False,
+    turn_rewards: bool = False,
 ) -> list[Floats]:
     """Return per turn the outcome less its baseline, over the group's standard deviation (of the sample) if asked."""
-    return spread_over_turns(
-        learners, advantages_of(outcomes(learners), baseline, normalize_std=normalize_std)
-    )
+    scores_G = outcomes(learners, turn_rewards=turn_rewards)
+    return spread_over_turns(learners, advantages_of(scores_G, baseline, normalize_std=normalize_std))
 
 
-def outcomes(learners: Sequence[Trajectory]) -> Floats:
-    """Return the reward of each trajectory."""
-    return np.array([t.reward for t in learners], np.float64)
+def outcomes(learners: Sequence[Trajectory], *, turn_rewards: bool = False) -> Floats:
+    """Return the reward of each trajectory, with those of its turns if asked."""
+    return np.array([t.reward + sum(t.turn_rewards) * turn_rewards for t in learners], np.float64)
 
 
 def advantages_of(scores_G: Floats, baseline: Baseline, *, normalize_std: bool = False) -> Floats:

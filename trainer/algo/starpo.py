@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import torch
 from pydantic import Field
 
@@ -62,8 +61,7 @@ class StarPO:
         return spread_over_turns(learners, scores_G)
 
     def _scores(self, learners: Sequence[Trajectory]) -> Floats:
-        extra = [sum(t.turn_rewards) if self.options.turn_rewards else 0.0 for t in learners]
-        return outcomes(learners) + np.array(extra, np.float64)
+        return outcomes(learners, turn_rewards=self.options.turn_rewards)
 
     def across_groups(self, trajectories: Sequence[Trajectory], credits: Sequence[Credit]) -> list[Credit]:
         """Drop the trajectories of the groups whose returns deviate least."""

@@ -67,7 +67,10 @@ class Topr:
         objective_BT = weight_BT * terms.advantages_BT * terms.current_BT
         terms.metrics["topr/tapered_tokens"] = mean_metric((weight_BT < 1).to(rho_BT.dtype), mask_BT)
         terms.metrics["topr/weight"] = mean_metric(weight_BT, mask_BT)
-        return policy_loss(self.options, batch, logprobs_BT, terms, objective_BT, self.options.aggregation)
+        gone = {"tapered to 0": mask_BT & (weight_BT == 0)}
+        return policy_loss(
+            self.options, batch, logprobs_BT, terms, objective_BT, self.options.aggregation, masked=gone
+        )
 
 
 TOPR = AlgorithmSpec(

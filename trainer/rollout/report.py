@@ -19,11 +19,12 @@ def summary_metrics(trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
     done = [t for t in trajectories if t.failure is None]
     if not done:
         return {"failed": float(len(trajectories))}
+    turns = sum(len(t.turns) for t in done)
     return {
         "success": float(np.mean([t.passed for t in done])),
         "reward": float(np.mean([t.reward for t in done])),
-        "turns": float(np.mean([len(t.turns) for t in done])),
-        "illegal_share": sum(t.illegal_actions for t in done) / max(1, sum(len(t.turns) for t in done)),
+        "turns": turns / len(done),
+        **({"illegal_share": sum(t.illegal_actions for t in done) / turns} if turns else {}),
         "failed": float(len(trajectories) - len(done)),
     }
 
@@ -34,8 +35,10 @@ def agent_metrics(trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
     if not done:
         return {}
     summaries = sum(t.turn_labels.count(TurnLabel.SUMMARY) for t in done)
-    internal = sum(len(t.internal_turns) for t in done)
-    return {"turns/summary": summaries / len(done), "turns/memory": (internal - summaries) / len(done)}
+    # A session's compactions are the agent's own doing: no turn of it is internal, and it has no memory of ours.
+    ours = [t for t in done if t.internal_turns]
+    memory = sum(len(t.internal_turns) - t.turn_labels.count(TurnLabel.SUMMARY) for t in ours)
+    return {"turns/summary": summaries / len(done), "turns/memory": memory / len(done)}
 
 
 def fault_metrics(trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
@@ -71,7 +74,7 @@ def start_metrics(trajectories: Sequence[Trajectory], anchors: Mapping[str, Anch
         "anchors/hinted": hinted / len(trajectories),
         "hint_turns": float(told),
         **{f"anchors/quarter_{n}": count / len(trajectories) for n, count in enumerate(quarters, 1)},
-        "reset_divergence_rate": diverged / max(1, len(replayed)),
+        **({"reset_divergence_rate": diverged / len(replayed)} if replayed else {}),
         "prefix_turns": float(sum(t.start.anchor for t in trajectories)),
         "context_tokens": float(sum(prompts)),
     }

@@ -134,16 +134,21 @@ def clip_objective(o: Any, ratio: float, a: float) -> tuple[float, float]:
     return value, slope
 
 
+def score(t: Trajectory, o: Any) -> float:
+    """Return R: the outcome, with the turns' rewards where an algorithm with credit per trajectory is asked for them."""
+    return t.reward + (sum(t.turn_rewards) if getattr(o, "turn_rewards", False) else 0.0)
+
+
 def outcome(group: Sequence[Trajectory], t: Trajectory, o: Any, baseline: str = "group_mean") -> list[float]:
-    rewards = np.array([other.reward for other in peers(group, t)])
+    rewards = np.array([score(other, o) for other in peers(group, t)])
     if baseline == "none":
         base = 0.0
     elif baseline == "group_mean":
         base = rewards.mean()
     else:
-        base = (rewards.sum() - t.reward) / (len(rewards) - 1)
+        base = (rewards.sum() - score(t, o)) / (len(rewards) - 1)
     std = rewards.std(ddof=1) + 1e-6 if getattr(o, "normalize_std", False) else 1.0
-    return [(t.reward - base) / std] * len(t.turns)
+    return [(score(t, o) - base) / std] * len(t.turns)
 
 
 def clipping_reference(group, mu, prox, pi, o, advantages=None, **frame):
@@ -293,22 +298,13 @@ def gigpo_reference(group, mu, prox, pi, o):
 def starpo_reference(group, mu, prox, pi, o):
     """arXiv 2504.20073: returns of whole interactions; only the groups that deviate most."""
 
-    def score(t):
-        return t.reward + (sum(t.turn_rewards) if o.turn_rewards else 0.0)
-
     def spread(t):
-        return np.std([score(p) for p in peers(group, t)])
-
-    def advantages(t):
-        scores = [score(p) for p in peers(group, t)]
-        return [
-            (score(t) - np.mean(scores)) / (np.std(scores, ddof=1) + 1e-6 if o.normalize_std else 1)
-        ] * len(t.turns)
+        return np.std([score(p, o) for p in peers(group, t)])
 
     names = sorted({(-spread(t), t.group_id) for t in learners(group)})
     kept = {name for _, name in names[: max(round(o.keep_share * len(names)), 1)]}
     counted = [t for t in learners(group) if t.group_id in kept]
-    return clipping_reference(group, mu, prox, pi, o, advantages, counted=counted)
+    return clipping_reference(group, mu, prox, pi, o, counted=counted)
 
 
 def step_reinforce_reference(group, mu, prox, pi, o):
@@ -338,7 +334,7 @@ def gae_reference(t: Trajectory, o: Any) -> list[float]:
     """arXiv 1506.02438, Eq. 16, as a sum over the turns to come; a turn without a token is a part of the one before."""
     (values,) = values_of([t])
     decides = [k for k, turn in enumerate(t.turns) if len(turn.completion_ids)]
-    cut = o.bootstrap and t.stop_reason in ("truncated", "max_turns") and t.reward <= 0
+    cut = o.bootstrap and t.stop_reason in ("truncated", "max_turns") and not t.reward
     rewards = [r * o.turn_rewards for r in t.turn_rewards]
     rewards[-1] += 0.0 if cut else t.reward
     deltas = []

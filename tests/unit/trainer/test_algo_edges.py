@@ -112,6 +112,16 @@ def test_what_topr_tapers_is_counted():
     assert found["topr/weight"] == pytest.approx(weights.mean())
 
 
+@pytest.mark.parametrize(("options", "left"), [({}, True), ({"kl_weight": 0.1}, False)])
+def test_what_topr_tapers_to_nothing_is_masked_unless_a_divergence_reaches_it(options, left):
+    algorithm = made("topr", **options)
+    batch = batch_of(algorithm, family_group(MU))
+    output = algorithm.loss(batch, batch.rollout_logprobs_BT - 40)
+    gone_BT = output.masked.get("tapered to 0", torch.zeros_like(batch.loss_mask_BT))
+    assert torch.equal(gone_BT, batch.loss_mask_BT & (batch.advantages_BT < 0) & left)
+    assert gone_BT.any() == left
+
+
 # -- accounts -------------------------------------------------------------------------------------------------
 
 

@@ -239,7 +239,7 @@ MUTANTS = [
     (GATE["ppo"], "trainer.algo.critic", "0.0, float(values_L[-1])", "0.0, 0.0"),
     (GATE["ppo"], "trainer.algo.critic", "torch.maximum(free_BT, bound_BT)", "free_BT"),
     (GATE["ppo"], "trainer.algo.critic", "batch.counts.turns", "batch.counts.trajectories"),
-    (GATE["ppo"], "trainer.algo.ppo", " and trajectory.reward <= 0", ""),
+    (GATE["ppo"], "trainer.algo.ppo", " and trajectory.reward == 0", ""),
     (GATE["ppo"], "trainer.algo.ppo", "StopReason.TRUNCATED, StopReason.MAX_TURNS", "StopReason.TRUNCATED,"),
     (GATE["ppo"], "trainer.algo.ppo", "return_K=advantage_K + value_K", "return_K=advantage_K"),
     (GATE["ppo"], "trainer.algo.ppo", "if self.options.whiten else judged", "and judged"),

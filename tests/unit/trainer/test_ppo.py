@@ -136,7 +136,8 @@ def test_a_turn_without_a_token_is_looked_through():
     [
         (StopReason.TERMINATED, 0.0, {}, 0.0),
         (StopReason.TRUNCATED, 0.0, {}, 0.5 * 0.9),
-        (StopReason.MAX_TURNS, -1.0, {}, 0.5 * 0.9),
+        (StopReason.MAX_TURNS, 0.0, {}, 0.5 * 0.9),
+        (StopReason.MAX_TURNS, -1.0, {}, -1.0),
         (StopReason.TRUNCATED, 0.0, {"bootstrap": False}, 0.0),
         (StopReason.TRUNCATED, 1.0, {}, 1.0),
         (StopReason.CONTEXT_FULL, 0.0, {}, 0.0),
@@ -153,9 +154,9 @@ def test_a_cut_episode_that_earned_nothing_ends_in_the_value_of_where_it_stood(
 
 
 def test_a_cut_episode_whose_next_state_fits_no_context_ended_there():
-    one = replace(trajectory("a", [2], -1.0, ids=count(9), mu=tables()[0]), stop_reason=StopReason.TRUNCATED)
+    one = replace(trajectory("a", [2], 0.0, ids=count(9), mu=tables()[0]), stop_reason=StopReason.TRUNCATED)
     (credit,) = credit_step(made(whiten=False), [one], [np.array([0.1, np.nan])])
-    np.testing.assert_allclose(credit.return_K, [-1.0])
+    np.testing.assert_allclose(credit.return_K, [0.0])
 
 
 # -- the loss -------------------------------------------------------------------------------------------------
@@ -332,11 +333,11 @@ def test_with_one_update_nothing_is_clipped_not_even_what_is_learned_again():
         )
     )
     one.ready()
+    # In these two a user's message is opened and never closed: the tiny model reads it in both directions, so that its
+    # state depends on what is told of the turn.
+    played = [t for t in family_group(tables()[0], experts=False) if t.id not in ("windowed", "loser")]
     for step in (1, 2, 3):
-        group = [
-            replace(t, policy_step=step, turns=aged(t, step - 1))
-            for t in family_group(tables()[0], experts=False)
-        ]
+        group = [replace(t, policy_step=step, turns=aged(t, step - 1)) for t in played]
         metrics = one.update([encode(t) for t in group], [], lr=1e-3, step=step)
         assert metrics["critic/clipped_turns"] == 0
     assert metrics["tokens/reused"] > 0

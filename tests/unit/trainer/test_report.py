@@ -30,6 +30,8 @@ def test_starts_are_counted_by_the_quarter_of_their_expert():
     assert found["prefix_turns"] == sum(turn for _, turn in places)
     assert found["context_tokens"] == 8 * (1 + 2)
     assert start_metrics([], {}) == {}
+    plain = start_metrics([t for t, anchor in made if not anchor.turn], {})
+    assert "reset_divergence_rate" not in plain, "nothing was replayed: there is no share of it"
 
 
 def test_hinted_rollouts_and_diverged_replays_are_counted_apart():
