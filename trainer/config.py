@@ -221,7 +221,8 @@ class WarmupOptions(_Section):
     batch_trajectories: PositiveInt = 8
     """How many updates a pass takes: one for this many trajectories. Each sees turns of all of them, in a new order."""
     lr: PositiveFloat = 1e-5
-    """Learning rate of the first epoch; falls linearly to `optim.lr_end` of it."""
+    """Learning rate of the first epoch; falls linearly towards `optim.lr_end` of it. `ale sft` reaches that in its last
+    epoch, the warm-up of a run would in one more."""
 
 
 class AnchorOptions(_Section):
@@ -285,7 +286,7 @@ class RewardOptions(_Section):
     """Tables of `worker`, `match`, `turn_weight` and `options`: the first that fits a rollout rewards it (docs/rewards.md).
     A rollout that none fits keeps its environment's reward."""
     concurrency: PositiveInt = 16
-    """Most questions open at once."""
+    """Most batches open at once: of a judge or a sandbox one question, of a rule or a model in a run many."""
     attempts: PositiveInt = 4
     """Times a sample is put to its worker before it counts as failed, never as a reward of 0."""
     time_limit_s: PositiveFloat = 120.0

@@ -7,7 +7,8 @@ Source: arXiv 2506.13585 (MiniMax-M1), Eqs. 4 and 5.
     J   = aggregate over tokens of  sg[clip(r_t, 1 - clip_low, 1 + clip_high)] A_i log pi_theta(t)
 
 The paper sets no lower bound (`clip_low 1`) and tunes the upper one without saying its value; 5 in all is [ours].
-With a `correction`, r is taken against pi_prox.
+With a `correction`, r is taken against pi_prox. The paper also uses DAPO's dynamic sampling (`filter.dynamic`) and length
+penalty; neither is part of this loss.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ Source: arXiv 2503.14476, Eq. 8.
     over the groups in which not all R are equal
 
 Departures: others are drawn in place of groups of equal rewards up to a cap only (the paper's dynamic sampling, in
-`trainer.rollout.filling`); a group that remains is dropped here, divisors included, and the token ledger says so. The
-overlong shaping is a reward, not part of the loss.
+`trainer.rollout.filling`); a group that remains is dropped here, from all divisors but that of `constant`, and the
+token ledger says so. The overlong shaping is a reward, not part of the loss.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class DAPOOptions(GRPOOptions):
     aggregation: Aggregation = "token_mean"
     """How token losses become one number, for the imitation term too."""
     drop_flat: bool = True
-    """Drop groups in which all rewards are equal, divisors included."""
+    """Drop groups in which all rewards are equal, from all divisors but that of `constant`."""
 
 
 class Dapo(Grpo):

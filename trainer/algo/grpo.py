@@ -30,7 +30,7 @@ __all__ = ["GRPO", "GRPOOptions", "Grpo"]
 
 
 class GRPOOptions(ClipOptions):
-    """Options of GRPO; defaults as in the paper, the KL term left out."""
+    """Options of GRPO; the paper gives no clip range, so it is PPO's. Its KL term is left out."""
 
     normalize_std: bool = True
     """Divide advantages by the group's standard deviation."""

@@ -30,7 +30,7 @@ def aggregate(
 ) -> torch.Tensor:
     """Return the scalar that this part contributes to the batch's aggregate of `values_BT` (0 where masked).
 
-    With N trajectories that train, n_i trained tokens in trajectory i:
+    With N trajectories that train, n_i tokens in trajectory i (of a rollout all sampled, of an expert the imitated ones):
     `token_mean` 1/(sum n_i) sum_i sum_t (DAPO) · `seq_mean_token_sum` 1/N sum_i sum_t ·
     `seq_mean_token_mean` 1/N sum_i 1/n_i sum_t (GRPO) · `constant` 1/(requested * token budget) sum_i sum_t
     (Dr. GRPO). `imitation` takes the counts of the expert trajectories instead.

@@ -7,8 +7,8 @@ Source: arXiv 2504.20073 (RAGEN), StarPO in its GRPO form and the filter of Star
     J   = aggregate over tokens of  min(r_t A_i, clip(r_t, 1 - clip_low, 1 + clip_high) A_i)
     over the `keep_share` of the step's groups whose R deviate most
 
-StarPO-S is `keep_share 0.25`, `clip_high 0.28` and no KL term. A dropped group counts in no divisor and the token ledger
-says so; groups without any deviation never teach. Its critic is left out [ours].
+StarPO-S is `keep_share 0.25`, `clip_high 0.28` and no KL term. A dropped group counts in no divisor but `constant`'s and the
+token ledger says so; groups without any deviation never teach. Its critic is left out [ours].
 """
 
 from __future__ import annotations

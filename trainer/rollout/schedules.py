@@ -96,7 +96,7 @@ class Sequential:
 
 
 class Parallel:
-    """Parallelized initialization: the true start and up to three more anchors, drawn where outcomes are undecided.
+    """Parallelized initialization: up to `per_expert` anchors, the true start among them, drawn where outcomes are open.
 
     Where success jumps between two turns, an anchor goes halfway, the latest jump first: so forks are found by halving.
     The rest spread evenly. Weights are the Beta posterior's mean of s(1-s).
