@@ -451,7 +451,7 @@ class Run:
             if not halted.rollouts:
                 raise
             self._write(_HALTED, None, halted.rollouts)
-            raise Halted(f"{halted} What was played is in {path}: see `ale replay show {path}`.") from halted
+            raise Halted(f"{halted} What was played: `ale replay show {path}`.") from halted
         with writing("records", self._folder):
             path.unlink(missing_ok=True)
 

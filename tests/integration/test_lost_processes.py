@@ -87,7 +87,7 @@ def test_an_actor_that_dies_is_named(actor: str, tmp_path: Path) -> None:
     line = run_and_kill(tmp_path / "run", f"ray::{actor}")
     assert f"the {actor} process died (it was killed or crashed)" in line
     assert "continue with --resume" in line
-    assert len(line) < 400
+    assert len(line.replace(str(tmp_path), "")) < 450, "one line, and no traceback in it"
     assert list((tmp_path / "run" / "checkpoints").glob("step-*/train.safetensors"))
 
 

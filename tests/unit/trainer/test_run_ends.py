@@ -142,7 +142,7 @@ def test_what_was_played_is_kept_where_it_halts_the_run_until_it_does_not(
 ) -> None:
     """Of experts, of a step and of an evaluation: the failed rollouts are the way to the cause."""
     config, kept = config_of(steps=1), tmp_path / "trajectories" / "halted.traj"
-    with pytest.raises(Halted, match=rf"see `ale replay show {kept}`\."):
+    with pytest.raises(Halted, match=rf"What was played: `ale replay show {kept}`\."):
         local_run(tmp_path, config, kind=Losing, round=round)
     assert [t.failure is not None for t in read_segment(kept)] == [True] * played
     local_run(tmp_path, config)
