@@ -50,9 +50,9 @@ class Scope(StrEnum):
     ENV = "env"
     """EnvService: make, reset, step, evaluate, branch and close environments."""
     SANDBOX = "sandbox"
-    """SandboxService: create boxes, run commands and move files in them."""
+    """SandboxService: create boxes, run commands and move files in them; RegistryService: the images they start from."""
     ADMIN = "admin"
-    """AdminService and reflection: the whole server's load and its interface."""
+    """AdminService and reflection: the whole server's load, census, drain, quotas and pools, and its interface."""
 
 
 @dataclass(frozen=True, slots=True)

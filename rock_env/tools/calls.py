@@ -49,7 +49,7 @@ class Undo:
 
 @dataclass(frozen=True, slots=True)
 class RunTests:
-    """Run the project's tests; `args` are added to the command as they are."""
+    """Run the project's tests; `args` are added to the command, and the shell reads them."""
 
     args: str = ""
 
