@@ -1,7 +1,8 @@
 """Find plugins by entry point, and environments also among those a user registered. All come in by this one door.
 
-Groups: `ale.envs`, `ale.algorithms`, `ale.engines`, `ale.rewards`, `ale.agents`; value `package.module:OBJECT`. A name that is both installed and
-registered is refused, since records and runs say no more than the name. Loading is lazy: listing names imports no plugin.
+Groups: `ale.envs`, `ale.algorithms`, `ale.engines`, `ale.rewards`, `ale.agents`; value `package.module:OBJECT`. A name that
+is both installed and registered is refused, since records and runs say no more than the name. Loading is lazy: listing
+names imports no plugin.
 """
 
 from __future__ import annotations
