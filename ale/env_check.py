@@ -70,7 +70,7 @@ async def checked(
             found.append(report)
             if not quiet:
                 _show(report)
-    if own:
+    if own and params == spec.params():
         record = registered.find(spec.name)
         registered.store_report(record, report_on(record, found))
     return found

@@ -27,7 +27,7 @@ _HOW_IN_A_SHELL = (
     "A line is an action. An edit (to its >>>>>>>), a ``` block, a here-document and a line that ends in a backslash go "
     "on over several. Ctrl-D ends the task as it stands."
 )
-_EDIT_END = ">>>>>>>"
+_EDIT_BEGIN, _EDIT_END = re.compile(r"<{7,}$"), ">>>>>>>"
 _HERE_DOCUMENT = re.compile(
     r"(?<![<\d])<<(?P<tabs>-?)\s*(?P<quote>['\"]?)\\?(?P<word>[A-Za-z_]\w*)(?P=quote)"
 )
@@ -91,15 +91,16 @@ async def _action(lines: _Lines, *, shell: bool) -> str | None:
 def is_complete(text: str) -> bool:
     """Return whether an action in a sandbox ends here: all that it opened is closed.
 
-    Open are an `edit` until its `>>>>>>>`, a code block until its fence, a here-document until its word, and a
-    line that ends in a backslash.
+    Open are an `edit` until its `>>>>>>>` and a code block until its fence, each as long as what opened it, a here-document
+    until its word, and a line that ends in a backslash.
     """
     lines = text.split("\n")
     first = lines[0].strip()
     if first.startswith("```"):
-        return len(lines) > 1 and lines[-1].strip() == "```"
+        return len(lines) > 1 and lines[-1].strip() == "`" * (len(first) - len(first.lstrip("`")))
     if first.split(" ", 1)[0] == "edit":
-        return lines[-1].strip() == _EDIT_END
+        opened = _EDIT_BEGIN.match(lines[1].strip()) if len(lines) > 1 else None
+        return lines[-1].strip() == (">" * len(opened[0]) if opened else _EDIT_END)
     waiting: list[tuple[str, bool]] = []
     for line in lines:
         if waiting:

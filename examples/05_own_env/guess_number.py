@@ -37,9 +37,11 @@ class GuessNumber:
     def step(self, action: str) -> StepResult:
         state = self._running()
         state["turn"] += 1
-        legal = action.strip().isascii() and action.strip().isdigit()
+        said = action.strip()
+        # Python refuses to read a number of thousands of digits: that is the agent's doing, and no failure of the task.
+        legal = said.isascii() and said.isdigit() and len(said) <= len(str(self._params.highest))
         if legal:
-            state["guess"] = int(action)
+            state["guess"] = int(said)
         found = state["guess"] == state["secret"]
         return StepResult(
             self._observation(),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from ale import env_check
 from ale.env_check import check_command
 from rock_env import registered
 from rock_env.client import Client
@@ -13,6 +15,7 @@ from rock_env.errors import FailedPrecondition, UnknownName
 from rock_env.local import start_embedded
 from rock_env.registered import Registration
 from rock_env.tasksets.model import Build, Task, Verifier
+from rock_env.vetting.vet import Vetted
 
 
 def register(name: str, *words: str) -> Registration:
@@ -70,3 +73,19 @@ async def test_a_server_elsewhere_says_where_it_looked_and_what_to_do(
                 await client.make("mine")
     assert str(tmp_path / "there") in str(caught.value)
     assert "ale env register" in str(caught.value)
+
+
+def test_a_check_with_other_arguments_is_not_kept_as_the_environment_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def one_check(*_: object) -> AsyncIterator[Vetted]:
+        yield Vetted("resets", "PASS", "", 0.0)
+
+    monkeypatch.setattr(env_check, "vet", one_check)
+    monkeypatch.setenv("ALE_HOME", str(tmp_path))
+    record = register("mine", "one")
+    with start_embedded(["--workers=1"]) as server:
+        check_command("mine", {"max_turns": 1}, tasks=1, rock=server.address, as_json=True)
+        assert registered.report_of(record) is None
+        check_command("mine", {}, tasks=1, rock=server.address, as_json=True)
+    assert registered.report_of(record) is not None

@@ -1,7 +1,8 @@
 """pytest's output: the short test summary (`-ra`, `-rA`) and the lines of `-v`.
 
 Ids are pytest's own: `folder/test_file.py::Class::test[parameter]`. Skipped tests have no id in the summary (only `-v`
-names them), so they are simply missing there.
+names them), so they are simply missing there. A run of `-v` without its last line (`2 passed in 0.1s`) was ended from
+within: the test that it was at, or else `pytest`, is an error.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _WORDS = {
 _SUMMARY = re.compile(r"^=+ short test summary info =+$")
 _RULE = re.compile(r"^=+ .* =+$|^\d+ (?:passed|failed|errors?|skipped)\b.* in [\d.]+s")
 _SHORT = re.compile(r"^(PASSED|FAILED|ERROR|XFAIL|XPASS) (.+)$")
+_BEGUN = re.compile(r"^(\S+::\S.*?) *$")
+_CLOSED = re.compile(r"^(?:=+ )?(?:\d+ [a-z]+,? )+in [\d.]+ ?s")
 _VERBOSE = re.compile(r"^(\S+::.+?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)(?: \(.*\))?\s+\[\s*\d+%\]$")
 
 
@@ -33,9 +36,11 @@ def parse_pytest(text: str) -> Mapping[str, Outcome]:
 
 
 def _found(text: str) -> Iterator[tuple[str, Outcome]]:
-    in_summary = False
+    in_summary, at = False, ""
     for line in text.splitlines():
-        if _SUMMARY.match(line):
+        if _CLOSED.match(line):
+            in_summary, at = False, ""
+        elif _SUMMARY.match(line):
             in_summary = True
         elif in_summary and _RULE.match(line):
             in_summary = False
@@ -43,6 +48,11 @@ def _found(text: str) -> Iterator[tuple[str, Outcome]]:
             yield _without_reason(match[2]), _WORDS[match[1]]
         elif match := _VERBOSE.match(line):
             yield match[1], _WORDS[match[2]]
+            at = "pytest"
+        elif at and (match := _BEGUN.match(line)):
+            at = match[1]
+    if at:
+        yield at, Outcome.ERROR
 
 
 def _without_reason(rest: str) -> str:

@@ -1,7 +1,8 @@
 """The output of `python -m unittest -v`, as Django's runner gives it, too.
 
 Ids are the text before ` ... `: `test_name (package.module.Class.test_name)`, or `test_name (package.module.Class)` as
-Python wrote it before 3.11. A test's docstring, printed on a line of its own, does not become part of the id.
+Python wrote it before 3.11. A test's docstring, printed on a line of its own, does not become part of the id. A run without
+its last words (`Ran 2 tests in 0.1s`) was ended from within: the test that it was at, or else `unittest`, is an error.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ __all__ = ["parse_unittest"]
 _ID = r"\w+ \([\w.<>]+\)"
 _STARTED = re.compile(rf"^({_ID})(?: \.\.\. ?(.*))?$")
 _DESCRIBED = re.compile(r"^.* \.\.\. ?(.*)$")
+_CLOSED = re.compile(r"^Ran \d+ tests? in [\d.]+s")
 _BAD = re.compile(rf"^(FAIL|ERROR): ({_ID})")
 _ENDS = (
     (re.compile(r"(?:^|[^\w])(?:ok|expected failure)$|^(?:ok|expected failure)$"), Outcome.PASSED),
@@ -31,19 +33,23 @@ def parse_unittest(text: str) -> Mapping[str, Outcome]:
 
 
 def _found(text: str) -> Iterator[tuple[str, Outcome]]:
-    current = ""
+    current, ran = "", True
     for line in text.splitlines():
-        if match := _BAD.match(line):
+        if _CLOSED.match(line):
+            current, ran = "", True
+        elif match := _BAD.match(line):
             yield match[2], Outcome.FAILED if match[1] == "FAIL" else Outcome.ERROR
             current = ""
         elif match := _STARTED.match(line):
-            current, said = match[1], match[2] or ""
+            current, said, ran = match[1], match[2] or "", False
         elif current:  # its docstring, or what it printed before its end
             match = _DESCRIBED.match(line)
             said = match[1] if match else line
         if current and (outcome := _end(said)) is not None:
             yield current, outcome
             current = ""
+    if not ran:
+        yield current or "unittest", Outcome.ERROR
 
 
 def _end(said: str) -> Outcome | None:

@@ -88,7 +88,9 @@ def test_only_what_was_registered_is_removed() -> None:
         (["cat <<< word"], [True]),
         (["echo a \\", "b"], [False, True]),
         (["edit a.py", "<<<<<<<", "x = 1", "=======", "x = 2", ">>>>>>>"], [False] * 5 + [True]),
+        (["edit a", "<<<<<<<<", ">>>>>>>", "========", "y", ">>>>>>>>"], [False] * 5 + [True]),
         (["```bash", "ls", "pwd", "```"], [False, False, False, True]),
+        (["````", "```", "````"], [False, False, True]),
         (["edits are fun"], [True]),
     ],
 )

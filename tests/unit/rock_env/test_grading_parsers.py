@@ -63,7 +63,31 @@ def test_pytest_quiet_and_verbose_and_coloured() -> None:
     quiet = "\x1b[31mF\x1b[0m.\n\x1b[36m== short test summary info ==\x1b[0m\n\x1b[31mFAILED\x1b[0m t.py::\x1b[1ma\x1b[0m\n"
     assert read("pytest", quiet + "1 failed, 1 passed in 0.01s\nFAILED t.py::b\n") == {"t.py::a": F}
     verbose = "t.py::a PASSED                 [ 50%]\nt.py::b[x y] SKIPPED (why not)  [100%]\nt.py::c PASSED and more\n"
-    assert read("pytest", verbose) == {"t.py::a": P, "t.py::b[x y]": S}
+    assert read("pytest", verbose + "1 passed, 1 skipped in 0.10 seconds\n") == {
+        "t.py::a": P,
+        "t.py::b[x y]": S,
+    }
+
+
+@pytest.mark.parametrize(
+    ("parser", "died", "at"),
+    [
+        ("pytest", "t.py::a PASSED   [ 50%]\nt.py::b[x y] ", "t.py::b[x y]"),
+        ("pytest", "t.py::a PASSED   [100%]\n", "pytest"),
+        (
+            "pytest",
+            "t.py::a PASSED   [ 50%]\n== 1 passed in 0.1s ==\nt.py::a PASSED   [ 50%]\nt.py::b ",
+            "t.py::b",
+        ),
+        ("unittest", "t.py::a (m.C.t) ... ok\n", None),
+        ("unittest", "test_a (m.C.test_a) ... ok\ntest_b (m.C.test_b) ... Killed\n", "test_b (m.C.test_b)"),
+        ("unittest", "test_a (m.C.test_a) ... ok\n", "unittest"),
+    ],
+)
+def test_a_run_that_was_ended_from_within_is_an_error(parser: str, died: str, at: str | None) -> None:
+    """Code under test that ends the process after the first passing test must not pass."""
+    errors = [name for name, outcome in read(parser, died).items() if outcome is E]
+    assert errors == ([] if at is None else [at])
 
 
 def test_a_test_reported_twice_has_its_worst_outcome() -> None:
