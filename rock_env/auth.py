@@ -50,7 +50,7 @@ class Scope(StrEnum):
     ENV = "env"
     """EnvService: make, reset, step, evaluate, branch and close environments."""
     SANDBOX = "sandbox"
-    """SandboxService: create boxes, run commands and move files in them."""
+    """SandboxService and RegistryService: create boxes, run commands and move files in them, build their images."""
     ADMIN = "admin"
     """AdminService and reflection: the whole server's load and its interface."""
 
