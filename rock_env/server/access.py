@@ -1,9 +1,9 @@
 """The guard at the door of a server with tokens: who may call what, checked before a request is even read.
 
-Installed by `server/app.py` among its interceptors, and only where tokens are used: the unix socket of an embedded
-server lies in a folder of mode 0700, so whoever can reach it could as well kill the server. It sets the tenant that
-the services see (`rock_env.auth.current_tenant`); what a tenant may see is theirs to decide. A call is checked when
-it starts: a stream that runs already outlives the revocation of its token.
+Installed by `server/app.py` only where tokens are used: the unix socket of an embedded server lies in a folder of
+mode 0700, so whoever can reach it could as well kill the server. It sets the tenant that the services see
+(`rock_env.auth.current_tenant`); what a tenant may see is theirs to decide. A call is checked when it starts: a stream
+that runs already outlives the revocation of its token.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ _METHODS: dict[str, Any] = {
 
 
 class ObservingInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc is not typed
-    """The outermost interceptor: it sees refused calls, too. Without `metrics` it keeps to traces and log ids."""
+    """Stands before the guard at the door: it sees refused calls, too. Without `metrics` it keeps to traces and log ids."""
 
     def __init__(self, metrics: Metrics | None) -> None:
         self._metrics = metrics

@@ -106,7 +106,7 @@ class _Failed(Exception):
 
 
 Check = Callable[[Probe], Awaitable[str]]
-"""Returns its evidence, or raises `_Failed`; its name on the report is its first docstring line up to the colon."""
+"""Returns its evidence, or raises `_Failed`."""
 
 
 def need(condition: bool, evidence: str) -> str:
