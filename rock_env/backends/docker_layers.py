@@ -1,12 +1,14 @@
 """Snapshots of containers: images of one more layer, tagged `rock-snap:SERVER-ID` and labelled with what they build upon.
 
-Used by the `docker` backend only. The engine keeps the layers and counts who shares them; no record is kept here.
+Used by the `docker` backend; the registry asks what is a snapshot. The engine keeps the layers and counts who shares them;
+no record is kept here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,18 @@ from rock_env.backends.docker_engine import Engine, EngineRefusal, finished
 from rock_env.backends.docker_graft import GRAFT_BYTES, layers_above
 from rock_env.errors import FailedPrecondition, InfraError, NotFound
 
-__all__ = ["LABEL_FROM", "Layers"]
+__all__ = ["LABEL_FROM", "Layers", "is_snapshot"]
 
 LABEL_FROM = "rock.from"
 """On a container: the snapshot it was started from."""
 _LABEL_ID, _LABEL_PARENT = "rock.snapshot", "rock.snapshot.parent"
 _REPOSITORY = "rock-snap"
 _THAW_TRIES, _THAW_S = 50, 0.02
+
+
+def is_snapshot(described: Mapping[str, Any]) -> bool:
+    """Return whether an image, as the engine describes it, holds a sandbox's files: of any server, for its tenant alone."""
+    return _LABEL_ID in (described["Config"].get("Labels") or {})
 
 
 class Layers:

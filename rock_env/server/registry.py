@@ -14,10 +14,12 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from rock_env.backends.docker_engine import Engine, EngineRefusal
+from rock_env.backends.docker_layers import is_snapshot
 from rock_env.errors import FailedPrecondition, InvalidArgument, NotFound, RockError
 from rock_env.journal import plugin_call
 from rock_env.server.registry_builds import Build, BuildLimits, build_image
@@ -156,11 +158,15 @@ class Registry:
         return replace(spec, image=record.image_id)
 
     async def _in_engine(self, tenant: str, image: str) -> tuple[str, int]:
-        """Return id and size of an image of the engine's. One that another tenant built is as good as none."""
+        """Return id and size of an image of the engine's. One that another tenant built is as good as none.
+
+        So is a snapshot, which is an image to the engine (the way to start from one does not come by here), and what the
+        engine finds by the beginning of an id: that would be guessed in a few tries.
+        """
         described = await self.engine.image(image)
         image_id = str(described["Id"])
         owners = {record.tenant for record in self.records.with_image(image_id) if record.built}
-        if owners and tenant not in owners:
+        if (owners and tenant not in owners) or is_snapshot(described) or _is_guessed(image, described):
             raise InvalidArgument(
                 f"the Docker engine has no image {image!r}. Register it, or name another one."
             )
@@ -303,6 +309,13 @@ class Registry:
 
 def _tag(image_id: str) -> str:
     return f"{TAG}:{image_id.removeprefix('sha256:')[:32]}"
+
+
+def _is_guessed(image: str, described: Mapping[str, Any]) -> bool:
+    """Return whether the engine took the word for the beginning of an id: neither the whole of it nor a name."""
+    begin, whole = image.removeprefix("sha256:"), str(described["Id"]).removeprefix("sha256:")
+    named = any(tag.rpartition(":")[0] == image for tag in described.get("RepoTags") or ())
+    return begin != whole and whole.startswith(begin) and not named
 
 
 def _check_name(name: str) -> None:

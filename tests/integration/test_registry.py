@@ -21,6 +21,7 @@ from waiting import until
 
 from rock_env.auth import act_for
 from rock_env.backends.docker_engine import Engine
+from rock_env.backends.docker_layers import Layers
 from rock_env.backends.process import ProcessBackend
 from rock_env.client.build_context import packed
 from rock_env.client.credentials import Credentials
@@ -197,6 +198,39 @@ async def test_tenants_neither_see_nor_use_each_others_images(place: Place, fold
         await blue.delete("tools")
         assert (await place.registry.pin("red", SandboxSpec(image="tools"))).image == own.image_id
         assert await place.registry.engine.image(own.image_id), "and stays while it is somebody's"
+
+
+async def test_nobody_starts_from_a_snapshot_by_the_name_or_id_of_its_image(place: Place) -> None:
+    engine, snapshot = place.registry.engine, secrets.token_hex(6)
+    layers = Layers(engine, "another-server")
+    made = await engine.call(
+        "POST", "/containers/create", body={"Image": BASE, "Cmd": ["sleep", "60"], "StopSignal": "SIGKILL"}
+    )
+    try:
+        await engine.call("POST", f"/containers/{made['Id']}/start")
+        container = await engine.inspect(made["Id"])
+        assert container is not None
+        await layers.commit(container, snapshot)
+        name = f"rock-snap:another-server-{snapshot}"
+        image_id = str((await engine.image(name))["Id"])
+        for reference in (name, image_id, image_id.removeprefix("sha256:"), image_id[:30], image_id[7:20]):
+            with pytest.raises(InvalidArgument, match="no image"):
+                await place.registry.pin("blue", SandboxSpec(image=reference))
+            with pytest.raises(InvalidArgument, match="no image"):
+                await place.registry.adopt("blue", "stolen", reference)
+    finally:
+        await engine.call("DELETE", f"/containers/{made['Id']}", params={"force": "1"})
+        await layers.delete(snapshot)
+
+
+async def test_an_image_is_named_by_its_tag_or_its_whole_id(place: Place) -> None:
+    """Never by the beginning of an id: whose image that would be is a guess."""
+    whole = (await place.registry.pin("blue", SandboxSpec(image=BASE))).image
+    for reference in (whole, whole.removeprefix("sha256:")):
+        assert (await place.registry.pin("blue", SandboxSpec(image=reference))).image == whole
+    for guess in (whole[:-1], whole[:19], whole[7:19]):
+        with pytest.raises(InvalidArgument, match="no image"):
+            await place.registry.pin("blue", SandboxSpec(image=guess))
 
 
 async def test_a_build_that_fails_says_where_and_why(place: Place, folder: Path) -> None:
