@@ -44,7 +44,7 @@ class Limits:
     sign_of_life_s: float = 10.0
     """A stream without an answer yet says so little apart; within the first such time an error is still an HTTP status."""
     connections: int = 4096
-    """Open at once; a request on one more gets 503."""
+    """While so many are open, or requests under way, every new request gets 503."""
     stop_s: float = 5.0
     """For answers under way when the server stops; then they are cut."""
 
