@@ -35,7 +35,7 @@ __all__ = ["Account", "account", "labels"]
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """All calls of a session, for the ledger and for telemetry."""
+    """All calls of a session, as the compatibility suite tells of them."""
 
     calls: Mapping[TurnLabel, int]
     tokens: Mapping[TurnLabel, int]
@@ -71,7 +71,7 @@ def account(tree: CallTree) -> Account:
 
 
 def _fate(call: Call) -> TurnLabel | None:
-    """Return the label of a call whose answer came to nothing, or that was a summary."""
+    """Return the label of a call whose answer came to nothing; None for any other."""
     if call.continued or call.kept:
         return None
     again = any(
