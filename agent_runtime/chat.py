@@ -84,6 +84,7 @@ class ChatRequest:
     max_tokens: int | None = None
     """What the agent asks for; the session's sampling settings bound it."""
     tool_choice: Literal["auto", "none", "required"] = "auto"
+    """Makes the request another one, and steers no sampling."""
     asked: Asked = Asked.UNSAID
     conversation: str = ""
     """What tells an agent's conversations apart where it says so (a sub-agent's id); empty: the main one, or unsaid."""

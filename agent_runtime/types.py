@@ -48,12 +48,12 @@ class StopReason(StrEnum):
     """Why a rollout ended."""
 
     TERMINATED = "terminated"
-    """The environment ended the task."""
+    """The environment ended the task, or a CLI agent its work."""
     TRUNCATED = "truncated"
-    """The environment cut the task off."""
+    """The environment cut the task off; a CLI agent's tokens or time were used up, or it was killed."""
     MAX_TURNS = "max_turns"
     CONTEXT_FULL = "context_full"
-    """The next prompt would not fit the model's context."""
+    """The next prompt would not fit the model's context, or a CLI agent was told so and gave up."""
     FAILED = "failed"
     """See `Trajectory.failure`; such a trajectory is masked, never a reward of 0."""
 

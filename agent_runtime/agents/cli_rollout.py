@@ -9,7 +9,8 @@ is data, never a reward of 0, and nothing here retries. How a rollout ends:
     its tokens or its time are used up: it is ended   truncated, graded
     its program is killed, as for want of memory      truncated, graded
     its context is full, and it gives up              context_full, graded
-    it asks nothing, hangs up, or its policy fails    failed
+    it asks nothing, or only what cannot be answered,
+    hangs up, or its policy fails                     failed
 """
 
 from __future__ import annotations

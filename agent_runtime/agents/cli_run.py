@@ -96,7 +96,7 @@ class Ending(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
     OUT_OF_TIME = "out_of_time"
     STOPPED = "stopped"
-    """Its session was closed, so it was told to end."""
+    """It was told to end, as where it asks for more than its session's budget has."""
     NOT_STARTED = "not_started"
     """Its program could not be run (exit code 126 or 127)."""
 
@@ -205,7 +205,8 @@ async def run_agent(
     """Run the agent in `box`, where it reaches `gateway`, and say how it ended.
 
     It is ended when its time is up or `stop` is set. Raise `FailedPrecondition` where the sandbox has no such agent and
-    `RockError` where the sandbox, not the agent, failed. Whatever happens, none of its processes is left.
+    `RockError` where the sandbox, not the agent, failed. Whatever happens, its processes are killed, but for one that
+    cleared its variables, which ends with the sandbox.
     """
     mark = secrets.token_hex(8)
     values = await _values(box, spec, run, python)

@@ -68,7 +68,7 @@ class LongHorizon:
         self._first = start.first_observation if start.prefix else ""
         self._observation = ""
         self._said = ""
-        """What the memory has said since that observation."""
+        """What the memory said last since that observation."""
         self._summary_ids: IntArray = np.empty(0, np.int32)
 
     def observe(self, observation: str) -> Prompt:

@@ -88,7 +88,7 @@ class OracleAgent:
         )
 
     def _summary(self, prompt: Prompt) -> tuple[str, IntArray]:
-        """Return text and tokens of a summary: the newest actions that fit."""
+        """Return text and tokens of a summary: the actions done, their older half left out until it fits."""
         told = self._done
         while True:
             text = f"Done so far: {' | '.join(told)}"

@@ -114,7 +114,7 @@ class Install(_Part):
 
 
 class Mark(_Part):
-    """How an agent says by itself what a request of it is for."""
+    """How an agent says by itself what a request of it is for: for people. What the gateway reads, the dialects know."""
 
     kind: _MARK_KINDS
     header: str = ""

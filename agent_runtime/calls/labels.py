@@ -4,17 +4,18 @@ Read from the whole tree, since what a call was may show later only: a title may
 summary is one once a context begins with it, an answer was superseded when the same is asked again. Rules, the first that
 fits (design: what real agents do):
 
-    superseded   never delivered or continued, and asked again with the same prompt
+    superseded   in no later history, never delivered, and asked again with the same prompt
     error        in no later history, and: asked again although delivered; or passed over by a later history; or never
                  delivered
     summary      the agent says so, or a later context begins with the answer
-    side         the agent says so; or its context has no tools where the main conversation has some
-    sub-agent    the agent says so, or names a conversation; or its context has tools, but neither the system message nor the
-                 first message of the main conversation
+    side         the agent says so
+    sub-agent    the agent says so, or names a conversation
+    as another   what goes on from a context's opening, asks the same again, or opens a fresh context that goes on from known
+                 calls (`Call.continues`) is of their conversation; after a compaction main or sub-agent
+    side         its context has no tools where the main conversation has some
+    sub-agent    its context has tools, but neither the system message nor the first message of the main conversation
     side         likewise without tools, where the main conversation has none either
     main         all others
-
-A fresh context that goes on from known calls (`Call.continues`) is of their conversation, and so is one that is asked again.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ __all__ = ["Account", "account", "labels"]
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """All calls of a session, for the ledger and for telemetry."""
+    """All calls of a session, as the compatibility suite tells of them."""
 
     calls: Mapping[TurnLabel, int]
     tokens: Mapping[TurnLabel, int]
@@ -70,7 +71,7 @@ def account(tree: CallTree) -> Account:
 
 
 def _fate(call: Call) -> TurnLabel | None:
-    """Return the label of a call whose answer came to nothing, or that was a summary."""
+    """Return the label of a call whose answer came to nothing; None for any other."""
     if call.continued or call.kept:
         return None
     again = any(

@@ -50,7 +50,8 @@ class Match:
     repeats: Call | None
     """The newest call of the very same request whose answer the agent has got."""
     key: bytes
-    """Of the request: messages in canonical form, tools, bounds, conversation. Streamed or not is no difference."""
+    """Of the request: messages in canonical form, tools, model, bound, tool choice, what it is for and whose. Streamed or
+    not is no difference."""
     repaired: bool
     """The parent's answer was malformed; the agent echoes what it made of it, the prompt shows what was sampled."""
     request: ChatRequest

@@ -1,7 +1,7 @@
 """An HTTP server in the caller's event loop, on TCP or a unix socket, that no client can hold up.
 
 Used by `server` and `recording` for their ASGI applications. It is uvicorn, which leaves signals alone here, with three
-timers that uvicorn lacks: for a request's head, for a client that takes nothing of its answer, and for what is left
+timers that uvicorn lacks: for a request's head, for a client that hardly takes its answer, and for what is left
 when the server stops. Bodies are the application's to bound.
 """
 
@@ -38,13 +38,13 @@ class Limits:
     body_s: float = 60.0
     """Until a request's body is there, from its head."""
     stalled_s: float = 60.0
-    """Without a byte taken by a client whose answer waits."""
+    """For a client to take enough of what waits that more of its answer can be sent."""
     idle_s: float = 120.0
     """Between two requests of a connection."""
     sign_of_life_s: float = 10.0
     """A stream without an answer yet says so little apart; within the first such time an error is still an HTTP status."""
     connections: int = 4096
-    """Open at once; a request on one more gets 503."""
+    """While so many are open, or requests under way, every new request gets 503."""
     stop_s: float = 5.0
     """For answers under way when the server stops; then they are cut."""
 

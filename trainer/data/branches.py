@@ -8,7 +8,7 @@ A branch is a path from a root to a leaf; a compaction or a sub-agent begins a r
 
     whole   each branch gets the whole reward: every turn weighs 1
     split   each branch gets 1/B of it: a turn weighs the share of the branches that run through it, so roots sum to 1
-    leaf    only the branch that ended the session gets it: its turns weigh 1, all others 0
+    leaf    only the branch that ended the session, that of its last main leaf, gets it: its turns weigh 1, all others 0
 """
 
 from __future__ import annotations
