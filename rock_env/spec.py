@@ -133,6 +133,9 @@ class EnvSpec:
     optimum: Callable[[EnvParams, TaskSpec], float]
     """Success probability of an optimal policy on one task (1.0 where the task is deterministic and solvable)."""
     sandbox: SandboxSpec | None = None
+    graded_as_it_lies: bool = True
+    """What lies in the sandbox is graded, so that an agent which never gives an action can do the task. Where an action is
+    the answer, no such agent is let in: it would fail every task."""
     replayable: bool = True
     """The same seed and actions give the same observations, so a prefix of turns can be replayed."""
     snapshots: bool = False

@@ -17,6 +17,7 @@ ENV = EnvSpec(
     tasks=make_tasks,
     oracle=make_oracle,
     optimum=optimum,
+    graded_as_it_lies=False,
     sandbox=SandboxSpec(
         resources=Resources(memory_bytes=512 << 20, disk_bytes=64 << 20, pids=64),
         env=(("PYTHONDONTWRITEBYTECODE", "1"), ("PYTHONHASHSEED", "0")),

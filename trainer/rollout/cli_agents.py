@@ -44,6 +44,11 @@ def agent_options(config: TrainConfig) -> list[str]:
             f"the agent {name!r} works in a sandbox, and {env.name} is an environment without one, played by actions alone. "
             "Choose another --env (ale env list), such as swe, or leave --agent out."
         )
+    if not env.graded_as_it_lies:
+        raise ConfigError(
+            f"the agent {name!r} gives no actions, and the answer to a task of {env.name} is one: every rollout would be "
+            "graded as a failure. Choose another --env (ale env list), such as swe, or leave --agent out."
+        )
     if engine.tools is None:
         raise ConfigError(
             f"the agent {name!r} needs a model that chats with whatever tools an agent brings: {config.model!r} (engine "

@@ -91,6 +91,10 @@ def test_what_an_agent_cannot_play_is_told_before_anything_starts(
         agent_options(resolved())
     with pytest.raises(ConfigError, match=r"'coder' .* cannot\. Choose an instruct model"):
         agent_options(resolved(model="coder"))
+    with pytest.raises(
+        ConfigError, match="the answer to a task of code is one: every rollout would be graded as a failure"
+    ):
+        agent_options(resolved(env="code"))
     with pytest.raises(ConfigError, match="sokoban is an environment without one"):
         agent_options(resolved(env="sokoban"))
     with pytest.raises(ConfigError, match="the agent 'iflow' cannot be had"):
