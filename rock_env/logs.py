@@ -27,7 +27,11 @@ _ids: ContextVar[Mapping[str, str]] = ContextVar("rock_log_ids", default={})  # 
 _call: ContextVar[tuple[str, str, int] | None] = ContextVar("rock_log_call", default=None)
 _CHATTY = ("httpx", "httpcore", "grpc._cython.cygrpc", "asyncio")
 """Libraries that tell each request or loop below WARNING, which is of no use to who runs a server."""
-_SECRET = re.compile(r"(rock_[0-9a-f]{12})_[0-9a-fA-F]{8,}|(?i:(bearer )(?!rock_[0-9a-f]{12}_)\S+)")
+_SECRET = re.compile(
+    r"(rock_(?:[0-9a-f]{12}|sb-[a-z0-9-]{1,64})_)[0-9a-fA-F]{8,}"  # API tokens, those of one sandbox
+    r"|(\b[0-9]{1,5}-[0-9a-f]{16}-)[0-9a-f]{40}"  # a port's URL
+    r"|(?i:(bearer )(?!rock_(?:[0-9a-f]{12}|sb-[a-z0-9-]{1,64})_)\S+)"
+)
 
 
 def add_log_ids(**ids: str) -> None:
@@ -41,8 +45,8 @@ def enter_call(rpc: str, prefix: str, number: int) -> None:
 
 
 def without_secrets(text: str) -> str:
-    """Return the text with the secret of each API token, and of any other bearer header, cut out."""
-    return _SECRET.sub(lambda match: f"{match[1]}_***" if match[1] else f"{match[2]}***", text)
+    """Return the text with the secret of each token, of each port's URL and of any other bearer header cut out."""
+    return _SECRET.sub(lambda match: f"{match[1] or match[2] or match[3]}***", text)
 
 
 def _known_ids() -> dict[str, str]:

@@ -10,6 +10,7 @@ import pytest
 
 from rock_env.auth import acting_for, new_token
 from rock_env.logs import LogFormat, add_log_ids, enter_call, set_up_logs, without_secrets
+from rock_env.sandbox_tokens import new_sandbox_token, port_label
 
 log = logging.getLogger("rock_env.test_logs")
 
@@ -67,6 +68,16 @@ async def test_a_token_never_appears(capsys: pytest.CaptureFixture[str], log_for
     said = capsys.readouterr().err
     assert "ValueError" in said
     assert secret not in said
+
+
+def test_what_opens_one_sandbox_or_one_port_of_it_is_cut_out_too() -> None:
+    _, token = new_sandbox_token("sb-0123456789abcdef", port=8000)
+    label = port_label(token, 8000)
+    for text in (f"Bearer {token}", f"token={token}", f"GET /ports/{label}/index.html", f"{label}.localhost"):
+        said = without_secrets(text)
+        assert token.rpartition("_")[2] not in said
+        assert "0123456789abcdef" in said, "which one it is of is no secret"
+    assert without_secrets(f"/ports/{label}/a").endswith("-***/a")
 
 
 def test_other_bearer_secrets_are_cut_out_too() -> None:
