@@ -57,7 +57,9 @@ SetOptions = Annotated[
 ]
 SeedOption = Annotated[int | None, typer.Option("--seed", min=0, help="Determines everything random.")]
 TasksOption = Annotated[int | None, typer.Option("--tasks", min=1, help="How many tasks.")]
-SplitOption = Annotated[str, typer.Option("--split", help="Which tasks: train or held_out.")]
+SplitOption = Annotated[
+    str, typer.Option("--split", help="Which tasks: train, held_out or another split (ale env show).")
+]
 FromOption = Annotated[
     str | None,
     typer.Option(
@@ -207,7 +209,10 @@ def evaluate(
     agent: AgentOption = None,
     env_args: EnvArgs = None,
     tasks: TasksOption = None,
-    split: Annotated[str | None, typer.Option("--split", help="Which tasks: train or held_out.")] = None,
+    split: Annotated[
+        str | None,
+        typer.Option("--split", help="Which tasks: train, held_out or another split (ale env show)."),
+    ] = None,
     temperature: Annotated[float | None, typer.Option("--temperature", min=0.0, help="0 is greedy.")] = None,
     seed: SeedOption = None,
     overrides: SetOptions = None,

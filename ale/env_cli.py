@@ -78,7 +78,7 @@ def env_register(
     ] = None,
     options: Annotated[
         list[str] | None,
-        typer.Option("--option", metavar="KEY=VALUE", help="How the format is read (docs/environments.md)."),
+        typer.Option("--option", metavar="KEY=VALUE", help="How the format is read (docs/tasksets.md)."),
     ] = None,
     check: Annotated[bool, typer.Option("--check/--no-check", help="Check it as ale env check does.")] = True,
     tasks: TasksOption = 8,

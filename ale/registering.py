@@ -22,10 +22,10 @@ from ale.task_images import BuiltImages, built_images
 from ale.terminal import stdout
 from rock_env import plugins, registered
 from rock_env.client.registry import RegistryClient
-from rock_env.errors import InvalidArgument, Unavailable, UnknownName
+from rock_env.errors import InvalidArgument, Unavailable
 from rock_env.registered import Registration
-from rock_env.tasksets.detect import format_of, read_tasks
-from rock_env.tasksets.model import Build, Task
+from rock_env.tasksets.detect import read_each, read_tasks
+from rock_env.tasksets.model import Build, Task, Unread
 from rock_env.vetting.vet import Vetted
 
 __all__ = ["RegisterCommand", "register_command", "remove_command"]
@@ -62,7 +62,7 @@ def register_command(command: RegisterCommand) -> int:
     _need_free(name, source)
     wanted = _Wanted(name, source, [])
     if command.skip_bad:
-        _read_one_by_one(wanted, command.options)
+        _leave_unread(wanted, command.options)
     else:
         wanted.tasks = read_tasks(source, **command.options)
     return asyncio.run(_register(command, wanted))
@@ -76,22 +76,18 @@ def remove_command(name: str) -> None:
     stdout().print(f"{name} is removed. Its folder and its images stay.")
 
 
-def _read_one_by_one(wanted: _Wanted, options: Mapping[str, object]) -> None:
-    """Read each task's folder or file by itself, where there are several."""
-    folder = wanted.source
-    several = folder.is_dir() and not format_of(folder)
-    for place in sorted(folder.iterdir()) if several else [folder]:
-        if several and not format_of(place):
-            continue
-        try:
-            wanted.tasks += read_tasks(place, **options)
-        except UnknownName:  # of an option
-            raise
-        except InvalidArgument as error:
-            wanted.bad[place.name] = error.message
+def _leave_unread(wanted: _Wanted, options: Mapping[str, object]) -> None:
+    """Read the tasks and leave out those that cannot be read. Raise `InvalidArgument` where no other is."""
+    for found in read_each(wanted.source, **options):
+        if isinstance(found, Unread):
+            wanted.bad[found.name] = found.why
+        else:
+            wanted.tasks.append(found)
     if not wanted.tasks:
         _tell_bad(wanted.bad)
-        raise InvalidArgument(f"{folder} holds no task that can be read. See `ale env register --help`.")
+        raise InvalidArgument(
+            f"{wanted.source} holds no task that can be read. See `ale env register --help`."
+        )
 
 
 async def _register(command: RegisterCommand, wanted: _Wanted) -> int:

@@ -145,7 +145,8 @@ class RolloutOptions(_Section):
     """How the branches of such an agent's session share its reward: each gets the whole, or an equal part, or only the one
     that ended it gets any (docs/token-exactness.md)."""
     rock_address: str = ""
-    """A running ROCK server (`unix:PATH` or `HOST:PORT`); empty starts an embedded one."""
+    """A running ROCK server (`unix:PATH`, `HOST:PORT`, `grpc://`, `grpcs://`, `http://` or `https://`); empty starts an
+    embedded one."""
 
     @field_validator("train_labels")
     @classmethod

@@ -126,7 +126,7 @@ def _build(service: Fields, file: Path, variables: Mapping[str, str]) -> Build |
     said = service.raw("build")
     if said is None:
         return None
-    build = Fields({"context": said} if isinstance(said, str) else said, file=file, prefix="services.build.")
+    build = service.inner("build", {"context": said} if isinstance(said, str) else said)
     context, dockerfile = build.text("context", "."), build.text("dockerfile", "Dockerfile")
     args, missing = {}, []
     for name, text in _table(build, "args", build.raw("args")).items():
@@ -134,12 +134,11 @@ def _build(service: Fields, file: Path, variables: Mapping[str, str]) -> Build |
         missing += absent
     if missing:
         build.wrong("args", f"nothing says what {', '.join(missing)} is", "Give it by the option variables.")
-    build.end()
     folder = (file.parent / context).resolve()
     if not folder.is_relative_to(file.parent.resolve()):
-        service.wrong(
-            "build.context", f"{context!r} leads out of the task's folder", "Put what it needs there."
-        )
+        build.wrong("context", f"{context!r} leads out of the task's folder", "Put what it needs there.")
+        folder = file.parent.resolve()
+    build.close()
     return Build(context=folder, dockerfile=dockerfile, args=tuple(sorted(args.items())))
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from rock_env.errors import InvalidArgument, nearest
 from rock_env.tasksets.harbor import HarborOptions, is_harbor, read_harbor
-from rock_env.tasksets.model import Task
+from rock_env.tasksets.model import Task, Unread
 from rock_env.tasksets.options import ReadOptions, options_of
 from rock_env.tasksets.rows import SUFFIXES, read_rows
 from rock_env.tasksets.swe_bench import SweBenchOptions, is_swe_bench, read_swe_bench
 from rock_env.tasksets.terminal_bench import TerminalBenchOptions, is_terminal_bench, read_terminal_bench
 
-__all__ = ["format_of", "read_tasks"]
+__all__ = ["format_of", "read_each", "read_tasks"]
 
 _KINDS: dict[str, type[ReadOptions]] = {
     "harbor": HarborOptions,
@@ -40,8 +40,25 @@ def format_of(path: Path) -> str:
 def read_tasks(path: Path, **options: Any) -> list[Task]:
     """Read one task, a folder of tasks (of several formats, too) or a file of instances, in the order of their names.
 
-    Each option must be one of a format that is there. Raise `InvalidArgument` that says of every task that cannot be read
-    what is wrong with it, `UnknownName` for an unknown option, `NotFound`-like `InvalidArgument` if there is nothing.
+    Raise `InvalidArgument` that says of every task that cannot be read what is wrong with it, and as `read_each` does.
+    """
+    tasks: list[Task] = []
+    problems: list[str] = []
+    for found in read_each(path, **options):
+        if isinstance(found, Unread):
+            problems.append(found.why)
+        else:
+            tasks.append(found)
+    if problems:
+        raise InvalidArgument("\n".join(problems))
+    return tasks
+
+
+def read_each(path: Path, **options: Any) -> list[Task | Unread]:
+    """Read what lies there, each task by itself: one that cannot be read stands as such in its place.
+
+    Each option must be one of a format that is there. Raise `InvalidArgument` if there is nothing or for an option's value,
+    `UnknownName` for an unknown option.
     """
     path = Path(path).absolute()
     if not path.exists():
@@ -54,49 +71,56 @@ def read_tasks(path: Path, **options: Any) -> list[Task]:
     for name in options:
         if name not in known:
             raise nearest(f"option of {', '.join(sorted(set(formats.values())))} tasks", name, known)
-    tasks: list[Task] = []
-    problems: list[str] = []
+    found: list[Task | Unread] = []
     for place, format_ in formats.items():
         kind = _KINDS[format_]
         own = options_of(kind, {name: value for name, value in options.items() if name in kind.model_fields})
         try:
-            tasks += _READ[format_](place, own)
+            found += _READ[format_](place, own)
         except InvalidArgument as error:
-            problems.append(error.message)
-    if problems:
-        raise InvalidArgument("\n".join(problems))
-    return tasks
+            found.append(Unread(place.name, error.message))
+    return found
 
 
 def _places(folder: Path) -> list[Path]:
     """Return the task folders and instance files right below a folder, or below its folder `tasks`."""
     if not folder.is_dir():
         return []
-    found = [place for place in sorted(folder.iterdir()) if place.name[0] != "." and _is_task(place)]
-    return found or (_places(folder / "tasks") if folder.name != "tasks" else [])
+    told = {place: _is_task(place) for place in folder.iterdir() if place.name[0] != "."}
+    found = [place for place, is_task in told.items() if is_task]
+    if not found and folder.name != "tasks":
+        found = _places(folder / "tasks")
+    return sorted([*found, *(place for place, is_task in told.items() if is_task is None)])
 
 
-def _is_task(place: Path) -> bool:
+def _is_task(place: Path) -> bool | None:
+    """Return whether tasks lie there; None for a file of which nothing can be read, as its reader says."""
     format_ = format_of(place)
-    return bool(format_) and (format_ != "swe-bench" or is_swe_bench(read_rows(place)))
+    if format_ != "swe-bench":
+        return bool(format_)
+    try:
+        rows = [row for row in read_rows(place) if not isinstance(row, Unread)]
+    except InvalidArgument:
+        return None
+    return is_swe_bench(rows) if rows else None
 
 
-def _harbor(path: Path, options: ReadOptions) -> list[Task]:
+def _harbor(path: Path, options: ReadOptions) -> list[Task | Unread]:
     assert isinstance(options, HarborOptions)  # by `_KINDS`
     return [read_harbor(path, options)]
 
 
-def _terminal_bench(path: Path, options: ReadOptions) -> list[Task]:
+def _terminal_bench(path: Path, options: ReadOptions) -> list[Task | Unread]:
     assert isinstance(options, TerminalBenchOptions)  # by `_KINDS`
     return [read_terminal_bench(path, options)]
 
 
-def _swe_bench(path: Path, options: ReadOptions) -> list[Task]:
+def _swe_bench(path: Path, options: ReadOptions) -> list[Task | Unread]:
     assert isinstance(options, SweBenchOptions)  # by `_KINDS`
     return read_swe_bench(path, options)
 
 
-_READ: dict[str, Callable[[Path, ReadOptions], list[Task]]] = {
+_READ: dict[str, Callable[[Path, ReadOptions], list[Task | Unread]]] = {
     "harbor": _harbor,
     "swe-bench": _swe_bench,
     "terminal-bench": _terminal_bench,

@@ -166,11 +166,14 @@ class Fields:
     def table(self, name: str) -> Fields:
         """Take a table, empty if absent; what is wrong in it is told by this one's `end`."""
         value = self._values.pop(name, None)
-        prefix = f"{self._prefix}{name}."
+        return self.inner(name, {} if value is None else value)
+
+    def inner(self, name: str, values: object) -> Fields:
+        """Return the fields of what stands at `name`, for a table that may be written in another form, too."""
         return Fields(
-            {} if value is None else value,
+            values,
             file=self.file,
-            prefix=prefix,
+            prefix=f"{self._prefix}{name}.",
             problems=self._problems,
             leave_out=self._leave_out,
         )

@@ -13,7 +13,7 @@ from typing import Literal
 
 from rock_env.spec import NetworkPolicy, Resources
 
-__all__ = ["Build", "GradeIn", "Task", "TaskFile", "Verifier"]
+__all__ = ["Build", "GradeIn", "Task", "TaskFile", "Unread", "Verifier"]
 
 GradeIn = Literal["pristine", "fork", "same"]
 """Where a verifier runs: `pristine`, a new box that gets only what the task says is the agent's work; `fork`, a copy of the
@@ -100,3 +100,13 @@ class Task:
     """What the format says about it (difficulty, category, repository), as sorted pairs."""
     source: str = ""
     """The format and the place it was read from, for messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A task that cannot be read, in the place of one."""
+
+    name: str
+    """Its folder, its file, or its row of a file."""
+    why: str
+    """What is wrong with it, and where."""

@@ -9,33 +9,43 @@ from typing import Any
 
 from rock_env.errors import InvalidArgument
 from rock_env.tasksets.fields import text_of
+from rock_env.tasksets.model import Unread
 
 __all__ = ["SUFFIXES", "read_rows"]
 
 SUFFIXES = (".json", ".jsonl", ".parquet")
 
 
-def read_rows(file: Path) -> list[dict[str, Any]]:
-    """Return the rows of a file. Raise `InvalidArgument` for what is no list of objects."""
+def read_rows(file: Path) -> list[dict[str, Any] | Unread]:
+    """Return the rows of a file, each by itself. Raise `InvalidArgument` for a file of which no row can be told."""
     match file.suffix:
         case ".parquet":
             rows = _parquet(file)
         case ".jsonl":
-            lines = text_of(file).splitlines()
-            rows = [_json(file, line, f" line {n}") for n, line in enumerate(lines, 1) if line.strip()]
+            lines = text_of(file).split("\n")  # JSON may hold what `splitlines` takes for the end of a line
+            rows = [_line(file, n, line) for n, line in enumerate(lines, 1) if line.strip()]
         case ".json":
             found = _json(file, text_of(file), "")
             rows = found if isinstance(found, list) else [found]
         case other:
             raise InvalidArgument(f"{file} ends in {other!r}; instance files end in {', '.join(SUFFIXES)}.")
-    for number, row in enumerate(rows, 1):
-        if not isinstance(row, dict):
-            raise InvalidArgument(
-                f"{file} row {number} is a {type(row).__name__}, expected an object of fields."
-            )
     if not rows:
         raise InvalidArgument(f"{file} has no rows.")
-    return rows
+    return [
+        row if isinstance(row, dict | Unread) else _no_object(file, n, row) for n, row in enumerate(rows, 1)
+    ]
+
+
+def _no_object(file: Path, number: int, row: object) -> Unread:
+    why = f"{file} row {number} is a {type(row).__name__}, expected an object of fields."
+    return Unread(f"{file.name} row {number}", why)
+
+
+def _line(file: Path, number: int, line: str) -> Any:
+    try:
+        return _json(file, line, f" line {number}")
+    except InvalidArgument as error:
+        return Unread(f"{file.name} line {number}", error.message)
 
 
 def _json(file: Path, text: str, place: str) -> Any:

@@ -27,7 +27,7 @@ from rock_env.tasksets.contexts import Recipe, default_contexts, lay_out, with_i
 from rock_env.tasksets.edits import edits_between
 from rock_env.tasksets.fields import Fields
 from rock_env.tasksets.mirror import Mirror, Scratch, Tree, find_mirror
-from rock_env.tasksets.model import Build, GradeIn, Task, TaskFile, Verifier
+from rock_env.tasksets.model import Build, GradeIn, Task, TaskFile, Unread, Verifier
 from rock_env.tasksets.options import ReadOptions
 from rock_env.tasksets.rows import read_rows
 
@@ -41,6 +41,8 @@ _PATCHED = re.compile(r"^diff --git a/.* b/(.*)$", re.MULTILINE)
 _RUNNERS = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "exceptiongroup", "tomli")
 _CARRIED_BYTES = 24 << 20
 """Of a project that is carried from box to box; its `.git` comes on top of that."""
+_FILLED = ("files", "modules", "tests")
+"""What stands in braces in `test_command`."""
 _HIDDEN_PATCH = "/tmp/hidden-tests.patch"
 
 
@@ -80,25 +82,38 @@ class SweBenchOptions(ReadOptions):
 
 
 def is_swe_bench(rows: list[dict[str, Any]]) -> bool:
-    """Return whether rows are instances."""
-    return {"instance_id", "repo", "FAIL_TO_PASS"} <= set(rows[0])
+    """Return whether there are instances among rows."""
+    return any({"instance_id", "repo", "FAIL_TO_PASS"} <= set(row) for row in rows)
 
 
-def read_swe_bench(file: Path, options: SweBenchOptions) -> list[Task]:
-    """Read all instances of a file. Raise `InvalidArgument`, one for all that is wrong with a row."""
-    mirrors: dict[str, Mirror] = {}
-    tasks = []
-    for number, row in enumerate(read_rows(file), 1):
-        place = f"{file} row {number} ({row.get('instance_id', 'no instance_id')})"
-        tasks.append(
-            _Instance(
-                Fields(row, file=place, leave_out=options.leave_out),
-                options,
-                mirrors,
-                smith=_is_smith(row, options),
-            ).task()
+def read_swe_bench(file: Path, options: SweBenchOptions) -> list[Task | Unread]:
+    """Read all instances of a file, each by itself. Raise `InvalidArgument` for what concerns them all."""
+    if options.repos and not options.image:
+        raise InvalidArgument(
+            "reading instances with `repos` needs the option `image`: what the project is put into."
         )
-    return tasks
+    _filled(options.test_command, dict.fromkeys(_FILLED, ""), "test_command")
+    mirrors: dict[str, Mirror] = {}
+    return [_read(file, number, row, options, mirrors) for number, row in enumerate(read_rows(file), 1)]
+
+
+def _read(
+    file: Path,
+    number: int,
+    row: dict[str, Any] | Unread,
+    options: SweBenchOptions,
+    mirrors: dict[str, Mirror],
+) -> Task | Unread:
+    if isinstance(row, Unread):
+        return row
+    which = f"row {number} ({row.get('instance_id', 'no instance_id')})"
+    place = f"{file} {which}"
+    try:
+        fields = Fields(row, file=place, leave_out=options.leave_out)
+        return _Instance(fields, options, mirrors, smith=_is_smith(row, options)).task()
+    except InvalidArgument as error:
+        why = error.message if error.message.startswith(place) else f"{place}: {error.message}"
+        return Unread(f"{file.name} {which}", why)
 
 
 def _is_smith(row: Mapping[str, Any], options: SweBenchOptions) -> bool:
@@ -158,11 +173,9 @@ class _Instance:
         grade_in: GradeIn = "pristine" if start.plain else "fork"
         if options.grade_in != "auto":
             grade_in = options.grade_in
-        words = {
-            "files": shlex.join(start.paths),
-            "modules": shlex.join(path.removesuffix(".py").replace("/", ".") for path in start.paths),
-            "tests": shlex.join((*self._fail, *self._pass)),
-        }
+        modules = [path.removesuffix(".py").replace("/", ".") for path in start.paths]
+        said = (start.paths, modules, (*self._fail, *self._pass))
+        words = dict(zip(_FILLED, map(shlex.join, said), strict=True))
         return Task(
             name=self.id,
             instruction=self._instruction,
@@ -189,10 +202,6 @@ class _Instance:
     def _from_mirror(self) -> _Start:
         options = self._options
         assert options.repos is not None  # asked only then
-        if not options.image:
-            raise InvalidArgument(
-                "reading instances with `repos` needs the option `image`: what the project is put into."
-            )
         name = self._repo
         if name not in self._mirrors:
             plain = name.rpartition(".")[0].removeprefix("swesmith/") if self._smith and "." in name else name

@@ -54,13 +54,13 @@ def is_terminal_bench(path: Path) -> bool:
 def read_terminal_bench(path: Path, options: TerminalBenchOptions) -> Task:
     """Read one task's folder. Raise `InvalidArgument`, one for all that is wrong in a file."""
     file = path / "task.yaml"
-    top = Fields(yaml_of(file), file=file)
+    top = Fields(yaml_of(file), file=file, leave_out=options.leave_out)
     instruction = top.need_text("instruction")
     top.refuse("descriptions", "one task has one instruction", "Keep one as `instruction`.")
     labels = top.labels(*_LABELS)
     parser = top.text("parser_name", "pytest")
     if parser not in _PARSERS:
-        top.wrong("parser_name", f"no parser {parser!r} here", f"Known are {', '.join(sorted(_PARSERS))}.")
+        top.lacks("parser_name", f"no parser {parser!r} here", f"Known are {', '.join(sorted(_PARSERS))}.")
     why = "the tests run after the agent's shell has ended, in a shell of their own"
     top.refuse(
         "run_tests_in_same_shell",
@@ -71,7 +71,7 @@ def read_terminal_bench(path: Path, options: TerminalBenchOptions) -> Task:
     test_timeout_s = top.number("max_test_timeout_sec", 60.0)
     top.end()
     service, build = _service(path, options)
-    actions, files = _solution(path)
+    actions, files = _solution(path, options)
     tests = path / "run-tests.sh"
     if not tests.is_file():
         raise InvalidArgument(f"{tests} is missing; the format requires it.")
@@ -113,7 +113,7 @@ def _service(path: Path, options: TerminalBenchOptions) -> tuple[Service, Build]
     """Return what the compose file says, if there is one, and what is built."""
     files = [path / name for name in _COMPOSE if (path / name).is_file()]
     variables = {**_HARNESS, **options.variables}
-    service = read_service(files[0], "client", variables) if files else Service(build=None)
+    service = read_service(files[0], "client", variables, options.leave_out) if files else Service(build=None)
     build = service.build or Build(context=path)
     if build.context is None:
         return service, build
@@ -121,8 +121,7 @@ def _service(path: Path, options: TerminalBenchOptions) -> tuple[Service, Build]
     if not dockerfile.is_file():
         raise InvalidArgument(f"{dockerfile} is missing; the task's image is built from it.")
     words = image_words(dockerfile)
-    notes: list[str] = []
-    found = Fields({}, file=files[0] if files else dockerfile, problems=notes)
+    found = Fields({}, file=files[0] if files else dockerfile, leave_out=options.leave_out)
     check_idle(found, "entrypoint", words.entrypoint if service.entrypoint is None else service.entrypoint)
     if service.command is None and service.entrypoint is None:
         check_idle(found, "CMD", words.command)
@@ -135,12 +134,11 @@ def _service(path: Path, options: TerminalBenchOptions) -> tuple[Service, Build]
         found.wrong(
             "USER", why, "Take it out, or make /tests, /oracle and /logs for it and give leave_out=USER."
         )
-    if notes:
-        raise refused(found.file, notes)
+    found.end()
     return service, build
 
 
-def _solution(path: Path) -> tuple[tuple[str, ...], tuple[TaskFile, ...]]:
+def _solution(path: Path, options: TerminalBenchOptions) -> tuple[tuple[str, ...], tuple[TaskFile, ...]]:
     script, typed = path / "solution.sh", path / "solution.yaml"
     if script.is_file():
         return ("bash bash /oracle/solution.sh",), (
@@ -152,10 +150,12 @@ def _solution(path: Path) -> tuple[tuple[str, ...], tuple[TaskFile, ...]]:
     if not isinstance(lines, list):
         raise InvalidArgument(f"{typed} holds a {type(lines).__name__}, expected a list of commands.")
     problems: list[str] = []
-    actions = [
-        _typed(Fields(line, file=typed, prefix=f"[{number}].", problems=problems))
-        for number, line in enumerate(lines)
-    ]
+    actions = []
+    for number, line in enumerate(lines):
+        prefix, leave_out = f"[{number}].", options.leave_out
+        actions.append(
+            _typed(Fields(line, file=typed, prefix=prefix, problems=problems, leave_out=leave_out))
+        )
     if problems:
         raise refused(typed, problems)
     return tuple(actions), ()

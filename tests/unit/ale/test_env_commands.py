@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,8 +23,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def command(path: Path, name: str | None = None) -> RegisterCommand:
-    return RegisterCommand(path, name, {}, check=False, tasks=1, skip_bad=False, rock="")
+def command(path: Path, name: str | None = None, **fields: Any) -> RegisterCommand:
+    return replace(RegisterCommand(path, name, {}, check=False, tasks=1, skip_bad=False, rock=""), **fields)
 
 
 def test_a_new_folder_is_a_whole_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,6 +57,26 @@ def test_what_is_no_task_says_what_was_looked_for(tmp_path: Path, path: str, sai
     (tmp_path / "empty").mkdir()
     with pytest.raises(InvalidArgument, match=said):
         register_command(command(tmp_path / path))
+
+
+def test_every_task_that_is_left_out_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tasks = tmp_path / "tasks"
+    for name, text in {
+        "harbor/task.toml": "bad = 1\n",
+        ".old/task.toml": "bad = 1\n",
+        "rows.json": '[{"instance_id": "a"}, {"instance_id": "b", "repo": "x/y", "FAIL_TO_PASS": []}]',
+        "package.json": "{}",
+    }.items():
+        (tasks / name).parent.mkdir(parents=True, exist_ok=True)
+        (tasks / name).write_text(text)
+    options = {"hints": True, "variables": {"A": "1"}}  # of the file, and of the folder
+    with pytest.raises(InvalidArgument, match="holds no task that can be read"):
+        register_command(command(tmp_path, "mine", skip_bad=True, options=options))
+    said = [line.partition(": ")[0] for line in capsys.readouterr().err.splitlines()]
+    told = [line for line in said if line.startswith("left out ")]
+    assert told == ["left out harbor", "left out rows.json row 1 (a)", "left out rows.json row 2 (b)"]
+    with pytest.raises(UnknownName, match="hint"):
+        register_command(command(tmp_path, "mine", skip_bad=True, options={"hint": True}))
 
 
 def test_a_name_that_is_taken_is_refused_before_anything_is_read(tmp_path: Path) -> None:

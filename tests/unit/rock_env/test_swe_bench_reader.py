@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rock_env.errors import InvalidArgument
-from rock_env.tasksets.detect import read_tasks
+from rock_env.tasksets.detect import read_each, read_tasks
 from rock_env.tasksets.model import Task
 
 FILES = {
@@ -282,6 +282,47 @@ def test_rows_come_in_three_forms(tmp_path: Path, copy: Copy) -> None:
         table.write_bytes(b"PAR1")
         with pytest.raises(InvalidArgument, match="is no parquet file"):
             read_tasks(table, **options)
+
+
+def test_a_row_that_cannot_be_read_costs_no_other(tmp_path: Path, copy: Copy) -> None:
+    rows = [row(copy, instance_id=f"n{number}") for number in range(5)]
+    rows[1] |= {"FAIL_TO_PASS": "[]", "problem_statement": "one\u2028line"}
+    rows[2] |= {"base_commit": "0" * 40}
+    rows[4] |= {"problem_statement": "one\u2028line"}
+    lines = [json.dumps(each, ensure_ascii=False) for each in rows]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("\n".join([*lines[:4], "{", "7", lines[4]]), encoding="utf-8")
+    options = {"repos": copy.repos, "image": "i", "contexts": tmp_path / "contexts"}
+    with pytest.raises(InvalidArgument) as raised:
+        read_tasks(file, **options)
+    for place, why in {
+        "row 2 (n1)": "FAIL_TO_PASS: it names no test",
+        "row 3 (n2)": f"{copy.repos / 'shop__calc'} has no commit",
+        "line 5": "is no JSON",
+        "row 6": "is a int, expected an object",
+    }.items():
+        (line,) = [line for line in str(raised.value).splitlines() if f"{file} {place}" in line]
+        assert why in line
+    found = read_each(file, **options)
+    assert [each.name for each in found] == [
+        "n0",
+        "rows.jsonl row 2 (n1)",
+        "rows.jsonl row 3 (n2)",
+        "n3",
+        "rows.jsonl line 5",
+        "rows.jsonl row 6",
+        "n4",
+    ]
+    assert [each.name for each in found if isinstance(each, Task)] == ["n0", "n3", "n4"]
+
+
+@pytest.mark.parametrize("option", [{"image": ""}, {"test_command": "run {file}"}])
+def test_what_is_wrong_with_an_option_is_said_once(
+    tmp_path: Path, copy: Copy, option: dict[str, str]
+) -> None:
+    with pytest.raises(InvalidArgument) as raised:
+        read(tmp_path, [row(copy)] * 2, **{"repos": copy.repos, "image": "i", **option})
+    assert len(str(raised.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize(

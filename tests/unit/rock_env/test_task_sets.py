@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rock_env.errors import InvalidArgument, Unimplemented, UnknownName
-from rock_env.tasksets.detect import read_tasks
+from rock_env.tasksets.detect import read_each, read_tasks
 from rock_env.tasksets.edits import edits_between
 from rock_env.tasksets.environment import TaskSetParams, make_env_spec, solution_actions
 from rock_env.tasksets.images import image_name
-from rock_env.tasksets.model import Build, Task, TaskFile, Verifier
+from rock_env.tasksets.model import Build, Task, TaskFile, Unread, Verifier
 from rock_env.tasksets.source import split_tasks
 from rock_env.tools import Edit, parse_call
 from rock_env.tools.edits import Applied, apply_edit
@@ -203,8 +203,22 @@ def test_a_folder_of_tasks_is_read_in_order_and_tells_of_every_bad_one(tmp_path:
     assert [each.name for each in read_tasks(tmp_path)] == ["a", "b"]
     harbor(tmp_path / "tasks", "c", "bad = 1")
     harbor(tmp_path / "tasks", "d", "worse = 1")
-    with pytest.raises(InvalidArgument, match=r"(?s)c/task.toml: bad: .*d/task.toml: worse: "):
+    (tmp_path / "tasks" / "cut.json").write_text("[")
+    with pytest.raises(InvalidArgument, match=r"(?s)c/task.toml: bad: .*cut.json.*d/task.toml: worse: "):
         read_tasks(tmp_path)
+    found = read_each(tmp_path)
+    assert [each.name for each in found] == ["a", "b", "c", "cut.json", "d"]
+    assert [isinstance(each, Unread) for each in found] == [False, False, True, True, True]
+
+
+@pytest.mark.parametrize("text", ["[", "[1]"])
+def test_a_file_that_cannot_be_read_hides_no_task(tmp_path: Path, text: str) -> None:
+    harbor(tmp_path / "tasks", "a")
+    (tmp_path / "cut.json").write_text(text)
+    cut, task = read_each(tmp_path)
+    assert isinstance(cut, Unread)
+    assert "cut.json" in cut.why
+    assert task.name == "a"
 
 
 @pytest.mark.parametrize("name", ["empty", "absent", "file.txt"])

@@ -122,7 +122,7 @@ def test_what_cannot_be_honoured_is_named(tmp_path: Path, yaml: str, said: str) 
         ("{build: {context: ..}}", "services.client.build.context: '..' leads out of the task's folder"),
         (
             "{build: {context: ., target: dev}}",
-            "services.build.target: this field is not one of the format's",
+            "services.client.build.target: this field is not one of the format's",
         ),
         ("{build: ., command: python serve.py}", "command: no program is started with a box"),
         ("{build: ., user: bob}", "user: every command of a box runs as its image's user (root)"),
@@ -142,6 +142,30 @@ def test_a_service_that_the_image_runs_is_named(tmp_path: Path) -> None:
     assert "CMD: no program is started" in problem(tmp_path, YAML, Dockerfile="FROM a\nCMD nginx\n")
     assert read(tmp_path, Dockerfile="FROM a\nCMD exec sleep infinity\n").name == "bench"
     assert "USER: the tests go to /tests" in problem(tmp_path, YAML, Dockerfile="FROM a\nUSER bob\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("run_tests_in_same_shell", {"task.yaml": f"{YAML}run_tests_in_same_shell: true\n"}),
+        ("reward", {"task.yaml": f"{YAML}reward: 1\n"}),
+        ("USER", {"Dockerfile": "FROM a\nUSER bob\n"}),
+        ("services.db", {"compose.yaml": "services: {client: {build: .}, db: {image: postgres}}"}),
+        ("services.client.build.target", {"compose.yaml": "services: {client: {build: {target: dev}}}"}),
+        ("services.client.build.context", {"compose.yaml": "services: {client: {build: {context: ..}}}"}),
+        ("[0].append_enter", {"solution.yaml": "- {command: vim, append_enter: false}\n"}),
+    ],
+)
+def test_a_field_is_given_up_by_its_name_in_the_error(
+    tmp_path: Path, name: str, files: dict[str, str]
+) -> None:
+    assert f"{name}: " in problem(tmp_path, **files)
+    assert read(tmp_path, options={"leave_out": name}, **files).build == Build(context=tmp_path / "bench")
+
+
+def test_no_other_parser_can_be_given_up(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="parser_name: no parser 'mine' here"):
+        read(tmp_path, f"{YAML}parser_name: mine\n", {"leave_out": "parser_name"})
 
 
 @pytest.mark.parametrize("missing", ["run-tests.sh", "Dockerfile"])
