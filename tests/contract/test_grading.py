@@ -72,7 +72,7 @@ async def test_a_verifier_sees_a_fork_a_pristine_box_or_the_box_itself(
 
 
 async def test_output_environment_and_folder(box: Sandbox) -> None:
-    script = 'printf "%s::%s PASSED [100%%]\\n" "$NAME" "$(basename $PWD)"; printf "\\377\\n"; exit 3'
+    script = 'printf "%s::%s PASSED [100%%]\\n" "$NAME" "$(basename $PWD)"; printf "\\377\\n1 passed in 0.1s\\n"; exit 3'
     await prepare(box)
     report = await run_verifier(box, sh(script, "pytest", env=(("NAME", "x"),), workdir="project"))
     assert report.outcomes == {"x::project": Outcome.PASSED}
@@ -80,10 +80,12 @@ async def test_output_environment_and_folder(box: Sandbox) -> None:
 
 
 async def test_the_end_of_a_flood_is_read(box: Sandbox) -> None:
-    script = 'head -c 30000000 /dev/zero | tr "\\0" x; echo; echo "a::b PASSED [100%]"'
+    script = (
+        'head -c 30000000 /dev/zero | tr "\\0" x; echo; echo "a::b PASSED [100%]"; echo "1 passed in 0.1s"'
+    )
     report = await run_verifier(box, sh(script, "pytest"))
     assert report.outcomes == {"a::b": Outcome.PASSED}
-    assert report.tail.endswith("a::b PASSED [100%]")
+    assert report.tail.endswith("a::b PASSED [100%]\n1 passed in 0.1s")
 
 
 async def test_a_report_is_read_from_a_file_or_a_folder(box: Sandbox) -> None:
@@ -174,16 +176,17 @@ async def test_flaky_tests_are_told(backend: ProcessBackend, tmp_path: Path) -> 
             await box.write_file("seed", str(next(seeds) % 2).encode())
             yield box
 
-    steady = 'echo "t::steady PASSED [50%]"; '
-    script = steady + 'test $(cat seed) = 0 && echo "t::odd PASSED [80%]" || echo "t::odd FAILED [80%]"'
+    steady, ended = 'echo "t::steady PASSED [50%]"; ', '; echo "2 passed in 0.1s"'
+    script = (
+        steady + 'test $(cat seed) = 0 && echo "t::odd PASSED [80%]" || echo "t::odd FAILED [80%]"' + ended
+    )
     found = await repeat(boxes, sh(script, "pytest", must_pass=("t::steady", "t::odd")), times=3)
     assert dict(found.flaky) == {"t::odd": ("passed", "failed")}
     assert (found.rewards, found.steady, found.problems) == ((1.0, 0.0, 1.0), False, ())
-    missing = await repeat(
-        boxes, sh(steady + 'test $(cat seed) = 0 && echo "t::rare PASSED [9%]"', "pytest"), times=2
-    )
+    rare = steady + 'test $(cat seed) = 0 && echo "t::rare PASSED [9%]"' + ended
+    missing = await repeat(boxes, sh(rare, "pytest"), times=2)
     assert set(missing.flaky) == {"t::rare"}
-    same = await repeat(boxes, sh(steady, "pytest"), times=2)
+    same = await repeat(boxes, sh(f"{steady}true{ended}", "pytest"), times=2)
     assert (same.steady, same.rewards) == (True, (1.0, 1.0))
     broken = await repeat(boxes, sh("true", "pytest"), times=2)
     assert not broken.steady
