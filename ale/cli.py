@@ -57,9 +57,8 @@ SetOptions = Annotated[
 ]
 SeedOption = Annotated[int | None, typer.Option("--seed", min=0, help="Determines everything random.")]
 TasksOption = Annotated[int | None, typer.Option("--tasks", min=1, help="How many tasks.")]
-SplitOption = Annotated[
-    str, typer.Option("--split", help="Which tasks: train, held_out or another split (ale env show).")
-]
+_SPLIT = typer.Option("--split", help="Which tasks: train, held_out or another split (ale env show).")
+SplitOption = Annotated[str, _SPLIT]
 FromOption = Annotated[
     str | None,
     typer.Option(
@@ -209,10 +208,7 @@ def evaluate(
     agent: AgentOption = None,
     env_args: EnvArgs = None,
     tasks: TasksOption = None,
-    split: Annotated[
-        str | None,
-        typer.Option("--split", help="Which tasks: train, held_out or another split (ale env show)."),
-    ] = None,
+    split: Annotated[str | None, _SPLIT] = None,
     temperature: Annotated[float | None, typer.Option("--temperature", min=0.0, help="0 is greedy.")] = None,
     seed: SeedOption = None,
     overrides: SetOptions = None,
