@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.runs import markdown_table
 from benchmarks.statistics import Interval, bootstrap, paired_differences, success_at
 
-__all__ = ["STALENESS", "draw", "page", "primary", "summarise", "verdict"]
+__all__ = ["STALENESS", "decide", "draw", "page", "primary", "summarise"]
 
 LEAST_PAIRS = 5
 """Pairs below which a hypothesis is not decided."""
@@ -83,13 +83,14 @@ def summarise(lines: Sequence[dict[str, Any]], budget: int, asked: Sequence[str]
         ],
         "ipa is above bc on held-out tasks": [list(pairs.get("ipa+resets - bc", {}).values())],
     }
+    decided = {name: decide(each) for name, each in strata.items()}
     return {
         "budget": budget,
         "commits": list(dict.fromkeys(line["commit"] for line in lines)),
         "methods": methods,
         "differences": {name: _interval(list(values.values())) for name, values in pairs.items()},
-        "hypotheses": {name: verdict(each) for name, each in strata.items()},
-        "decided_by": {name: _bounds(bootstrap(each)) for name, each in strata.items() if _is_enough(each)},
+        "hypotheses": {name: said for name, (said, _) in decided.items()},
+        "decided_by": {name: _bounds(found) for name, (_, found) in decided.items() if found is not None},
         "not_run": [name for name in asked if name not in methods],
     }
 
@@ -110,18 +111,17 @@ def _stale_pairs(pairs: Mapping[str, dict[int, float]]) -> dict[str, dict[int, f
     return found
 
 
-def verdict(strata: Sequence[Sequence[float]]) -> str:
-    """Return what differences say of "they are above 0": `holds`, `opposite`, `undecided`, or why it is not decided."""
-    if not _is_enough(strata):
-        return f"not decided: a method has fewer than {LEAST_PAIRS} pairs"
+def decide(strata: Sequence[Sequence[float]]) -> tuple[str, Interval | None]:
+    """Return what differences say of "they are above 0", and by which interval.
+
+    `holds`, `opposite` or `undecided`; without an interval, why it is not decided.
+    """
+    if min((len(values) for values in strata), default=0) < LEAST_PAIRS:
+        return f"not decided: a method has fewer than {LEAST_PAIRS} pairs", None
     found = bootstrap(strata)
     if found.low > 0:
-        return "holds"
-    return "opposite" if found.high < 0 else "undecided"
-
-
-def _is_enough(strata: Sequence[Sequence[float]]) -> bool:
-    return min((len(values) for values in strata), default=0) >= LEAST_PAIRS
+        return "holds", found
+    return "opposite" if found.high < 0 else "undecided", found
 
 
 def page(env: str, found: dict[str, Any], asked: int) -> str:

@@ -1,8 +1,9 @@
 """The output of `python -m unittest -v`, as Django's runner gives it, too.
 
 Ids are the text before ` ... `: `test_name (package.module.Class.test_name)`, or `test_name (package.module.Class)` as
-Python wrote it before 3.11. A test's docstring, printed on a line of its own, does not become part of the id. A run without
-its last words (`Ran 2 tests in 0.1s`) was ended from within: the test that it was at, or else `unittest`, is an error.
+Python wrote it before 3.11, which also goes on in the same line after a test whose subtests failed. A test's docstring,
+printed on a line of its own, does not become part of the id. A run without its last words (`Ran 2 tests in 0.1s`) was ended
+from within: the test that it was at, or else `unittest`, is an error.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ __all__ = ["parse_unittest"]
 _ID = r"\w+ \([\w.<>]+\)"
 _STARTED = re.compile(rf"^({_ID})(?: \.\.\. ?(.*))?$")
 _DESCRIBED = re.compile(r"^.* \.\.\. ?(.*)$")
+_RUN_ON = re.compile(rf"(?<= \.\.\. )(?={_ID}(?: \.\.\.|$))", re.MULTILINE)
 _CLOSED = re.compile(r"^Ran \d+ tests? in [\d.]+s")
 _BAD = re.compile(rf"^(FAIL|ERROR): ({_ID})")
 _ENDS = (
@@ -34,7 +36,7 @@ def parse_unittest(text: str) -> Mapping[str, Outcome]:
 
 def _found(text: str) -> Iterator[tuple[str, Outcome]]:
     current, ran = "", True
-    for line in text.splitlines():
+    for line in _RUN_ON.sub("\n", text).splitlines():
         if _CLOSED.match(line):
             current, ran = "", True
         elif match := _BAD.match(line):

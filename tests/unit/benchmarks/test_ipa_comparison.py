@@ -9,7 +9,7 @@ import pytest
 
 from ale import config
 from benchmarks import ipa
-from benchmarks.ipa_report import STALENESS, draw, page, primary, summarise, verdict
+from benchmarks.ipa_report import STALENESS, decide, draw, page, primary, summarise
 from trainer.algo.ipa_options import IPAOptions
 
 
@@ -66,11 +66,11 @@ def test_a_failed_run_is_counted_and_is_no_zero() -> None:
 
 def test_hypotheses_are_decided_by_the_interval_of_five_pairs() -> None:
     up = [0.1, 0.2, 0.3, 0.2, 0.1]
-    assert verdict([up]) == "holds"
-    assert verdict([[-value for value in up]]) == "opposite"
-    assert verdict([[-0.3, 0.3, -0.2, 0.2, 0.05]]) == "undecided"
-    assert verdict([up[:4]]).startswith("not decided")
-    assert verdict([]).startswith("not decided")
+    assert decide([up])[0] == "holds"
+    assert decide([[-value for value in up]])[0] == "opposite"
+    assert decide([[-0.3, 0.3, -0.2, 0.2, 0.05]])[0] == "undecided"
+    assert decide([up[:4]])[0].startswith("not decided")
+    assert decide([])[0].startswith("not decided")
 
 
 def test_differences_pair_seeds_and_the_hypothesis_reads_ipa_with_resets_minus_bc() -> None:

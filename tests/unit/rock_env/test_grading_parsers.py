@@ -69,11 +69,80 @@ def test_pytest_quiet_and_verbose_and_coloured() -> None:
     }
 
 
+PYTEST_9 = """\
+t.py::test_bad SUBPASSED[a [b] - c] (i=0)                           [ 20%]
+t.py::test_bad SUBFAILED[a [b] - c] (i=1)                           [ 20%]
+t.py::test_bad FAILED                                               [ 20%]
+t.py::test_fine SUBPASSED[m] (i=0)                                  [ 40%]
+t.py::test_fine PASSED                                              [ 40%]
+t.py::test_skip SUBSKIPPED[later] (no)                              [ 60%]
+t.py::test_skip PASSED                                              [ 60%]
+t.py::TestU::test_u SUBFAILED(i=1)                                  [ 80%]
+t.py::TestU::test_u PASSED                                          [ 80%]
+t.py::test_w[x (y] SUBFAILED(i=1)                                   [100%]
+t.py::test_w[x (y] PASSED                                           [100%]
+"""
+PYTEST_9_SUMMARY = """\
+=========================== short test summary info ============================
+PASSED t.py::test_fine
+PASSED t.py::test_skip
+PASSED t.py::TestU::test_u
+PASSED t.py::test_w[x (y]
+SUBFAILED[a [b] - c] (i=1) t.py::test_bad - assert 1 != 1
+FAILED t.py::test_bad - contains 1 failed subtest
+SUBFAILED(i=1) t.py::TestU::test_u - AssertionError: 1 == 1
+SUBFAILED(i=1) t.py::test_w[x (y] - no
+"""
+SUBTESTS = """\
+t.py::test_bad [a [b] - c] (i=0) SUBPASS                            [ 20%]
+t.py::test_bad [a [b] - c] (i=1) SUBFAIL                            [ 20%]
+t.py::test_bad PASSED                                               [ 20%]
+t.py::test_fine [m] (i=0) SUBPASS                                   [ 40%]
+t.py::test_fine PASSED                                              [ 40%]
+t.py::test_skip [later] SUBSKIP (no)                                [ 60%]
+t.py::test_skip PASSED                                              [ 60%]
+t.py::TestU::test_u (i=1) SUBFAIL                                   [ 80%]
+t.py::TestU::test_u PASSED                                          [ 80%]
+t.py::test_w[x (y] (i=1) SUBFAIL                                    [100%]
+t.py::test_w[x (y] PASSED                                           [100%]
+"""
+SUBTESTS_SUMMARY = """\
+=========================== short test summary info ============================
+PASSED t.py::test_fine
+PASSED t.py::test_bad
+PASSED t.py::test_skip
+PASSED t.py::TestU::test_u
+PASSED t.py::test_w[x (y]
+[later] SUBSKIP [1] t.py:10: no
+[a [b] - c] (i=1) SUBFAIL t.py::test_bad - assert 1 != 1
+(i=1) SUBFAIL t.py::TestU::test_u - AssertionError: 1 == 1
+(i=1) SUBFAIL t.py::test_w[x (y] - no
+"""
+
+
+@pytest.mark.parametrize("text", [PYTEST_9, PYTEST_9_SUMMARY, SUBTESTS, SUBTESTS_SUMMARY])
+def test_a_failed_subtest_fails_its_test(text: str) -> None:
+    closed = "========== 3 failed, 3 passed, 1 skipped, 5 subtests passed in 1.70s ===========\n"
+    assert read("pytest", text + closed) == {
+        "t.py::test_bad": F,
+        "t.py::test_fine": P,
+        "t.py::test_skip": P,
+        "t.py::TestU::test_u": F,
+        "t.py::test_w[x (y]": F,
+    }
+
+
 @pytest.mark.parametrize(
     ("parser", "died", "at"),
     [
         ("pytest", "t.py::a PASSED   [ 50%]\nt.py::b[x y] ", "t.py::b[x y]"),
         ("pytest", "t.py::a PASSED   [100%]\n", "pytest"),
+        (
+            "pytest",
+            "t.py::a SUBPASSED(i=0) [100%]\nt.py::a PASSED [100%]\n== 1 passed, 1 subtests passed in 0.1s ==",
+            None,
+        ),
+        ("pytest", "t.py::a PASSED   [ 50%]\nt.py::b[x y] SUBPASSED(i=0) [ 50%]\n", "t.py::b[x y]"),
         (
             "pytest",
             "t.py::a PASSED   [ 50%]\n== 1 passed in 0.1s ==\nt.py::a PASSED   [ 50%]\nt.py::b ",
@@ -151,6 +220,23 @@ def test_unittest() -> None:
         "test_old": P,
         "test_parts": F,
     }
+
+
+UNITTEST_38 = """\
+test_bad (m.C) ... test_fine (m.C) ... ok
+test_doc (m.C)
+It says something. ... test_later (m.C)
+It says more. ... skipped 'not yet'
+
+FAIL: test_bad (m.C) (i=1)
+ERROR: test_doc (m.C) (<subtest>)
+Ran 4 tests in 0.001s
+"""
+
+
+def test_unittest_before_3_11_goes_on_in_the_line_of_a_failed_subtest() -> None:
+    found = {"test_bad": F, "test_fine": P, "test_doc": E, "test_later": S}
+    assert read("unittest", stderr=UNITTEST_38.encode()) == {f"{name} (m.C)": o for name, o in found.items()}
 
 
 GO = """\
