@@ -32,10 +32,13 @@ from agent_runtime.gateway.http_server import Limits
 __all__ = ["Exchanged", "Recorder", "Replay", "redacted"]
 
 ATTEMPTS = 4
-"""To reach the provider. What it answers, errors included, goes to the agent as it is: agents have retries of their own."""
+"""To reach the provider. What it answers, errors included, goes to the agent as it is: agents have retries of their own. A
+request that it may have had is sent once."""
 LIMITS = httpx.Limits(max_connections=256, max_keepalive_connections=32)
 TIMEOUT = httpx.Timeout(600.0, connect=10.0)
 """Seconds. A provider may think for minutes before its first byte."""
+UNREACHED = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
+"""What says that the provider never had the request. After any other failure it may have answered, and that costs money."""
 SHOWN = 120
 """Characters of a message in an error."""
 _KEY = re.compile(r"\b(sk-|sk_|xai-|gsk_|AIza|ghp_|Bearer )[A-Za-z0-9_\-.]{12,}")
@@ -160,7 +163,7 @@ class Recorder:
             await exchange.finish(b"")
 
     async def _send(self, exchange: Exchange, body: bytes) -> httpx.Response:
-        """Ask the provider, a few times where it cannot be reached. Raise `Refusal`."""
+        """Ask the provider, a few times where it cannot be reached, but once if it may have been. Raise `Refusal`."""
         kept = {name: value for name, value in exchange.headers.items() if name not in _HOP}
         secret = {"authorization": f"Bearer {self._upstream_key}"}
         if "anthropic-version" in kept:
@@ -172,18 +175,24 @@ class Recorder:
         )
         try:
             async for attempt in tenacity.AsyncRetrying(
-                retry=tenacity.retry_if_exception_type(httpx.TransportError),
+                retry=tenacity.retry_if_exception_type(UNREACHED),
                 stop=tenacity.stop_after_attempt(ATTEMPTS),
                 wait=tenacity.wait_random_exponential(multiplier=0.5, max=8),
                 reraise=True,
             ):
                 with attempt:
                     return await self._client.send(asked, stream=True)
-        except httpx.TransportError as error:
+        except UNREACHED as error:
             raise Refusal(
                 RefusalKind.UPSTREAM,
                 f"{self._upstream} cannot be reached ({type(error).__name__}: {error}), tried {ATTEMPTS} times.",
                 retry_after_s=1.0,
+            ) from error
+        except httpx.TransportError as error:
+            raise Refusal(
+                RefusalKind.UPSTREAM,
+                f"{self._upstream} gave no answer ({type(error).__name__}: {error}). It may have had the request, so that "
+                "was not sent again: each time costs. Look at the provider's own log before you repeat it.",
             ) from error
         raise AssertionError("tenacity returned without an attempt")
 

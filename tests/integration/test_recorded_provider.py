@@ -14,6 +14,7 @@ import pytest
 from agents_at_gateway import World, world
 from wires import CHAT, WIRES, Wire
 
+from agent_runtime.gateway import recording as recording_module
 from agent_runtime.gateway.exchange import Receive, Scope, Send
 from agent_runtime.gateway.http_server import serving
 from agent_runtime.gateway.recording import Recorder, Replay, redacted
@@ -95,6 +96,34 @@ async def test_a_provider_that_cannot_be_reached_is_an_error_to_repeat(tmp_path:
         refused = await post(url, recorder.key, CHAT, "a")
     assert refused.status_code == 503
     assert "cannot be reached" in refused.text
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("failure", ["timeout", "torn"])
+async def test_a_provider_that_may_have_had_the_request_is_asked_once(
+    failure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording_module, "TIMEOUT", httpx.Timeout(0.3))
+    file, asked = tmp_path / "run.jsonl", 0
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        await reader.readuntil(b"\r\n\r\n")
+        asked += 1
+        if failure == "timeout":
+            await reader.read()  # until the recorder hangs up
+        else:
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-")
+        writer.close()
+
+    provider = await asyncio.start_server(silent, "127.0.0.1", 0)
+    upstream = f"http://127.0.0.1:{provider.sockets[0].getsockname()[1]}/v1"
+    async with provider, Recorder(upstream, "k", file) as recorder, serving(recorder) as url:
+        refused = await post(url, recorder.key, CHAT, "a")
+    assert asked == 1
+    assert refused.status_code == 500
+    assert "retry-after" not in refused.headers
+    assert "gave no answer" in refused.text
     assert not file.exists()
 
 
