@@ -18,6 +18,7 @@ from agent_runtime.chat import ChatReply, ChatRequest, Refusal, RefusalKind, Too
 
 __all__ = [
     "JSON_HEADERS",
+    "NOT_TEXT",
     "RETRY_AFTER_S",
     "STREAM_HEADERS",
     "Answer",
@@ -57,10 +58,11 @@ RETRY_AFTER_S = 1.0
 """Sent with a 429 that names no time: without the header codex gives up at once."""
 NO_PARAMETERS = '{"type":"object","properties":{}}'
 
-_NOT_TEXT = {
+NOT_TEXT = {
     "image": "an image",
     "image_url": "an image",
     "input_image": "an image",
+    "computer_screenshot": "an image",
     "audio": "audio",
     "audio_url": "audio",
     "input_audio": "audio",
@@ -71,6 +73,7 @@ _NOT_TEXT = {
     "document": "a document",
     "container_upload": "a file",
 }
+"""Types of parts that hold no text, and what a refusal calls them."""
 _ESCAPES = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
@@ -186,7 +189,7 @@ def text_of(content: str | list[Part | str] | None, field: str, index: int, name
 
 def not_text(kind: str, at: str) -> Refusal:
     """Return the refusal of a part that the model cannot read."""
-    what = _NOT_TEXT.get(kind)
+    what = NOT_TEXT.get(kind)
     if what is None:
         return bad(f"{at} is of type {kind!r} and has no text, expected text. Send text only.")
     sense = {"an image": "vision", "a video": "vision", "audio": "hearing"}.get(what, "access to files")

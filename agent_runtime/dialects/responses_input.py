@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from agent_runtime.chat import Asked, ChatMessage, ToolSpec, ToolUse
-from agent_runtime.dialects.base import Part, bad, encode, joined, schema_text, text_of
+from agent_runtime.dialects.base import NOT_TEXT, Part, bad, encode, joined, not_text, schema_text, text_of
 
 __all__ = ["LOCAL_SHELL", "Body", "asked", "messages", "prefix", "tools"]
 
@@ -174,15 +174,30 @@ def _of_agent(item: Item, field: str, at: int) -> ChatMessage | None:
             raise bad(f"{field}[{at}].role is {item.role!r}, expected one of {', '.join(_ROLES)}.")
         return ChatMessage(role, text_of(item.content, field, at))
     if item.type.endswith("_call_output"):
-        if isinstance(item.output, dict):
-            content = item.output.get("content")
-            text = content if isinstance(content, str) else encode(item.output).decode()
-        else:
-            text = text_of(item.output, field, at, "output")
-        return ChatMessage("tool", text, tool_call_id=item.call_id or item.id or "")
+        return ChatMessage("tool", _output(item, field, at), tool_call_id=item.call_id or item.id or "")
     if item.type in _UNREADABLE:
         raise bad(f"{field}[{at}] {_UNREADABLE[item.type]}. Send the whole history in `input`.")
     return None
+
+
+def _output(item: Item, field: str, at: int) -> str:
+    """Return what a tool answered; an object without a text `content` as JSON. Raise `Refusal` for what is no text."""
+    if not isinstance(item.output, dict):
+        return text_of(item.output, field, at, "output")
+    if item.type == "computer_call_output":
+        raise not_text("computer_screenshot", f"{field}[{at}].output")
+    content = item.output.get("content")
+    if isinstance(content, str):
+        return content
+    parts = {"output": item.output}
+    parts |= {
+        f"output.content[{n}]": part for n, part in enumerate(content if isinstance(content, list) else ())
+    }
+    for place, part in parts.items():
+        kind = part.get("type") if isinstance(part, dict) else None
+        if isinstance(kind, str) and kind in NOT_TEXT:
+            raise not_text(kind, f"{field}[{at}].{place}")
+    return encode(item.output).decode()
 
 
 def _name(item: Item, field: str, at: int) -> str:

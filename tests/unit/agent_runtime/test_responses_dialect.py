@@ -212,14 +212,31 @@ def test_what_would_leave_a_hole_in_the_history_is_refused(fields: dict[str, Any
         parse(**{"given": fields.pop("input", "go")} | fields)
 
 
-def test_an_image_from_a_tool_is_refused_with_its_place() -> None:
-    item = {
-        "type": "function_call_output",
-        "call_id": "c",
-        "output": [{"type": "input_image", "image_url": "x"}],
-    }
-    with pytest.raises(Refusal, match=r"input\[0\]\.output\[0\] is an image"):
-        parse([item])
+IMAGE = {"type": "input_image", "image_url": "x"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "output", "place"),
+    [
+        ("function_call_output", [IMAGE], r"output\[0\]"),
+        ("function_call_output", IMAGE, "output"),
+        (
+            "custom_tool_call_output",
+            {"content": [{"type": "input_text", "text": "a"}, IMAGE]},
+            r"output\.content\[1\]",
+        ),
+        (
+            "computer_call_output",
+            {"type": "computer_screenshot", "image_url": "data:image/png;base64,x"},
+            "output",
+        ),
+        ("computer_call_output", {"type": "input_image", "file_id": "f"}, "output"),
+        ("computer_call_output", [{"type": "computer_screenshot", "image_url": "x"}], r"output\[0\]"),
+    ],
+)
+def test_an_image_from_a_tool_is_refused_with_its_place(kind: str, output: Any, place: str) -> None:
+    with pytest.raises(Refusal, match=rf"input\[0\]\.{place} is an image; the model has no vision"):
+        parse([{"type": kind, "call_id": "c", "output": output}])
 
 
 def turn(**fields: Any) -> dict[str, str]:
