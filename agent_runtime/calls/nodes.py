@@ -12,7 +12,7 @@ from enum import StrEnum
 import numpy as np
 
 from agent_runtime.calls.canonical import Item, canonical_text
-from agent_runtime.chat import Asked, ChatMessage, ChatReply, Parsed
+from agent_runtime.chat import Asked, ChatMessage, Parsed
 from agent_runtime.policy import Completion
 from agent_runtime.types import IntArray
 
@@ -68,8 +68,6 @@ class Call:
     node: Node
     """Where its prompt ends."""
     answer: Node
-    key: bytes
-    """Of the request, as `calls.Match.key`."""
     asked: Asked
     conversation: str
     has_tools: bool
@@ -79,7 +77,6 @@ class Call:
     context_ids: IntArray
     completion: Completion
     parsed: Parsed
-    reply: ChatReply | None
     started_s: float
     sampled_s: float
     delivered: bool = False

@@ -37,8 +37,6 @@ class Outcome:
     passed: bool = False
     failure: RolloutFailure | None = None
     duration_s: float = 0.0
-    lost_tokens: int = 0
-    """Tokens that were sampled for calls that were never committed."""
 
 
 def trajectory(
@@ -73,7 +71,6 @@ def trajectory(
         duration_s=outcome.duration_s,
         policy_step=policy_step,
         turn_faults=faults if illegal else (),
-        lost_tokens=outcome.lost_tokens,
         turn_labels=tuple(found),
     )
 

@@ -3,12 +3,12 @@
     tree = CallTree(template)
     match = tree.match(request)          no tokens: microseconds a message
     prompt = tree.prompt(match)          tokens; may run in a thread; raises `Refusal`
-    call = tree.commit(match, prompt, completion, template.parse(completion.ids, request.tools), reply)
+    call = tree.commit(match, prompt, completion, template.parse(completion.ids, request.tools))
     tree.deliver(call)                   once the agent has the answer: what is asked again after that is no retry
 
-`match.repeats` is an answered call of the same request: its `reply` may be sent again. `match.key` names the request, so
-that a repetition can wait for a call that is still being sampled. `labels` says what each call was for,
-`record.trajectory` makes the record. Owned by one session, in one event loop; it never waits or samples.
+`match.key` names the request, so that a repetition can wait for a call that is still being sampled, or get its answer again.
+`labels` says what each call was for, `record.trajectory` makes the record. Owned by one session, in one event loop; it never
+waits or samples.
 
 An answer is known by the ids that were sampled; the agent's echo of it is only compared (`canonical`). A history that
 continues no answer opens a fresh context, and `Match.drift` says why.
@@ -25,7 +25,7 @@ import numpy as np
 from agent_runtime.calls.canonical import Item, canonical_items, digest, joined, tools_digest
 from agent_runtime.calls.drift import Origin, explain
 from agent_runtime.calls.nodes import Call, Drift, Node, child_of, prompt_ids, walk_down
-from agent_runtime.chat import Asked, ChatMessage, ChatReply, ChatRequest, Parsed, ToolSpec, ToolTemplate
+from agent_runtime.chat import Asked, ChatMessage, ChatRequest, Parsed, ToolSpec, ToolTemplate
 from agent_runtime.policy import Completion
 from agent_runtime.types import IntArray
 
@@ -47,8 +47,6 @@ class Match:
     """Of a fresh context: the call that its history goes on from, where one is known."""
     echoes: tuple[Call, ...]
     """Of a fresh context: the calls whose answers it has."""
-    repeats: Call | None
-    """The newest call of the very same request whose answer the agent has got."""
     key: bytes
     """Of the request: messages in canonical form, tools, model, bound, tool choice, what it is for and whose. Streamed or
     not is no difference."""
@@ -89,7 +87,7 @@ class CallTree:
         self._answers: dict[bytes, Call] = {}
 
     def match(self, request: ChatRequest) -> Match:
-        """Return what `request` continues or repeats. A match may be dropped: no later one sees it."""
+        """Return what `request` continues. A match may be dropped: no later one sees it."""
         items = tuple(canonical_items(request.messages))
         tools = self._tools(request.tools)
         walk = walk_down(self._roots.setdefault(tools, Node(None, None, 0)), items)
@@ -98,8 +96,8 @@ class CallTree:
         if any(item.message.role == "assistant" for item in items[shown + 1 :]):
             parent, shown = None, -1
         origin = Origin(Drift.NONE, None, ())
-        twins = [] if pending else walk.node.asked
-        if parent is None and not twins and self.calls:
+        repeated = not pending and bool(walk.node.asked)
+        if parent is None and not repeated and self.calls:
             others = [root for key, root in self._roots.items() if key != tools]
             origin = explain(
                 items,
@@ -109,15 +107,13 @@ class CallTree:
                 self._summaries(request, stranger=_is_system(items[walk.depth : 1])),
                 has_tools=bool(request.tools),
             )
-        key = _request_key(request, tools, items)
         return Match(
             parent=parent,
             new=request.messages[items[shown].end if shown >= 0 else 0 :],
             drift=origin.drift,
             continues=origin.continues,
             echoes=origin.echoes,
-            repeats=next((c for c in reversed(twins) if c.key == key and (c.delivered or c.continued)), None),
-            key=key,
+            key=_request_key(request, tools, items),
             repaired=walk.repaired and parent is not None,
             request=request,
             node=walk.node,
@@ -146,7 +142,6 @@ class CallTree:
         prompt: Prompt,
         completion: Completion,
         parsed: Parsed,
-        reply: ChatReply | None = None,
         *,
         started_s: float = 0.0,
         sampled_s: float = 0.0,
@@ -171,7 +166,6 @@ class CallTree:
             root=match.parent.opening if match.parent else None,
             node=node,
             answer=child_of(before, Item(answer, said[-1], 0), born),
-            key=match.key,
             asked=match.request.asked,
             conversation=match.request.conversation,
             has_tools=bool(match.request.tools),
@@ -180,7 +174,6 @@ class CallTree:
             context_ids=prompt.context_ids,
             completion=completion,
             parsed=parsed,
-            reply=reply,
             started_s=started_s,
             sampled_s=sampled_s,
         )

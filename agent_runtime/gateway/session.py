@@ -370,7 +370,6 @@ class Session:
             prompt,
             completion,
             parsed,
-            reply,
             started_s=asked_s - self._opened_s,
             sampled_s=time.perf_counter() - asked_s,
         )

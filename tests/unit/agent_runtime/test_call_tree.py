@@ -143,14 +143,14 @@ def test_the_same_prompt_after_a_lost_answer_supersedes_it_and_costs_no_second_c
     session.check()
 
 
-def test_a_request_after_its_delivered_answer_finds_the_call():
+def test_a_repeated_request_has_the_key_of_the_first():
     session = Session()
-    first = session.ask(START, LS)
-    find = session.tree.match
-    assert find(ChatRequest(tuple(START), TOOLS, stream=True)).repeats is first
-    assert find(ChatRequest(tuple(START), TOOLS, max_tokens=5)).repeats is None
-    assert find(ChatRequest(tuple(START), TOOLS, conversation="other")).repeats is None
-    assert find(ChatRequest((*START, user("More.")), TOOLS)).repeats is None
+    session.ask(START, LS)
+    key, find = session.match.key, session.tree.match
+    assert find(ChatRequest(tuple(START), TOOLS, stream=True)).key == key
+    assert find(ChatRequest(tuple(START), TOOLS, max_tokens=5)).key != key
+    assert find(ChatRequest(tuple(START), TOOLS, conversation="other")).key != key
+    assert find(ChatRequest((*START, user("More.")), TOOLS)).key != key
 
 
 def test_an_answer_asked_again_although_delivered_was_of_no_use():

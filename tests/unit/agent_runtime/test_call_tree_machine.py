@@ -40,6 +40,8 @@ class Agents(RuleBasedStateMachine):
         self.expected: list[TurnLabel] = []
         self.drift = Counter()
         self.count = 0
+        self.keys: list[bytes] = []
+        """Of each call's request."""
         self.repaired: set[int] = set()
         """Calls whose answer the agent changed before it went on from it."""
 
@@ -95,6 +97,7 @@ class Agents(RuleBasedStateMachine):
         if drift is not Drift.NONE:
             self.drift[drift] += 1
         self.expected.append(chat.label)
+        self.keys.append(self.session.match.key)
         return call
 
     def took(self, chat: Chat, call: Call, how: int, *, fresh_context=False) -> None:
@@ -160,7 +163,7 @@ class Agents(RuleBasedStateMachine):
         call, history = chat.points[-1]
         length = len(history) - (2 if history[-2].role == "assistant" else 1)
         request = ChatRequest(tuple(history[:length]), chat.tools, stream=True, conversation=chat.name)
-        assert self.session.tree.match(request).repeats is call
+        assert self.session.tree.match(request).key == self.keys[call.index]
 
     @precondition(lambda self: self.chats)
     @rule(data=st.data(), kind=st.sampled_from(KINDS), how=st.integers(0, 15))
