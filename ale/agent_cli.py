@@ -79,6 +79,12 @@ def agent_run(
         typer.Option("--out", metavar="DIR", help="Copy the agent's working folder here afterwards."),
     ] = None,
     time_limit_s: Annotated[float, typer.Option("--time-limit-s", min=1.0)] = 600.0,
+    context_tokens: Annotated[
+        int, typer.Option("--context-tokens", min=1, help="The model's context, as the agent is told.")
+    ] = 32768,
+    output_tokens: Annotated[
+        int, typer.Option("--output-tokens", min=1, help="The longest answer, as the agent is told.")
+    ] = 4096,
     image: Annotated[str, typer.Option("--image", help="Of the sandbox; none is a process sandbox.")] = "",
     shelf: ShelfOption = None,
     rock: Annotated[
@@ -98,6 +104,8 @@ def agent_run(
             folder=folder,
             out=out,
             time_limit_s=time_limit_s,
+            context_tokens=context_tokens,
+            output_tokens=output_tokens,
             image=image,
             shelf=shelf,
             rock=rock,

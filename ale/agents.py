@@ -41,6 +41,8 @@ class RunCommand:
     folder: Path | None
     out: Path | None
     time_limit_s: float
+    context_tokens: int
+    output_tokens: int
     image: str
     shelf: Path | None
     rock: str
@@ -121,6 +123,11 @@ def run_command(command: RunCommand) -> None:
 
 async def _run(command: RunCommand) -> AgentEnd:
     spec, target = load_agent(command.name), _target(command.url)
+    if command.output_tokens >= command.context_tokens:
+        raise InvalidArgument(
+            f"answers of {command.output_tokens} tokens leave no room for a prompt in {command.context_tokens}: "
+            "lower --output-tokens or raise --context-tokens"
+        )
     shelf = (command.shelf or default_shelf()).absolute()
     async with AsyncExitStack() as stack:
         address = command.rock
@@ -133,7 +140,14 @@ async def _run(command: RunCommand) -> AgentEnd:
         box = await stack.enter_async_context(await client.sandboxes.create(spec=box_spec))
         if command.folder is not None:
             await box.files.upload(command.folder)
-        run = AgentRun(command.prompt, command.key, command.model, time_limit_s=command.time_limit_s)
+        run = AgentRun(
+            command.prompt,
+            command.key,
+            command.model,
+            time_limit_s=command.time_limit_s,
+            context_tokens=command.context_tokens,
+            output_tokens=command.output_tokens,
+        )
         end = await run_agent(box, spec, run, gateway=target, python=box_python(command.image))
         if command.out is not None:
             await box.files.download(".", command.out)
@@ -147,9 +161,15 @@ def _state(spec: AgentSpec, shelf: Path) -> str:
 
 
 def _target(url: str) -> tuple[str, int]:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        port = 80 if parts.port is None else parts.port
+    except ValueError as error:  # its brackets or its port
+        raise InvalidArgument(f"--url must be http://HOST:PORT, got {url!r}: {error}") from error
+    if port == 0:
+        raise InvalidArgument(f"--url must be http://HOST:PORT with a port from 1 to 65535, got {url!r}")
     if parts.scheme != "http" or not parts.hostname or parts.path.strip("/"):
         raise InvalidArgument(
             f"--url must be http://HOST:PORT without a path, got {url!r}: the sandbox reaches exactly that address"
         )
-    return parts.hostname, parts.port or 80
+    return parts.hostname, port

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from command_line import ale
 
 from agent_runtime.agents.cli_run import AgentRun, Ending, run_agent
 from agent_runtime.agents.install import MANIFEST
@@ -33,10 +34,9 @@ if what == "stay":
 """
 
 
-def agent(what: str, stdin: str = "nothing") -> AgentSpec:
+def agent_yaml(what: str, stdin: str = "nothing") -> str:
     prompt = '"{prompt}"' if stdin == "nothing" else '""'
-    return read_spec(
-        f"""
+    return f"""
         name: own
         version: "1"
         about: a test's
@@ -44,11 +44,13 @@ def agent(what: str, stdin: str = "nothing") -> AgentSpec:
         install: {{pip: ["own==1.0"], program: "own:main"}}
         command: [{what}, {prompt}]
         env: {{URL: "{{base_url}}/x", KEY: "Bearer {{key}}"}}
-        files: {{.own/config: "{{model}} {{context_tokens}}"}}
+        files: {{.own/config: "{{model}} {{context_tokens}} {{output_tokens}}"}}
         stdin: {stdin}
-        """,
-        source="test",
-    )
+        """
+
+
+def agent(what: str, stdin: str = "nothing") -> AgentSpec:
+    return read_spec(agent_yaml(what, stdin), source="test")
 
 
 @pytest.fixture
@@ -106,8 +108,20 @@ async def test_an_agent_is_told_its_task_and_reaches_the_gateway(
         "prompt": "fix {key} it",
         "stdin": "",
         "cwd": "/workspace",
-        "config": "m1 999",
+        "config": "m1 999 4096",
     }
+
+
+async def test_the_command_runs_an_agent_and_tells_it_of_its_model(
+    shelf: Path, gateway: tuple[str, int], tmp_path: Path
+) -> None:
+    (tmp_path / "own.yaml").write_text(agent_yaml("tell"))
+    where = ["--url", f"http://127.0.0.1:{gateway[1]}", "--shelf", str(shelf)]
+    told = ["--key", "k1", "--model", "m1", "--context-tokens", "999", "--output-tokens", "77"]
+    done = await asyncio.to_thread(ale, "agent", "run", "own.yaml", "fix it", *where, *told, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = json.loads("".join(done.stdout.splitlines()))  # its lines are wrapped
+    assert (said["said"], said["prompt"], said["config"]) == ("/x Bearer k1", "fix it", "m1 999 77")
 
 
 async def test_a_prompt_too_long_for_an_argument_goes_through_stdin(

@@ -97,6 +97,22 @@ def test_a_broken_plugin_does_not_hide_the_others(
         assert f"\n{name} " in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--url", "http://127.0.0.1:80a"], "got 'http://127.0.0.1:80a'"),
+        (["--url", "http://127.0.0.1:99999"], "Port out of range"),
+        (["--url", "http://127.0.0.1:0"], "a port from 1 to 65535"),
+        (["--url", "http://[::1:80"], "Invalid IPv6 URL"),
+        (["--url", "https://127.0.0.1"], "without a path"),
+        (["--url", "http://127.0.0.1", "--output-tokens", "40000"], "raise --context-tokens"),
+    ],
+    ids=lambda value: value[1] if isinstance(value, list) else "",
+)
+def test_running_an_agent_refuses(words: list[str], said: str, tmp_path: Path) -> None:
+    refused(ale("agent", "run", "pi", "x", *words, cwd=tmp_path), 2, said)
+
+
 def test_play_ends_with_the_input(tmp_path: Path) -> None:
     done = ale("env", "play", "frozen_lake", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
