@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from rock_env.client.places import Collection
     from rock_env.client.registry import CheckReport, Image
 
 __all__ = ["image_app"]
 
 image_app = typer.Typer(
-    no_args_is_help=True, help="Build, list, check and delete the images that sandboxes start from."
+    no_args_is_help=True, help="Build, list, check, delete and evict the images that sandboxes start from."
 )
 
 ServerOption = Annotated[
@@ -33,6 +34,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="For programs: JSON on 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As it was registered.")]
 DEFAULT = "127.0.0.1:8120"
 _MIB = 1 << 20
+_GIB = 1 << 30
+_MOST_GIB = 1 << 20
+"""A bound in the request's unit that no disk has."""
 
 
 @image_app.command("register")
@@ -172,6 +176,56 @@ def image_validate(name: NameArgument, *, rock: ServerOption = DEFAULT, as_json:
     if as_json:
         _print_json([asdict(report) for report in reports])
     raise typer.Exit(int(any(report.result == "FAIL" for report in reports)))
+
+
+@image_app.command("gc")
+def image_gc(
+    *,
+    free_gib: Annotated[
+        int,
+        typer.Option(
+            "--free-gib",
+            min=0,
+            max=_MOST_GIB,
+            help="Until so much of the engine's disk is free; 0: the server's own bound.",
+        ),
+    ] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    rock: ServerOption = DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove built images that nothing uses, least recently used first; needs the scope admin.
+
+    They keep their names: registering their folders again builds them anew.
+    """
+    from ale.terminal import print_table
+    from rock_env.auth import utc
+    from rock_env.client.places import PlacesClient
+
+    async def act() -> Collection:
+        async with PlacesClient(rock) as places:
+            return await places.collect_images(free_bytes=free_gib * _GIB, dry_run=dry_run)
+
+    done = asyncio.run(act())
+    if as_json:
+        _print_json({**asdict(done), "dry_run": dry_run})
+        return
+    what = "would be removed" if dry_run else "removed"
+    rows = [
+        [
+            " ".join(image.names),
+            _short(image.image_id),
+            f"{image.size_bytes / _MIB:.1f}",
+            utc(image.used_at),
+            f"kept: {image.kept_because}" if image.kept_because else what,
+        ]
+        for image in (*done.removed, *done.kept)
+    ]
+    print_table(["names", "image", "MiB", "last used", ""], rows)
+    sys.stderr.write(
+        f"{len(done.removed)} {what}, {len(done.kept)} kept; {done.free_bytes / _GIB:.1f} GiB of the engine's disk "
+        f"{'would be' if dry_run else 'are'} free.\n"
+    )
 
 
 def _upload_line() -> Callable[[int, int], None]:

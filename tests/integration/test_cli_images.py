@@ -60,6 +60,35 @@ def test_the_life_of_an_image(address: str, folder: Path, tmp_path: Path) -> Non
         rock("delete", "tools:v1")
 
 
+def test_images_that_nothing_uses_are_collected(address: str, folder: Path, tmp_path: Path) -> None:
+    def rock(*words: str) -> tuple[str, str]:
+        done = ale("rock", "image", *words, cwd=tmp_path, ROCK_ADDRESS=address)
+        assert done.returncode == 0, done.stderr
+        return done.stdout, done.stderr
+
+    everything = ("--free-gib", "1048576")
+    image_id = rock("register", "tools", "--name", "tools:v1")[0].strip()
+    try:
+        rock("register", BUSYBOX, "--adopt", "--name", "box")
+        asked = json.loads(rock("gc", "--dry-run", *everything, "--json")[0])
+        assert [image["names"] for image in asked["removed"]] == [["tools:v1"]]
+        assert [(image["names"], image["kept_because"]) for image in asked["kept"]] == [
+            (["box"], "it was taken over by name, not built here")
+        ]
+        listed, told = rock("gc", "--dry-run", *everything)
+        assert "would be removed" in listed
+        assert told.startswith("1 would be removed, 1 kept; ")
+        docker("image", "inspect", image_id)
+        listed, told = rock("gc", *everything)
+        assert listed.splitlines()[1].split()[:2] == ["tools:v1", image_id[7:19]]
+        assert told.startswith("1 removed, 1 kept; ")
+        assert docker("image", "ls", "--no-trunc", "--quiet").count(image_id) == 0
+        assert "evicted to free the disk" in rock("show", "tools:v1")[0]
+        assert rock("gc", *everything)[1].startswith("0 removed, 1 kept; ")
+    finally:
+        rock("delete", "tools:v1")
+
+
 def test_what_is_wrong_is_said_in_one_line(address: str, folder: Path, tmp_path: Path) -> None:
     def fails(code: int, said: str, *words: str) -> None:
         refused(ale("rock", "image", *words, "--rock", address, cwd=tmp_path), code, said)
