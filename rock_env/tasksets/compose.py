@@ -26,6 +26,9 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _NAMES = ("container_name", "init", "pull_policy", "restart", "stdin_open", "tty")
 """They name a container, or say how it is kept alive: a box has a name of its own and lives by itself."""
 
+_NO_BOX = ("a box cannot have this", "Take it out, or leave this task out.")
+"""Why a field of the service is refused, and what to do."""
+
 
 @dataclass(frozen=True, slots=True)
 class Service:
@@ -66,7 +69,7 @@ def read_service(
     service = services.table(name)
     services.close_with("a task has one box here, and this is another service", "Put it into the Dockerfile.")
     read = _service(service, file, variables)
-    service.close_with("a box cannot have this", "Take it out, or leave this task out.")
+    service.close_with(*_NO_BOX)
     top.end()
     return read
 
@@ -86,10 +89,13 @@ def _service(service: Fields, file: Path, variables: Mapping[str, str]) -> Servi
     build = _build(service, file, variables)
     if build is None and image and "$" not in image:
         build = Build(image=image)
-    limits = service.table("deploy").table("resources").table("limits")
+    deploy = service.table("deploy")
+    resources = deploy.table("resources")
+    limits = resources.table("limits")
     cpus = _amount(service, "cpus") or _amount(limits, "cpus")
     memory_bytes = _size(service, "mem_limit") or _size(limits, "memory")
-    limits.close()
+    for inner in (limits, resources, deploy):
+        inner.close_with(*_NO_BOX)
     return Service(
         build=build,
         env=tuple(sorted(env.items())),

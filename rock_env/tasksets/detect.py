@@ -55,7 +55,8 @@ def read_tasks(path: Path, **options: Any) -> list[Task]:
 
 
 def read_each(path: Path, **options: Any) -> list[Task | Unread]:
-    """Read what lies there, each task by itself: one that cannot be read stands as such in its place.
+    """Read what lies there, each task by itself: one that cannot be read stands as such in its place, as does a second of a
+    name.
 
     Each option must be one of a format that is there. Raise `InvalidArgument` if there is nothing or for an option's value,
     `UnknownName` for an unknown option.
@@ -79,7 +80,20 @@ def read_each(path: Path, **options: Any) -> list[Task | Unread]:
             found += _READ[format_](place, own)
         except InvalidArgument as error:
             found.append(Unread(place.name, error.message))
-    return found
+    return _of_one_name_once(found)
+
+
+def _of_one_name_once(found: list[Task | Unread]) -> list[Task | Unread]:
+    """Return what was read, with each task whose name an earlier one has as one that cannot be read."""
+    first: dict[str, Task] = {}
+    told: list[Task | Unread] = []
+    for task in found:
+        if isinstance(task, Task) and first.setdefault(task.name, task) is not task:
+            why = f"the name {task.name!r} is that of {first[task.name].source}, too. Each task needs a name of its own."
+            told.append(Unread(task.source, f"{task.source}: {why}"))
+        else:
+            told.append(task)
+    return told
 
 
 def _places(folder: Path) -> list[Path]:

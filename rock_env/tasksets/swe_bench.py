@@ -57,7 +57,8 @@ class SweBenchOptions(ReadOptions):
     workdir: str = Field(default="/testbed")
     """Where the project lies in the box."""
     prepare: str = Field(default="")
-    """Shell command that readies the image, run in the tree of `environment_setup_commit` (if none, of `base_commit`)."""
+    """With `repos`: shell command that readies the image, run in the tree of `environment_setup_commit` (if none, of
+    `base_commit`)."""
     install: str = Field(default="")
     """Shell command run in the project's folder while the image is built."""
     test_command: str = Field(default="python -m pytest -rA -p no:cacheprovider {files}")
@@ -91,6 +92,11 @@ def read_swe_bench(file: Path, options: SweBenchOptions) -> list[Task | Unread]:
     if options.repos and not options.image:
         raise InvalidArgument(
             "reading instances with `repos` needs the option `image`: what the project is put into."
+        )
+    if options.prepare and not options.repos:
+        raise InvalidArgument(
+            f"the option `prepare` ({options.prepare!r}) runs in a tree of the option `repos`, which is not given: expected "
+            "both. Give `repos`, or let `install` do it in the project's folder."
         )
     _filled(options.test_command, dict.fromkeys(_FILLED, ""), "test_command")
     mirrors: dict[str, Mirror] = {}

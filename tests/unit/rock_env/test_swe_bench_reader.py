@@ -15,7 +15,7 @@ import pytest
 
 from rock_env.errors import InvalidArgument
 from rock_env.tasksets.detect import read_each, read_tasks
-from rock_env.tasksets.model import Task
+from rock_env.tasksets.model import Task, Unread
 
 FILES = {
     "pkg/core.py": "def add(a, b):\n    return a - b\n",
@@ -259,6 +259,8 @@ def test_what_is_wrong_with_the_options_is_named(tmp_path: Path, copy: Copy) -> 
     assert "known are {files}, {modules}, {tests}" in problem(tmp_path, copy, {}, test_command="run {file}")
     with pytest.raises(InvalidArgument, match="nothing says where the project's files are"):
         read(tmp_path, [row(copy)])
+    with pytest.raises(InvalidArgument, match=r"`prepare` \('make'\) runs in a tree of the option `repos`"):
+        read(tmp_path, [row(copy)], image="some", prepare="make")
     smith = {name: value for name, value in row(copy).items() if name != "test_patch"}
     with pytest.raises(InvalidArgument, match="SWE-smith instances needs the option `repos`"):
         read(tmp_path, [smith], image="some")
@@ -282,6 +284,25 @@ def test_rows_come_in_three_forms(tmp_path: Path, copy: Copy) -> None:
         table.write_bytes(b"PAR1")
         with pytest.raises(InvalidArgument, match="is no parquet file"):
             read_tasks(table, **options)
+
+
+def test_a_second_task_of_a_name_is_none(tmp_path: Path, copy: Copy) -> None:
+    for file, names in {"a.json": ["one", "two", "one"], "b.json": ["two"]}.items():
+        rows = [
+            row(copy, instance_id=name, problem_statement=f"{file} {at}") for at, name in enumerate(names)
+        ]
+        (tmp_path / file).write_text(json.dumps(rows))
+    options = {"image": "some", "contexts": tmp_path / "contexts"}
+    found = read_each(tmp_path, **options)
+    assert [task.instruction for task in found if isinstance(task, Task)] == ["a.json 0", "a.json 1"]
+    left = [task for task in found if isinstance(task, Unread)]
+    assert [task.name for task in left] == [
+        f"SWE-bench {tmp_path}/a.json row 3 (one)",
+        f"SWE-bench {tmp_path}/b.json row 1 (two)",
+    ]
+    assert f"the name 'two' is that of SWE-bench {tmp_path}/a.json row 2 (two), too" in left[1].why
+    with pytest.raises(InvalidArgument, match=r"the name 'one' is that of .*row 1 \(one\), too"):
+        read_tasks(tmp_path, **options)
 
 
 def test_a_row_that_cannot_be_read_costs_no_other(tmp_path: Path, copy: Copy) -> None:

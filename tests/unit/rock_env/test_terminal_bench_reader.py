@@ -128,6 +128,15 @@ def test_what_cannot_be_honoured_is_named(tmp_path: Path, yaml: str, said: str) 
         ("{build: ., user: bob}", "user: every command of a box runs as its image's user (root)"),
         ("{build: ., mem_limit: lots}", "services.client.mem_limit: got 'lots'"),
         ("{build: ., platform: linux/arm64}", "services.client.platform: "),
+        ("{build: ., deploy: {replicas: 2}}", "services.client.deploy.replicas: a box cannot have this"),
+        (
+            "{build: ., deploy: {resources: {reservations: {devices: [{capabilities: [gpu]}]}}}}",
+            "services.client.deploy.resources.reservations: a box cannot have this",
+        ),
+        (
+            "{build: ., deploy: {resources: {limits: {pids: 9}}}}",
+            "services.client.deploy.resources.limits.pids: a box cannot have this",
+        ),
         ("{build: .}\n  db: {image: postgres}", "services.db: a task has one box here"),
     ],
 )
