@@ -1,7 +1,8 @@
-"""The guard at the door of a server with tokens: who may call what, checked before a request is even read.
+"""The guard at the door: who may call what, checked before a request is even read.
 
-Installed by `server/app.py` only where tokens are used: the unix socket of an embedded server lies in a folder of
-mode 0700, so whoever can reach it could as well kill the server. It sets the tenant that the services see
+Installed by `server/app.py` on every server. One without API tokens asks nobody for them: whoever can reach the unix
+socket of an embedded server, in a folder of mode 0700, could as well kill it. But a sandbox's own token counts there,
+too, for the URL of a port holds one and gets about. It sets the tenant that the services see
 (`rock_env.auth.current_tenant`); what a tenant may see is theirs to decide. A call is checked when it starts: a stream
 that runs already outlives the revocation of its token.
 """
@@ -14,7 +15,7 @@ from typing import Any
 
 import grpc
 
-from rock_env.auth import Caller, Scope, act_for, authenticate, vouched
+from rock_env.auth import Scope, act_for, authenticate, vouched
 from rock_env.errors import PermissionDenied, RockError, Unauthenticated
 from rock_env.lifecycle import SandboxRecord, SandboxState
 from rock_env.sandbox_tokens import Limit, limit_to, parse, recognise
@@ -53,11 +54,9 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # gr
     """Admits a call whose `authorization: Bearer` token is valid and holds the scope of the service."""
 
     def __init__(
-        self,
-        tokens: TokenFile,
-        sandboxes: Callable[[str], Awaitable[SandboxRecord | None]] | None = None,
+        self, tokens: TokenFile | None, sandboxes: Callable[[str], Awaitable[SandboxRecord | None]]
     ) -> None:
-        """Take the tokens and who knows the record of a sandbox, of whatever tenant."""
+        """Take the API tokens, if callers need one, and who knows the record of a sandbox, of whatever tenant."""
         self._tokens = tokens
         self._sandboxes = sandboxes
 
@@ -77,7 +76,7 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # gr
     async def _admit(self, details: Details, service: str) -> None:
         headers = [value for name, value in details.invocation_metadata or () if name == "authorization"]
         inside = parse(headers)
-        if inside is not None and self._sandboxes is not None:
+        if inside is not None:
             record = await self._sandboxes(inside[0])
             limit = self._limit(record, inside[1])
             _check_inside(details.method, limit)
@@ -85,13 +84,12 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # gr
             act_for(record.tenant)
             limit_to(limit)
             return
-        act_for(self._caller(headers, service).tenant)
-        limit_to(None)
-
-    def _caller(self, headers: list[str], service: str) -> Caller:
+        if self._tokens is None:
+            return
         caller = authenticate(headers, self._tokens.tokens())
         caller.need(SCOPES.get(service, Scope.ADMIN))
-        return caller
+        act_for(caller.tenant)
+        limit_to(None)
 
     @staticmethod
     def _limit(record: SandboxRecord | None, secret: str) -> Limit:

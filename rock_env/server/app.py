@@ -106,11 +106,11 @@ async def _serve(
     options: ServerOptions, stop: _Stop, core: EnvServiceCore, sandboxes: SandboxCore, around: _Around
 ) -> None:
     tokens = TokenFile(Path(options.tokens)) if options.tokens else None
-    access = [AccessInterceptor(tokens, sandboxes.known)] if tokens else []
+    access = AccessInterceptor(tokens, sandboxes.known)
     credentials = server_credentials(options.cert, options.key, options.client_ca) if options.tls else None
     leaving = LeavingInterceptor()
     server = grpc.aio.server(
-        interceptors=[leaving, *around.interceptors, *access, BoundaryInterceptor()], options=SERVER_OPTIONS
+        interceptors=[leaving, *around.interceptors, access, BoundaryInterceptor()], options=SERVER_OPTIONS
     )
     env_service.add_env_service(server, core)
     ports = sandbox_service.add_sandbox_service(server, sandboxes)

@@ -12,6 +12,8 @@ import httpx
 from secure_servers import OFFER, SERVER, serving, token
 from websockets.asyncio import client as websockets
 
+from rock_env.local import start_embedded
+
 connect = partial(websockets.connect, open_timeout=60)
 """Open a WebSocket, on a machine that may be busy."""
 
@@ -25,10 +27,11 @@ class RestServer:
     pid: int
     tokens: Path
     key: str
-    """A token of the tenant `blue` for sandboxes and environments."""
+    """A token of the tenant `blue` for sandboxes and environments; empty on a server without tokens."""
 
     def headers(self, key: str | None = None) -> dict[str, str]:
-        return {"authorization": f"Bearer {self.key if key is None else key}"}
+        key = self.key if key is None else key
+        return {"authorization": f"Bearer {key}"} if key else {}
 
     def client(self, key: str | None = None) -> httpx.AsyncClient:
         return httpx.AsyncClient(base_url=self.url, headers=self.headers(key), timeout=60)
@@ -47,6 +50,14 @@ def guarded_rest(folder: Path, more: Sequence[str] = ()) -> Iterator[RestServer]
         assert process.stdout is not None
         url = process.stdout.readline().strip()
         yield RestServer(address, url, process.pid, tokens, key)
+
+
+@contextmanager
+def open_rest() -> Iterator[RestServer]:
+    """Serve gRPC and REST to everybody on this machine."""
+    options = ["--insecure", "--http=127.0.0.1:0", "--workers=1", "--isolation=none"]
+    with start_embedded(options) as server:
+        yield RestServer(server.address, server.http, server.pid, Path("none"), "")
 
 
 async def make_box(client: httpx.AsyncClient) -> str:

@@ -14,7 +14,7 @@ import httpx
 import psutil
 import pytest
 from docker_engine import BUSYBOX, engine  # noqa: F401  a fixture
-from rest_servers import RestServer, connect, guarded_rest, make_box
+from rest_servers import RestServer, connect, guarded_rest, make_box, open_rest
 from secure_servers import token
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
@@ -220,6 +220,32 @@ async def test_a_ports_token_is_for_that_port_alone(server: RestServer) -> None:
         async with server.client(token(server.tokens, "red", "sandbox")) as other:
             reply = await other.post(f"/v1/sandboxes/{box}/ports", json={"port": port})
             assert reply.status_code == 404
+
+
+async def test_the_secret_of_a_ports_url_counts_without_tokens_too(stranger: httpx.AsyncClient) -> None:
+    with open_rest() as server:
+        async with (
+            listening(server, sys.executable, "-c", HTTP_APP) as (box, port),
+            server.client() as client,
+        ):
+            url = await exposed(server, box, port)
+            label = url.split("/")[-2]
+            assert (await stranger.get(url)).status_code == 200
+            other = (await make_box(client)).removeprefix("sb-")
+            number, own, secret = label.split("-")
+            for wrong, status in (
+                (f"{number}-{own}-{'0' * 40}", 401),
+                (f"{number}-{other}-{secret}", 401),
+                (f"{int(number) - 1}-{own}-{secret}", 403),
+            ):
+                by_path = await stranger.get(url.replace(label, wrong))
+                by_name = await stranger.get(server.url, headers={"host": f"{wrong}.localhost"})
+                assert (by_path.status_code, by_name.status_code) == (status, status), wrong
+                with pytest.raises(InvalidStatus) as caught:
+                    await connect(url.replace(label, wrong).replace("http", "ws", 1))
+                assert caught.value.response.status_code == status
+            await client.delete(f"/v1/sandboxes/{box}")
+            assert (await stranger.get(url)).status_code == 401, "it ends with the box"
 
 
 @pytest.mark.parametrize("transport", ["grpc", "rest"])
