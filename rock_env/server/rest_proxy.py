@@ -25,7 +25,7 @@ from rock_env.server.rest_codec import definite, problem, rock_error
 from rock_env.server.rest_dial import Dialling
 from rock_env.server.rest_gateway import Gateway
 from rock_env.server.rest_proxy_socket import forward_socket
-from rock_env.server.rest_request import Gone, blocks
+from rock_env.server.rest_request import BEARER, Gone, blocks
 
 __all__ = ["Proxy", "Target"]
 
@@ -39,6 +39,15 @@ _HOP = frozenset(
 """Headers that are about one connection and are never passed on (RFC 9110, 7.6.1)."""
 _OURS = frozenset({"authorization", "x-api-key", "x-access-token"})
 """Headers that may hold a token of ours; an application's own pass."""
+_HOST_WIDE = frozenset(
+    {
+        *("set-cookie", "set-cookie2", "clear-site-data", "set-login", "activate-storage-access"),
+        *("strict-transport-security", "public-key-pins", "expect-ct", "alt-svc"),
+        *("service-worker-allowed", "origin-agent-cluster", "accept-ch", "critical-ch", "use-as-dictionary"),
+        *("nel", "report-to", "reporting-endpoints", "x-permitted-cross-domain-policies"),
+    }
+)
+"""Answers that a browser takes as said by the whole host, which by path is ours and not the application's."""
 _FENCE = "sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads"
 """A page from a box has no origin, where it shares ours: it could call the API as the user who looks at it."""
 _DIAL = next(method for method in methods() if method.name == "SandboxService.Dial")
@@ -118,13 +127,19 @@ def passed_on(headers: Iterable[tuple[str, str]], target: Target) -> list[tuple[
     kept = [
         (name, value)
         for name, value in given
-        if name not in hop and name != "host" and not (name in _OURS and "rock_" in value)
+        if name not in hop and name != "host" and not _holds_token(name, value)
     ]
     host = next((value for name, value in given if name == "host"), "")
     forwarded = [("host", f"127.0.0.1:{target.port}"), ("x-forwarded-host", host)]
     if target.prefix:
         forwarded.append(("x-forwarded-prefix", target.prefix))
+        kept = [(name, value) for name, value in kept if name != "cookie"]  # the host's, so not its own
     return [*forwarded, *((name, value) for name, value in kept if not name.startswith("x-forwarded-"))]
+
+
+def _holds_token(name: str, value: str) -> bool:
+    value = value.lower()
+    return (name in _OURS and "rock_" in value) or (name == "sec-websocket-protocol" and BEARER in value)
 
 
 def _named(headers: Iterable[tuple[str, str]]) -> set[str]:
@@ -166,8 +181,10 @@ async def _body(reply: Any, dialling: Dialling, request: Request) -> AsyncIterat
 
 def _returned(reply: Any, target: Target) -> list[tuple[bytes, bytes]]:
     given = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in reply.headers]
-    hop = _HOP | _named(given) | {"date"}  # ours is there already
-    kept = [(name, _relocated(name, value, target)) for name, value in given if name not in hop]
+    dropped = _HOP | _named(given) | {"date"}  # ours is there already
+    if target.prefix:
+        dropped |= _HOST_WIDE
+    kept = [(name, _relocated(name, value, target)) for name, value in given if name not in dropped]
     if target.prefix:
         kept.append(("content-security-policy", _FENCE))
     return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in kept]

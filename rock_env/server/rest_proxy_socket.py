@@ -16,6 +16,7 @@ from websockets.typing import Subprotocol
 from rock_env.errors import Unavailable
 from rock_env.server.rest_codec import MAX_MESSAGE_BYTES
 from rock_env.server.rest_dial import Dialling
+from rock_env.server.rest_request import BEARER
 
 __all__ = ["forward_socket"]
 
@@ -30,7 +31,8 @@ async def forward_socket(
 ) -> None:
     """Connect the client's WebSocket with one in the box. Raise what `Dialling` raises, and `Unavailable`."""
     client = WebSocket(*asgi)
-    offered = [Subprotocol(name) for name in client.scope.get("subprotocols", [])]
+    given = client.scope.get("subprotocols", [])
+    offered = [Subprotocol(name) for name in given if not name.lower().startswith(BEARER)]
     await client.receive()  # websocket.connect
     async with dialling.as_socket() as sock:
         try:

@@ -15,8 +15,21 @@ from starlette.requests import Request
 from rock_env.errors import InvalidArgument, Unauthenticated
 from rock_env.server.rest_codec import MAX_MESSAGE_BYTES
 
-__all__ = ["Gone", "answered", "blocks", "body", "content_type", "lines", "metadata_of", "once", "timeout_s"]
+__all__ = [
+    "BEARER",
+    "Gone",
+    "answered",
+    "blocks",
+    "body",
+    "content_type",
+    "lines",
+    "metadata_of",
+    "once",
+    "timeout_s",
+]
 
+BEARER = "rock.v1.bearer."
+"""How the subprotocol begins that a browser offers a WebSocket to show its token."""
 _PASSED = ("authorization", "traceparent", "tracestate")
 
 

@@ -23,13 +23,12 @@ from rock_env.errors import InvalidArgument, RockError
 from rock_env.rest_routes import Method
 from rock_env.server.rest_codec import dump, from_body, problem_body, rock_error
 from rock_env.server.rest_gateway import Gateway, with_path
-from rock_env.server.rest_request import metadata_of
+from rock_env.server.rest_request import BEARER, metadata_of
 
 __all__ = ["PROTO", "socket_endpoint"]
 
 PROTO = "rock.v1.proto"
 JSON = "rock.v1.json"
-_BEARER = "rock.v1.bearer."
 
 
 def socket_endpoint(gateway: Gateway, method: Method) -> Callable[[WebSocket], Awaitable[None]]:
@@ -114,9 +113,9 @@ async def _messages(method: Method, socket: WebSocket, binary: bool) -> AsyncIte
 
 
 def _metadata(socket: WebSocket) -> tuple[tuple[str, str], ...]:
-    tokens = [name for name in socket.scope.get("subprotocols", []) if name.startswith(_BEARER)]
+    tokens = [name for name in socket.scope.get("subprotocols", []) if name.startswith(BEARER)]
     return metadata_of(socket.headers) + tuple(
-        ("authorization", f"Bearer {name.removeprefix(_BEARER)}") for name in tokens
+        ("authorization", f"Bearer {name.removeprefix(BEARER)}") for name in tokens
     )
 
 

@@ -32,6 +32,10 @@ class App(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         if self.path == "/redirect":
             return self.answer(b"", 302, Location="/there?x=1")
+        if self.path == "/host-wide":
+            return self.answer(b"", **{
+                "set-cookie": "a=1; path=/", "clear-site-data": '"*"', "strict-transport-security": "max-age=9",
+                "service-worker-allowed": "/", "alt-svc": 'h2="evil:443"', "nel": "{}", "etag": '"own"'})
         if self.path == "/chunks":
             self.send_response(200); self.send_header("transfer-encoding", "chunked"); self.end_headers()
             for word in self.rfile.readline, None:
@@ -65,6 +69,7 @@ import asyncio, websockets
 async def echo(socket):
     async for message in socket:
         if message == "bye": await socket.close(4001, "as asked")
+        elif message == "shown": await socket.send(str(socket.request.headers))
         else: await socket.send(message)
 async def main():
     async with websockets.serve(echo, "127.0.0.1", 0, subprotocols=["chat"]) as server:
@@ -152,6 +157,41 @@ async def test_http_goes_both_ways(server: RestServer, stranger: httpx.AsyncClie
         by_name = await stranger.get(server.url, headers={"host": f"{url.split('/')[-2]}.boxes.example"})
         assert by_name.text.startswith("GET /\n")
         assert "content-security-policy" not in by_name.headers, "a name of its own is an origin of its own"
+
+
+_HOST_WIDE = (
+    *("set-cookie", "clear-site-data", "strict-transport-security", "service-worker-allowed"),
+    *("alt-svc", "nel"),
+)
+
+
+async def test_a_page_by_path_neither_gets_nor_sets_what_is_the_hosts(
+    server: RestServer, stranger: httpx.AsyncClient
+) -> None:
+    async with listening(server, sys.executable, "-c", HTTP_APP) as (box, port):
+        url = await exposed(server, box, port)
+        name = {"host": f"{url.split('/')[-2]}.boxes.example"}
+        cookie = {"cookie": "session=of-the-host"}
+        bearer = {"sec-websocket-protocol": f"rock.v1.bearer.{server.key}"}
+        shown = (await stranger.get(url, headers=cookie | bearer)).text
+        assert ("of-the-host" in shown, server.key in shown) == (False, False)
+        assert "of-the-host" in (await stranger.get(server.url, headers=cookie | name)).text
+        by_path = (await stranger.get(f"{url}host-wide")).headers
+        assert ([header for header in _HOST_WIDE if header in by_path], by_path["etag"]) == ([], '"own"')
+        by_name = (await stranger.get(f"{server.url}/host-wide", headers=name)).headers
+        assert [header for header in _HOST_WIDE if header in by_name] == list(_HOST_WIDE), "its own host"
+
+
+async def test_a_websockets_token_and_the_hosts_cookies_do_not_reach_the_box(server: RestServer) -> None:
+    bearer = Subprotocol(f"rock.v1.bearer.{server.key}")
+    async with listening(server, sys.executable, "-c", SOCKET_APP) as (box, port):
+        url = (await exposed(server, box, port)).replace("http", "ws", 1)
+        headers = {"cookie": "session=of-the-host"}
+        offered = [bearer, Subprotocol("chat")]
+        async with connect(url, subprotocols=offered, additional_headers=headers) as socket:
+            await socket.send("shown")
+            shown = str(await socket.recv()).lower()
+        assert (socket.subprotocol, "bearer" in shown, "cookie" in shown) == ("chat", False, False)
 
 
 async def test_a_client_that_does_not_read_holds_the_application_back(
