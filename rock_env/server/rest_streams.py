@@ -179,14 +179,18 @@ class OutOfRange(InvalidArgument):
 async def byte_range(stat_call: Any, message: Any, request: Request) -> tuple[int, dict[str, str]]:
     """Put the `Range` header into a ReadFile request; return the status and headers of its answer.
 
-    Raise `InvalidArgument` for a range behind the file's end; several ranges, or another unit, are ignored (RFC 9110).
+    Raise `InvalidArgument` for a range behind the file's end. Several ranges, or another unit, are ignored (RFC 9110), and
+    so is a range of a symbolic link: a Stat knows the link's own size alone.
     """
     matched = _RANGE.fullmatch(request.headers["range"].replace(" ", ""))
     if matched is None or matched.groups() == ("", ""):
         return 200, {}
     stat = pb.StatRequest(sandbox_id=message.sandbox_id, path=message.path)
     call = stat_call(stat, metadata=metadata_of(request.headers))
-    size = (await answered(call, request)).size
+    file = await answered(call, request)
+    if file.symlink_target:
+        return 200, {}
+    size = file.size
     if matched[1]:
         start, end = int(matched[1]), min(int(matched[2] or size), size - 1)
     else:

@@ -237,11 +237,15 @@ async def test_files_travel_as_they_are(client: httpx.AsyncClient) -> None:
     assert (beyond.status_code, beyond.json()["code"]) == (416, "invalid_argument")
     several = await client.get(url, headers={"range": "bytes=0-1,3-4"})
     assert (several.status_code, len(several.content)) == (200, len(content))
+    link = {"start": {"argv": ["ln", "-s", "a/b c", "link"]}}
+    assert '"exit_code": 0' in (await client.post(f"/v1/sandboxes/{box}/exec", json=link)).text
+    linked = await client.get(f"/v1/sandboxes/{box}/file?path=link", headers={"range": "bytes=2-"})
+    assert (linked.status_code, linked.content) == (200, content), "a link has a size of its own"
     assert (await client.get(f"/v1/sandboxes/{box}/file?path=none")).status_code == 404
     empty = await client.put(f"/v1/sandboxes/{box}/file?path=empty")
     assert (empty.json()["path"], empty.json()["size"]) == ("empty", "0")
     listed = (await client.get(f"/v1/sandboxes/{box}/files")).json()["files"]
-    assert {file["path"] for file in listed} == {"a", "empty"}
+    assert {file["path"] for file in listed} == {"a", "empty", "link"}
 
 
 async def test_a_client_that_does_not_read_costs_no_memory(
