@@ -130,11 +130,16 @@ class Metrics:
         if record.state is SandboxState.RUNNING and former in _STARTING:
             pool = "hit" if getattr(record, "box_id", record.id) != record.id else "miss"
             self._creates.labels(record.backend, pool).observe(record.history[-1].at - record.created_at)
-        elif record.state is SandboxState.FAILED:
+        elif record.state is SandboxState.FAILED or (former in _STARTING and _has_failed(record)):
             stage = "start" if former in _STARTING else "running"
             self._failed.labels(record.backend, stage).inc()
         elif record.state is SandboxState.DELETED and record.reason in _KINDS:
             self._deadlines.labels(_KINDS[record.reason]).inc()
+
+
+def _has_failed(record: SandboxRecord) -> bool:
+    """Return whether it failed at some time: a failed start is stored once, when it is DELETED already."""
+    return any(change.state is SandboxState.FAILED for change in record.history)
 
 
 def _outcome(end: Ended) -> str:

@@ -25,7 +25,7 @@ from rock_env.backends.base import Backend
 from rock_env.backends.observed import observed
 from rock_env.backends.pool import PooledBackend
 from rock_env.logs import add_log_ids, enter_call
-from rock_env.proto.v1 import admin_pb2, env_pb2, sandbox_pb2
+from rock_env.proto.v1 import admin_pb2, env_pb2, registry_pb2, sandbox_pb2
 from rock_env.server.admission import Admission
 from rock_env.server.core import EnvServiceCore
 from rock_env.server.metrics import Metrics, Reading, serve_metrics
@@ -52,7 +52,7 @@ Details = Any
 
 _METHODS: dict[str, Any] = {
     f"{service.name}/{method.name}": method
-    for module in (env_pb2, sandbox_pb2, admin_pb2)
+    for module in (env_pb2, sandbox_pb2, registry_pb2, admin_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 }

@@ -23,12 +23,14 @@ from secure_servers import serving as serving_process
 from rock_env import tracing
 from rock_env.backends.process import ProcessBackend
 from rock_env.client import Client, Credentials
-from rock_env.errors import NotFound, Unauthenticated
+from rock_env.client.registry import RegistryClient
+from rock_env.errors import NotFound, Unauthenticated, Unimplemented
 from rock_env.local import embedded
 from rock_env.server.metrics import Metrics
 from rock_env.server.observe import Observation
 from rock_env.server.sandbox_core import SandboxCore
 from rock_env.server.sandbox_service import add_sandbox_service
+from rock_env.spec import SandboxSpec
 from rock_env.store.sqlite import SqliteStore
 
 
@@ -143,6 +145,8 @@ async def test_a_server_counts_what_happened(tmp_path: Path) -> None:
             await box.files.write("file", b"x" * 1000)
         with pytest.raises(NotFound):
             await client.sandboxes.get("sb-unknown")
+        with pytest.raises(Unimplemented):
+            await client.sandboxes.create(spec=SandboxSpec(runtime="runsc"))
         families = {f.name: f for f in text_string_to_metric_families(metrics.page().decode())}
 
     def sample(name: str, **labels: str) -> float:
@@ -159,6 +163,7 @@ async def test_a_server_counts_what_happened(tmp_path: Path) -> None:
     names = {(s.name, s.labels.get("operation")) for s in families["rock_store_seconds"].samples}
     assert {("rock_store_seconds_count", "add"), ("rock_store_seconds_count", "save")} <= names
     assert sample("rock_sandbox_create_seconds", backend="process", pool="miss") >= 0
+    assert sample("rock_sandbox_failures", backend="process", stage="start") == 1
     ids = {value for family in families.values() for s in family.samples for value in s.labels.values()}
     assert box.id not in ids
 
@@ -181,6 +186,8 @@ async def test_a_server_serves_metrics_and_logs_json_where_it_is_told_to(tmp_pat
     with serving_process([*SERVER, *options], tmp_path) as (_, address):
         async with Client(address, credentials=Credentials(token=text)) as client:
             await client.sandboxes.list()
+        async with RegistryClient(address, credentials=Credentials(token=text)) as images:
+            await images.list()
         wrong = text[:-1] + ("0" if text[-1] != "0" else "1")
         async with Client(address, credentials=Credentials(token=wrong)) as stranger:
             with pytest.raises(Unauthenticated):
@@ -197,6 +204,7 @@ async def test_a_server_serves_metrics_and_logs_json_where_it_is_told_to(tmp_pat
     }
     assert counted == {
         ("OK", "SandboxService/List"): 1.0,
+        ("OK", "RegistryService/List"): 1.0,
         ("UNAUTHENTICATED", "SandboxService/List"): 1.0,
     }
     refused = next(line for line in lines if "call refused" in line["message"])

@@ -82,6 +82,29 @@ def test_failures_tell_a_bad_start_from_a_death(ran: bool, stage: str) -> None:
     assert values(metrics, "rock_sandbox_failures_total") == {("docker", stage): 1}
 
 
+def test_a_failed_start_that_is_stored_once_counts() -> None:
+    metrics = Metrics()
+    record = born("sb-1", SandboxSpec(), backend="docker", at=1.0)
+    metrics.changed(record)
+    for state in (SandboxState.FAILED, SandboxState.DELETING, SandboxState.DELETED):
+        record = transition(record, state, at=2.0, reason="no such image")
+    metrics.changed(record)
+    assert values(metrics, "rock_sandbox_failures_total") == {("docker", "start"): 1}
+
+
+def test_a_death_is_not_counted_again_when_its_box_is_deleted() -> None:
+    metrics = Metrics()
+    record = born("sb-1", SandboxSpec(), backend="docker", at=1.0)
+    metrics.changed(record)
+    for state in (
+        *(SandboxState.RUNNING, SandboxState.FAILED),
+        *(SandboxState.DELETING, SandboxState.DELETED),
+    ):
+        record = transition(record, state, at=2.0)
+        metrics.changed(record)
+    assert values(metrics, "rock_sandbox_failures_total") == {("docker", "running"): 1}
+
+
 def test_a_gauge_is_read_at_each_scrape() -> None:
     metrics = Metrics()
     now = {("RUNNING", "process"): 3}
