@@ -21,7 +21,17 @@ from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.server.core import EnvServiceCore
 from rock_env.wire import error_of
 
-__all__ = ["SERVICE", "Act", "Context", "add_env_service", "add_service", "cut_off", "fail", "guarded"]
+__all__ = [
+    "SERVICE",
+    "Act",
+    "Context",
+    "add_env_service",
+    "add_service",
+    "cut_off",
+    "fail",
+    "guarded",
+    "patience_s",
+]
 
 SERVICE = pb.DESCRIPTOR.services_by_name["EnvService"].full_name
 _MAX_DETAIL_BYTES = 4096
@@ -29,6 +39,8 @@ _MAX_DETAIL_BYTES = 4096
 _QUIET_S = 0.25
 _DRAIN_S = 5.0
 """A failed call takes what its caller still sends, until nothing came for so long, and no longer than so long."""
+_ANSWER_S = 0.5
+"""What of a caller's deadline is kept for starting the sandbox and for the answer."""
 
 Reply = TypeVar("Reply")
 Context = Any  # grpc.aio.ServicerContext is generic only in the stubs
@@ -104,6 +116,12 @@ def guarded(act: Callable[[Any, Context], Awaitable[Reply]]) -> Callable[[Any, C
             await fail(context, cause)
 
     return handle
+
+
+def patience_s(context: Context) -> float | None:
+    """Return how long a call may wait for a place: so that the refusal, or the sandbox, still arrives in time."""
+    left_s = context.time_remaining()
+    return None if left_s is None else max(left_s - max(_ANSWER_S, 0.1 * left_s), 0.0)
 
 
 def add_service(

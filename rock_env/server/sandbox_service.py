@@ -25,7 +25,7 @@ from rock_env.server.checkpoints import CheckpointTree
 from rock_env.server.exec_service import ExecService
 from rock_env.server.file_service import FileService
 from rock_env.server.gangs import Gangs
-from rock_env.server.grpc import Act, Context, add_service
+from rock_env.server.grpc import Act, Context, add_service, patience_s
 from rock_env.server.ports import Ports
 from rock_env.server.sandbox_core import LIVE, SandboxCore, SandboxWish
 from rock_env.server.snapshot_service import SnapshotCalls
@@ -35,8 +35,6 @@ __all__ = ["SERVICE", "add_sandbox_service"]
 
 SERVICE = pb.DESCRIPTOR.services_by_name["SandboxService"].full_name
 _PAGE = 1000
-_ANSWER_S = 0.5
-"""What of a caller's deadline is kept for starting the sandbox and for the answer."""
 
 
 class _SandboxService:
@@ -47,12 +45,12 @@ class _SandboxService:
         self._gangs = Gangs(core)
 
     async def create(self, request: pb.CreateSandboxRequest, context: Context) -> pb.SandboxInfo:
-        info = info_message(await self._core.create(await self._wish(request, _patience_s(context))))
+        info = info_message(await self._core.create(await self._wish(request, patience_s(context))))
         await self._issue([request], [info])
         return info
 
     async def create_many(self, request: pb.CreateManyRequest, context: Context) -> pb.CreateManyResponse:
-        wait_s = _patience_s(context)
+        wait_s = patience_s(context)
         wishes = [await self._wish(item, wait_s) for item in request.items]
         made = await self._gangs.create(wishes, key=request.idempotency_key, wait_s=wait_s)
         infos = [info_message(record) for record in made]
@@ -121,12 +119,6 @@ class _SandboxService:
 
     async def resume(self, request: pb.ResumeSandboxRequest, _: Context) -> pb.SandboxInfo:
         return info_message(await self._core.resume(request.id))
-
-
-def _patience_s(context: Context) -> float | None:
-    """Return how long a call may wait for a place: so that the refusal, or the sandbox, still arrives in time."""
-    left_s = context.time_remaining()
-    return None if left_s is None else max(left_s - max(_ANSWER_S, 0.1 * left_s), 0.0)
 
 
 def add_sandbox_service(server: grpc.aio.Server, core: SandboxCore) -> Ports:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.sandbox_wire import (
@@ -17,7 +18,7 @@ from rock_env.sandbox_wire import (
     snapshot_state,
 )
 from rock_env.server.checkpoints import CheckpointTree, TreeWish
-from rock_env.server.grpc import Context
+from rock_env.server.grpc import Context, patience_s
 from rock_env.snapshots import SnapshotRecord, SnapshotState
 from rock_env.store.base import SnapshotQuery
 
@@ -41,8 +42,9 @@ class SnapshotCalls:
     async def restore(self, request: pb.RestoreSandboxRequest, _: Context) -> pb.SandboxInfo:
         return info_message(await self._tree.restore(request.id, request.snapshot_id))
 
-    async def fork(self, request: pb.ForkSandboxRequest, _: Context) -> pb.ForkSandboxResponse:
-        made = await self._tree.fork(request.id, request.count, _wish(request))
+    async def fork(self, request: pb.ForkSandboxRequest, context: Context) -> pb.ForkSandboxResponse:
+        wish = replace(_wish(request), wait_s=patience_s(context))
+        made = await self._tree.fork(request.id, request.count, wish)
         return pb.ForkSandboxResponse(sandboxes=map(info_message, made))
 
     async def get_snapshot(self, request: pb.GetSnapshotRequest, _: Context) -> pb.SnapshotInfo:

@@ -116,6 +116,14 @@ async def test_a_full_server_refuses_with_position_and_when_to_come_back(place: 
     assert [change.reason for change in made.history] == ["asked for", "waiting for a place", "started"]
 
 
+async def test_a_fork_waits_for_its_places_as_long_as_its_caller(place: Place) -> None:
+    held = [await place.create() for _ in range(3)]
+    request = pb.ForkSandboxRequest(id=held[0].id, count=1)
+    error = await refused(place.sandboxes.Fork(request, timeout=0.7))
+    assert isinstance(error, ResourceExhausted)
+    assert (place.used, place.node.admission.waiting) == (3, 0)
+
+
 async def test_who_waits_can_be_deleted_and_ends_by_its_deadlines(place: Place) -> None:
     for _ in range(3):
         await place.create()
