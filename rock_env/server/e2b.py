@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import grpc
+from google.protobuf.timestamp_pb2 import Timestamp
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -29,6 +30,8 @@ __all__ = ["ENVD_VERSION", "Boxes", "control_routes"]
 ENVD_VERSION = "0.5.7"
 """Which release of E2B's daemon the calls into a box resemble: uploads as octet streams, stdin that can be closed."""
 _DEFAULT_S = 300
+_LIFETIME_S = 24 * 3600
+"""E2B's longest timeout: so long after its Create a sandbox can be kept by SetTimeout, or longer if Create asks for it."""
 _STATES = {
     pb.SANDBOX_STATE_PAUSED: "paused",
     pb.SANDBOX_STATE_STARTING: "running",
@@ -100,6 +103,7 @@ class _Control:
             issue_token=True,
         )
         create.lease.seconds = _timeout_s(wanted)
+        create.spec.lifetime.seconds = max(_LIFETIME_S, create.lease.seconds)
         template = _text(wanted, "templateID")
         create.spec.image = "" if template == "base" else template
         for name, value in _texts(wanted, "envVars").items():
@@ -188,7 +192,9 @@ def _sandbox(sandbox_id: str, template: str, token: str) -> dict[str, Any]:
 
 
 def _detail(info: pb.SandboxInfo) -> dict[str, Any]:
-    ends = info.lease_expires_at if info.HasField("lease_expires_at") else info.expires_at
+    ends = info.expires_at
+    if info.HasField("lease_expires_at"):
+        ends = min(ends, info.lease_expires_at, key=Timestamp.ToNanoseconds)
     return {
         "sandboxID": info.id,
         "templateID": "base",

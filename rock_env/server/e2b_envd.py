@@ -42,6 +42,7 @@ from rock_env.server.e2b_wire import (
     token_of,
 )
 from rock_env.server.rest_codec import rock_error
+from rock_env.server.rest_gateway import write_all
 from rock_env.server.rest_request import blocks, body
 
 __all__ = ["envd_routes"]
@@ -53,6 +54,8 @@ _THERE = 17
 _MAKE_DIR = f'[ -d "$1" ] && exit {_THERE}; exec mkdir -p -- "$1"'
 _SIGNALS = {"SIGNAL_SIGTERM": 15, "SIGNAL_SIGKILL": 9}
 _CALL_S = 60
+_GZIP = 31
+"""What zlib takes for data with a header and a sum of gzip's."""
 
 Rpc = Callable[[str, dict[str, Any], Request], Awaitable[dict[str, Any]]]
 
@@ -199,11 +202,14 @@ class _Envd:
             raise InvalidArgument("path must not be empty")
 
         async def messages() -> AsyncIterator[pb.WriteFileRequest]:
-            yield pb.WriteFileRequest(sandbox_id=_sandbox_id(request), path=path)
+            yield pb.WriteFileRequest(sandbox_id=_sandbox_id(request), path=path, more=True)
             async for block in content:
-                yield pb.WriteFileRequest(data=block)
+                yield pb.WriteFileRequest(data=block, more=True)
+            yield pb.WriteFileRequest()
 
-        await self._boxes.call("WriteFile")(messages(), metadata=token_of(request.headers))
+        call = self._boxes.call("WriteFile")(metadata=token_of(request.headers))
+        await write_all(call, messages())  # gRPC would swallow what is wrong with the body
+        await call
         return {"path": path, "name": path.rpartition("/")[2], "type": "file"}
 
     async def stat(self, sandbox_id: str, asked: dict[str, Any], request: Request) -> dict[str, Any]:
@@ -354,20 +360,30 @@ async def _plain(request: Request) -> AsyncIterator[bytes]:
     encoding = request.headers.get("content-encoding", "identity")
     if encoding not in ("identity", "gzip"):
         raise InvalidArgument(f"content-encoding {encoding!r} is not known; expected gzip or none")
-    unpack = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
-    async for block in blocks(request):
-        if unpack is None:
-            yield block
-            continue
-        try:
-            while block:
-                plain = unpack.decompress(block, 1 << 20)  # a small body may unpack to a large one
-                block = unpack.unconsumed_tail
-                if plain:
-                    yield plain
-                await asyncio.sleep(0)
-        except zlib.error as error:
-            raise InvalidArgument(f"the body is no gzip: {error}") from None
+    content = blocks(request)
+    async for block in content if encoding == "identity" else _unpacked(content):
+        yield block
+
+
+async def _unpacked(packed: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield what gzip data holds, of one member or several. Raise `InvalidArgument` for what is none, or is torn."""
+    member = zlib.decompressobj(_GZIP)
+    async for block in packed:
+        while block:
+            if member.eof:
+                member = zlib.decompressobj(_GZIP)
+            try:
+                plain = member.decompress(block, 1 << 20)  # a small body may unpack to a large one
+            except zlib.error as error:
+                raise InvalidArgument(
+                    f"content-encoding is gzip, but the body is no gzip data ({error}); nothing was written"
+                ) from None
+            block = member.unused_data if member.eof else member.unconsumed_tail
+            if plain:
+                yield plain
+            await asyncio.sleep(0)
+    if not member.eof:
+        raise InvalidArgument("the gzip data of the body ends before its end mark; nothing was written")
 
 
 def _input(given: Any) -> bytes:

@@ -40,7 +40,7 @@ from rock_env.server.rest_request import (
 )
 from rock_env.server.rest_streams import EventBlocks, RawBlocks, StreamedCall, byte_range
 
-__all__ = ["Gateway", "with_path"]
+__all__ = ["Gateway", "with_path", "write_all"]
 
 NDJSON = "application/x-ndjson"
 _LARGE_BYTES = 256 << 10
@@ -148,7 +148,7 @@ class Gateway:
     async def _streamed(self, method: Method, request: Request) -> Response:
         call = self.call(method)(metadata=metadata_of(request.headers), timeout=timeout_s(request))
         reached: dict[str, int] = {}
-        pump = asyncio.ensure_future(_write_all(call, self._messages(method, request, reached)))
+        pump = asyncio.ensure_future(write_all(call, self._messages(method, request, reached)))
         if method.server_streaming:
             return await self._stream(call, EventBlocks(method, reached), request, pump=pump)
         try:
@@ -206,7 +206,8 @@ async def _dumped(message: Any) -> bytes:
     return dump(message)
 
 
-async def _write_all(call: Any, messages: AsyncIterator[Any]) -> None:
+async def write_all(call: Any, messages: AsyncIterator[Any]) -> None:
+    """Send all messages of a call; one that ended before them says itself why. Raise what they raise, and cancel it."""
     try:
         async for message in messages:
             await call.write(message)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import io
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any
 
+import httpx
 import pytest
 from rest_servers import RestServer, guarded_rest
 
@@ -54,6 +57,51 @@ def test_a_sandbox_lives_and_is_killed(box: Any, options: dict[str, Any]) -> Non
     assert not box.kill()
     with pytest.raises(e2b.SandboxException, match="not found"):
         box.commands.run("true")
+
+
+def test_a_timeout_of_a_day_holds(options: dict[str, Any], server: RestServer) -> None:
+    day_s = 24 * 3600
+    box = e2b.Sandbox.create(timeout=600, **options)
+    box.set_timeout(day_s - 600)
+    long = e2b.Sandbox.create(timeout=2 * day_s, **options)
+    with httpx.Client(base_url=server.url, headers=server.headers()) as client:
+        for made, least_s in ((box, day_s - 600), (long, 2 * day_s)):
+            info = client.get(f"/v1/sandboxes/{made.sandbox_id}").json()
+            lives_s = datetime.fromisoformat(info["expires_at"]) - datetime.fromisoformat(info["created_at"])
+            shown_s = made.get_info().end_at - made.get_info().started_at
+            assert min(lives_s, shown_s).total_seconds() > least_s - 1
+            made.kill()
+
+
+PACKED = gzip.compress(b"x" * 9000, mtime=0)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        pytest.param(b"plain", "is no gzip data", id="none"),
+        pytest.param(PACKED[:-9], "ends before its end mark", id="torn"),
+        pytest.param(PACKED[:-4] + b"none", "is no gzip data", id="damaged"),
+        pytest.param(b"", "ends before its end mark", id="empty"),
+    ],
+)
+def test_an_upload_that_is_no_gzip_is_refused(box: Any, server: RestServer, body: bytes, said: str) -> None:
+    reply = upload(box, server, body)
+    assert (reply.status_code, said in reply.json()["message"]) == (400, True), reply.text
+    assert not box.files.exists("sent")
+
+
+def test_an_upload_of_several_gzip_members_is_whole(box: Any, server: RestServer) -> None:
+    assert upload(box, server, gzip.compress(b"one") + gzip.compress(b"two")).status_code == 200
+    assert box.files.read("sent") == "onetwo"
+
+
+def upload(box: Any, server: RestServer, body: bytes) -> httpx.Response:
+    with httpx.Client(base_url=server.url, timeout=60) as client:
+        given = client.post(f"/v1/sandboxes/{box.sandbox_id}/tokens", headers=server.headers())
+        about = {"e2b-sandbox-id": box.sandbox_id, "x-access-token": given.json()["token"]}
+        about |= {"content-encoding": "gzip", "content-type": "application/octet-stream"}
+        return client.post("/e2b/files?path=sent", headers=about, content=body)
 
 
 def test_a_paused_sandbox_goes_on_when_connected(box: Any, options: dict[str, Any]) -> None:
