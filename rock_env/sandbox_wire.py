@@ -97,7 +97,6 @@ def sandbox_spec(message: pb.SandboxSpec) -> SandboxSpec:
         env=tuple(sorted(message.env.items())),
         workdir=message.workdir or base.workdir,
         runtime=message.runtime,
-        ports=tuple(message.ports),
         lifetime_s=_lifetime_s(message, base.lifetime_s),
         preload=tuple(message.preload),
     )
@@ -124,7 +123,6 @@ def spec_message(spec: SandboxSpec) -> pb.SandboxSpec:
         env=dict(spec.env),
         workdir=spec.workdir,
         runtime=spec.runtime,
-        ports=spec.ports,
         lifetime=duration(spec.lifetime_s),
         preload=spec.preload,
     )

@@ -51,7 +51,6 @@ class SandboxSpec:
     workdir: str = "/workspace"
     runtime: str = ""
     """Container runtime of an image backend, such as "runsc" (gVisor); empty means the engine's own."""
-    ports: tuple[int, ...] = ()
     lifetime_s: float = 3600.0
     """Absolute age after which the sandbox is destroyed."""
     preload: tuple[str, ...] = ()
@@ -60,7 +59,10 @@ class SandboxSpec:
     @property
     def digest(self) -> str:
         """Return the content digest (sha256, 16 hex digits) of the canonical JSON form."""
-        fields = asdict(self)
+        fields = {
+            **asdict(self),
+            "ports": (),
+        }  # a field there was once: specs recorded with it keep their digest
         if not self.preload:
             del fields["preload"]  # specs recorded before there was such a thing keep their digest
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"))

@@ -71,7 +71,6 @@ def check_spec(spec: SandboxSpec) -> None:
         "an image": bool(spec.image),
         "a container runtime": bool(spec.runtime),
         "a network": spec.network.enabled,
-        "ports": bool(spec.ports),
         "GPUs": bool(spec.resources.gpus),
     }
     if asked := [name for name, value in lacking.items() if value]:

@@ -12,7 +12,7 @@ from rock_env.spec import NetworkPolicy, SandboxSpec
 
 
 def record(number: int, **fields: Any) -> SandboxRecord:
-    spec = SandboxSpec(env=(("A", "b"),), network=NetworkPolicy(allow=("x",)), ports=(1, 2))
+    spec = SandboxSpec(env=(("A", "b"),), network=NetworkPolicy(allow=("x",)))
     made = born(f"sb-{number:03}", spec, backend="process", at=number + 0.1, lease_s=5.0)
     return replace(made, **fields)
 

@@ -66,7 +66,7 @@ class NetworkPolicy(_message.Message):
     def __init__(self, enabled: bool = ..., allow: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SandboxSpec(_message.Message):
-    __slots__ = ("image", "resources", "network", "env", "workdir", "ports", "lifetime", "runtime", "preload")
+    __slots__ = ("image", "resources", "network", "env", "workdir", "lifetime", "runtime", "preload")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -79,7 +79,6 @@ class SandboxSpec(_message.Message):
     NETWORK_FIELD_NUMBER: _ClassVar[int]
     ENV_FIELD_NUMBER: _ClassVar[int]
     WORKDIR_FIELD_NUMBER: _ClassVar[int]
-    PORTS_FIELD_NUMBER: _ClassVar[int]
     LIFETIME_FIELD_NUMBER: _ClassVar[int]
     RUNTIME_FIELD_NUMBER: _ClassVar[int]
     PRELOAD_FIELD_NUMBER: _ClassVar[int]
@@ -88,11 +87,10 @@ class SandboxSpec(_message.Message):
     network: NetworkPolicy
     env: _containers.ScalarMap[str, str]
     workdir: str
-    ports: _containers.RepeatedScalarFieldContainer[int]
     lifetime: _duration_pb2.Duration
     runtime: str
     preload: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, image: _Optional[str] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., network: _Optional[_Union[NetworkPolicy, _Mapping]] = ..., env: _Optional[_Mapping[str, str]] = ..., workdir: _Optional[str] = ..., ports: _Optional[_Iterable[int]] = ..., lifetime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., runtime: _Optional[str] = ..., preload: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, image: _Optional[str] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., network: _Optional[_Union[NetworkPolicy, _Mapping]] = ..., env: _Optional[_Mapping[str, str]] = ..., workdir: _Optional[str] = ..., lifetime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., runtime: _Optional[str] = ..., preload: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class StateChange(_message.Message):
     __slots__ = ("state", "reason", "at")
