@@ -147,6 +147,9 @@ def gc_command(address: str, *, dry_run: bool, as_json: bool) -> None:
         for one, what in garbage:
             stdout().print(f"{one}  {what}")
         stdout().print(f"{len(garbage)} {'would be deleted' if dry_run else 'deleted'}")
+    for census in counted:
+        if census.error:
+            sys.stderr.write(f"ale: the node was not looked at for {census.backend}: {census.error}\n")
     if unseen:
         sys.stderr.write(f"ale: only your own failed sandboxes were looked at: {unseen}\n")
 

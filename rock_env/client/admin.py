@@ -96,7 +96,8 @@ class AdminClient(Connection):
     async def census(self, *, sweep: bool = False) -> list[BackendCensus]:
         """Count what is on the server's node; with `sweep` it then destroys what nothing needs.
 
-        Raise `Unauthenticated` or `PermissionDenied` without the scope `admin`.
+        Raise `Unauthenticated` or `PermissionDenied` without the scope `admin`, `InfraError` with what a sweep could not
+        destroy, and why; the rest is gone then.
         """
         reply = await self._ask("Census", pb.CensusRequest(sweep=sweep), timeout_s=_CENSUS_S)
         return [

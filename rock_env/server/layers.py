@@ -88,13 +88,14 @@ class Layers:
         await self._store.save_snapshot(replace(record, state=SnapshotState.DELETED, idempotency_key=""))
         await self.collect(record.id)
 
-    async def sweep(self) -> dict[str, list[str]]:
-        """Remove the layers that no record needs, each before what it builds upon; return what `strays` does."""
-        found = await self.strays()
-        for name, layers in found.items():
+    async def sweep(self) -> list[str]:
+        """Remove the layers that no record needs, each before what it builds upon; return what was not, and why."""
+        left = []
+        for name, layers in (await self.strays()).items():
             for snapshot_id in layers:
-                await self._remove(name, snapshot_id)
-        return found
+                error = await self._remove(name, snapshot_id)
+                left += [] if error is None else [f"layer {snapshot_id}: {error.message}"]
+        return left
 
     async def strays(self) -> dict[str, list[str]]:
         """Return the layers on the node that no record needs, by backend, children first; of backends that answer."""
@@ -137,9 +138,12 @@ class Layers:
         found = await self._store.find_snapshots(SnapshotQuery(states=_KEPT))
         return [record for record in found if record.backend == backend]
 
-    async def _remove(self, backend: str, snapshot_id: str) -> None:
+    async def _remove(self, backend: str, snapshot_id: str) -> RockError | None:
+        """Remove a layer; return why that failed, if it did."""
         try:
             with plugin_call(f"removing layer {snapshot_id}"):
                 await self._backends.named(backend).delete_snapshot(snapshot_id)
         except RockError as error:
             log.warning("a layer is left to the next start snapshot_id=%s: %s", snapshot_id, error)
+            return error
+        return None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from rock_env.backends.base import Backend
 from rock_env.backends.pool import PooledBackend, stock_id
 from rock_env.backends.router import BackendRouter
-from rock_env.errors import RockError, Unavailable
+from rock_env.errors import InfraError, RockError, Unavailable
 from rock_env.journal import plugin_call
 from rock_env.lifecycle import SandboxRecord, SandboxState
 from rock_env.server.layers import Layers
@@ -93,7 +93,7 @@ class Reconciler:
         for snapshot in making:
             await logged(self._unmake(snapshot))
         await self._layers.reconcile()
-        await self.sweep(await self.census())
+        await self._swept(await self.census())
 
     async def _claim(self, record: SandboxRecord, *, unanswered: bool) -> None:
         mine = await self._ledger.ownership.claim(record)
@@ -157,12 +157,25 @@ class Reconciler:
                     await self._ledger.save(held, replace(held.record, snapshot_id=snapshot.parent))
 
     async def sweep(self, counted: Sequence[BackendCensus]) -> None:
-        """Destroy the boxes and layers of a census that nothing needs."""
+        """Destroy the boxes and layers of a census that nothing needs. Raise `InfraError` with what is left, and why."""
+        left = await self._swept(counted)
+        if left:
+            raise InfraError(
+                f"{len(left)} of what nothing needs could not be removed: {'; '.join(left)}. The rest is gone; mend "
+                "the cause and ask again."
+            )
+
+    async def _swept(self, counted: Sequence[BackendCensus]) -> list[str]:
+        left = []
         for census in counted:
             for box_id, what in census.orphans.items():
                 log.warning("destroying an orphan box_id=%s what=%s", box_id, what)
-                await logged(_destroy(self._backends.named(census.backend), box_id, what=what))
-        await self._layers.sweep()
+                try:
+                    await _destroy(self._backends.named(census.backend), box_id, what=what)
+                except RockError as error:
+                    log.error("an orphan could not be destroyed box_id=%s: %s", box_id, error)
+                    left.append(f"box {box_id}: {error.message}")
+        return left + await self._layers.sweep()
 
     async def census(self) -> list[BackendCensus]:
         """Compare every backend's node with the records. What changes meanwhile is never called an orphan or ghost."""
@@ -178,6 +191,8 @@ class Reconciler:
                 level = logging.INFO if isinstance(error, Unavailable) else logging.WARNING
                 log.log(level, "boxes could not be counted backend=%s: %s", backend.name, error)
                 errors[backend.name] = error.message
+            if backend.name not in layers:
+                errors.setdefault(backend.name, "its layers could not be listed; the server's log says why")
         after = {record.id: record for record in await self._ledger.store.find(Query(states=LIVE))}
         counted, sole = [], await self._ledger.ownership.sole()
         for backend in self._backends:
@@ -199,7 +214,7 @@ class Reconciler:
             census = replace(
                 census, boxes=len(there[backend.name]), stock=len(stock & there[backend.name].keys())
             )
-            counted.append(await self._with_layers(census, layers.get(backend.name, set())))
+            counted.append(await self._with_layers(census, layers[backend.name]))
         return counted
 
     async def _with_layers(self, census: BackendCensus, layers: set[str]) -> BackendCensus:

@@ -258,7 +258,10 @@ class SandboxCore:
         return 0.0 if held.users else self.ledger.now() - held.last_used_at
 
     async def census(self, *, sweep: bool = False) -> list[BackendCensus]:
-        """Compare what exists on the node with what is recorded, of all tenants; `sweep` destroys what nothing needs."""
+        """Compare what exists on the node with what is recorded, of all tenants; `sweep` destroys what nothing needs.
+
+        Raise `InfraError` where that failed for some of it.
+        """
         counted = await self.reconciler.census()
         if sweep:
             await self.tasks.run(self.reconciler.sweep(counted))

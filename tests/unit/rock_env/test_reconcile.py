@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
-from memory_backend import Box, KillableStore, Killed, MemoryBackend, Node, killable_store
+from memory_backend import Box, KillableStore, Killed, Layer, MemoryBackend, Node, killable_store
 
 from rock_env.backends.router import BackendRouter
 from rock_env.errors import InfraError, NotFound, Unavailable
@@ -256,6 +256,25 @@ async def test_the_census_tells_orphans_ghosts_and_strays(node: Node, store: Kil
         assert (mine.stray_layers, mine.missing_layers) == (("sn-stray",), ())
         assert (other.boxes, other.records, other.missing_layers) == (1, 1, (missing.id,))
         assert (set(node.boxes), set(node.layers)) == ({here.id}, {snapshot.id})
+
+
+async def test_a_sweep_that_fails_says_what_is_left(node: Node, store: KillableStore) -> None:
+    core = server(node, store)
+    async with core:
+        node.boxes |= {"stranger": Box(""), "other": Box("")}
+        node.layers["sn-stray"] = Layer("", {})
+        for method, left in (("destroy", "box stranger"), ("delete_snapshot", "layer sn-stray")):
+            node.fail[method] = InfraError("device busy")
+            with pytest.raises(InfraError, match=f"1 of what nothing needs.*{left}: device busy"):
+                await core.census(sweep=True)
+            node.layers["sn-stray"] = Layer("", {})
+        assert "other" not in node.boxes, "one that cannot be removed costs no other"
+        node.fail["snapshots"] = InfraError("no such folder")
+        (counted,) = await core.census()
+        assert (counted.layers, counted.error) == (
+            0,
+            "its layers could not be listed; the server's log says why",
+        )
 
 
 async def test_hundreds_of_sandboxes_are_taken_up(node: Node, store: KillableStore) -> None:
