@@ -44,10 +44,12 @@ __all__ = ["build", "face", "inner_port", "serving"]
 
 _BACKLOG = 1024
 _VERBS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
-_DEAD_PEER_S = 30
-"""A silent peer that vanished without closing is noticed after so long."""
-_STALLED_S = 300
-"""And one that takes nothing of what is sent to it: longer, for it may live and just not read."""
+_DEAD_PEER_S = 300
+"""A peer that vanished without closing, or that takes nothing of what is sent to it, is cut off after so long.
+
+The latter may live and just not read. One bound for both: where set, TCP_USER_TIMEOUT decides for keepalive, too (tcp(7)).
+"""
+_PROBE_S = 60
 
 
 def build(channel: grpc.aio.Channel, processes: Processes, *, guarded: bool) -> Any:
@@ -204,10 +206,9 @@ def _listen(address: str) -> socket.socket:
         for level, option, value in (
             (socket.SOL_SOCKET, socket.SO_REUSEADDR, 1),
             (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-            (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _DEAD_PEER_S // 3),
-            (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _DEAD_PEER_S // 3),
-            (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2),
-            (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _STALLED_S * 1000),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_S),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_S),
+            (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_PEER_S * 1000),
             (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
         ):
             listener.setsockopt(level, option, value)
