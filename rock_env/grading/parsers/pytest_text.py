@@ -9,7 +9,7 @@ is an error.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rock_env.grading.outcomes import Outcome, worst
 
@@ -26,19 +26,23 @@ _WORDS = {
 _SUMMARY = re.compile(r"^=+ short test summary info =+$")
 _RULE = re.compile(r"^=+ .* =+$")
 _SHORT = re.compile(r"^(PASSED|FAILED|ERROR|XFAIL|XPASS) (.+)$")
-_BEGUN = re.compile(r"^(\S+::\S.*?) *$")
+_BEGUN = re.compile(r"^\S+?::\S")
 _CLOSED = re.compile(r"^(?:=+ )?(?:\d+ (?:subtests )?[a-z]+,? )+in [\d.]+ ?s")
-_VERBOSE = re.compile(r"^(\S+::.+?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)(?: \(.*\))?\s+\[\s*\d+%\]$")
-_SUBTEST = re.compile(r"^(\S+::.+?) SUB(?:(FAIL)|PASS|SKIP).*\[\s*\d+%\]$")
-_SUBTEST_FAILED = re.compile(r"^(?:SUBFAILED.*?|.* SUBFAIL) (\S+::.+)$")
+_SHARE = re.compile(r"\s*\d+%\]")
+_WORD = re.compile(r" (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)(?=$| \()")
+_SUBTEST = re.compile(r" SUB(?:(FAIL)|PASS|SKIP)(?:(?:ED|PED)(?=$|[\[( ])|$| \()")
+_SUBTEST_FAILED = re.compile(r"^(?:SUBFAILED\b.*?|.*? SUBFAIL) (\S+?::.+)$")
 
 
 def parse_pytest(text: str) -> Mapping[str, Outcome]:
     """Return what the summaries and the verbose lines say. Lines elsewhere, such as captured output, say nothing."""
-    return worst(_found(text))
+    subtests: list[str] = []
+    found = list(_found(text, subtests))
+    return worst([*found, *_of_subtests(subtests, {test for test, _ in found})])
 
 
-def _found(text: str) -> Iterator[tuple[str, Outcome]]:
+def _found(text: str, subtests: list[str]) -> Iterator[tuple[str, Outcome]]:
+    """Yield what the lines say of tests; put the lines of a summary on failed subtests aside."""
     in_summary, at = False, ""
     for line in text.splitlines():
         if _CLOSED.match(line):
@@ -49,25 +53,61 @@ def _found(text: str) -> Iterator[tuple[str, Outcome]]:
             in_summary = False
         elif in_summary and (match := _SHORT.match(line)):
             yield _until(match[2], " - "), _WORDS[match[1]]
-        elif in_summary and (match := _SUBTEST_FAILED.match(line)):
-            yield _until(match[1], " - "), Outcome.FAILED
-        elif match := _VERBOSE.match(line):
-            yield match[1], _WORDS[match[2]]
-            at = "pytest"
-        elif match := _SUBTEST.match(line):
-            at = _until(match[1], " [", " (")
-            if match[2]:
-                yield at, Outcome.FAILED
-        elif at and (match := _BEGUN.match(line)):
-            at = match[1]
+        elif in_summary and _SUBTEST_FAILED.match(line):
+            subtests.append(line)
+        elif said := _verbose(line):
+            test, outcome, at = said
+            if outcome is not None:
+                yield test, outcome
+        elif at and _BEGUN.match(line):
+            at = line.rstrip(" ")
     if at:
         yield at, Outcome.ERROR
 
 
+def _verbose(line: str) -> tuple[str, Outcome | None, str] | None:
+    """Return the test of a line of `-v`, what is said of it, and where the run is now: at this test, or behind it."""
+    body, _, share = line.rpartition("[")
+    text = body.rstrip()
+    if text == body or not _SHARE.fullmatch(share) or not _BEGUN.match(text):
+        return None
+    closed = text.endswith(")")
+    word = next((found for found in _WORD.finditer(text) if closed or found.end() == len(text)), None)
+    subtest = _SUBTEST.search(text, endpos=word.start() + 1 if word else len(text))
+    if subtest:
+        test = _until(text[: subtest.start()], " [", " (")
+        return test, Outcome.FAILED if subtest[1] else None, test
+    return (text[: word.start()], _WORDS[word[1]], "pytest") if word else None
+
+
+def _of_subtests(lines: Sequence[str], tests: Iterable[str]) -> Iterator[tuple[str, Outcome]]:
+    """Yield the tests that lines of a summary on failed subtests name.
+
+    A description or a message before or behind the name can look like one: every one of `tests` counts, so that none hides
+    behind another, else what comes first.
+    """
+    heads: dict[str, list[str]] = {}
+    for test in tests:
+        heads.setdefault(test.partition(" ")[0], []).append(test)
+    for line in lines:
+        at, known = 0, False
+        for word in line.split(" "):
+            for test in heads.get(word, ()):
+                end = at + len(test)
+                if line.startswith(test, at) and (end == len(line) or line.startswith(" - ", end)):
+                    known = True
+                    yield test, Outcome.FAILED
+            at += len(word) + 1
+        match = _SUBTEST_FAILED.match(line)
+        if match and not known:
+            yield _until(match[1], " - "), Outcome.FAILED
+
+
 def _until(rest: str, *marks: str) -> str:
     """Cut a reason or a subtest's description off, but not what looks like it inside a test's parameters."""
-    for found in re.finditer("|".join(map(re.escape, marks)), rest):
-        before = rest[: found.start()]
-        if before.count("[") <= before.count("]"):
-            return before
+    depth = 0
+    for found in re.finditer("|".join(map(re.escape, (*marks, "[", "]"))), rest):
+        if found[0] in marks and depth <= 0:
+            return rest[: found.start()]
+        depth += found[0].count("[") - found[0].count("]")
     return rest

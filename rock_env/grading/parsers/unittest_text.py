@@ -18,7 +18,9 @@ __all__ = ["parse_unittest"]
 _ID = r"\w+ \([\w.<>]+\)"
 _STARTED = re.compile(rf"^({_ID})(?: \.\.\. ?(.*))?$")
 _DESCRIBED = re.compile(r"^.* \.\.\. ?(.*)$")
-_RUN_ON = re.compile(rf"(?<= \.\.\. )(?={_ID}(?: \.\.\.|$))", re.MULTILINE)
+_RUN_ON = re.compile(
+    rf"^({_ID} \.\.\. |(?!{_ID} \.\.\.).*? \.\.\. )(?=test\w* \((?:\w+\.)+\w+\)(?: \.\.\.|$))"
+)
 _CLOSED = re.compile(r"^Ran \d+ tests? in [\d.]+s")
 _BAD = re.compile(rf"^(FAIL|ERROR): ({_ID})")
 _ENDS = (
@@ -36,7 +38,7 @@ def parse_unittest(text: str) -> Mapping[str, Outcome]:
 
 def _found(text: str) -> Iterator[tuple[str, Outcome]]:
     current, ran = "", True
-    for line in _RUN_ON.sub("\n", text).splitlines():
+    for line in _lines(text):
         if _CLOSED.match(line):
             current, ran = "", True
         elif match := _BAD.match(line):
@@ -52,6 +54,16 @@ def _found(text: str) -> Iterator[tuple[str, Outcome]]:
             current = ""
     if not ran:
         yield current or "unittest", Outcome.ERROR
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Yield the lines, cut where another test begins directly behind the ` ... ` of a test or of a docstring."""
+    for line in text.splitlines():
+        rest = line
+        while match := _RUN_ON.match(rest):
+            yield match[1]
+            rest = rest[match.end() :]
+        yield rest
 
 
 def _end(said: str) -> Outcome | None:
