@@ -149,7 +149,7 @@ def gc_command(address: str, *, dry_run: bool, as_json: bool) -> None:
         stdout().print(f"{len(garbage)} {'would be deleted' if dry_run else 'deleted'}")
     for census in counted:
         if census.error:
-            sys.stderr.write(f"ale: the node was not looked at for {census.backend}: {census.error}\n")
+            sys.stderr.write(f"ale: not all was looked at on {census.backend}: {census.error}\n")
     if unseen:
         sys.stderr.write(f"ale: only your own failed sandboxes were looked at: {unseen}\n")
 

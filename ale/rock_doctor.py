@@ -88,7 +88,7 @@ def census_findings(counted: Sequence[BackendCensus]) -> list[tuple[str, Finding
 
 def _census(census: BackendCensus) -> Finding:
     if census.error:
-        return Finding("warn", f"could not be asked: {census.error}", "Is its engine running?")
+        return Finding("warn", f"not all is known: {census.error}", "Is its engine running?")
     wrong = {
         "orphaned": [f"{box} ({what})" for box, what in census.orphans.items()],
         "recorded but gone": list(census.ghosts),

@@ -116,6 +116,15 @@ def pool_set(
     ] = "",
     cpus: Annotated[float, typer.Option("--cpus", min=0.001)] = 1.0,
     memory_gib: Annotated[float, typer.Option("--memory-gib", min=0.001)] = 1.0,
+    lifetime_s: Annotated[
+        float,
+        typer.Option(
+            "--lifetime",
+            metavar="SECONDS",
+            min=1.0,
+            help="The longest that it serves; E2B's SDK asks for 86400.",
+        ),
+    ] = 3600.0,
     rock: ServerOption = DEFAULT,
 ) -> None:
     """Keep SIZE started sandboxes with these resources in stock."""
@@ -123,10 +132,11 @@ def pool_set(
     from rock_env.spec import Resources, SandboxSpec
 
     resources = Resources(cpus=cpus, memory_bytes=round(memory_gib * _GIB))
+    spec = SandboxSpec(image=image, resources=resources, lifetime_s=lifetime_s)
 
     async def act() -> Pool:
         async with PlacesClient(rock) as places:
-            return await places.set_pool(SandboxSpec(image=image, resources=resources), size)
+            return await places.set_pool(spec, size)
 
     pool = asyncio.run(act())
     sys.stderr.write(f"pool {pool.digest} keeps {pool.target} in stock.\n")

@@ -188,6 +188,10 @@ class Recorder:
                 f"{self._upstream} cannot be reached ({type(error).__name__}: {error}), tried {ATTEMPTS} times.",
                 retry_after_s=1.0,
             ) from error
+        except (httpx.UnsupportedProtocol, httpx.LocalProtocolError) as error:
+            raise Refusal(
+                RefusalKind.UPSTREAM, f"{self._upstream} was not asked ({type(error).__name__}: {error})."
+            ) from error
         except httpx.TransportError as error:
             raise Refusal(
                 RefusalKind.UPSTREAM,

@@ -66,7 +66,7 @@ class BackendCensus:
     stock: int
     """Of the boxes: in warm pools, or just handed out by one."""
     error: str
-    """Why the backend could not be asked; the rest is unknown then."""
+    """Why the backend, or its layers, could not be asked; what is unknown is 0 or empty then."""
 
 
 class AdminClient(Connection):

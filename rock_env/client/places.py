@@ -1,6 +1,6 @@
 """What an operator sets of a server: quotas of tenants, warm pools, and which images may go.
 
-Called by `ale rock quota`, `ale rock pool` and `ale rock gc`. Its calls need the scope `admin`.
+Called by `ale rock quota`, `ale rock pool` and `ale rock image gc`. Its calls need the scope `admin`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from rock_env.proto.v1 import admin_pb2 as pb
 from rock_env.proto.v1 import admin_pb2_grpc
 from rock_env.sandbox_wire import sandbox_spec, spec_message
 from rock_env.spec import SandboxSpec
+
+_COLLECT_S = 600.0
+"""Engines remove large images one by one and slowly."""
 
 __all__ = ["CollectedImage", "Collection", "Held", "PlacesClient", "Pool", "TenantPlaces"]
 
@@ -108,7 +111,7 @@ class PlacesClient(Connection):
     async def collect_images(self, *, free_bytes: int = 0, dry_run: bool = False) -> Collection:
         """Remove built images that nothing uses until so much of the engine's disk is free (0: its own threshold)."""
         request = pb.CollectImagesRequest(free_bytes=free_bytes, dry_run=dry_run)
-        reply = await self._ask("CollectImages", request)
+        reply = await self._ask("CollectImages", request, timeout_s=_COLLECT_S)
         removed, kept = (tuple(map(_image, images)) for images in (reply.removed, reply.kept))
         return Collection(removed, kept, reply.free_bytes)
 

@@ -53,7 +53,7 @@ class BackendCensus:
     missing_layers: tuple[str, ...] = ()
     """Snapshots whose layer is not there."""
     error: str = ""
-    """Why the backend could not be asked; then everything else is unknown."""
+    """Why the backend, or its layers, could not be asked; what is unknown is 0 or empty then."""
 
 
 class Reconciler:
@@ -191,8 +191,6 @@ class Reconciler:
                 level = logging.INFO if isinstance(error, Unavailable) else logging.WARNING
                 log.log(level, "boxes could not be counted backend=%s: %s", backend.name, error)
                 errors[backend.name] = error.message
-            if backend.name not in layers:
-                errors.setdefault(backend.name, "its layers could not be listed; the server's log says why")
         after = {record.id: record for record in await self._ledger.store.find(Query(states=LIVE))}
         counted, sole = [], await self._ledger.ownership.sole()
         for backend in self._backends:
@@ -214,10 +212,12 @@ class Reconciler:
             census = replace(
                 census, boxes=len(there[backend.name]), stock=len(stock & there[backend.name].keys())
             )
-            counted.append(await self._with_layers(census, layers[backend.name]))
+            counted.append(await self._with_layers(census, layers.get(backend.name)))
         return counted
 
-    async def _with_layers(self, census: BackendCensus, layers: set[str]) -> BackendCensus:
+    async def _with_layers(self, census: BackendCensus, layers: set[str] | None) -> BackendCensus:
+        if layers is None:
+            return replace(census, error="its layers could not be listed; the server's log says why")
         kept = await self._layers.kept(census.backend)
         missing = {record.id for record in kept if record.state is SnapshotState.READY} - layers
         stray = layers - {record.id for record in kept}

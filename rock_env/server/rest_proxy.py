@@ -44,6 +44,7 @@ _HOST_WIDE = frozenset(
         *("set-cookie", "set-cookie2", "clear-site-data", "set-login", "activate-storage-access"),
         *("strict-transport-security", "public-key-pins", "expect-ct", "alt-svc"),
         *("service-worker-allowed", "origin-agent-cluster", "accept-ch", "critical-ch", "use-as-dictionary"),
+        *("sec-session-registration", "secure-session-registration"),
         *("nel", "report-to", "reporting-endpoints", "x-permitted-cross-domain-policies"),
     }
 )

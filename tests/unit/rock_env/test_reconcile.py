@@ -270,7 +270,9 @@ async def test_a_sweep_that_fails_says_what_is_left(node: Node, store: KillableS
             node.layers["sn-stray"] = Layer("", {})
         assert "other" not in node.boxes, "one that cannot be removed costs no other"
         node.fail["snapshots"] = InfraError("no such folder")
+        node.boxes["stranger"] = Box("")
         (counted,) = await core.census()
+        assert list(counted.orphans) == ["stranger"], "the boxes are known all the same"
         assert (counted.layers, counted.error) == (
             0,
             "its layers could not be listed; the server's log says why",
