@@ -32,7 +32,7 @@ def test_quotas_and_pools_are_set_seen_and_kept(tmp_path: Path) -> None:
         done = ale("rock", "quota", "set", "blue", "--boxes", "2", "--rock", address, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert "tenant 'blue' holds 0 of 2 boxes" in done.stderr
-        done = ale("rock", "pool", "set", "2", "--rock", address, cwd=tmp_path)
+        done = ale("rock", "pool", "set", "2", "--lifetime", "7200", "--rock", address, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         refused(
             ale("rock", "pool", "set", "8", "--rock", address, cwd=tmp_path), 2, "than this server holds: 7"
@@ -50,6 +50,7 @@ def test_quotas_and_pools_are_set_seen_and_kept(tmp_path: Path) -> None:
         ]
         (pool,) = json.loads(ale("rock", "pool", "list", "--json", "--rock", address, cwd=tmp_path).stdout)
         assert (pool["target"], pool["ready"], pool["backend"]) == (2, 2, "process")
+        assert pool["spec"]["lifetime_s"] == 7200
     (tmp_path / "q.toml").write_text("[capasity]\n")
     words = ["rock", "serve", "--insecure", "--listen", "127.0.0.1:0", "--quotas", "q.toml"]
     refused(ale(*words, cwd=tmp_path), 2, "Did you mean 'capacity'")
