@@ -77,13 +77,15 @@ async def _exec(address: str, box: str, line: CommandLine, stdin: bool) -> ExecR
             timeout_s=line.timeout_s,
             max_output_bytes=_ANY_SIZE,
             resumable=False,
+            stdin=stdin,
         )
         async with command, asyncio.TaskGroup() as group:
             with passing_signals(command):
-                feeding = group.create_task(_feed(command, stdin))
+                feeding = group.create_task(_feed(command)) if stdin else None
                 async for chunk in command.output():
                     _write(sys.stdout.buffer if chunk.stream == "stdout" else sys.stderr.buffer, chunk.data)
-                feeding.cancel()
+                if feeding is not None:
+                    feeding.cancel()
                 return await command.wait()
 
 
@@ -92,11 +94,10 @@ def _write(out: IO[bytes], data: bytes) -> None:
     out.flush()
 
 
-async def _feed(command: RemoteCommand, stdin: bool) -> None:
+async def _feed(command: RemoteCommand) -> None:
     with suppress(RockError):  # how the command ends says what happened
-        if stdin:
-            async for piece in stdin_pieces():
-                await command.write(piece)
+        async for piece in stdin_pieces():
+            await command.write(piece)
         await command.close_stdin()
 
 

@@ -169,8 +169,17 @@ class AsyncSandbox:
         After `timeout_s` its whole process group is killed and `timed_out` is set. Of each output stream the first
         `max_output_bytes` are kept, and `truncated` says if there was more.
         """
-        command = self.start(argv, env=env, cwd=cwd, timeout_s=timeout_s, max_output_bytes=max_output_bytes)
+        command = self.start(
+            argv,
+            env=env,
+            cwd=cwd,
+            timeout_s=timeout_s,
+            max_output_bytes=max_output_bytes,
+            stdin=bool(stdin),
+        )
         async with command:
+            if not stdin:
+                return await command.wait()
             feeding = asyncio.ensure_future(_feed(command, stdin))
             try:
                 return await command.wait()
@@ -186,8 +195,11 @@ class AsyncSandbox:
         timeout_s: float = 60.0,
         max_output_bytes: int = 1 << 20,
         resumable: bool = True,
+        stdin: bool = True,
     ) -> RemoteCommand:
         """Return a command to enter as `async with`: it then runs, with input, output and signals live.
+
+        Without `stdin` its standard input is empty from the start.
 
         A resumable one outlives a lost connection, for which the sandbox keeps its output, up to `max_output_bytes` of
         each stream. One that is not ends with its connection, and output of any size passes at flat memory.
@@ -201,6 +213,7 @@ class AsyncSandbox:
             timeout_s=timeout_s,
             max_output_bytes=max_output_bytes,
             key=self._calls.key() if resumable else "",
+            no_stdin=not stdin,
         )
         return RemoteCommand(self._calls, stream, sandbox_id=self.id)
 
@@ -280,6 +293,5 @@ class AsyncSandbox:
 
 async def _feed(command: RemoteCommand, stdin: bytes) -> None:
     with suppress(RockError):  # the end of the command says what happened
-        if stdin:
-            await command.write(stdin)
+        await command.write(stdin)
         await command.close_stdin()

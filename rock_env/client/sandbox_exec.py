@@ -61,6 +61,8 @@ class Stream(Protocol):
     rpc: str
     key: str
     resumable: bool
+    no_stdin: bool
+    """Whether the first message says that no input follows."""
 
     def first(self, received: Mapping[str, int]) -> Any:
         """Return the first message; what was received before is not sent again, or can be told by its offset."""
@@ -93,8 +95,10 @@ class exec_stream:  # noqa: N801  made like a function, and nothing more than it
         timeout_s: float,
         max_output_bytes: int,
         key: str,
+        no_stdin: bool = False,
     ) -> None:
         self.key = key
+        self.no_stdin = no_stdin
         self.resumable = bool(key)
         self._start = pb.ExecStart(
             sandbox_id=sandbox_id,
@@ -104,6 +108,7 @@ class exec_stream:  # noqa: N801  made like a function, and nothing more than it
             timeout=duration(timeout_s),
             max_output_bytes=max_output_bytes,
             idempotency_key=key,
+            no_stdin=no_stdin,
         )
 
     def first(self, received: Mapping[str, int]) -> pb.ExecRequest:
@@ -142,7 +147,7 @@ class RemoteCommand:
         self._received = {"stdout": 0, "stderr": 0}
         self._input: list[bytes] | None = []
         self._input_bytes = 0
-        self._input_closed = False
+        self._input_closed = stream.no_stdin
         self._backoff = Backoff(calls.retry_for_s)
         self._end: ExecResult | None = None
         self._lock = asyncio.Lock()
@@ -237,7 +242,7 @@ class RemoteCommand:
             await self._call.write(self._stream.first(self._received))
             for piece in self._input or ():
                 await self._call.write(self._stream.stdin(piece))
-            if self._input_closed:
+            if self._input_closed and not self._stream.no_stdin:
                 await self._call.write(self._stream.stdin_closed())
 
     async def _next(self) -> Any:

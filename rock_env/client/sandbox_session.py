@@ -26,6 +26,7 @@ class _CommandStream:
 
     rpc = "Session"
     resumable = True
+    no_stdin = False
 
     def __init__(
         self, session_id: str, command: str, *, timeout_s: float, max_output_bytes: int, key: str
@@ -62,6 +63,7 @@ class _TerminalStream:
 
     rpc = "Session"
     resumable = True
+    no_stdin = False
 
     def __init__(self, session_id: str) -> None:
         self.key = session_id

@@ -252,12 +252,13 @@ class _Envd:
         config = asked.get("process")
         if not isinstance(config, dict):
             raise InvalidArgument("process must be an object")
-        start = exec_start(sandbox_id, config, _milliseconds(request, "connect-timeout-ms"))
+        timeout_s = _milliseconds(request, "connect-timeout-ms")
+        start = exec_start(sandbox_id, config, timeout_s, stdin=bool(asked.get("stdin", True)))
         await self._admit(sandbox_id, request)
         process = self._processes.new(sandbox_id, config, asked.get("tag"))
         call = self._boxes.call("Exec")(metadata=token_of(request.headers))
         try:
-            await process.begin(call, start, stdin=bool(asked.get("stdin", True)))
+            await process.begin(call, start)
         except BaseException:
             call.cancel()
             raise

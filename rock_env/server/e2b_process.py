@@ -47,12 +47,10 @@ class Process:
         self._call: Any = None
         self._listeners: set[asyncio.Queue[Event | RockError | None]] = set()
 
-    async def begin(self, call: Any, start: pb.ExecStart, *, stdin: bool) -> None:
+    async def begin(self, call: Any, start: pb.ExecStart) -> None:
         """Start the command on an Exec call."""
         self._call = call
         await call.write(pb.ExecRequest(start=start))
-        if not stdin:
-            await call.write(pb.ExecRequest(stdin_closed=True))
 
     async def send(self, request: pb.ExecRequest) -> None:
         """Pass input or a signal on. Raise `NotFound` for a command that has ended."""
@@ -160,7 +158,7 @@ class Processes:
         return [process for (box, _), process in self._running.items() if box == sandbox_id]
 
 
-def exec_start(sandbox_id: str, config: Mapping[str, Any], timeout_s: float) -> pb.ExecStart:
+def exec_start(sandbox_id: str, config: Mapping[str, Any], timeout_s: float, *, stdin: bool) -> pb.ExecStart:
     """Return our Exec for E2B's process configuration. Raise `InvalidArgument`."""
     args, env = config.get("args", []), config.get("envs", {})
     argv = [config.get("cmd"), *args] if isinstance(args, list) else []
@@ -174,6 +172,7 @@ def exec_start(sandbox_id: str, config: Mapping[str, Any], timeout_s: float) -> 
         env=env,
         cwd=config.get("cwd") or "",
         max_output_bytes=_MAX_OUTPUT_BYTES,
+        no_stdin=not stdin,
     )
     start.timeout.FromMilliseconds(round(min(timeout_s or _ENDLESS_S, _ENDLESS_S) * 1000))
     return start

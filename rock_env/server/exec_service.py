@@ -61,6 +61,8 @@ class ExecService:
                 stderr_offset=start.stderr_offset,
             )
             async with command, asyncio.TaskGroup() as group:
+                if start.no_stdin:
+                    command.close_stdin()
                 pump = group.create_task(_pump(requests, command, keyed=bool(start.idempotency_key)))
                 await _stream(command, context)
                 pump.cancel()

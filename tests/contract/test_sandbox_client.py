@@ -149,6 +149,11 @@ async def test_a_running_command_takes_input_and_signals(client: Client) -> None
             await closed.close_stdin()
             with pytest.raises(FailedPrecondition, match="was closed"):
                 await closed.write(b"more")
+        for resumable in (True, False):
+            async with box.start(["cat"], stdin=False, resumable=resumable) as empty:
+                assert (await empty.wait()).exit_code == 0
+                with pytest.raises(FailedPrecondition, match="was closed"):
+                    await empty.write(b"more")
 
 
 async def test_leaving_a_command_ends_it(client: Client) -> None:

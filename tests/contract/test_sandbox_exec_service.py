@@ -79,6 +79,15 @@ async def test_a_cut_off_caller_does_not_end_the_input_of_its_key(stub: Any, box
     assert (await run(stub, [start(box, "cat got")]))[0] == b"first half, second half"
 
 
+async def test_a_command_without_input_is_one_message(stub: Any, box: str) -> None:
+    """A second one may meet the end of a short command, and gRPC then fails the whole call at its sender."""
+    call = stub.Exec()
+    await call.write(start(box, "cat; echo end", idempotency_key="empty", no_stdin=True))
+    out, err, end = await outcome(call)
+    assert end is not None
+    assert (out, err, end.exit_code) == (b"end\n", b"", 0)
+
+
 async def test_refusals_of_exec(stub: Any, box: str) -> None:
     await run(stub, [start(box, "true", idempotency_key="k")])
     for request, code in (

@@ -410,7 +410,7 @@ class DeleteSnapshotRequest(_message.Message):
     def __init__(self, id: _Optional[str] = ...) -> None: ...
 
 class ExecStart(_message.Message):
-    __slots__ = ("sandbox_id", "argv", "env", "cwd", "timeout", "max_output_bytes", "idempotency_key", "stdout_offset", "stderr_offset")
+    __slots__ = ("sandbox_id", "argv", "env", "cwd", "timeout", "max_output_bytes", "idempotency_key", "stdout_offset", "stderr_offset", "no_stdin")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -427,6 +427,7 @@ class ExecStart(_message.Message):
     IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
     STDOUT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     STDERR_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    NO_STDIN_FIELD_NUMBER: _ClassVar[int]
     sandbox_id: str
     argv: _containers.RepeatedScalarFieldContainer[str]
     env: _containers.ScalarMap[str, str]
@@ -436,7 +437,8 @@ class ExecStart(_message.Message):
     idempotency_key: str
     stdout_offset: int
     stderr_offset: int
-    def __init__(self, sandbox_id: _Optional[str] = ..., argv: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., cwd: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_output_bytes: _Optional[int] = ..., idempotency_key: _Optional[str] = ..., stdout_offset: _Optional[int] = ..., stderr_offset: _Optional[int] = ...) -> None: ...
+    no_stdin: bool
+    def __init__(self, sandbox_id: _Optional[str] = ..., argv: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., cwd: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_output_bytes: _Optional[int] = ..., idempotency_key: _Optional[str] = ..., stdout_offset: _Optional[int] = ..., stderr_offset: _Optional[int] = ..., no_stdin: bool = ...) -> None: ...
 
 class ExecRequest(_message.Message):
     __slots__ = ("start", "stdin", "stdin_closed", "signal")
