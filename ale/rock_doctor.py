@@ -87,8 +87,7 @@ def census_findings(counted: Sequence[BackendCensus]) -> list[tuple[str, Finding
 
 
 def _census(census: BackendCensus) -> Finding:
-    if census.error:
-        return Finding("warn", f"not all is known: {census.error}", "Is its engine running?")
+    unknown = [f"not all is known: {census.error}"] if census.error else []
     wrong = {
         "orphaned": [f"{box} ({what})" for box, what in census.orphans.items()],
         "recorded but gone": list(census.ghosts),
@@ -98,10 +97,12 @@ def _census(census: BackendCensus) -> Finding:
     stock = f" and {census.stock} in stock" if census.stock else ""
     count = f"{census.boxes} boxes for {census.records} sandboxes{stock}, {census.layers} layers"
     said = [f"{len(ids)} {what}: {_some(ids)}" for what, ids in wrong.items() if ids]
+    if unknown and not said:
+        return Finding("warn", unknown[0], "Is its engine running? The server's log says more.")
     if not said:
         return Finding("ok", count)
     remedy = "`ale rock gc` removes orphans and stray layers; a restart of the server records what is gone."
-    return Finding("fail", "; ".join([count, *said]), remedy)
+    return Finding("fail", "; ".join([count, *said, *unknown]), remedy)
 
 
 def _some(ids: Sequence[str]) -> str:

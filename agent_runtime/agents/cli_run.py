@@ -179,6 +179,7 @@ class AgentBox(Protocol):
         timeout_s: float = 60.0,
         max_output_bytes: int = 1 << 20,
         resumable: bool = True,
+        stdin: bool = True,
     ) -> RunningCommand: ...
 
 
@@ -226,6 +227,7 @@ async def run_agent(
                 timeout_s=run.time_limit_s,
                 max_output_bytes=_OUTPUT_BYTES,
                 resumable=False,
+                stdin=spec.stdin == "prompt",
             )
             began_s = perf_counter()
             async with command:
@@ -297,7 +299,7 @@ async def _watch(
 
     if spec.stdin == "prompt":
         await command.write(run.prompt.encode())
-    await command.close_stdin()
+        await command.close_stdin()
     async with _task(read()) as reading, _task((stop or asyncio.Event()).wait()) as stopping:
         any_of: tuple[asyncio.Future[Any], ...] = (reading, stopping, lost)
         await asyncio.wait(any_of, return_when=asyncio.FIRST_COMPLETED)

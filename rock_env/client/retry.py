@@ -31,7 +31,8 @@ MAX_ATTEMPTS = 8
 _CONNECTION_LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 """CANCELLED is what gRPC sends for a call that crosses with a closing door; our own cancellation never reaches here."""
 _CUT_AT_ITS_START = "Internal error from Core"
-"""What gRPC's client itself says where the connection breaks while a call opens; no server sends it."""
+"""What gRPC's client itself says where the connection breaks while a call opens, or a message meets its end; no server
+sends it."""
 _BY_STATUS = {kind.grpc: kind for kind in reversed(CODES.values()) if kind is not RockError}
 _WAIT = wait_exponential(multiplier=0.05, max=2.0) + wait_random(0, 0.05)
 _UNHINTED_S = 1.0

@@ -63,7 +63,7 @@ class ExecService:
             async with command, asyncio.TaskGroup() as group:
                 if start.no_stdin:
                     command.close_stdin()
-                pump = group.create_task(_pump(requests, command, keyed=bool(start.idempotency_key)))
+                pump = group.create_task(_pump(requests, command, start))
                 await _stream(command, context)
                 pump.cancel()
 
@@ -227,16 +227,17 @@ async def _show(command: Command, context: Context) -> None:
                 await context.write(pb.SessionOutput(exit=exit_message(event)))
 
 
-async def _pump(requests: AsyncIterator[pb.ExecRequest], command: Command, *, keyed: bool) -> None:
-    """Pass the caller's later messages on; when it sends no more, the command's input ends.
+async def _pump(requests: AsyncIterator[pb.ExecRequest], command: Command, start: pb.ExecStart) -> None:
+    """Pass the caller's later messages on, no input behind `no_stdin`; when it sends no more, the command's input ends.
 
     Not that of a command with a key: its caller may be cut off and come back, and looks the same from here.
     """
     async for request in requests:
         kind = request.WhichOneof("kind")
         if kind == "stdin":
-            command.write_stdin(request.stdin)
-            await command.drain()
+            if not start.no_stdin:
+                command.write_stdin(request.stdin)
+                await command.drain()
         elif kind == "signal" and 1 <= request.signal <= 64:
             command.kill(request.signal)
         elif kind == "stdin_closed":
@@ -245,7 +246,7 @@ async def _pump(requests: AsyncIterator[pb.ExecRequest], command: Command, *, ke
             raise InvalidArgument(
                 f"after `start`, Exec takes stdin, stdin_closed or a signal from 1 to 64, got {kind!r}"
             )
-    if not keyed:
+    if not start.idempotency_key:
         command.close_stdin()
 
 

@@ -36,25 +36,29 @@ _SUBTEST_FAILED = re.compile(r"^(?:SUBFAILED\b.*?|.*? SUBFAIL) (\S+?::.+)$")
 
 def parse_pytest(text: str) -> Mapping[str, Outcome]:
     """Return what the summaries and the verbose lines say. Lines elsewhere, such as captured output, say nothing."""
-    subtests: list[str] = []
+    subtests: list[list[str]] = []
     found = list(_found(text, subtests))
     return worst([*found, *_of_subtests(subtests, {test for test, _ in found})])
 
 
-def _found(text: str, subtests: list[str]) -> Iterator[tuple[str, Outcome]]:
-    """Yield what the lines say of tests; put the lines of a summary on failed subtests aside."""
-    in_summary, at = False, ""
+def _found(text: str, subtests: list[list[str]]) -> Iterator[tuple[str, Outcome]]:
+    """Yield what the lines say of tests; put aside a summary's on failed subtests, which may go on in the next line."""
+    in_summary, goes_on, at = False, False, ""
     for line in text.splitlines():
         if _CLOSED.match(line):
             in_summary, at = False, ""
         elif _SUMMARY.match(line):
-            in_summary = True
+            in_summary, goes_on = True, False
         elif in_summary and _RULE.match(line):
             in_summary = False
         elif in_summary and (match := _SHORT.match(line)):
             yield _until(match[2], " - "), _WORDS[match[1]]
-        elif in_summary and _SUBTEST_FAILED.match(line):
-            subtests.append(line)
+            goes_on = False
+        elif in_summary and (line.startswith("SUBFAILED") or _SUBTEST_FAILED.match(line)):
+            subtests.append([line])
+            goes_on = True
+        elif in_summary and goes_on:
+            subtests[-1].append(line)
         elif said := _verbose(line):
             test, outcome, at = said
             if outcome is not None:
@@ -74,33 +78,40 @@ def _verbose(line: str) -> tuple[str, Outcome | None, str] | None:
     closed = text.endswith(")")
     word = next((found for found in _WORD.finditer(text) if closed or found.end() == len(text)), None)
     subtest = _SUBTEST.search(text, endpos=word.start() + 1 if word else len(text))
-    if subtest:
-        test = _until(text[: subtest.start()], " [", " (")
+    before = text[: subtest.start()] if subtest else ""
+    if subtest and before.count("[") <= before.count("]"):  # else it is in the test's parameters
+        test = _until(before, " [", " (")
         return test, Outcome.FAILED if subtest[1] else None, test
     return (text[: word.start()], _WORDS[word[1]], "pytest") if word else None
 
 
-def _of_subtests(lines: Sequence[str], tests: Iterable[str]) -> Iterator[tuple[str, Outcome]]:
-    """Yield the tests that lines of a summary on failed subtests name.
+def _of_subtests(entries: Sequence[Sequence[str]], tests: Iterable[str]) -> Iterator[tuple[str, Outcome]]:
+    """Yield the tests that a summary's entries on failed subtests name.
 
     A description or a message before or behind the name can look like one: every one of `tests` counts, so that none hides
-    behind another, else what comes first.
+    behind another, else what comes first. An entry that names none is an error of `pytest`.
     """
     heads: dict[str, list[str]] = {}
     for test in tests:
         heads.setdefault(test.partition(" ")[0], []).append(test)
-    for line in lines:
-        at, known = 0, False
-        for word in line.split(" "):
-            for test in heads.get(word, ()):
-                end = at + len(test)
-                if line.startswith(test, at) and (end == len(line) or line.startswith(" - ", end)):
-                    known = True
-                    yield test, Outcome.FAILED
-            at += len(word) + 1
-        match = _SUBTEST_FAILED.match(line)
-        if match and not known:
-            yield _until(match[1], " - "), Outcome.FAILED
+    for entry in entries:
+        known = [test for line in entry for test in _named(line, heads)]
+        for test in known:
+            yield test, Outcome.FAILED
+        if not known:
+            match = _SUBTEST_FAILED.match(entry[0])
+            yield (_until(match[1], " - "), Outcome.FAILED) if match else ("pytest", Outcome.ERROR)
+
+
+def _named(line: str, heads: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield the tests that stand in a line before a reason or its end; `heads` has them by their first word."""
+    at = 0
+    for word in line.split(" "):
+        for test in heads.get(word, ()):
+            end = at + len(test)
+            if line.startswith(test, at) and (end == len(line) or line.startswith(" - ", end)):
+                yield test
+        at += len(word) + 1
 
 
 def _until(rest: str, *marks: str) -> str:

@@ -82,8 +82,11 @@ def test_a_census_is_judged() -> None:
         ghosts={"sb-x": "sb-x"},
         stray_layers=("l1",),
     )
+    half = replace(dirty, backend="h", error="no layers")
     found = dict(
-        census_findings([clean, replace(dirty, backend="process"), replace(clean, backend="b", error="no")])
+        census_findings(
+            [clean, replace(dirty, backend="process"), replace(clean, backend="b", error="no"), half]
+        )
     )
     assert found["census docker"].status == "ok"
     assert found["census docker"].found == "2 boxes for 2 sandboxes, 1 layers"
@@ -95,6 +98,9 @@ def test_a_census_is_judged() -> None:
     assert "1 stray layers: l1" in bad.found
     assert "ale rock gc" in bad.remedy
     assert found["census b"].status == "warn"
+    assert found["census h"].status == "fail", "what is known is told, though not all is"
+    assert "7 orphaned" in found["census h"].found
+    assert "no layers" in found["census h"].found
 
 
 def test_each_check_of_this_machine_answers_with_a_remedy_unless_it_is_well() -> None:

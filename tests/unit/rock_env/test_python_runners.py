@@ -126,12 +126,27 @@ def test_a_failed_subtest_fails_its_test(text: str) -> None:
         "SUBFAILED[x] t.py::U::test_u",
         "(i=1) SUBFAIL t.py::U::test_u - AssertionError: ' SUBFAIL x::y'",
         "[ SUBFAIL x::y] (i=1) SUBFAIL t.py::U::test_u - no",
+        "SUBFAILED[a\nb] (i=1) t.py::U::test_u - no",
+        "SUBFAILED[x::y\nb] (i=1) t.py::U::test_u - no",
+        "[a\nb] (i=1) SUBFAIL t.py::U::test_u - no",
     ],
 )
 def test_no_description_or_message_hides_a_failed_subtest(line: str) -> None:
     summary = f"= short test summary info =\n{line}\nPASSED t.py::U::test_u\nPASSED t.py::U::test_v\n= 1 failed in 0.1s =\n"
     outcomes = read("pytest", summary)
     assert (outcomes["t.py::U::test_u"], outcomes["t.py::U::test_v"]) == (F, P)
+
+
+def test_a_subtests_word_in_a_tests_parameters_is_none() -> None:
+    text = (
+        "t.py::a[x SUBPASS (y)] FAILED [ 50%]\nt.py::a[x SUBFAILED[y]] PASSED [100%]\n= 2 passed in 0.1s =\n"
+    )
+    assert read("pytest", text) == {"t.py::a[x SUBPASS (y)]": F, "t.py::a[x SUBFAILED[y]]": P}
+
+
+def test_a_failed_subtest_without_a_name_is_an_error() -> None:
+    text = "= short test summary info =\nSUBFAILED[a\nPASSED t.py::b\n= 1 failed in 0.1s =\n"
+    assert read("pytest", text) == {"t.py::b": P, "pytest": E}
 
 
 def test_a_failed_subtest_of_a_test_that_is_not_named_otherwise_is_told() -> None:
