@@ -68,7 +68,10 @@ print(size, seen.hexdigest())
 async def echo(where: Path | None = None, port: int = 0) -> AsyncIterator[tuple[str, int] | Path]:
     """Serve an echo; yield its address."""
 
+    writers: list[asyncio.StreamWriter] = []
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
         try:
             while data := await reader.read(1 << 16):
                 writer.write(data)
@@ -84,6 +87,10 @@ async def echo(where: Path | None = None, port: int = 0) -> AsyncIterator[tuple[
         server = await asyncio.start_unix_server(serve, where)
     async with server:
         yield where or server.sockets[0].getsockname()[:2]
+    for writer in writers:
+        writer.transport.abort()  # what a stalled reader never took would keep it open beyond the test
+        with suppress(OSError):
+            await writer.wait_closed()
 
 
 def free_port(low: int, beyond: int) -> int:
