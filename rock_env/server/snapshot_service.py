@@ -43,7 +43,7 @@ class SnapshotCalls:
         return info_message(await self._tree.restore(request.id, request.snapshot_id))
 
     async def fork(self, request: pb.ForkSandboxRequest, context: Context) -> pb.ForkSandboxResponse:
-        wish = replace(_wish(request), wait_s=patience_s(context))
+        wish = _wish(request, patience_s(context))
         made = await self._tree.fork(request.id, request.count, wish)
         return pb.ForkSandboxResponse(sandboxes=map(info_message, made))
 
@@ -73,16 +73,12 @@ class SnapshotCalls:
         return [snapshot_message(record, uses[record.id]) for record in records]
 
 
-def _wish(request: pb.SnapshotSandboxRequest | pb.ForkSandboxRequest) -> TreeWish:
+def _wish(
+    request: pb.SnapshotSandboxRequest | pb.ForkSandboxRequest, wait_s: float | None = None
+) -> TreeWish:
     # Deterministic bytes: a retry must compare equal whatever order its maps were filled in.
     digest = hashlib.sha256(request.SerializeToString(deterministic=True)).hexdigest()
     wish = TreeWish(key=request.idempotency_key, digest=digest, labels=dict(request.labels))
     if isinstance(request, pb.SnapshotSandboxRequest):
         return wish
-    return TreeWish(
-        key=wish.key,
-        digest=digest,
-        labels=wish.labels,
-        lease_s=asked_lease_s(request),
-        idle_timeout_s=asked_idle_s(request),
-    )
+    return replace(wish, lease_s=asked_lease_s(request), idle_timeout_s=asked_idle_s(request), wait_s=wait_s)
