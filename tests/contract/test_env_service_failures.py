@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from toy_episodes import started
 
 from rock_env.client import AsyncEnv, Client
 from rock_env.env import StepResult
@@ -33,12 +34,6 @@ def server() -> Iterator[EmbeddedServer]:
 async def client(server: EmbeddedServer) -> AsyncIterator[Client]:
     async with Client(server.address) as connected:
         yield connected
-
-
-async def started(client: Client) -> AsyncEnv:
-    env = await client.make("toy")
-    await env.reset("train/3", 1)
-    return env
 
 
 async def on_two_workers(client: Client) -> tuple[list[AsyncEnv], list[int]]:

@@ -1,0 +1,39 @@
+"""A server of toy environments, and its client over gRPC and REST; a module may have its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import transports
+
+from rock_env.client import Client
+from rock_env.local import EmbeddedServer, start_embedded
+from rock_env.proto.v1 import env_pb2_grpc
+
+TOYS = [f"--env={Path(__file__).with_name('toy_envs.py')}:{name}" for name in ("TOY", "PLAIN", "BOX")]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[EmbeddedServer]:
+    with start_embedded([*TOYS, "--workers=2", "--hang-grace-s=0.3", *transports.REST_OPTIONS]) as running:
+        yield running
+
+
+@pytest.fixture(params=transports.EACH)
+def address(server: EmbeddedServer, request: pytest.FixtureRequest) -> str:
+    """Return where the server is to be reached: every test that takes it holds over gRPC and REST."""
+    return server.http if request.param == "rest" else server.address
+
+
+@pytest.fixture
+async def client(address: str) -> AsyncIterator[Client]:
+    async with Client(address, retry_for_s=5.0) as connected:
+        yield connected
+
+
+@pytest.fixture
+async def stub(address: str) -> AsyncIterator[env_pb2_grpc.EnvServiceStub]:
+    async with transports.channel(address) as channel:
+        yield env_pb2_grpc.EnvServiceStub(channel)
