@@ -1,7 +1,7 @@
 """Everything a training run is determined by. Read by every layer above and by the actors; imports no torch, no ray.
 
 Frozen, unknown names refused, units in the names, a docstring under each field. Validators reject, never rewrite. Defaults
-here suit a Hugging Face model; recipes (`ale/recipes/ENV.toml`) hold what suits an environment and the tiny engine.
+here suit a pretrained Hugging Face model; recipes (`ale/recipes/ENV.toml`) hold what suits an environment, and an engine.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ __all__ = [
     "CurriculumOptions",
     "EvalOptions",
     "FilterOptions",
+    "GuardOptions",
     "OptimOptions",
     "ReuseOptions",
     "RewardOptions",
@@ -322,6 +323,21 @@ class EvalOptions(_Section):
     """0 is greedy."""
 
 
+class GuardOptions(_Section):
+    """What halts a run that damages the model it began with (docs/algorithms.md)."""
+
+    text_rise: NonNegativeFloat = 1.0
+    """Most that a plain English text may cost more than at the run's beginning, in nats per token, after every pass of the
+    warm-up and every step; of Hugging Face models. 0 does not look."""
+    legal_fall: float = Field(default=0.2, ge=0, le=1)
+    """Most by which the share of legal actions may fall, over a warm-up and from the first evaluation on, beyond what is
+    chance. 0 does not look."""
+    tasks: PositiveInt = 16
+    """Tasks of `eval.split` played before and after the warm-up for that, of a model that brings its weights."""
+    turns: PositiveInt = 4
+    """First turns of them that are played."""
+
+
 class CheckpointOptions(_Section):
     """When the state is saved. Ctrl-C saves as well."""
 
@@ -362,6 +378,7 @@ class TrainConfig(_Section):
     reward: RewardOptions = RewardOptions()
     reuse: ReuseOptions = ReuseOptions()
     eval: EvalOptions = EvalOptions()
+    guard: GuardOptions = GuardOptions()
     checkpoint: CheckpointOptions = CheckpointOptions()
 
     @model_validator(mode="after")

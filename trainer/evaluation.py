@@ -17,6 +17,7 @@ from trainer.metrics import Evaluation
 from trainer.placement import Fleet
 from trainer.rollout.experts import quizzes
 from trainer.rollout.failures import check_failures, handing_over
+from trainer.rollout.report import illegal_share
 from trainer.rollout.tasks import eval_requests, task_ids
 from trainer.seeds import derive
 
@@ -61,8 +62,21 @@ class Evaluator:
             episodes=len(by_split[config.split]) - failures,
             failures=failures,
             apart=passed,
+            legal_share=1 - illegal_share([t for t in trajectories if t.failure is None]),
         )
         return evaluation, encoded
+
+    def legal_share(self, count: int, turns: int) -> float:
+        """Return the share of legal actions in the first turns of `count` tasks of `eval.split`; NaN where none was played.
+
+        The same tasks each time, in part those of `play`. Nothing of it is recorded.
+        """
+        agent = self._config.agent.model_copy(update={"max_turns": min(turns, self._config.agent.max_turns)})
+        config = self._config.model_copy(update={"agent": agent})
+        seed = derive(self._config.seed, "held-out tasks")
+        ids = task_ids(self._source, config.eval.split, config.eval.tasks, seed)[:count]
+        encoded = self._fleet.run(eval_requests(config, self._params.canonical(), 0, ids), 0)
+        return 1 - illegal_share([t for t in map(decode, encoded) if t.failure is None])
 
     def quiz(self, held_out: Sequence[Trajectory]) -> dict[str, float]:
         """Return the policy's loss on held-out experts, and how many of their turns it answers the same.

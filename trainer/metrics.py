@@ -44,6 +44,8 @@ class Evaluation:
     failures: int
     apart: Mapping[str, float] = field(default_factory=dict)
     """Success on each split of `eval.apart`."""
+    legal_share: float = math.nan
+    """Share of the turns, all splits together, that were an action; NaN where there was no turn."""
 
     @property
     def share(self) -> float:
@@ -59,6 +61,7 @@ class Evaluation:
             "optimum": self.optimum,
             "episodes": float(self.episodes),
             "failures": float(self.failures),
+            **({} if math.isnan(self.legal_share) else {"legal_share": self.legal_share}),
             **{f"success/{split}": success for split, success in self.apart.items()},
         }
 
@@ -142,7 +145,7 @@ class MetricsLog:
             self._add_event(Event(wall_time=time.time(), step=resume_step + 1, session_log=begin))
 
     def write(self, step: int, kind: str, metrics: Mapping[str, float]) -> None:
-        """Append one record. `kind` is `warmup`, `held_out`, `train` or `eval` and prefixes the TensorBoard tags."""
+        """Append one record. `kind` is a section of docs/metrics.md and prefixes the TensorBoard tags."""
         line = json.dumps({"step": step, "kind": kind, **metrics}) + "\n"
         values = [
             EventSummary.Value(tag=f"{kind}/{name}", simple_value=value) for name, value in metrics.items()

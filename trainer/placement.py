@@ -131,6 +131,10 @@ class Fleet:
         """Measure the learner on the experts held out."""
         return dict(self._get(self._learner.measure.remote()))
 
+    def text_nll(self) -> dict[str, float]:
+        """Measure how the learner finds plain English."""
+        return dict(self._get(self._learner.text_nll.remote()))
+
     def imitate(self, *, lr: float, batch_trajectories: int, seed: int) -> dict[str, float]:
         """One pass of imitation over the experts."""
         ref = self._learner.imitate.remote(lr=lr, batch_trajectories=batch_trajectories, seed=seed)
@@ -147,6 +151,11 @@ class Fleet:
         """Bring the learner's weights to every inference engine."""
         weights = self._learner.publish.remote(version)
         self._get([engine.load.remote(weights, version) for engine in self._engines])
+
+    def serve_newest(self) -> None:
+        """Bring the learner's weights to every inference engine before the first `publish`, as no version of their own."""
+        weights = self._learner.weights.remote()
+        self._get([engine.load.remote(weights, 0) for engine in self._engines])
 
     def serve_older(self, lag: int) -> None:
         """Bring the weights of `lag` versions ago to every inference engine, until the next `publish`.

@@ -29,6 +29,7 @@ from trainer.engine.injection import Injection
 from trainer.errors import CheckpointError, Halted, RunFolderError
 from trainer.evaluation import Evaluator
 from trainer.folder import writing
+from trainer.guard import Guard
 from trainer.metrics import Evaluation, MetricsLog, Observer, RunSummary, share_of, write_summary
 from trainer.placement import Fleet
 from trainer.rollout.anchors import Anchor, AnchorPool, expert_from, injections
@@ -60,6 +61,8 @@ class RunState(msgspec.Struct):
     ledger: dict[str, int] = {}
     pass_rates: PassRates = {}
     empty_steps: int = 0
+    references: dict[str, float] = {}
+    """What the guard measured first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,7 @@ class Run:
         with writing("records", self._folder):
             done = None if found is None else self._state.step
             self._metrics = MetricsLog(self._folder, resume_step=done, again=self._measured_again())
+        self._guard = Guard(self._config, self._fleet, self._evaluator, self._metrics, self._state.references)
         self.is_new = found is None
         begun = lineage.begin(self._config, self._spec.key) if found is None else lineage.read(self._folder)
         self._lineage = begun or lineage.begin(self._config, self._spec.key)
@@ -181,6 +185,7 @@ class Run:
     def warm_up(self) -> None:
         """Imitate the experts for the configured epochs and publish version 0."""
         config, warmup = self._config, self._config.warmup
+        self._guard.begin()
         if (warmup.data or warmup.trajectories) and warmup.epochs:
             self._observer.on_phase("warm-up")
             for epoch in range(warmup.epochs):
@@ -189,9 +194,11 @@ class Run:
                     batch_trajectories=warmup.batch_trajectories,
                     seed=derive(self._config.seed, "warm-up", epoch),
                 )
-                metrics = {**metrics, **self._fleet.measure()}
+                metrics = {**metrics, **self._fleet.measure(), **self._guard.text()}
                 self._metrics.write(epoch - warmup.epochs, "warmup", metrics)
+                self._guard.check(metrics, rate="warmup.lr")
         self._fleet.publish(0)
+        self._guard.end_warmup()
 
     @property
     def is_unmeasured(self) -> bool:
@@ -279,7 +286,7 @@ class Run:
         state.empty_steps = 0 if metrics["updates"] else state.empty_steps + 1
         if state.empty_steps:
             self._observer.on_log(nothing_learned(plan.step, metrics))
-        self._learn_metrics = {**metrics, "learn_s": time.monotonic() - started}
+        self._learn_metrics = {**metrics, **self._guard.text(), "learn_s": time.monotonic() - started}
         self._pool.observe(plan.step, plan.anchors, rollouts.seen)
 
     def publish(self, step: int) -> None:
@@ -316,6 +323,7 @@ class Run:
         self._metrics.write(plan.step, "train", metrics)
         held_out = {} if self._learns_from_rollouts else self._measure_held_out(plan.step)
         self._observer.on_step(plan.step, config.steps, {**metrics, **held_out})
+        self._guard.check(metrics, rate="optim.lr")
         check_learned(plan.step, metrics, state.empty_steps, config.filter)
 
     # -- observation ------------------------------------------------------------------------------------------
@@ -428,6 +436,7 @@ class Run:
         }
         self._metrics.write(step, "eval", values)
         self._observer.on_eval(evaluation)
+        self._guard.check_evaluation(values, step=step)
         return evaluation
 
     def _measure_held_out(self, step: int) -> dict[str, float]:

@@ -43,6 +43,7 @@ from trainer.data.screen import check_experts, screened_credits
 from trainer.data.values import states_of, values_per_turn, with_next_state
 from trainer.engine.base import EngineSpec, LearnsValues, LossFn, TrainEngine, Weights
 from trainer.engine.injection import Injection
+from trainer.engine.plain_text import plain_batch, plain_text, text_nll
 from trainer.engine.versions import Versions, versions_kept
 from trainer.errors import ConfigError
 from trainer.rollout.curriculum import mask_negatives
@@ -107,6 +108,10 @@ class Learner:
         assert isinstance(imitation, AlgorithmSpec)
         self._engine = spec.train(config.model, options, config.seed, config.optim)
         self._template = spec.template(config.model, options)
+        self._plain: TrainBatch | None = None
+        if spec.prose is not None and config.guard.text_rise:
+            ids = spec.prose(config.model, options, plain_text())
+            self._plain = plain_batch(ids, self._template.max_context)
         chosen = algorithm.options(**config.algo_options)
         if config.optim.minibatches == 1 and isinstance(chosen, KLOptions) and chosen.kl_reference == "prox":
             raise ConfigError(
@@ -165,6 +170,12 @@ class Learner:
         batch, _ = build_batch(self._held_out, self._bc.credit(self._held_out), token_budget=1)
         found = self._bc.loss(batch, self._engine.logprobs(batch)).metrics["imitation_nll"]
         return {"held_out_loss": found.total / found.weight} if found.weight else {}
+
+    def text_nll(self) -> dict[str, float]:
+        """Return how the policy finds plain English, `text_nll`; nothing where its engine's models read no prose."""
+        if self._plain is None:
+            return {}
+        return {"text_nll": text_nll(self._engine, self._plain)}
 
     def update(
         self, encoded: Sequence[bytes], injections: Sequence[Injection], *, lr: float, step: int = 1

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from agent_runtime.chat import ToolTemplate
 from agent_runtime.policy import ChatTemplate, Completion, SampleRequest
+from agent_runtime.types import IntArray
 from trainer.algo.base import LossOutput
 from trainer.config import OptimOptions
 from trainer.data.batch import TrainBatch
@@ -125,3 +126,6 @@ class EngineSpec:
     train: Callable[[str, Any, int, OptimOptions], TrainEngine]
     tools: Callable[[str, Any], ToolTemplate] | None = None
     """(model, options) -> the template of CLI agents, which bring their own tools; None: the model cannot chat with them."""
+    prose: Callable[[str, Any, str], IntArray] | None = None
+    """(model, options, text) -> the ids of plain text as the model read it when it was pretrained; None: its models know no
+    prose, so that nothing can be forgotten."""

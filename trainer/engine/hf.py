@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from pydantic import PositiveInt
 from safetensors import SafetensorError
@@ -21,6 +22,7 @@ from safetensors import SafetensorError
 from agent_runtime.chat import ToolTemplate
 from agent_runtime.render import HFChatTemplate
 from agent_runtime.templates.families import tool_template
+from agent_runtime.types import IntArray
 from rock_env.errors import InvalidArgument
 from trainer.engine.base import EngineOptions, EngineSpec, OptimOptions
 from trainer.engine.generate import TorchInference
@@ -201,6 +203,11 @@ def _tools(model: str, options: HFOptions) -> ToolTemplate:
         raise InvalidArgument(f"cannot chat with model {model!r} about tools: {error}") from error
 
 
+def _prose(model: str, options: HFOptions, text: str) -> IntArray:
+    del options
+    return np.array(_read("AutoTokenizer", model)(text, verbose=False).input_ids, np.int32)
+
+
 def _device(options: HFOptions) -> torch.device:
     if options.device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -260,4 +267,5 @@ ENGINE = EngineSpec(
     inference=_inference,
     train=_train,
     tools=_tools,
+    prose=_prose,
 )

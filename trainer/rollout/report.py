@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -11,7 +12,14 @@ from agent_runtime.types import Trajectory, TurnLabel
 from rock_env.faults import Blame
 from trainer.rollout.anchors import Anchor
 
-__all__ = ["agent_metrics", "fault_metrics", "sampled_tokens", "start_metrics", "summary_metrics"]
+__all__ = [
+    "agent_metrics",
+    "fault_metrics",
+    "illegal_share",
+    "sampled_tokens",
+    "start_metrics",
+    "summary_metrics",
+]
 
 
 def summary_metrics(trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
@@ -24,9 +32,15 @@ def summary_metrics(trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
         "success": float(np.mean([t.passed for t in done])),
         "reward": float(np.mean([t.reward for t in done])),
         "turns": turns / len(done),
-        **({"illegal_share": sum(t.illegal_actions for t in done) / turns} if turns else {}),
+        **({"illegal_share": illegal_share(done)} if turns else {}),
         "failed": float(len(trajectories) - len(done)),
     }
+
+
+def illegal_share(trajectories: Sequence[Trajectory]) -> float:
+    """Return the share of turns that were no action; NaN where there is no turn."""
+    turns = sum(len(t.turns) for t in trajectories)
+    return sum(t.illegal_actions for t in trajectories) / turns if turns else math.nan
 
 
 def agent_metrics(trajectories: Sequence[Trajectory]) -> Mapping[str, float]:

@@ -113,7 +113,7 @@ class LocalFleet:
         self._learner.ready()
         self._engine.ready()
         self.learns_from_rollouts = self._learner.learns_from_rollouts()
-        for name in ("take_experts", "measure", "imitate", "save", "load", "export"):
+        for name in ("take_experts", "measure", "text_nll", "imitate", "save", "load", "export"):
             setattr(self, name, getattr(self._learner, name))
         self.update, self.weights = self._learner.update, self._learner.weights
         self.sample = self._engine.sample
@@ -125,6 +125,9 @@ class LocalFleet:
 
     def publish(self, version: int) -> None:
         self._engine.load(self._learner.publish(version), version)
+
+    def serve_newest(self) -> None:
+        self._engine.load(self._learner.weights(), 0)
 
     def serve_older(self, lag: int) -> None:
         version, weights = self._learner.behind(lag)

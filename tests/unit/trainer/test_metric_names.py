@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from local_fleet import config_of, local_run, stripped
+from random_llama import random_llama
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from agent_runtime.types import Trajectory, TurnFault
@@ -16,7 +17,7 @@ from rock_env import plugins
 from trainer.metrics import RunSummary
 
 ROOT = Path(__file__).parents[3]
-KINDS = ("train", "warmup", "held_out", "eval")
+KINDS = ("guard", "train", "warmup", "held_out", "eval")
 OPTIONS = {
     "ipa": {
         "learn_faulty": False,
@@ -71,7 +72,7 @@ def eventful(trajectory: Trajectory) -> Trajectory:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Run every installed algorithm for two eventful steps."""
+    """Run every installed algorithm for two eventful steps, and a model that brings its weights."""
     folders = []
     every = [(algo, OPTIONS.get(algo, {})) for algo in plugins.names("ale.algorithms")]
     for algo, options in [*every, *APART.items()]:
@@ -83,6 +84,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
             eval={"apart": ["train"]},
         )
         local_run(folders[-1], config, change=eventful, broken=3)
+    folders.append(tmp_path_factory.mktemp("pretrained"))
+    model = random_llama(tmp_path_factory.mktemp("llama"), context=512)
+    config = config_of(agent={"system": True}, optim={"lr": 1e-6}, warmup={"lr": 1e-6})
+    local_run(folders[-1], config.model_copy(update={"model": model, "engine_options": {}}))
     return folders
 
 
