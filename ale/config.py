@@ -33,6 +33,8 @@ __all__ = ["Layer", "Resolved", "expand", "parse_overrides", "parse_scalar", "re
 
 Values = dict[str, Any]
 
+MOST_PRETRAINED_LR = 1e-4
+"""Above it a pretrained model is warned of: 1e-3 destroys one in a single update (docs/results/guard.md)."""
 HELD_OUT_SHARE = 0.1
 """Of the experts' tasks, by which `ale sft` measures its epochs."""
 
@@ -56,6 +58,12 @@ class Resolved:
 @runtime_checkable
 class _WithOptions(Protocol):
     options: type[BaseModel]
+
+
+@runtime_checkable
+class _WithProse(Protocol):
+    prose: object
+    """Not None: its models are pretrained on text (`trainer.engine.base.EngineSpec`)."""
 
 
 def resolve(
@@ -85,7 +93,8 @@ def resolve(
     recipe = _recipe_layers(given)
     if imitation:
         recipe.append(_imitation_layer(_validate(recipe)))
-    return Resolved(expand(_validate([*recipe, *given])), tuple(notices))
+    config = expand(_validate([*recipe, *given]))
+    return Resolved(config, (*notices, *_high_rates(config, [*recipe, *given])))
 
 
 def expand(config: TrainConfig) -> TrainConfig:
@@ -258,6 +267,20 @@ def _validate(layers: Sequence[Layer]) -> TrainConfig:
             path.pop()
         where = f"{'.'.join(path)!r} in {_source_of(path, layers)}"
         raise ConfigError(f"bad value for {where}: {first['msg']}, got {first['input']!r}") from error
+
+
+def _high_rates(config: TrainConfig, layers: Sequence[Layer]) -> list[str]:
+    """Return a warning for each learning rate that destroys a pretrained model. No recipe has one; a user may."""
+    engine = plugins.load("ale.engines", config.engine)
+    if not isinstance(engine, _WithProse) or engine.prose is None:
+        return []
+    rates = {"optim": config.optim.lr, "warmup": config.warmup.lr if config.warmup.epochs else 0.0}
+    return [
+        f"{section}.lr={rate:g} in {_source_of([section, 'lr'], layers)} is likely to destroy the pretrained model "
+        f"{config.model!r}: expected at most {MOST_PRETRAINED_LR:g}, and better 1e-5 or less"
+        for section, rate in rates.items()
+        if rate > MOST_PRETRAINED_LR
+    ]
 
 
 def _source_of(path: Sequence[str], layers: Sequence[Layer]) -> str:
