@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 from agent_runtime.types import FloatArray, IntArray, SamplingParams
 
-__all__ = ["ChatTemplate", "Completion", "Message", "PolicyError", "SampleRequest", "Sampler"]
+__all__ = ["ChatTemplate", "Completion", "Message", "PolicyError", "SampleRequest", "Sampler", "first_stop"]
 
 
 class PolicyError(RuntimeError):
@@ -38,20 +38,40 @@ class SampleRequest:
     params: SamplingParams
     seed: int
     """Determines the sample given the distribution, whatever else is in the batch."""
+    stop: tuple[str, ...] = ()
+    """Sampling ends with the token that completes one of these texts. Only for samplers that `stops`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Completion:
-    """What was sampled. `ids` ends with the template's end token unless `finish_reason` is `length`."""
+    """What was sampled. `ids` ends with the template's end token, unless `finish_reason` is `length` or a text ended it."""
 
     ids: IntArray
     logprobs: FloatArray
     finish_reason: Literal["stop", "length"]
     policy_version: int
+    stopped_by: str = ""
+    """Which of `SampleRequest.stop` ended it: `ids` ends with that text and no end token, and `finish_reason` is `stop`."""
+
+    @property
+    def closed(self) -> bool:
+        """Return whether `ids` ends with the template's end token."""
+        return self.finish_reason == "stop" and not self.stopped_by
+
+
+def first_stop(text: str, stop: Sequence[str]) -> tuple[int, str]:
+    """Return where the first of some stop texts begins in `text`, and which it is; (-1, "") for none."""
+    found = [(at, one) for one in stop if (at := text.find(one)) >= 0]
+    return min(found, default=(-1, ""))
 
 
 class Sampler(Protocol):
     """The policy as the runtime sees it."""
+
+    @property
+    def stops(self) -> bool:
+        """Return whether it can end an answer at a text (`SampleRequest.stop`)."""
+        ...
 
     async def sample(self, request: SampleRequest) -> Completion:
         """Sample one completion. Raise `PolicyError`."""

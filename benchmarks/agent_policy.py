@@ -18,7 +18,7 @@ import numpy as np
 
 from agent_runtime.agents.spec import AgentSpec
 from agent_runtime.chat import Refusal, RefusalKind
-from agent_runtime.policy import Completion, PolicyError, SampleRequest
+from agent_runtime.policy import Completion, PolicyError, SampleRequest, first_stop
 from agent_runtime.templates.plain import FIRST_BYTE, USER, PlainTemplate
 from agent_runtime.types import IntArray
 
@@ -117,6 +117,7 @@ class ScriptedPolicy:
     spec: AgentSpec
     mode: Mode
     template: PlainTemplate
+    stops = True
 
     def __post_init__(self) -> None:
         self.sampled: list[IntArray] = []
@@ -133,11 +134,15 @@ class ScriptedPolicy:
         text = self._answer(_shown(self.template, request.prompt_ids))
         if self.mode is Mode.STREAMING:
             await asyncio.sleep(LATE_S)
-        ids = self.template.encode_answer(text)[: request.params.max_tokens]
+        at, stop = first_stop(text, request.stop)
+        text = text[: at + len(stop)] if stop else text
+        ids = self.template.encode_answer(text)[: -1 if stop else None][: request.params.max_tokens]
         cut = len(ids) == request.params.max_tokens
         self.sampled.append(ids)
         self.prompts.append(request.prompt_ids)
-        return Completion(ids, np.full(len(ids), -0.5, np.float32), "length" if cut else "stop", 1)
+        return Completion(
+            ids, np.full(len(ids), -0.5, np.float32), "length" if cut else "stop", 1, "" if cut else stop
+        )
 
     def _answer(self, prompt: _Shown) -> str:
         """Return what to say to a prompt; raise the mode's fault at the second step, once."""

@@ -72,6 +72,8 @@ def rollout_request(number: int) -> RolloutRequest:
 class Instant:
     """A policy that has always the same answer."""
 
+    stops = False
+
     def __init__(self, template: PlainTemplate) -> None:
         ids = template.encode_answer(ANSWER)
         self._completion = Completion(ids, np.zeros(len(ids), np.float32), "stop", 0)

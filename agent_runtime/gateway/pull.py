@@ -46,6 +46,8 @@ class _Question(NamedTuple):
 class _Asking:
     """A `Sampler` that asks whoever steps the environment. Requests side by side are asked one after the other."""
 
+    stops = False
+
     def __init__(self) -> None:
         self.questions: asyncio.Queue[_Question | None] = asyncio.Queue()
         """None: the agent has ended."""

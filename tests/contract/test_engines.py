@@ -158,6 +158,28 @@ def test_no_requests_give_no_completions(engine):
     assert engine.inference().sample([]) == []
 
 
+def test_an_engine_that_stops_ends_with_the_token_that_completes_the_text(engine):
+    for request in engine.requests(3, max_tokens=12):
+        (whole,) = engine.inference().sample([request])
+        stop = engine.template.decode(whole.ids[2:4], request.prompt_ids)
+        asked = dataclasses.replace(request, stop=(stop or "x", "never said"))
+        if not engine.spec.stops:
+            with pytest.raises(PolicyError, match="cannot stop at a text"):
+                engine.inference().sample([asked])
+            continue
+        (told,) = engine.inference().sample([asked])
+        count = len(told.ids)
+        assert told.ids.tolist() == whole.ids[:count].tolist()
+        assert told.logprobs.tolist() == whole.logprobs[:count].tolist()
+        if told.stopped_by:
+            assert told.finish_reason == "stop"
+            assert not told.closed
+            assert stop in engine.template.decode(told.ids)
+            assert stop not in engine.template.decode(told.ids[:-1])
+        else:
+            assert stop not in engine.template.decode(whole.ids)
+
+
 def test_the_same_requests_give_the_same_completions_in_any_order(engine):
     inference, requests = engine.inference(weights_of=engine.learned()), engine.requests(9)
     first = as_values(inference.sample(requests))

@@ -129,3 +129,5 @@ class EngineSpec:
     prose: Callable[[str, Any, str], IntArray] | None = None
     """(model, options, text) -> the ids of plain text as the model read it when it was pretrained; None: its models know no
     prose, so that nothing can be forgotten."""
+    stops: bool = False
+    """Its inference ends an answer at a text (`SampleRequest.stop`)."""

@@ -7,13 +7,13 @@ Shapes: B rows of one batch, T prompt tokens (padded left), N tokens of the long
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agent_runtime.policy import Completion, PolicyError, SampleRequest
+from agent_runtime.policy import Completion, PolicyError, SampleRequest, first_stop
 from agent_runtime.types import IntArray
 from trainer.engine.base import Weights
 from trainer.engine.net import Cache, PolicyNet, copy_weights
@@ -21,9 +21,15 @@ from trainer.engine.sampling import Distribution, next_tokens
 
 __all__ = ["TorchInference", "check_request"]
 
+_MARGIN_TOKENS = 4
+"""A tokenizer may read the first tokens of a cut otherwise: white space that it leaves out, part of a character."""
 
-def check_request(request: SampleRequest, max_context: int) -> None:
-    """Raise `PolicyError` for a prompt that cannot be continued by a network of so many positions."""
+
+def check_request(request: SampleRequest, max_context: int, *, stops: bool = False) -> None:
+    """Raise `PolicyError` for a prompt that cannot be continued by a network of so many positions.
+
+    `stops`: the engine can end an answer at a text.
+    """
     length = len(request.prompt_ids)
     if not 0 < length < max_context:
         raise PolicyError(
@@ -33,18 +39,28 @@ def check_request(request: SampleRequest, max_context: int) -> None:
         )
     if request.params.max_tokens < 1:
         raise PolicyError(f"max_tokens must be at least 1, got {request.params.max_tokens}.")
+    if request.stop and not stops:
+        raise PolicyError(f"this engine cannot stop at a text, got {request.stop!r}. Send no stop texts.")
 
 
 class TorchInference:
     """An `InferenceEngine` over a network."""
 
     def __init__(
-        self, net: PolicyNet, *, end_id: int, max_rows: int, device: torch.device | None = None
+        self,
+        net: PolicyNet,
+        *,
+        end_id: int,
+        max_rows: int,
+        device: torch.device | None = None,
+        text: Callable[[IntArray], str] | None = None,
     ) -> None:
+        """`text` returns what sampled ids say; without it nothing can be stopped at a text."""
         self.net = net
         self._end_id = end_id
         self._max_rows = max_rows
         self._device = device or torch.device("cpu")
+        self._text = text
         self._version = 0
 
     def load(self, weights: Weights, version: int) -> None:
@@ -55,7 +71,7 @@ class TorchInference:
     def sample(self, requests: Sequence[SampleRequest]) -> list[Completion]:
         """Return one completion per request, in order. Raise `PolicyError` for a prompt that cannot be continued."""
         for request in requests:
-            check_request(request, self.net.max_context)
+            check_request(request, self.net.max_context, stops=self._text is not None)
         lengths = [len(request.prompt_ids) for request in requests]
         order = sorted(
             range(len(requests)), key=lambda i: (lengths[i], requests[i].rollout_id, requests[i].turn)
@@ -110,6 +126,8 @@ class TorchInference:
         logprobs_BN = np.zeros(ids_BN.shape, np.float32)
         counts_B = np.zeros(len(requests), np.int64)
         stopped_B = np.zeros(len(requests), np.bool_)
+        stopped_by = [""] * len(requests)
+        watched = [b for b, request in enumerate(requests) if request.stop]
         logits_BV, cache = self._prefill(requests, room=ids_BN.shape[1] - 1)
         rows = np.arange(len(requests))  # the request each row of the cache belongs to
         how = Distribution.of(requests)
@@ -121,6 +139,9 @@ class TorchInference:
             logprobs_BN[rows[live], position] = logprobs.cpu().numpy()[live]
             counts_B[rows[live]] += 1
             stopped_B[rows[live]] = host[live] == self._end_id
+            for b in (b for b in watched if not stopped_B[b]):
+                stopped_by[b] = self._stopped(ids_BN[b, : counts_B[b]], requests[b].stop)
+                stopped_B[b] = bool(stopped_by[b])
             live &= ~stopped_B[rows] & (counts_B[rows] < limits_B[rows])
             if not live.any():
                 break
@@ -139,9 +160,16 @@ class TorchInference:
                 logprobs=logprobs_BN[b, : counts_B[b]].copy(),
                 finish_reason="stop" if stopped_B[b] else "length",
                 policy_version=self._version,
+                stopped_by=stopped_by[b],
             )
             for b in range(len(requests))
         ]
+
+    def _stopped(self, ids: IntArray, stop: Sequence[str]) -> str:
+        """Return the stop text that the last token completed. Looks at as many tokens as one can have, and a few more."""
+        assert self._text is not None  # checked before sampling
+        window = max(len(one.encode()) for one in stop) + _MARGIN_TOKENS
+        return first_stop(self._text(ids[-window:]), stop)[1]
 
 
 def _pad_left(

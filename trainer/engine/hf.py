@@ -244,6 +244,7 @@ def _inference(model: str, options: HFOptions, seed: int) -> TorchInference:
         end_id=template.end_id,
         max_rows=options.max_rows,
         device=_device(options),
+        text=template.decode,
     )
 
 
@@ -268,4 +269,5 @@ ENGINE = EngineSpec(
     train=_train,
     tools=_tools,
     prose=_prose,
+    stops=True,
 )

@@ -98,7 +98,9 @@ def _tools(model: str, options: TinyOptions) -> PlainTemplate:
 
 
 def _inference(model: str, options: TinyOptions, seed: int) -> TorchInference:
-    return TorchInference(_net(model, options, seed), end_id=END, max_rows=options.max_rows)
+    return TorchInference(
+        _net(model, options, seed), end_id=END, max_rows=options.max_rows, text=_tokenizer(model).decode
+    )
 
 
 def _train(model: str, options: TinyOptions, seed: int, optim: OptimOptions) -> TorchTrain:
@@ -123,4 +125,5 @@ ENGINE = EngineSpec(
     inference=_inference,
     train=_train,
     tools=_tools,
+    stops=True,
 )

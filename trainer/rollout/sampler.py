@@ -19,7 +19,9 @@ Call = Callable[[Sequence[SampleRequest]], Awaitable[Sequence[Completion]]]
 class BatchingSampler:
     """Implements `agent_runtime.policy.Sampler` over a batch call. One event loop only."""
 
-    def __init__(self, call: Call, *, lockstep: bool) -> None:
+    def __init__(self, call: Call, *, lockstep: bool, stops: bool = False) -> None:
+        """`stops`: the engine ends an answer at a text."""
+        self.stops = stops
         self._call = call
         self._lockstep = lockstep
         self._live = 0

@@ -49,6 +49,7 @@ class RolloutWorker:
         assert isinstance(spec, EngineSpec)
         options = spec.options(**self._config.engine_options)
         self._template = spec.template(self._config.model, options)
+        self._stops = spec.stops
         if self._config.agent.name:
             assert spec.tools is not None  # checked before any process was started
             self._agents = CliAgents(self._config, spec.tools(self._config.model, options))
@@ -96,7 +97,9 @@ class RolloutWorker:
     ) -> tuple[Callable[[RolloutRequest], Awaitable[Trajectory]], BatchingSampler]:
         """Return what plays one request with the published policy, and the sampler that its rollouts share."""
         client = await self._connect()
-        sampler = BatchingSampler(self._sample, lockstep=self._config.rollout.batching == "lockstep")
+        sampler = BatchingSampler(
+            self._sample, lockstep=self._config.rollout.batching == "lockstep", stops=self._stops
+        )
 
         async def play(request: RolloutRequest) -> Trajectory:
             if self._agents is not None:
