@@ -18,11 +18,14 @@ from typing import Any
 
 import h11
 import uvicorn
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 __all__ = ["Limits", "serving"]
 
 _BACKLOG = 1024
+_EVENTS = 128
+"""Of one connection in one turn of the loop: a body may come in chunks of one byte, a hundred thousand in one read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +52,39 @@ class Limits:
     """For answers under way when the server stops; then they are cut."""
 
 
+class _Paced(h11.Connection):
+    """Gives out `left` events, then none until it is told how many more."""
+
+    left = _EVENTS
+
+    def next_event(self) -> Any:
+        if not self.left:
+            return h11.NEED_DATA
+        self.left -= 1
+        return super().next_event()
+
+
+class _Flow(FlowControl):
+    """Reads no more from a connection while events of it wait."""
+
+    held = False
+
+    def resume_reading(self) -> None:
+        if not self.held:
+            super().resume_reading()
+
+
 class _Protocol(H11Protocol):
     """One connection. `limits` is set by the subclass that a server makes."""
 
     limits: Limits
+    conn: _Paced
+    flow: _Flow
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.conn = _Paced(h11.SERVER, self.limits.head_bytes)
+        self.flow = _Flow(transport)
         self._stalled: asyncio.TimerHandle | None = None
         self._headless: asyncio.TimerHandle | None = self.loop.call_later(
             self.limits.head_s, self.transport.abort
@@ -69,6 +98,24 @@ class _Protocol(H11Protocol):
         elif not begun and self._headless is not None:
             self._headless.cancel()
             self._headless = None
+
+    def handle_events(self) -> None:
+        if self.flow.held:
+            return
+        self.conn.left = _EVENTS
+        super().handle_events()
+        if not self.conn.left and not self.transport.is_closing():
+            self.flow.pause_reading()
+            self.flow.held = True
+            self.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self.flow.held = False
+        if self.transport.is_closing():
+            return
+        if self.cycle is None or len(self.cycle.body) <= HIGH_WATER_LIMIT:
+            self.flow.resume_reading()
+        self.handle_events()
 
     def pause_writing(self) -> None:
         super().pause_writing()
