@@ -83,8 +83,12 @@ class ChatRequest:
     stream: bool = False
     max_tokens: int | None = None
     """What the agent asks for; the session's sampling settings bound it."""
-    tool_choice: Literal["auto", "none", "required"] = "auto"
-    """Makes the request another one, and steers no sampling."""
+    tool_choice: Literal["auto", "none"] = "auto"
+    """With `none` the answer has no calls, whatever was sampled; the model is shown the tools all the same."""
+    stop: tuple[str, ...] = ()
+    """Texts at the first of which the answer ends."""
+    seed: int | None = None
+    """Makes the request another one, and steers no sampling: the session has seeds of its own."""
     asked: Asked = Asked.UNSAID
     conversation: str = ""
     """What tells an agent's conversations apart where it says so (a sub-agent's id); empty: the main one, or unsaid."""
@@ -115,6 +119,8 @@ class ChatReply:
     tool_calls: tuple[ToolUse, ...] = ()
     created_s: int = 0
     """Unix time."""
+    stop: str = ""
+    """Which of the request's stop texts ended the answer, and is not part of it."""
 
 
 class RefusalKind(StrEnum):
@@ -145,6 +151,10 @@ class Refusal(Exception):
     """Sent as Retry-After; always set with `RATE_LIMIT`."""
     details: tuple[tuple[str, int], ...] = ()
     """Numbers that a dialect's error names, as `("limit", 4096), ("got", 5000)`."""
+    param: str = ""
+    """The field that is refused, where it is one."""
+    code: str = ""
+    """OpenAI's word for what is wrong with it, where it has one."""
 
     def __str__(self) -> str:
         return self.message

@@ -17,7 +17,7 @@ from agent_runtime.gateway.http_server import Limits
 from agent_runtime.gateway.server import Gateway
 from agent_runtime.gateway.session import Budget, Session
 from agent_runtime.graph import token_arrays, validate
-from agent_runtime.policy import Completion, PolicyError, SampleRequest
+from agent_runtime.policy import Completion, PolicyError, SampleRequest, first_stop
 from agent_runtime.templates.plain import PlainTemplate
 from agent_runtime.types import AgentConfig, RolloutRequest, SamplingParams, Start, Trajectory
 from rock_env.env import Verdict
@@ -31,7 +31,8 @@ Step = str | PolicyError | Callable[[SampleRequest], Awaitable[str]]
 class Scripted:
     """A `Sampler` that gives the nth answer to the nth request, the last one for ever, and remembers what it saw."""
 
-    def __init__(self, *script: Step, version: int = 3) -> None:
+    def __init__(self, *script: Step, version: int = 3, stops: bool = True) -> None:
+        self.stops = stops
         self.script = list(script) or ["done"]
         self.version = version
         self.seen: list[SampleRequest] = []
@@ -45,11 +46,18 @@ class Scripted:
         if isinstance(step, PolicyError):
             raise step
         text = step if isinstance(step, str) else await step(request)
-        ids = TEMPLATE.encode_answer(text)
+        at, stop = first_stop(text, request.stop)
+        ids = TEMPLATE.encode_answer(text[: at + len(stop)])[:-1] if stop else TEMPLATE.encode_answer(text)
         cut = len(ids) > request.params.max_tokens
         ids = ids[: request.params.max_tokens]
         self.sampled.append(ids)
-        return Completion(ids, np.full(len(ids), -0.5, np.float32), "length" if cut else "stop", self.version)
+        return Completion(
+            ids,
+            np.full(len(ids), -0.5, np.float32),
+            "length" if cut else "stop",
+            self.version,
+            "" if cut else stop,
+        )
 
 
 class Gate:

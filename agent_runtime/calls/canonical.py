@@ -13,7 +13,17 @@ from hashlib import blake2b
 
 from agent_runtime.chat import ChatMessage, ToolSpec, ToolUse
 
-__all__ = ["Item", "canonical_items", "canonical_json", "canonical_text", "digest", "joined", "tools_digest"]
+__all__ = [
+    "Canonical",
+    "Item",
+    "canonical_items",
+    "canonical_json",
+    "canonical_text",
+    "digest",
+    "joined",
+    "marked_items",
+    "tools_digest",
+]
 
 _NOTHING = ("", "null", "{}")
 
@@ -28,6 +38,14 @@ class Item:
     """How many raw messages of the history lie up to here."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Canonical:
+    """The canonical form of a whole request, where it was found elsewhere: that of a large one takes a while."""
+
+    items: tuple[Item, ...]
+    tools: bytes
+
+
 def canonical_items(messages: Sequence[ChatMessage]) -> Iterator[Item]:
     """Yield a history's messages, each with its digest. Linear in their text."""
     calls: dict[str, int] = {}
@@ -36,11 +54,20 @@ def canonical_items(messages: Sequence[ChatMessage]) -> Iterator[Item]:
         message = messages[at]
         at += 1
         if message.role == "assistant":
+            begun = at - 1
             while at < len(messages) and messages[at].role == "assistant":
-                message = joined(message, messages[at])
                 at += 1
+            message = joined(messages[begun:at])
             calls = {call.id: number for number, call in enumerate(message.tool_calls)}
         yield Item(message, digest(message, calls.get(message.tool_call_id, -1)), at)
+
+
+def marked_items(messages: Sequence[ChatMessage], marks: Sequence[tuple[bytes, int]]) -> Iterator[Item]:
+    """Yield what `canonical_items` does, given the digest and the end of each."""
+    begun = 0
+    for found, end in marks:
+        yield Item(joined(messages[begun:end]), found, end)
+        begun = end
 
 
 def digest(message: ChatMessage, answers: int = -1) -> bytes:
@@ -82,11 +109,13 @@ def tools_digest(tools: Sequence[ToolSpec]) -> bytes:
     return _hash("tools", [part for tool in told for part in tool])
 
 
-def joined(first: ChatMessage, second: ChatMessage) -> ChatMessage:
-    """Return two neighbouring messages of the assistant as one."""
-    calls: tuple[ToolUse, ...] = first.tool_calls + second.tool_calls
-    content = "\n".join(filter(None, (first.content, second.content)))
-    reasoning = "\n".join(filter(None, (first.reasoning, second.reasoning)))
+def joined(run: Sequence[ChatMessage]) -> ChatMessage:
+    """Return neighbouring messages of the assistant as one. Linear in their text, however many they are."""
+    if len(run) == 1:
+        return run[0]
+    content = "\n".join(message.content for message in run if message.content)
+    reasoning = "\n".join(message.reasoning for message in run if message.reasoning)
+    calls: tuple[ToolUse, ...] = tuple(call for message in run for call in message.tool_calls)
     return ChatMessage("assistant", content, reasoning, calls)
 
 

@@ -17,6 +17,10 @@ __all__ = ["Origin", "explain", "summary_in"]
 
 _SHORT_LINE = 24
 """Characters (white space left out) below which a line proves no origin; a summary's format is longer."""
+_MOST_LINES = 64
+"""About so many lines of a summary are looked for, evenly spread."""
+_SEARCHED = 256 << 10
+"""Characters of a fresh context that a summary is looked for in: such a context is short, that is what it is for."""
 
 _TAG = re.compile(r"</?[a-zA-Z][\w-]*>")
 """What a summary is asked to stand between; agents cut it away or write a heading in its place."""
@@ -78,13 +82,16 @@ def summary_in(items: Sequence[Item], calls: Sequence[Call], *, has_tools: bool)
     A summary stands in a message of the system or user, whole or most of its lines (agents cut analysis away), or it is the
     context's first answer and the context is shorter than the one it sums up, or has tools where it was asked without.
     """
-    told = canonical_text("\n".join(i.message.content for i in items if i.message.role in ("system", "user")))
+    if not calls:
+        return None
+    told = canonical_text(_beginning(items))
     first = next((item for item in items if item.message.role == "assistant"), None)
+    answer = canonical_text(first.message.content) if first is not None else ""
     for call in reversed(calls):
         if call.parsed.tool_calls:
             continue
         text = call.parsed.text
-        if first is not None and canonical_text(first.message.content) == canonical_text(text):
+        if first is not None and answer == canonical_text(text):
             asked_aside = has_tools and not call.has_tools
             if text.strip() and (asked_aside or len(items) < _length(call)):
                 return call
@@ -93,12 +100,24 @@ def summary_in(items: Sequence[Item], calls: Sequence[Call], *, has_tools: bool)
     return None
 
 
+def _beginning(items: Sequence[Item]) -> str:
+    """Return the first texts of the system and the user, as many as a summary is looked for in."""
+    texts: list[str] = []
+    left = _SEARCHED
+    for item in items:
+        if item.message.role in ("system", "user") and left > 0:
+            texts.append(item.message.content[:left])
+            left -= len(texts[-1])
+    return "\n".join(texts)
+
+
 def _told(text: str, told: str) -> bool:
     text = _TAG.sub("\n", text)
     whole = canonical_text(text)
     if len(whole) >= _SHORT_LINE and whole in told:
         return True
     lines = [line for line in map(canonical_text, text.splitlines()) if len(line) >= _SHORT_LINE]
+    lines = lines[:: 1 + len(lines) // _MOST_LINES]
     return bool(lines) and 2 * sum(line in told for line in lines) >= len(lines)
 
 

@@ -159,12 +159,10 @@ def _meant(node: Node, echo: ChatMessage) -> Call:
 
 def _mended(node: Node, echo: ChatMessage) -> Call | None:
     """Return the call with a malformed answer that an agent repaired or renamed before it sent it back."""
-    for call in reversed(node.asked):
+    malformed = [call for call in reversed(node.asked) if call.parsed.malformed]
+    said = canonical_text(echo.content) if malformed else ""
+    for call in malformed:
         parsed = call.parsed
-        if (
-            parsed.malformed
-            and len(parsed.tool_calls) == len(echo.tool_calls)
-            and canonical_text(parsed.text) == canonical_text(echo.content)
-        ):
+        if len(parsed.tool_calls) == len(echo.tool_calls) and canonical_text(parsed.text) == said:
             return call
     return None

@@ -22,7 +22,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from agent_runtime.calls.canonical import Item, canonical_items, digest, joined, tools_digest
+from agent_runtime.calls.canonical import Canonical, Item, canonical_items, digest, joined, tools_digest
 from agent_runtime.calls.drift import Origin, explain
 from agent_runtime.calls.nodes import Call, Drift, Node, child_of, prompt_ids, walk_down
 from agent_runtime.chat import Asked, ChatMessage, ChatRequest, Parsed, ToolSpec, ToolTemplate
@@ -32,7 +32,8 @@ from agent_runtime.types import IntArray
 __all__ = ["Call", "CallTree", "Drift", "Match", "Prompt"]
 
 _RECENT = 16
-"""How many of the newest calls may be a summary: agents use one at once, but side calls lie between."""
+"""How many of the newest calls may be a summary: agents use one at once, but side calls lie between. So many sets of tools
+are looked at, too."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,11 +49,12 @@ class Match:
     echoes: tuple[Call, ...]
     """Of a fresh context: the calls whose answers it has."""
     key: bytes
-    """Of the request: messages in canonical form, tools, model, bound, tool choice, what it is for and whose. Streamed or
-    not is no difference."""
+    """Of the request: messages in canonical form, tools, model, bound, tool choice, stop texts, seed, what it is for and
+    whose. Streamed or not is no difference."""
     repaired: bool
     """The parent's answer was malformed; the agent echoes what it made of it, the prompt shows what was sampled."""
     request: ChatRequest
+    tools: bytes
     node: Node
     pending: tuple[Item, ...]
     """The messages after `node`, which the tree does not hold yet."""
@@ -86,11 +88,11 @@ class CallTree:
         self._told: dict[tuple[ToolSpec, ...], bytes] = {}
         self._answers: dict[bytes, Call] = {}
 
-    def match(self, request: ChatRequest) -> Match:
-        """Return what `request` continues. A match may be dropped: no later one sees it."""
-        items = tuple(canonical_items(request.messages))
-        tools = self._tools(request.tools)
-        walk = walk_down(self._roots.setdefault(tools, Node(None, None, 0)), items)
+    def match(self, request: ChatRequest, canonical: Canonical | None = None) -> Match:
+        """Return what `request` continues, given its canonical form if that is known. A match may be dropped."""
+        items = canonical.items if canonical else tuple(canonical_items(request.messages))
+        tools = canonical.tools if canonical else self._tools(request.tools)
+        walk = walk_down(self._roots.get(tools) or Node(None, None, 0), items)
         pending = items[walk.depth :]
         parent, shown = walk.answer, walk.answer_at
         if any(item.message.role == "assistant" for item in items[shown + 1 :]):
@@ -98,7 +100,7 @@ class CallTree:
         origin = Origin(Drift.NONE, None, ())
         repeated = not pending and bool(walk.node.asked)
         if parent is None and not repeated and self.calls:
-            others = [root for key, root in self._roots.items() if key != tools]
+            others = [root for key, root in self._roots.items() if key != tools][-_RECENT:]
             origin = explain(
                 items,
                 walk,
@@ -116,6 +118,7 @@ class CallTree:
             key=_request_key(request, tools, items),
             repaired=walk.repaired and parent is not None,
             request=request,
+            tools=tools,
             node=walk.node,
             pending=pending,
         )
@@ -132,7 +135,7 @@ class CallTree:
         if parent is None:
             ids = self._template.open(match.request.messages, match.request.tools)
             return Prompt(ids, ids)
-        closed = parent.completion.finish_reason == "stop"
+        closed = parent.completion.closed
         ids = self._template.extend(match.new, match.request.tools, closed=closed)
         return Prompt(ids, np.concatenate([prompt_ids(parent), parent.completion.ids, ids]))
 
@@ -149,16 +152,16 @@ class CallTree:
         """Keep an answer, before the agent sees it; from now on a history may continue it."""
         born = len(self.calls)
         node = match.node
+        if node.parent is None:
+            node = self._roots.setdefault(match.tools, node)
         for item in match.pending:
             node = child_of(node, item, born)
         answer = ChatMessage("assistant", parsed.text, parsed.reasoning, parsed.tool_calls)
         said = [digest(answer)]
         before = node
         if node.parent is not None and node.message is not None and node.message.role == "assistant":
-            answer, before = (
-                joined(node.message, answer),
-                node.parent,
-            )  # as the canonical form of a history has it
+            answer = joined((node.message, answer))  # as the canonical form of a history has it
+            before = node.parent
             said.append(digest(answer))
         call = Call(
             index=born,
@@ -219,6 +222,8 @@ class CallTree:
     def _tools(self, tools: tuple[ToolSpec, ...]) -> bytes:
         known = self._told.get(tools)
         if known is None:
+            if len(self._told) >= _RECENT:
+                self._told.clear()
             known = self._told[tools] = tools_digest(tools)
         return known
 
@@ -231,6 +236,14 @@ def _request_key(request: ChatRequest, tools: bytes, items: tuple[Item, ...]) ->
     key = blake2b(tools, digest_size=16)
     for item in items:
         key.update(item.digest)
-    said = (request.model, request.max_tokens, request.tool_choice, request.asked, request.conversation)
+    said = (
+        request.model,
+        request.max_tokens,
+        request.tool_choice,
+        request.stop,
+        request.seed,
+        request.asked,
+        request.conversation,
+    )
     key.update(repr(said).encode("utf-8", "surrogatepass"))
     return key.digest()

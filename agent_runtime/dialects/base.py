@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 import msgspec
 
@@ -18,10 +18,14 @@ from agent_runtime.chat import ChatReply, ChatRequest, Refusal, RefusalKind, Too
 
 __all__ = [
     "JSON_HEADERS",
+    "MESSAGES_MOST",
     "NOT_TEXT",
+    "PARTS_MOST",
     "RETRY_AFTER_S",
     "STREAM_HEADERS",
+    "TOOLS_MOST",
     "Answer",
+    "Content",
     "Dialect",
     "Headers",
     "Part",
@@ -52,8 +56,16 @@ STREAM_HEADERS: Headers = (
     ("x-accel-buffering", "no"),  # a proxy in between would hold the signs of life back
 )
 
-PIECE_CHARS = 256
-"""Most characters of one delta. The answer is known whole, so this only decides how many events an agent reads."""
+MESSAGES_MOST = msgspec.Meta(max_length=8192)
+"""Messages, or items of input, of one request: an agent's longest history many times over."""
+PARTS_MOST = msgspec.Meta(max_length=4096)
+"""Parts (blocks, calls) of one message."""
+TOOLS_MOST = msgspec.Meta(max_length=1024)
+MOST_NESTED = 100
+"""Levels of a tool's schema: what is nested deeper could not be rendered."""
+PIECE_CHARS, MOST_PIECES = 256, 256
+"""Characters of one delta, more where that many pieces would not do. The answer is known whole, so this only decides how
+many events an agent reads."""
 RETRY_AFTER_S = 1.0
 """Sent with a 429 that names no time: without the header codex gives up at once."""
 NO_PARAMETERS = '{"type":"object","properties":{}}'
@@ -79,6 +91,9 @@ _ESCAPES = re.compile(
     re.DOTALL,
 )
 """Each escape of a JSON text; group 1 is a half of a surrogate pair whose other half is missing."""
+
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+"""The texts of a JSON text, and its brackets outside of them."""
 
 T = TypeVar("T")
 
@@ -136,6 +151,10 @@ class Part(msgspec.Struct, gc=False):
     refusal: str | None = None
 
 
+Content = str | Annotated[list[Part | str], PARTS_MOST] | None
+"""What a message says."""
+
+
 def decode(body: bytes, decoder: msgspec.json.Decoder[T], api: str) -> T:
     """Return a body's fields. Raise `Refusal` naming the field that has the wrong type, or what is no JSON.
 
@@ -168,7 +187,7 @@ def bad(message: str) -> Refusal:
     return Refusal(RefusalKind.BAD_REQUEST, message)
 
 
-def text_of(content: str | list[Part | str] | None, field: str, index: int, name: str = "content") -> str:
+def text_of(content: Content, field: str, index: int, name: str = "content") -> str:
     """Return the text of a content, its parts on lines of their own. Raise `Refusal` for what is no text."""
     if content is None:
         return ""
@@ -204,7 +223,20 @@ def joined(texts: list[str]) -> str:
 def schema_text(raw: msgspec.Raw) -> str:
     """Return a tool's schema as it was sent; that of no arguments where there is none."""
     text = raw_text(raw)
-    return NO_PARAMETERS if text in ("", "null") else text
+    if text in ("", "null"):
+        return NO_PARAMETERS
+    if text.count("{") + text.count("[") > MOST_NESTED and _depth(text) > MOST_NESTED:
+        raise bad(f"a tool's schema is nested deeper than {MOST_NESTED} levels. Send a flatter one.")
+    return text
+
+
+def _depth(text: str) -> int:
+    """Return how deep a JSON text is nested."""
+    depth = deepest = 0
+    for mark in _BRACKETS.findall(text):
+        depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(mark, 0)
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def raw_text(raw: msgspec.Raw) -> str:
@@ -230,7 +262,7 @@ _OBJECT = msgspec.json.Decoder(dict[str, Any])
 
 def pieces(text: str) -> Iterator[str]:
     """Yield a text in several pieces, as a model that is read while it speaks; nothing for no text."""
-    size = max(1, min(PIECE_CHARS, -(-len(text) // 2)))
+    size = max(1, min(PIECE_CHARS, -(-len(text) // 2)), -(-len(text) // MOST_PIECES))
     for start in range(0, len(text), size):
         yield text[start : start + size]
 

@@ -6,15 +6,28 @@ Wire: https://platform.openai.com/docs/api-reference/chat, with `reasoning_conte
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from agent_runtime.chat import Asked, ChatMessage, ChatReply, ChatRequest, Refusal, ToolSpec, ToolUse, Usage
+from agent_runtime.chat import (
+    Asked,
+    ChatMessage,
+    ChatReply,
+    ChatRequest,
+    Refusal,
+    RefusalKind,
+    ToolSpec,
+    ToolUse,
+    Usage,
+)
 from agent_runtime.dialects import openai_errors
 from agent_runtime.dialects.base import (
+    MESSAGES_MOST,
+    PARTS_MOST,
+    TOOLS_MOST,
     Answer,
-    Part,
+    Content,
     bad,
     call_id,
     comment,
@@ -24,10 +37,12 @@ from agent_runtime.dialects.base import (
     schema_text,
     text_of,
 )
+from agent_runtime.dialects.fields import Format, choice_of, format_of, none_of, stop_of, tokens_of
 
-__all__ = ["CHAT", "choice_of"]
+__all__ = ["CHAT"]
 
 _API = "chat completions"
+_MOST_STOPS = 4
 _ROLES: dict[str, Literal["system", "user", "assistant", "tool"]] = {
     "system": "system",
     "developer": "system",
@@ -49,10 +64,10 @@ class _Call(msgspec.Struct, gc=False):
 
 class _Message(msgspec.Struct, gc=False):
     role: str
-    content: str | list[Part | str] | None = None
+    content: Content = None
     reasoning_content: str | None = None
     reasoning: Any = None
-    tool_calls: list[_Call] | None = None
+    tool_calls: Annotated[list[_Call], PARTS_MOST] | None = None
     tool_call_id: str | None = None
 
 
@@ -72,36 +87,29 @@ class _StreamOptions(msgspec.Struct):
 
 
 class _Body(msgspec.Struct):
-    messages: list[_Message]
+    messages: Annotated[list[_Message], MESSAGES_MOST]
     model: str | None = None
-    tools: list[_Tool] | None = None
+    tools: Annotated[list[_Tool], TOOLS_MOST] | None = None
     tool_choice: Any = None
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
+    stop: str | list[str] | None = None
+    seed: Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)] | None = None
     n: int | None = None
+    best_of: int | None = None
+    logprobs: bool | int | None = None
+    top_logprobs: int | None = None
+    response_format: Format | None = None
+    modalities: list[str] | None = None
+    audio: Any = None
+    web_search_options: Any = None
     functions: list[Any] | None = None
+    function_call: Any = None
 
 
 _DECODER = msgspec.json.Decoder(_Body)
-
-
-def choice_of(choice: Any) -> Literal["auto", "none", "required"]:
-    """Return what a `tool_choice` of OpenAI's forms says; one that names a tool requires a call."""
-    if isinstance(choice, dict):
-        listed = choice.get("allowed_tools", choice)
-        mode = listed.get("mode") if isinstance(listed, dict) else None
-        choice = mode or "required"
-    if choice is None or choice == "auto":
-        return "auto"
-    if choice == "none":
-        return "none"
-    if choice == "required":
-        return "required"
-    raise bad(
-        f"tool_choice is {choice!r}, expected 'auto', 'none', 'required' or an object that names a tool."
-    )
 
 
 class _Chat:
@@ -113,24 +121,22 @@ class _Chat:
     def parse(self, body: bytes, headers: Mapping[str, str]) -> ChatRequest:
         """Return what a request asks for. Raise `Refusal`."""
         fields = decode(body, _DECODER, _API)
-        if fields.n is not None and fields.n != 1:
-            raise bad(
-                f"n is {fields.n}, expected 1: an answer is one sample. Send as many requests as you want answers."
-            )
-        if fields.functions:
-            raise bad("functions is the retired form of tools and is not read. Send the functions as tools.")
+        _check(fields)
         if not fields.messages:
             raise bad("messages is empty, expected at least one message.")
         options = fields.stream_options
         asked, conversation = _asked(headers)
-        wished = fields.max_completion_tokens
+        wished = tokens_of("max_completion_tokens", fields.max_completion_tokens)
+        retired = tokens_of("max_tokens", fields.max_tokens)
         return ChatRequest(
             messages=tuple([_message(message, at) for at, message in enumerate(fields.messages)]),
             tools=tuple([_tool(tool.function) for tool in fields.tools or () if tool.function is not None]),
             model=fields.model or "",
             stream=bool(fields.stream),
-            max_tokens=fields.max_tokens if wished is None else wished,
+            max_tokens=retired if wished is None else wished,
             tool_choice=choice_of(fields.tool_choice),
+            stop=stop_of("stop", fields.stop, _MOST_STOPS, blank=True),
+            seed=fields.seed,
             asked=asked,
             conversation=conversation,
             include_usage=not fields.stream or bool(options and options.include_usage),
@@ -218,6 +224,33 @@ class _Chat:
 
 
 CHAT = _Chat()
+
+
+def _check(fields: _Body) -> None:
+    """Raise `Refusal` for what would make the answer another one than is given here."""
+    if fields.n is not None and fields.n != 1:
+        raise Refusal(
+            RefusalKind.BAD_REQUEST,
+            f"n is {fields.n}, expected 1: an answer is one sample. Send one request for each answer, each with another "
+            "`seed`: requests that are the same share one sample.",
+            param="n",
+        )
+    if fields.functions:
+        raise bad("functions is the retired form of tools and is not read. Send the functions as tools.")
+    if fields.logprobs or fields.top_logprobs:
+        raise Refusal(
+            RefusalKind.BAD_REQUEST,
+            "You are not allowed to request logprobs from this model.",
+            param="logprobs",
+        )
+    format_of("response_format", fields.response_format)
+    none_of(
+        function_call=fields.function_call,
+        audio=fields.audio,
+        web_search_options=fields.web_search_options,
+        modalities=[each for each in fields.modalities or () if each != "text"],
+        best_of=(fields.best_of or 0) > 1,
+    )
 
 
 def _message(message: _Message, at: int) -> ChatMessage:

@@ -6,7 +6,7 @@ Wire: https://docs.anthropic.com/en/api/messages and .../messages-streaming; err
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -21,6 +21,9 @@ from agent_runtime.chat import (
     ToolUse,
 )
 from agent_runtime.dialects.base import (
+    MESSAGES_MOST,
+    PARTS_MOST,
+    TOOLS_MOST,
     Answer,
     arguments_of,
     bad,
@@ -35,6 +38,7 @@ from agent_runtime.dialects.base import (
     retry_headers,
     schema_text,
 )
+from agent_runtime.dialects.fields import Format, format_of, none_of, stop_of, tokens_of, unsupported
 
 __all__ = ["MESSAGES"]
 
@@ -45,12 +49,9 @@ UNPARSED = "__unparsedToolInput"
 """How claude-code gives back arguments that were no JSON: `{UNPARSED: {"raw": text}}`."""
 
 _STOPS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
-_CHOICES: dict[str, Literal["auto", "none", "required"]] = {
-    "auto": "auto",
-    "none": "none",
-    "any": "required",
-    "tool": "required",
-}
+_CHOICES: dict[str, Literal["auto", "none"]] = {"auto": "auto", "none": "none"}
+_FORCED = ("any", "tool")
+_MOST_STOPS = 64
 _ERRORS: dict[RefusalKind, tuple[int, str]] = {
     RefusalKind.BAD_REQUEST: (400, "invalid_request_error"),
     RefusalKind.UNAUTHORIZED: (401, "authentication_error"),
@@ -72,11 +73,11 @@ class _Block(msgspec.Struct, gc=False):
     name: str | None = None
     input: msgspec.Raw = msgspec.Raw()
     tool_use_id: str | None = None
-    content: str | list[_Block | str] | dict[str, Any] | None = None
+    content: str | Annotated[list[_Block | str], PARTS_MOST] | dict[str, Any] | None = None
     is_error: bool | None = None
 
 
-_Content = str | list[_Block | str] | None
+_Content = str | Annotated[list[_Block | str], PARTS_MOST] | None
 
 
 class _Message(msgspec.Struct, gc=False):
@@ -94,14 +95,23 @@ class _Choice(msgspec.Struct):
     type: str = "auto"
 
 
+class _Config(msgspec.Struct):
+    format: Format | None = None
+
+
 class _Body(msgspec.Struct):
-    messages: list[_Message]
+    messages: Annotated[list[_Message], MESSAGES_MOST]
     model: str | None = None
     system: _Content = None
-    tools: list[_Tool] | None = None
+    tools: Annotated[list[_Tool], TOOLS_MOST] | None = None
     tool_choice: _Choice | None = None
     stream: bool | None = None
     max_tokens: int | None = None
+    stop_sequences: list[str] | None = None
+    output_format: Format | None = None
+    output_config: _Config | None = None
+    mcp_servers: list[Any] | None = None
+    container: Any = None
 
 
 _DECODER = msgspec.json.Decoder(_Body)
@@ -118,9 +128,9 @@ class _Messages:
         fields = decode(body, _DECODER, _API)
         if not fields.messages:
             raise bad("messages is empty, expected at least one message.")
-        choice = _CHOICES.get(fields.tool_choice.type if fields.tool_choice else "auto")
-        if choice is None:
-            raise bad(f"tool_choice.type is {fields.tool_choice!r}, expected one of {', '.join(_CHOICES)}.")
+        format_of("output_format", fields.output_format)
+        format_of("output_config.format", fields.output_config.format if fields.output_config else None)
+        none_of(mcp_servers=fields.mcp_servers, container=fields.container)
         system, billing = _system(fields.system)
         agent = headers.get("x-claude-code-agent-id", "")
         messages = [ChatMessage("system", system)] if system else []
@@ -131,8 +141,9 @@ class _Messages:
             tools=tuple([_tool(tool) for tool in fields.tools or () if bytes(tool.input_schema)]),
             model=fields.model or "",
             stream=bool(fields.stream),
-            max_tokens=fields.max_tokens,
-            tool_choice=choice,
+            max_tokens=tokens_of("max_tokens", fields.max_tokens),
+            tool_choice=_choice(fields.tool_choice),
+            stop=stop_of("stop_sequences", fields.stop_sequences, _MOST_STOPS),
             asked=Asked.SUB_AGENT if agent or "cc_is_subagent=true" in billing else Asked.UNSAID,
             conversation=agent,
         )
@@ -152,10 +163,7 @@ class _Messages:
             {"type": "tool_use", "id": call_id(reply, number), "name": call.name, "input": _input(call)}
             for number, call in enumerate(reply.tool_calls)
         ]
-        return encode(
-            _head(reply)
-            | {"content": content, "stop_reason": _STOPS[reply.finish], "usage": _usage(reply, ended=True)}
-        )
+        return encode(_head(reply) | {"content": content, **_stop(reply), "usage": _usage(reply, ended=True)})
 
     def stream(self, reply: ChatReply, request: ChatRequest, opened: str = "") -> Iterator[bytes]:
         """Yield the events `message_start`, those of each block, `message_delta`, `message_stop`."""
@@ -176,9 +184,9 @@ class _Messages:
             begun_call = {"type": "tool_use", "id": call_id(reply, number), "name": call.name, "input": {}}
             deltas = [{"type": "input_json_delta", "partial_json": text} for text in pieces(call.arguments)]
             yield from _block(index + number, begun_call, deltas)
-        stop = {"stop_reason": _STOPS[reply.finish], "stop_sequence": None}
         yield event(
-            "message_delta", {"type": "message_delta", "delta": stop, "usage": _usage(reply, ended=True)}
+            "message_delta",
+            {"type": "message_delta", "delta": _stop(reply), "usage": _usage(reply, ended=True)},
         )
         yield event("message_stop", {"type": "message_stop"})
 
@@ -203,6 +211,23 @@ class _Messages:
 
 
 MESSAGES = _Messages()
+
+
+def _choice(wished: _Choice | None) -> Literal["auto", "none"]:
+    kind = wished.type if wished is not None else "auto"
+    if kind in _FORCED:
+        raise unsupported("tool_choice", kind, "No call can be forced here: send auto or none.")
+    choice = _CHOICES.get(kind)
+    if choice is None:
+        raise bad(f"tool_choice.type is {kind!r}, expected one of {', '.join((*_CHOICES, *_FORCED))}.")
+    return choice
+
+
+def _stop(reply: ChatReply) -> dict[str, str | None]:
+    """Return why an answer ended; a tool's call is told before a stop sequence, as Anthropic does."""
+    if reply.stop and reply.finish == "stop":
+        return {"stop_reason": "stop_sequence", "stop_sequence": reply.stop}
+    return {"stop_reason": _STOPS[reply.finish], "stop_sequence": None}
 
 
 def _system(content: _Content) -> tuple[str, str]:

@@ -14,26 +14,41 @@ from agent_runtime.dialects.base import encode
 __all__ = ["model_body", "models_body"]
 
 
-def models_body(names: Sequence[str], headers: Mapping[str, str], created_s: int = 0) -> bytes:
-    """Return the list of models; `created_s` is Unix time."""
-    cards = [_card(name, headers, created_s) for name in names]
+def models_body(
+    names: Sequence[str], headers: Mapping[str, str], max_context: int, created_s: int = 0
+) -> bytes:
+    """Return the list of models, each with a context of so many tokens; `created_s` is Unix time."""
+    cards = [_card(name, headers, max_context, created_s) for name in names]
     if _is_anthropic(headers):
         first, last = (names[0], names[-1]) if names else (None, None)
         return encode({"data": cards, "has_more": False, "first_id": first, "last_id": last})
     return encode({"object": "list", "data": cards})
 
 
-def model_body(name: str, headers: Mapping[str, str], created_s: int = 0) -> bytes:
+def model_body(name: str, headers: Mapping[str, str], max_context: int, created_s: int = 0) -> bytes:
     """Return one model."""
-    return encode(_card(name, headers, created_s))
+    return encode(_card(name, headers, max_context, created_s))
 
 
 def _is_anthropic(headers: Mapping[str, str]) -> bool:
     return "anthropic-version" in headers
 
 
-def _card(name: str, headers: Mapping[str, str], created_s: int) -> dict[str, Any]:
+def _card(name: str, headers: Mapping[str, str], max_context: int, created_s: int) -> dict[str, Any]:
     if _is_anthropic(headers):
         at = datetime.fromtimestamp(created_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return {"type": "model", "id": name, "display_name": name, "created_at": at}
-    return {"id": name, "object": "model", "created": created_s, "owned_by": "ale"}
+        return {
+            "type": "model",
+            "id": name,
+            "display_name": name,
+            "created_at": at,
+            "max_input_tokens": max_context,
+        }
+    return {
+        "id": name,
+        "object": "model",
+        "created": created_s,
+        "owned_by": "ale",
+        "context_length": max_context,
+        "max_model_len": max_context,  # the same, as vLLM's clients look for it
+    }

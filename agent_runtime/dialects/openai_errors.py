@@ -30,7 +30,12 @@ def said(refusal: Refusal, overflow: str, param: str) -> dict[str, str | None]:
     _, kind, code = _ERRORS[refusal.kind]
     if refusal.kind is RefusalKind.CONTEXT_OVERFLOW:
         return {"message": overflow, "type": kind, "param": param, "code": code}
-    return {"message": refusal.message, "type": kind, "param": None, "code": code}
+    return {
+        "message": refusal.message,
+        "type": kind,
+        "param": refusal.param or None,
+        "code": refusal.code or code,
+    }
 
 
 def refuse(refusal: Refusal, overflow: str, param: str) -> Answer:

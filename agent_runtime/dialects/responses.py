@@ -24,7 +24,7 @@ from agent_runtime.dialects.base import (
     event,
     pieces,
 )
-from agent_runtime.dialects.chat import choice_of
+from agent_runtime.dialects.fields import choice_of, format_of, none_of, tokens_of, unsupported
 
 __all__ = ["RESPONSES"]
 
@@ -41,6 +41,8 @@ _FAILED = {
 }
 """Codes of a response that failed after it began; codex repeats those it does not know, and `rate_limit_exceeded`."""
 _FUNCTION = ToolSpec("", "", "")
+_LEAST_TOKENS = 16
+"""OpenAI's least `max_output_tokens`."""
 
 
 class _Responses:
@@ -61,13 +63,22 @@ class _Responses:
             raise bad(
                 "prompt names a template, expected the text itself. Send it in `instructions` and `input`."
             )
+        if fields.stop is not None:
+            raise unsupported(
+                "stop", fields.stop, "This API has no stop texts; chat completions and messages do."
+            )
+        format_of("text.format", fields.text.format if fields.text else None)
+        none_of(
+            top_logprobs=fields.top_logprobs,
+            include=[each for each in fields.include or () if each.endswith("logprobs")],
+        )
         asked, conversation = responses_input.asked(headers, fields.client_metadata)
         return ChatRequest(
             messages=responses_input.messages(fields),
             tools=tuple(responses_input.tools(fields.tools)),
             model=fields.model or "",
             stream=bool(fields.stream),
-            max_tokens=fields.max_output_tokens,
+            max_tokens=tokens_of("max_output_tokens", fields.max_output_tokens, _LEAST_TOKENS),
             tool_choice=choice_of(fields.tool_choice),
             asked=asked,
             conversation=conversation,

@@ -6,12 +6,26 @@ Read by `responses` only. Items of one answer (reasoning, message, calls) become
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from agent_runtime.chat import Asked, ChatMessage, ToolSpec, ToolUse
-from agent_runtime.dialects.base import NOT_TEXT, Part, bad, encode, joined, not_text, schema_text, text_of
+from agent_runtime.dialects.base import (
+    MESSAGES_MOST,
+    NOT_TEXT,
+    PARTS_MOST,
+    TOOLS_MOST,
+    Content,
+    Part,
+    bad,
+    encode,
+    joined,
+    not_text,
+    schema_text,
+    text_of,
+)
+from agent_runtime.dialects.fields import Format
 
 __all__ = ["LOCAL_SHELL", "Body", "asked", "messages", "prefix", "tools"]
 
@@ -45,16 +59,14 @@ _UNREADABLE = {
 }
 """Items without which the history has a hole. Others of unknown types are passed over: no answer of ours contains them."""
 
-_Text = str | list[Part | str] | None
-
 
 class Item(msgspec.Struct, gc=False):
     """An item of the input."""
 
     type: str = "message"
     role: str | None = None
-    content: _Text = None
-    summary: list[Part] | None = None
+    content: Content = None
+    summary: Annotated[list[Part], PARTS_MOST] | None = None
     id: str | None = None
     call_id: str | None = None
     name: str | None = None
@@ -62,7 +74,7 @@ class Item(msgspec.Struct, gc=False):
     arguments: str | dict[str, Any] | None = None
     input: str | None = None
     action: Any = None
-    output: str | list[Part | str] | dict[str, Any] | None = None
+    output: str | Annotated[list[Part | str], PARTS_MOST] | dict[str, Any] | None = None
 
 
 class Tool(msgspec.Struct):
@@ -73,16 +85,22 @@ class Tool(msgspec.Struct):
     description: str | None = None
     parameters: msgspec.Raw = msgspec.Raw()
     format: dict[str, Any] | None = None
-    tools: list[Tool] | None = None
+    tools: Annotated[list[Tool], TOOLS_MOST] | None = None
+
+
+class Text(msgspec.Struct):
+    """How an answer is written."""
+
+    format: Format | None = None
 
 
 class Body(msgspec.Struct):
     """The fields of a request that are read."""
 
-    input: str | list[Item]
+    input: str | Annotated[list[Item], MESSAGES_MOST]
     model: str | None = None
-    instructions: str | list[Item] | None = None
-    tools: list[Tool] | None = None
+    instructions: str | Annotated[list[Item], MESSAGES_MOST] | None = None
+    tools: Annotated[list[Tool], TOOLS_MOST] | None = None
     tool_choice: Any = None
     stream: bool | None = None
     max_output_tokens: int | None = None
@@ -90,6 +108,10 @@ class Body(msgspec.Struct):
     conversation: Any = None
     prompt: Any = None
     background: bool | None = None
+    stop: Any = None
+    text: Text | None = None
+    top_logprobs: int | None = None
+    include: list[str] | None = None
     client_metadata: dict[str, Any] | None = None
 
 

@@ -61,6 +61,14 @@ class Exchange:
 
     async def body(self) -> bytes:
         """Read the body. Raise `Refusal` for one too large, too slow or encoded, `ClientGone`."""
+        return b"".join(await self.body_parts())
+
+    def is_short(self, most: int) -> bool:
+        """Return whether the body is announced to have at most so many bytes."""
+        return int(self.headers.get("content-length", most + 1)) <= most
+
+    async def body_parts(self) -> list[bytes]:
+        """Read the body, as it comes. Raise as `body` does."""
         limit = self._limits.body_bytes
         encoding = self.headers.get("content-encoding", "identity")
         if encoding != "identity":
@@ -84,7 +92,7 @@ class Exchange:
                 RefusalKind.BAD_REQUEST,
                 f"the body did not arrive: got {size} bytes within {self._limits.body_s:g} s. Send it faster.",
             ) from error
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return parts
 
     async def _parts(self) -> Any:
         while not self._read:

@@ -18,9 +18,10 @@ import hashlib
 import secrets
 from collections import OrderedDict
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 
+from agent_runtime.calls.canonical import Canonical
 from agent_runtime.chat import ChatRequest, Refusal, RefusalKind, ToolTemplate
 from agent_runtime.dialects import (
     COUNT_TOKENS,
@@ -36,19 +37,18 @@ from agent_runtime.dialects import (
 )
 from agent_runtime.gateway.exchange import ClientGone, Exchange, Receive, Scope, Send
 from agent_runtime.gateway.http_server import Limits, serving
+from agent_runtime.gateway.reading import LARGE_BYTES, Readers
 from agent_runtime.gateway.session import Asked, Budget, Session, SessionEnd
 from agent_runtime.policy import Sampler
 from agent_runtime.types import RolloutRequest
 
-__all__ = ["Gateway", "read"]
+__all__ = ["Gateway"]
 
 MODEL = "policy"
 """What the one model is called; agents may call it what they like."""
 KEY_BYTES = 24
 REMEMBERED = 4096
 """Keys of ended sessions that are still told so; later a wrong key is a wrong key."""
-LARGE_BYTES = 256 << 10
-"""From here on a body is read in a thread: it would hold the event loop for milliseconds."""
 
 
 class Gateway:
@@ -59,6 +59,7 @@ class Gateway:
         self._sessions: dict[str, Session] = {}
         self._ended: OrderedDict[bytes, SessionEnd] = OrderedDict()
         self._url = ""
+        self._readers = Readers()
 
     # -- for rollout code
 
@@ -104,6 +105,7 @@ class Gateway:
                 for session in list(self._sessions.values()):
                     await self.close(session)
                 self._url = ""
+        await self._readers.close()
 
     # -- for agents
 
@@ -129,15 +131,15 @@ class Gateway:
             await self._answer(exchange, dialect, self._session(exchange))
         elif verb == "POST" and path == COUNT_TOKENS:
             session = self._session(exchange)
-            request = await read(MESSAGES, exchange)
-            await exchange.respond(200, JSON_HEADERS, MESSAGES.count(await session.count(request)))
+            request, canonical = await self._read(MESSAGES, exchange, session)
+            await exchange.respond(200, JSON_HEADERS, MESSAGES.count(await session.count(request, canonical)))
         elif verb == "GET" and path == MODELS:
-            self._session(exchange)
-            await exchange.respond(200, JSON_HEADERS, models_body((MODEL,), exchange.headers))
+            context = self._session(exchange).max_context
+            await exchange.respond(200, JSON_HEADERS, models_body((MODEL,), exchange.headers, context))
         elif verb == "GET" and path.startswith(f"{MODELS}/"):
-            self._session(exchange)
+            context = self._session(exchange).max_context
             name = path.removeprefix(f"{MODELS}/")
-            await exchange.respond(200, JSON_HEADERS, model_body(name, exchange.headers))
+            await exchange.respond(200, JSON_HEADERS, model_body(name, exchange.headers, context))
         elif verb in ("GET", "HEAD") and path == "/":
             await exchange.respond(200, (("content-type", "text/plain"),), b"ALE gateway\n")
         else:
@@ -149,11 +151,11 @@ class Gateway:
     async def _answer(self, exchange: Exchange, dialect: Dialect, session: Session) -> None:
         """Answer a request to the model: wait, with signs of life in a stream, then send it whole."""
         try:
-            request = await read(dialect, exchange)
+            request, canonical = await self._read(dialect, exchange, session)
         except Refusal as refusal:
             session.refused(refusal.kind)
             raise
-        asked = session.ask(request)
+        asked = session.ask(request, canonical)
         try:
             opened = await self._wait(exchange, dialect, asked, request)
             outcome = asked.outcome.result()
@@ -172,6 +174,15 @@ class Gateway:
             session.lost(asked, broken=exchange.answering)
             raise
         session.delivered(asked)
+
+    async def _read(
+        self, dialect: Dialect, exchange: Exchange, session: Session
+    ) -> tuple[ChatRequest, Canonical | None]:
+        """Read a request's body; of large ones only few of a session's are held at once. Raise `Refusal`, `ClientGone`."""
+        short = exchange.is_short(LARGE_BYTES)
+        async with nullcontext() if short else session.reading:
+            parts = await exchange.body_parts()
+            return await self._readers.read(dialect, exchange.headers, parts, session.max_context)
 
     async def _wait(self, exchange: Exchange, dialect: Dialect, asked: Asked, request: ChatRequest) -> str:
         """Wait for an outcome; return the id of the stream that was opened meanwhile, if any. Raise `ClientGone`."""
@@ -217,14 +228,6 @@ class Gateway:
                 "the path: /s/KEY/v1/...",
             )
         return found
-
-
-async def read(dialect: Dialect, exchange: Exchange) -> ChatRequest:
-    """Read a request's body. Raise `Refusal`, `ClientGone`."""
-    body = await exchange.body()
-    if len(body) > LARGE_BYTES:
-        return await asyncio.to_thread(dialect.parse, body, exchange.headers)
-    return dialect.parse(body, exchange.headers)
 
 
 def _digest(key: str) -> bytes:

@@ -20,11 +20,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from agent_runtime.agents.chat_loop import check_completion, turn_seed
+from agent_runtime.calls.canonical import Canonical
 from agent_runtime.calls.record import Outcome, trajectory
 from agent_runtime.calls.tree import Call, CallTree, Match, Prompt
 from agent_runtime.chat import Asked as AskedFor
-from agent_runtime.chat import ChatReply, ChatRequest, Parsed, Refusal, RefusalKind, ToolTemplate, Usage
+from agent_runtime.chat import ChatReply, ChatRequest, Refusal, RefusalKind, ToolTemplate
 from agent_runtime.faults import blame_of_refusal
+from agent_runtime.gateway.answers import read_answer, reply_to
+from agent_runtime.gateway.rendering import Renderer
 from agent_runtime.gateway.turn_spans import TurnSpans
 from agent_runtime.policy import Completion, PolicyError, Sampler, SampleRequest
 from agent_runtime.types import RolloutFailure, RolloutRequest, SamplingParams, StopReason, Trajectory
@@ -42,8 +45,8 @@ RETRY_S = 1.0
 """When to come back after the engine failed or too many calls were under way."""
 SERVED = 3
 """How often one answer is handed out: more is no network's fault, but an agent that cannot use it."""
-LARGE_CHARACTERS = 32 << 10
-"""From here on new text is tokenised in a thread: it would hold the event loop for milliseconds."""
+READING = 2
+"""Most large bodies of one session that are held and read at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +185,15 @@ class Session:
         self._over: SessionEnd | None = None
         self._bug: Exception | None = None
         self._spans = TurnSpans(self.id, request.id)
+        self.reading = asyncio.Semaphore(READING)
+        """Held for as long as a large body of this session's is read."""
+        self._renderer = Renderer(self.tree)
         self._timer = asyncio.get_running_loop().call_later(budget.time_s, self._stop, SessionEnd.TIME)
+
+    @property
+    def max_context(self) -> int:
+        """Return how many tokens the model takes, prompt and answer together."""
+        return self._template.max_context
 
     @property
     def end(self) -> SessionEnd:
@@ -213,14 +224,25 @@ class Session:
         self.delivered(asked)
         return outcome
 
-    def ask(self, request: ChatRequest) -> Asked:
+    def ask(self, request: ChatRequest, canonical: Canonical | None = None) -> Asked:
         """Begin to sample an answer, or find that of the same request. Raise `Refusal`.
+
+        `canonical` is the request's canonical form, if it is known.
 
         Say afterwards what became of the answer: `delivered`, or `lost`.
         """
         if self._over is not None:
             raise self._ended()
-        match = self.tree.match(request)
+        if request.stop and not self._sampler.stops:
+            self.refused(RefusalKind.BAD_REQUEST)
+            raise Refusal(
+                RefusalKind.BAD_REQUEST,
+                "Unsupported parameter: stop texts are not supported with this model: its engine cannot end an answer at a "
+                f"text, got {list(request.stop)}. Leave them out.",
+                param="stop",
+                code="unsupported_parameter",
+            )
+        match = self.tree.match(request, canonical)
         asked = self._asked.get(match.key)
         if asked is not None and not asked.is_dead():
             return asked
@@ -236,11 +258,11 @@ class Session:
         task.add_done_callback(self._tasks.pop)
         return asked
 
-    async def count(self, request: ChatRequest) -> int:
+    async def count(self, request: ChatRequest, canonical: Canonical | None = None) -> int:
         """Return how many tokens the prompt of a request has. Raise `Refusal`."""
         if self._over is not None:
             raise self._ended()
-        return len((await self._prompt(self.tree.match(request))).ids)
+        return len((await self._renderer.prompt(self.tree.match(request, canonical))).ids)
 
     def delivered(self, asked: Asked) -> None:
         """Note that an answer is with its agent."""
@@ -325,10 +347,15 @@ class Session:
         error: Refusal | None = None
         try:
             with tracing.within(span):
-                prompt = await self._prompt(match)
+                prompt = await self._renderer.prompt(match)
                 params = self._params(asked.max_tokens, len(prompt.ids))
                 request = SampleRequest(
-                    self.request.id, number, prompt.ids, params, turn_seed(self.request.seed, number)
+                    self.request.id,
+                    number,
+                    prompt.ids,
+                    params,
+                    turn_seed(self.request.seed, number),
+                    match.request.stop,
                 )
                 completion = await self._sampler.sample(request)
             check_completion(completion, self.request.id, number)
@@ -353,18 +380,14 @@ class Session:
             if not asked.outcome.done():
                 asked.settle(_upstream("sampling was broken off"))
 
-    async def _prompt(self, match: Match) -> Prompt:
-        if sum(len(message.content) for message in match.new) > LARGE_CHARACTERS:
-            return await asyncio.to_thread(self.tree.prompt, match)
-        return self.tree.prompt(match)
-
     def _keep(
         self, asked: Asked, match: Match, prompt: Prompt, completion: Completion, asked_s: float
     ) -> ChatReply:
         """Put a sample into the tree, before anybody hears of it."""
         ids = completion.ids
-        parsed = _named(self._template.parse(ids, match.request.tools), len(self.tree.calls))
-        reply = _reply(self, match, prompt, completion, parsed)
+        index = len(self.tree.calls)
+        parsed, stop = read_answer(self._template, completion, match.request, index)
+        reply = reply_to(match, prompt, completion, parsed, name=f"{self.id}{index:08x}", stop=stop)
         asked.call = self.tree.commit(
             match,
             prompt,
@@ -439,32 +462,6 @@ class Session:
         else:
             return Refusal(RefusalKind.CLOSED, f"this session has ended ({end}). Nothing more is answered.")
         return Refusal(RefusalKind.BUDGET, f"{text}. No repetition helps; raise the session's Budget.")
-
-
-def _reply(
-    session: Session, match: Match, prompt: Prompt, completion: Completion, parsed: Parsed
-) -> ChatReply:
-    finish = completion.finish_reason
-    return ChatReply(
-        id=f"{session.id}{len(session.tree.calls):08x}",
-        model=match.request.model,
-        text=parsed.text,
-        finish="tool_calls" if parsed.tool_calls and finish == "stop" else finish,
-        usage=Usage(len(prompt.ids), len(completion.ids), prompt.cached_tokens),
-        reasoning=parsed.reasoning,
-        tool_calls=parsed.tool_calls,
-        created_s=int(time.time()),
-    )
-
-
-def _named(parsed: Parsed, index: int) -> Parsed:
-    """Give the tool calls of the `index`-th answer ids that no other answer of the session has."""
-    if not parsed.tool_calls:
-        return parsed
-    uses = tuple(
-        replace(use, id=f"call_{index:06x}{place:02x}") for place, use in enumerate(parsed.tool_calls)
-    )
-    return replace(parsed, tool_calls=uses)
 
 
 def _upstream(message: str) -> Refusal:

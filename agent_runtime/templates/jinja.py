@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any, Protocol
 
 import numpy as np
@@ -178,15 +179,12 @@ def _as_text(messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> list
         else:
             told.insert(0, ChatMessage("system", words))
     shown: list[dict[str, Any]] = []
-    before = ""
-    for message in told:
-        if message.role == "tool" and before == "tool":
-            shown[-1]["content"] += f"\n{response_text(message)}"
-        elif message.role == "tool":
-            shown.append({"role": "user", "content": response_text(message)})
-        else:
+    for is_result, run in groupby(told, key=lambda message: message.role == "tool"):
+        if is_result:
+            shown.append({"role": "user", "content": "\n".join(map(response_text, run))})
+            continue
+        for message in run:
             calls = [call_text(call) for call in message.tool_calls]
             content = "\n".join(filter(None, [message.content, *calls]))
             shown.append({"role": message.role, "content": content})
-        before = message.role
     return shown

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from agent_runtime.chat import ChatMessage, Parsed, ToolSpec, ToolUse
@@ -34,6 +35,8 @@ _THINK, _THOUGHT = "<think>", "</think>"
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _NAME = re.compile(r'"name"\s*:\s*"([^"\\]+)"')
 _ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*:\s*')
+_TRIED = 8
+"""Places that may be where a call's arguments begin; arguments may hold arguments, and each place is read to its end."""
 _NO_OBJECT = "the arguments of a tool call are no JSON object"
 _DECODER = json.JSONDecoder()
 
@@ -112,18 +115,20 @@ def read_llama(text: str, tools: Sequence[ToolSpec], *, thinking: bool = False) 
     if not tools or not (tagged or body.startswith("{")):
         return Parsed(text, reasoning)
     calls: list[ToolUse] = []
-    rest = body
-    while rest:
+    at = 0
+    while at < len(body):
         try:
-            value, end = _DECODER.raw_decode(rest)
+            value, end = _DECODER.raw_decode(body, at)
         except (ValueError, RecursionError):
             break
-        use = _use(value, rest[:end])
+        use = _use(value, body[at:end])
         if use is None:
             break
         calls.append(use)
-        rest = rest[end:].lstrip("; \n\t")
-    if not rest and calls:
+        at = end
+        while at < len(body) and body[at] in "; \n\t":
+            at += 1
+    if at == len(body) and calls:
         broken = any(not _is_object(use.arguments) for use in calls)
         malformed = _NO_OBJECT if broken else ""
         return Parsed(said.strip(), reasoning, _numbered(calls), malformed)
@@ -169,7 +174,7 @@ def _use(value: Any, raw: str) -> ToolUse | None:
     name, arguments = _sendable(value["name"]), value.get("arguments", value.get("parameters", {}))
     if isinstance(arguments, str):
         return ToolUse("", name, _sendable(arguments))
-    for begin in _ARGUMENTS.finditer(raw):
+    for begin in islice(_ARGUMENTS.finditer(raw), _TRIED):
         try:
             found, end = _DECODER.raw_decode(raw, begin.end())
         except ValueError:

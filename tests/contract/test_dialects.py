@@ -101,7 +101,6 @@ class TestHistories:
             "metadata": 5,
             "logit_bias": [1],
             "x": {"y": [None]},
-            "stop": 7,
             "top_p": None,
         }
         assert parse(wire, wire.body(HISTORY, **odd)) == parse(wire, wire.body(HISTORY))

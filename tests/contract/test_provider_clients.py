@@ -72,7 +72,7 @@ class Provider:
         dialect = of_path(path)
         if path.startswith(MODELS):
             name = path.removeprefix(MODELS).strip("/")
-            told = model_body(name, headers) if name else models_body(("m", "n"), headers)
+            told = model_body(name, headers, 4096) if name else models_body(("m", "n"), headers, 4096)
             await self._send(send, 200, JSON_HEADERS, told)
             return
         if path == COUNT_TOKENS:
@@ -80,7 +80,12 @@ class Provider:
             await self._send(send, 200, JSON_HEADERS, MESSAGES.count(42))
             return
         assert path in DIALECTS
-        request = dialect.parse(body, headers)
+        try:
+            request = dialect.parse(body, headers)
+        except Refusal as refusal:
+            status, error_headers, error = dialect.refuse(refusal)
+            await self._send(send, status, error_headers, error)
+            return
         self.asked.append(request)
         outcome = self.outcomes.pop(0)
         if request.stream and (self.signs or isinstance(outcome, ChatReply)):
@@ -313,6 +318,39 @@ RAISED = {
 """OpenAI's, Anthropic's."""
 
 
+STOPPED = ChatReply(
+    id="r4", model="m", text="All is ", finish="stop", usage=Usage(100, 4), created_s=1, stop="well"
+)
+
+
+class TestStops:
+    def test_chat_says_stop(self, served: Provider, oai: Any) -> None:
+        served.will(STOPPED)
+        whole = oai.chat.completions.create(model="m", messages=USER, stop=["well", "\n"])
+        assert (whole.choices[0].finish_reason, whole.choices[0].message.content) == ("stop", "All is ")
+        assert served.asked[0].stop == ("well", "\n")
+
+    def test_messages_name_the_sequence(self, served: Provider, claude: Any) -> None:
+        served.will(STOPPED, STOPPED)
+        asked = {"model": "m", "max_tokens": 9, "messages": USER, "stop_sequences": ["well"]}
+        whole = claude.messages.create(**asked)
+        with claude.messages.stream(**asked) as stream:
+            streamed = stream.get_final_message()
+        for one in (whole, streamed):
+            assert (one.stop_reason, one.stop_sequence, one.content[0].text) == (
+                "stop_sequence",
+                "well",
+                "All is ",
+            )
+        assert served.asked[0].stop == ("well",)
+
+    def test_a_refused_field_is_named(self, served: Provider, oai: Any) -> None:
+        served.will()
+        with pytest.raises(openai.BadRequestError) as raised:
+            oai.chat.completions.create(model="m", messages=USER, max_tokens=0)
+        assert (raised.value.param, raised.value.code) == ("max_tokens", "integer_below_min_value")
+
+
 class TestErrors:
     @pytest.mark.parametrize("stream", [False, True])
     @pytest.mark.parametrize("kind", RefusalKind)
@@ -354,3 +392,9 @@ class TestModels:
         assert [model.id for model in claude.models.list()] == ["m", "n"]
         assert oai.models.retrieve("m").owned_by == "ale"
         assert claude.models.retrieve("m").created_at.year == 1970
+
+    def test_a_model_names_its_context(self, served: Provider, oai: Any, claude: Any) -> None:
+        told = oai.models.retrieve("m")
+        assert (told.context_length, told.max_model_len) == (4096, 4096)
+        assert claude.models.retrieve("m").max_input_tokens == 4096
+        assert [model.context_length for model in oai.models.list()] == [4096, 4096]

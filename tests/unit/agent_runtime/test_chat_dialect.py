@@ -32,19 +32,24 @@ def test_reasoning_has_two_names(fields: dict[str, Any], reasoning: str) -> None
     assert parse([{"role": "assistant", "content": "x"} | fields]).messages[0].reasoning == reasoning
 
 
+@pytest.mark.parametrize(("choice", "meaning"), [(None, "auto"), ("auto", "auto"), ("none", "none")])
+def test_a_choice_of_tools_is_the_models_or_none(choice: Any, meaning: str) -> None:
+    assert parse([USER], tool_choice=choice).tool_choice == meaning
+
+
 @pytest.mark.parametrize(
-    ("choice", "meaning"),
+    "choice",
     [
-        ("auto", "auto"),
-        ("none", "none"),
-        ("required", "required"),
-        ({"type": "function", "function": {"name": "shell"}}, "required"),
-        ({"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}}, "auto"),
-        ({"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": []}}, "required"),
+        "required",
+        {"type": "function", "function": {"name": "shell"}},
+        {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}},
+        {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": []}},
     ],
 )
-def test_a_choice_of_tools_has_many_forms(choice: Any, meaning: str) -> None:
-    assert parse([USER], tool_choice=choice).tool_choice == meaning
+def test_a_call_that_cannot_be_forced_is_refused(choice: Any) -> None:
+    with pytest.raises(Refusal, match="'tool_choice' is not supported") as refused:
+        parse([USER], tool_choice=choice)
+    assert (refused.value.param, refused.value.code) == ("tool_choice", "unsupported_parameter")
 
 
 def test_a_choice_that_is_none_is_refused() -> None:
