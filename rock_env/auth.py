@@ -34,8 +34,6 @@ __all__ = [
     "current_tenant",
     "new_token",
     "utc",
-    "vouch",
-    "vouched",
 ]
 
 _TOKEN = re.compile(r"rock_([0-9a-f]{12})_([0-9a-f]{64})", re.ASCII)
@@ -184,19 +182,6 @@ def current_tenant() -> str:
 def act_for(tenant: str) -> None:
     """Let the rest of the present task act for `tenant`."""
     _tenant.set(tenant)
-
-
-_vouched: ContextVar[bool] = ContextVar("rock_vouched", default=False)
-
-
-def vouch() -> None:
-    """Say that another replica has admitted the present call, and that its pass was checked."""
-    _vouched.set(True)
-
-
-def vouched() -> bool:
-    """Return whether the present call was admitted by another replica."""
-    return _vouched.get()
 
 
 @contextmanager

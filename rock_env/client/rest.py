@@ -21,7 +21,7 @@ import httpx
 from google.protobuf import json_format
 from grpc.aio import EOF, AioRpcError, Metadata
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 from websockets.typing import Subprotocol
 
 from rock_env.channel import is_local
@@ -329,6 +329,8 @@ class _Socket(_Stream, _Writes):
                     pump.cancel()
                     with suppress(asyncio.CancelledError):
                         await pump
+        except InvalidStatus as refused:
+            return _problem(bytes(refused.response.body or b""), dict(refused.response.headers.raw_items()))
         except (OSError, TimeoutError, InvalidHandshake) as error:
             return _failure("UNAVAILABLE", f"cannot open a WebSocket: {error}", {})
 

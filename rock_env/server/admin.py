@@ -7,19 +7,23 @@ but what a census with `sweep` destroys.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import grpc
 
+from rock_env.auth import acting_for
 from rock_env.errors import InvalidArgument
+from rock_env.lifecycle import SandboxRecord
 from rock_env.proto.v1 import admin_pb2 as pb
 from rock_env.proto.v1 import admin_pb2_grpc
 from rock_env.server.core import EnvServiceCore
 from rock_env.server.grpc import fail
 from rock_env.server.places import PlaceCalls, Places
 from rock_env.server.reconcile import BackendCensus
-from rock_env.server.sandbox_core import SandboxCore
+from rock_env.server.sandbox_core import LIVE, SandboxCore
+from rock_env.store.base import Query
 
 __all__ = ["SERVICE", "add_admin_service"]
 
@@ -28,9 +32,15 @@ SERVICE = pb.DESCRIPTOR.services_by_name["AdminService"].full_name
 
 class _AdminService(PlaceCalls, admin_pb2_grpc.AdminServiceServicer):  # type: ignore[misc]  # generated
     def __init__(
-        self, core: EnvServiceCore, sandboxes: SandboxCore, *, drain: Callable[[float | None], None]
+        self,
+        core: EnvServiceCore,
+        sandboxes: SandboxCore,
+        *,
+        drain: Callable[[float | None], None],
+        guarded: bool,
     ) -> None:
         self._drain = drain
+        self._guarded = guarded
         self._core = core
         self._sandboxes = sandboxes
         self._started = time.monotonic()
@@ -43,8 +53,33 @@ class _AdminService(PlaceCalls, admin_pb2_grpc.AdminServiceServicer):  # type: i
 
     async def Census(self, request: pb.CensusRequest, context: Any) -> pb.CensusResponse:  # noqa: N802
         """Compare what exists on the node with what is recorded."""
+        nobodys = await self._nobodys(sweep=request.sweep)
         counted = await self._sandboxes.census(sweep=request.sweep)
-        return pb.CensusResponse(backends=map(_census_message, counted))
+        found = [
+            replace(
+                census,
+                orphans={
+                    **census.orphans,
+                    **{
+                        each.box_id or each.id: f"sandbox {each.id}, made before the server had tokens"
+                        for each in nobodys
+                        if each.backend == census.backend
+                    },
+                },
+            )
+            for census in counted
+        ]
+        return pb.CensusResponse(backends=map(_census_message, found))
+
+    async def _nobodys(self, *, sweep: bool) -> Sequence[SandboxRecord]:
+        """Return the sandboxes that were made when nobody needed a token, and that no token opens now."""
+        if not self._guarded:
+            return ()
+        with acting_for(""):
+            found = await self._sandboxes.find(Query(states=LIVE))
+            for each in found if sweep else ():
+                await self._sandboxes.delete(each.id)
+        return found
 
     async def Drain(self, request: pb.DrainRequest, context: Any) -> pb.DrainResponse:  # noqa: N802
         """Begin to end the server, and say what becomes of its sandboxes."""
@@ -78,8 +113,12 @@ def add_admin_service(
     places: Places,
     *,
     drain: Callable[[float | None], None],
+    guarded: bool,
 ) -> None:
-    """Register the AdminService on a server that has not started yet; `drain` makes the server end gracefully."""
-    service = _AdminService(core, sandboxes, drain=drain)
+    """Register the AdminService on a server that has not started yet; `drain` makes the server end gracefully.
+
+    Where it is `guarded` by tokens, what was made without them is nobody's.
+    """
+    service = _AdminService(core, sandboxes, drain=drain, guarded=guarded)
     service.places = places
     admin_pb2_grpc.add_AdminServiceServicer_to_server(service, server)

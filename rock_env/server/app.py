@@ -36,13 +36,14 @@ from rock_env.errors import InvalidArgument, RockError, Unavailable
 from rock_env.memory import keep_large_blocks
 from rock_env.server import admin, registry_service, rest, sandbox_service
 from rock_env.server import grpc as env_service
-from rock_env.server.access import AccessInterceptor
+from rock_env.server.access import AccessInterceptor, Door
 from rock_env.server.boundary import BoundaryInterceptor
 from rock_env.server.core import CoreOptions, EnvServiceCore
 from rock_env.server.leaving import LeavingInterceptor
 from rock_env.server.node import Node
 from rock_env.server.observe import Observation
 from rock_env.server.options import ServerOptions, parse
+from rock_env.server.revocation import Revocation
 from rock_env.server.sandbox_core import SandboxCore
 from rock_env.server.sharing import Sharing, sharing
 from rock_env.store.base import SandboxStore
@@ -88,9 +89,7 @@ async def serve(options: ServerOptions) -> None:
         _env_service(options, sandboxes) as core,
         observed.serving(core, sandboxes, node),
     ):
-        # Sharing comes first: what another replica has admitted is not asked for a token again.
-        interceptors = [*shared.interceptors, *observed.interceptors]
-        await _serve(options, stop, core, sandboxes, _Around(node, shared, interceptors))
+        await _serve(options, stop, core, sandboxes, _Around(node, shared, observed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,32 +98,38 @@ class _Around:
 
     node: Node
     shared: Sharing
-    interceptors: Sequence[grpc.aio.ServerInterceptor]
+    observed: Observation
 
 
 async def _serve(
     options: ServerOptions, stop: _Stop, core: EnvServiceCore, sandboxes: SandboxCore, around: _Around
 ) -> None:
     tokens = TokenFile(Path(options.tokens)) if options.tokens else None
-    access = AccessInterceptor(tokens, sandboxes.known)
+    forward = around.shared.forward
+    door = Door(tokens, sandboxes.known, forward)
     credentials = server_credentials(options.cert, options.key, options.client_ca) if options.tls else None
     leaving = LeavingInterceptor()
-    server = grpc.aio.server(
-        interceptors=[leaving, *around.interceptors, access, BoundaryInterceptor()], options=SERVER_OPTIONS
-    )
+    revocation = Revocation(tokens, leaving.end)
+    sandboxes.ledger.watchers.told.append(revocation.changed)
+    # Nothing that reads or forwards a message stands before the door.
+    guards = [leaving, *around.observed.interceptors, AccessInterceptor(door, revocation)]
+    behind = [BoundaryInterceptor()] if forward is None else [forward, BoundaryInterceptor()]
+    server = grpc.aio.server(interceptors=[*guards, *behind], options=SERVER_OPTIONS)
     env_service.add_env_service(server, core)
     ports = sandbox_service.add_sandbox_service(server, sandboxes)
     places = around.node.open_for(server, sandboxes)
-    admin.add_admin_service(server, core, sandboxes, places, drain=stop.drain)
+    admin.add_admin_service(server, core, sandboxes, places, drain=stop.drain, guarded=door.guarded)
     status = await _add_health_and_reflection(server)
     addresses = [_bind(server, target(options.listen), credentials)]
     around.shared.bind(server)
     async with AsyncExitStack() as faces:
         inner = faces.enter_context(rest.inner_port(server)) if options.http or options.tls else ""
         await server.start()
+        watching = asyncio.ensure_future(revocation.watch())
+        faces.callback(watching.cancel)
         faces.push_async_callback(server.stop, None)  # also where the REST port is taken
         if options.http:
-            addresses.append(await faces.enter_async_context(rest.face(inner, options)))
+            addresses.append(await faces.enter_async_context(rest.face(inner, options, door)))
             ports.url = options.http_url or addresses[-1]
         sys.stdout.write("".join(f"{address}\n" for address in addresses))
         sys.stdout.flush()

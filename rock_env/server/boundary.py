@@ -1,8 +1,9 @@
 """The edge between gRPC and the handlers of all services: what cannot be read, and what nobody expected, has a name.
 
 Installed by `server/app.py` as the innermost interceptor, so nothing of a stranger's message is read before the door.
-A message that is none becomes INVALID_ARGUMENT, and a bug INTERNAL with the code `internal` and a traceback in the log;
-gRPC would call both UNKNOWN and quote the exception. It changes no call that ends as its handler meant it to.
+A message that is none, or holds too much, becomes INVALID_ARGUMENT, and a bug INTERNAL with the code `internal` and a
+traceback in the log; gRPC would call both UNKNOWN and quote the exception. A message of many parts is parsed off the
+event loop. It changes no call that ends as its handler meant it to.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import grpc
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError
 
 from rock_env.errors import InvalidArgument, RockError
+from rock_env.rest_routes import methods
 from rock_env.server.grpc import fail
+from rock_env.server.parsing import check_counts, is_short_work, off_loop
 
 __all__ = ["BoundaryInterceptor"]
 
@@ -36,14 +40,19 @@ _SHAPES = {
 }
 
 
+_INPUTS = {method.grpc_path: method.input for method in methods()}
+Read = Callable[[bytes], Any]
+
+
 @dataclass(frozen=True, slots=True)
-class _Unreadable:
-    """Stands for a message whose bytes are none; an exception could not pass through gRPC."""
+class _Unread:
+    """Stands for a message of many parts, or one whose bytes are none; an exception could not pass through gRPC."""
 
-    said: str
+    data: bytes
+    parse: Read
 
-    def error(self) -> InvalidArgument:
-        return InvalidArgument(f"malformed request: {self.said}. Do both ends use the same .proto files?")
+    async def read(self) -> Any:
+        return await off_loop(self.parse, self.data)
 
 
 class BoundaryInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc is not typed
@@ -71,40 +80,53 @@ def _bounded(name: str, handler: Handler) -> Handler:
     act = getattr(handler, shape)
     wrap = _generator if inspect.isasyncgenfunction(act) else _coroutine
     bounded = wrap(name, act, handler.request_streaming)
-    return make(bounded, _reader(handler.request_deserializer), handler.response_serializer)
+    return make(
+        bounded, _reader(handler.request_deserializer, _INPUTS.get(name)), handler.response_serializer
+    )
 
 
-def _reader(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
+def _reader(deserialize: Read | None, message: Descriptor | None) -> Read | None:
     if deserialize is None:
         return None
 
-    def read(data: bytes) -> Any:
+    def parse(data: bytes) -> Any:
+        if message is not None:
+            check_counts(data, message)
         try:
             return deserialize(data)
         except DecodeError as error:
-            return _Unreadable(str(error).removesuffix("."))
+            said = str(error).removesuffix(".")
+            raise InvalidArgument(
+                f"malformed request: {said}. Do both ends use the same .proto files?"
+            ) from None
+
+    def read(data: bytes) -> Any:
+        if message is not None and not is_short_work(data, message):
+            return _Unread(data, parse)
+        try:
+            return deserialize(data)
+        except DecodeError:
+            return _Unread(data, parse)  # which says so where it can be answered
 
     return read
 
 
-def _readable(request: Any, streaming: bool) -> Any:
+async def _readable(request: Any, streaming: bool) -> Any:
     """Return the request. Raise `InvalidArgument` where it cannot be read; a stream does so when it comes to it."""
     if streaming:
         return _each_readable(request)
-    if isinstance(request, _Unreadable):
-        raise request.error()
-    return request
+    return await request.read() if isinstance(request, _Unread) else request
 
 
 async def _each_readable(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
     async for request in requests:
-        yield _readable(request, False)
+        yield await request.read() if isinstance(request, _Unread) else request
 
 
 def _coroutine(name: str, act: Callable[[Any, Context], Awaitable[Any]], streaming: bool) -> Any:
     async def bounded(request: Any, context: Context) -> Any:
         try:
-            return await act(_readable(request, streaming), context)
+            return await act(await _readable(request, streaming), context)
         except (asyncio.CancelledError, grpc.aio.AbortError):
             raise
         except Exception as error:  # noqa: BLE001  named boundary: rpc handler
@@ -116,7 +138,7 @@ def _coroutine(name: str, act: Callable[[Any, Context], Awaitable[Any]], streami
 def _generator(name: str, act: Callable[[Any, Context], AsyncIterator[Any]], streaming: bool) -> Any:
     async def bounded(request: Any, context: Context) -> AsyncIterator[Any]:
         try:
-            async for reply in act(_readable(request, streaming), context):
+            async for reply in act(await _readable(request, streaming), context):
                 yield reply
         except (asyncio.CancelledError, grpc.aio.AbortError):
             raise

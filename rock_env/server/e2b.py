@@ -56,12 +56,19 @@ class Boxes:
         """Return a call of the SandboxService."""
         return self._gateway.call(self._methods[f"SandboxService.{name}"])
 
+    async def admit(self, name: str, metadata: Metadata) -> None:
+        """Find out from the headers alone whether a call may be made. Raise `Unauthenticated`, `PermissionDenied`."""
+        await self._gateway.admit(self._methods[f"SandboxService.{name}"], metadata)
 
-def guarded(act: Act, problem: Callable[[RockError], Response]) -> Act:
-    """Let errors become responses."""
+
+def guarded(
+    act: Act, admit: Callable[[Request], Awaitable[None]], problem: Callable[[RockError], Response]
+) -> Act:
+    """Let in who may, before anything of a body is read, and let errors become responses."""
 
     async def handle(request: Request) -> Response:
         try:
+            await admit(request)
             return await act(request)
         except RockError as error:
             return problem(error)
@@ -76,18 +83,25 @@ def guarded(act: Act, problem: Callable[[RockError], Response]) -> Act:
 def control_routes(boxes: Boxes) -> list[BaseRoute]:
     """Return the routes of the control plane."""
     control = _Control(boxes)
-    table: list[tuple[str, str, Act]] = [
-        ("POST", "/v2/sandboxes", control.create),
-        ("POST", "/sandboxes", control.create),
-        ("GET", "/v2/sandboxes", control.list),
-        ("GET", "/sandboxes/{id}", control.get),
-        ("DELETE", "/sandboxes/{id}", control.kill),
-        ("POST", "/sandboxes/{id}/timeout", control.set_timeout),
-        ("POST", "/sandboxes/{id}/pause", control.pause),
-        ("POST", "/v2/sandboxes/{id}/connect", control.connect),
-        ("POST", "/sandboxes/{id}/connect", control.connect),
+    table: list[tuple[str, str, Act, str]] = [
+        ("POST", "/v2/sandboxes", control.create, "Create"),
+        ("POST", "/sandboxes", control.create, "Create"),
+        ("GET", "/v2/sandboxes", control.list, "List"),
+        ("GET", "/sandboxes/{id}", control.get, "Get"),
+        ("DELETE", "/sandboxes/{id}", control.kill, "Delete"),
+        ("POST", "/sandboxes/{id}/timeout", control.set_timeout, "Renew"),
+        ("POST", "/sandboxes/{id}/pause", control.pause, "Pause"),
+        ("POST", "/v2/sandboxes/{id}/connect", control.connect, "IssueToken"),
+        ("POST", "/sandboxes/{id}/connect", control.connect, "IssueToken"),
     ]
-    return [Route(path, guarded(act, control_problem), methods=[verb]) for verb, path, act in table]
+
+    def admit(name: str) -> Callable[[Request], Awaitable[None]]:
+        return lambda request: boxes.admit(name, key_of(request.headers))
+
+    return [
+        Route(path, guarded(act, admit(name), control_problem), methods=[verb])
+        for verb, path, act, name in table
+    ]
 
 
 class _Control:

@@ -41,7 +41,8 @@ from rock_env.server.e2b_wire import (
     json_body,
     token_of,
 )
-from rock_env.server.rest_codec import rock_error
+from rock_env.server.parsing import off_loop
+from rock_env.server.rest_codec import MAX_MESSAGE_BYTES, rock_error
 from rock_env.server.rest_gateway import write_all
 from rock_env.server.rest_request import blocks, body
 
@@ -63,6 +64,10 @@ Rpc = Callable[[str, dict[str, Any], Request], Awaitable[dict[str, Any]]]
 def envd_routes(boxes: Boxes, processes: Processes) -> list[BaseRoute]:
     """Return the routes of the daemon."""
     envd = _Envd(boxes, processes)
+
+    async def admit(request: Request) -> None:
+        await boxes.admit("Stat", token_of(request.headers))
+
     unary: dict[str, Rpc] = {
         "filesystem.Filesystem/Stat": envd.stat,
         "filesystem.Filesystem/ListDir": envd.list_dir,
@@ -76,15 +81,19 @@ def envd_routes(boxes: Boxes, processes: Processes) -> list[BaseRoute]:
     }
     streams = {"process.Process/Start": envd.start, "process.Process/Connect": envd.connect}
     routes: list[BaseRoute] = [
-        Route("/health", guarded(envd.health, _problem)),
-        Route("/files", guarded(envd.read, _problem), methods=["GET"]),
-        Route("/files", guarded(envd.write, _problem), methods=["POST"]),
-        Route("/process.Process/StreamInput", guarded(envd.stream_input, _connect_problem), methods=["POST"]),
+        Route("/health", guarded(envd.health, admit, _problem)),
+        Route("/files", guarded(envd.read, admit, _problem), methods=["GET"]),
+        Route("/files", guarded(envd.write, admit, _problem), methods=["POST"]),
+        Route(
+            "/process.Process/StreamInput",
+            guarded(envd.stream_input, admit, _connect_problem),
+            methods=["POST"],
+        ),
     ]
     for name, act in unary.items():
-        routes.append(Route(f"/{name}", guarded(_unary(act), _connect_problem), methods=["POST"]))
+        routes.append(Route(f"/{name}", guarded(_unary(act), admit, _connect_problem), methods=["POST"]))
     for name, stream in streams.items():
-        routes.append(Route(f"/{name}", guarded(_stream(stream), _connect_problem), methods=["POST"]))
+        routes.append(Route(f"/{name}", guarded(_stream(stream), admit, _connect_problem), methods=["POST"]))
     return routes
 
 
@@ -190,8 +199,8 @@ class _Envd:
         _check_user(request)
         path = request.query_params.get("path", "")
         if request.headers.get("content-type", "").startswith("multipart/form-data"):
-            content = await body(request)
-            uploads = parts(request.headers["content-type"], content)
+            content = await body(request, MAX_MESSAGE_BYTES)
+            uploads = await off_loop(parts, request.headers["content-type"], content)
             written = [await self._write(request, path or name, _one(data)) for name, data in uploads]
         else:
             written = [await self._write(request, path, _plain(request))]

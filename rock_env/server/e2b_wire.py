@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from rock_env.errors import InvalidArgument, RockError, Unauthenticated
-from rock_env.server.rest_codec import MAX_MESSAGE_BYTES
+from rock_env.server.parsing import MAX_JSON_BYTES, SMALL_BYTES, load_json, off_loop
 from rock_env.server.rest_request import blocks, body
 
 __all__ = [
@@ -77,13 +77,13 @@ async def frames(request: Request) -> AsyncIterator[dict[str, Any]]:
         rest += block
         while len(rest) >= _PREFIX.size:
             flags, size = _PREFIX.unpack_from(rest)
-            if flags or size > MAX_MESSAGE_BYTES:
+            if flags or size > MAX_JSON_BYTES:
                 raise InvalidArgument(
-                    f"a message has flags {flags} and {size} bytes: too large, or compressed"
+                    f"a message has flags {flags} and {size} bytes: compressed, or larger than {MAX_JSON_BYTES} bytes"
                 )
             if len(rest) < _PREFIX.size + size:
                 break
-            yield _object(bytes(rest[_PREFIX.size : _PREFIX.size + size]))
+            yield await _read(bytes(rest[_PREFIX.size : _PREFIX.size + size]))
             del rest[: _PREFIX.size + size]
     if rest:
         raise InvalidArgument("the body ends in the middle of a message")
@@ -91,16 +91,22 @@ async def frames(request: Request) -> AsyncIterator[dict[str, Any]]:
 
 async def json_body(request: Request) -> dict[str, Any]:
     """Return the JSON object in the body; an empty one is {}. Raise `InvalidArgument`."""
-    return _object(await body(request) or b"{}")
+    return await _read(await body(request, MAX_JSON_BYTES) or b"{}")
+
+
+async def _read(content: bytes) -> dict[str, Any]:
+    return _object(content) if len(content) <= SMALL_BYTES else await off_loop(_object, content)
 
 
 def _object(content: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(content)
+        found = load_json(content)
         if b"\\u" in content:
             json.dumps(
                 found, ensure_ascii=False
             ).encode()  # half a surrogate pair is no text, and JSON can hold it
+    except InvalidArgument:
+        raise
     except (ValueError, RecursionError) as error:
         raise InvalidArgument(f"the body is no JSON: {error}") from None
     if not isinstance(found, dict):

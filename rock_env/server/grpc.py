@@ -48,17 +48,18 @@ Act = Callable[[Any, Context], Awaitable[Any]]
 """Takes a request, or a stream of them, and returns the reply; a stream of replies it writes to the context."""
 
 
-async def fail(context: Context, error: RockError) -> NoReturn:
+async def fail(context: Context, error: RockError, *, drain_s: float = _DRAIN_S) -> NoReturn:
     """Abort the call with the status, code and retry hint of `error`. Never returns.
 
-    It first takes what the caller is still sending: a client whose write fails reports that, and not our answer.
+    It first takes what the caller is still sending, for no longer than `drain_s`: a client whose write fails reports
+    that, and not our answer.
     """
     metadata = [("rock-error-code", error.code)]
     if error.retry_after_s is not None:
         metadata.append(("rock-retry-after-s", f"{error.retry_after_s:g}"))
     if isinstance(error, ResourceExhausted) and error.queue_position is not None:
         metadata.append(("rock-queue-position", str(error.queue_position)))
-    await _abort(context, grpc.StatusCode[error.grpc], error.message, tuple(metadata))
+    await _abort(context, grpc.StatusCode[error.grpc], error.message, tuple(metadata), drain_s)
 
 
 async def cut_off(context: Context, message: str) -> NoReturn:
@@ -66,13 +67,18 @@ async def cut_off(context: Context, message: str) -> NoReturn:
 
     The code would say that the call's own handler answered, and clients would take that as final. Never returns.
     """
-    await _abort(context, grpc.StatusCode.UNAVAILABLE, message, ())
+    await _abort(context, grpc.StatusCode.UNAVAILABLE, message, (), _DRAIN_S)
 
 
 async def _abort(
-    context: Context, status: grpc.StatusCode, message: str, metadata: tuple[tuple[str, str], ...]
+    context: Context,
+    status: grpc.StatusCode,
+    message: str,
+    metadata: tuple[tuple[str, str], ...],
+    drain_s: float,
 ) -> NoReturn:
-    await _drain(context)
+    if drain_s:
+        await _drain(context, drain_s)
     await context.abort(status, _shortened(message), trailing_metadata=metadata)
 
     raise AssertionError("gRPC went on with an aborted call")
@@ -88,9 +94,9 @@ def _shortened(text: str) -> str:
     return text
 
 
-async def _drain(context: Context) -> None:
+async def _drain(context: Context, within_s: float) -> None:
     try:
-        async with asyncio.timeout(_DRAIN_S):
+        async with asyncio.timeout(within_s):
             message = None
             while message is not grpc.aio.EOF:
                 async with asyncio.timeout(_QUIET_S):

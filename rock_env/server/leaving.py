@@ -1,6 +1,7 @@
 """How a server stops without leaving a call in the dark: each ends with its result, or with UNAVAILABLE and a reason.
 
-Installed by `server/app.py` as the outermost interceptor, and asked by it to stop the server. gRPC by itself ends with
+Installed by `server/app.py` as the outermost interceptor, and asked by it to stop the server; `server/revocation` has
+it end single calls. gRPC by itself ends with
 CANCELLED, which looks like the caller's own doing, what it has received but not begun when a server closes its door.
 So the door is held first: callers that wait for an answer send nothing new, and are answered when it is closed.
 """
@@ -15,7 +16,8 @@ from typing import Any
 
 import grpc
 
-from rock_env.server.grpc import cut_off
+from rock_env.errors import RockError
+from rock_env.server.grpc import cut_off, fail
 
 __all__ = ["LeavingInterceptor"]
 
@@ -27,6 +29,8 @@ _FLUSH = "/rock.Leaving/Flush"
 _DIRECT = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
 _ENDING_S = 2.0
 """How long calls that are cut off may take to say so; one whose caller does not read ends without words."""
+_LAST_WORDS_S = 0.5
+"""How long a call that lost its right to run may go on sending before it is answered."""
 _TOO_LATE = (
     "the server is stopping and did not begin this call. Send it again: to another server, or to this one when it is "
     "back."
@@ -53,7 +57,8 @@ class LeavingInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # g
 
     def __init__(self) -> None:
         self._open: set[asyncio.Task[Any]] = set()
-        self._cut: set[asyncio.Task[Any]] = set()
+        self._cut: dict[asyncio.Task[Any], RockError | None] = {}
+        """The calls that this server ends, each with its own error, or (None) because the server stops."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._came = False
@@ -72,6 +77,12 @@ class LeavingInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # g
             return grpc.stream_stream_rpc_method_handler(self._hold)
         handler = await continuation(handler_call_details)
         return None if handler is None else self._known(handler)
+
+    def end(self, task: asyncio.Task[Any], error: RockError) -> None:
+        """End one running call with this error; `task` is its own."""
+        if task in self._open:
+            self._cut[task] = error
+            task.cancel()
 
     async def stop(
         self, server: grpc.aio.Server, within_s: float, *, via: str, hurried: asyncio.Event
@@ -117,7 +128,7 @@ class LeavingInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # g
 
     async def _cut_off(self) -> None:
         cut = set(self._open)
-        self._cut |= cut
+        self._cut |= dict.fromkeys(cut)
         for task in cut:
             task.cancel()
         if cut:
@@ -133,7 +144,7 @@ class LeavingInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # g
             yield task
         finally:
             self._open.discard(task)
-            self._cut.discard(task)
+            self._cut.pop(task, None)
             if not self._open:
                 self._idle.set()
 
@@ -141,8 +152,10 @@ class LeavingInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # g
         """Answer for a call that was cancelled, where it was this server that did so."""
         if task not in self._cut or context.done():
             return
-        self._cut.discard(task)
+        error = self._cut.pop(task)
         task.uncancel()
+        if error is not None:
+            await fail(context, error, drain_s=_LAST_WORDS_S)
         await cut_off(context, _CUT_OFF)
 
     def _known(self, handler: Handler) -> Handler:

@@ -1,8 +1,8 @@
 """Carries a call to the replica that has its sandbox, byte for byte, so that clients may call any of them.
 
-Installed by `server/app.py` as the outermost interceptor of a server that shares its store. Which sandbox a call is
-about stands in its first message; nothing else of it is read. The other replica is told by a signed pass for which
-tenant it acts; a client's token goes no further than the replica it was shown to.
+Installed by `server/app.py` behind the guard at the door of a server that shares its store, so what comes here was
+admitted. Which sandbox a call is about stands in its first message; nothing else of it is read. The other replica is
+told by a signed pass for which tenant it acts; a client's token goes no further than the replica it was shown to.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from rock_env.auth import act_for, current_tenant, vouch
+from rock_env.auth import current_tenant
 from rock_env.channel import CLIENT_OPTIONS, target
 from rock_env.errors import InvalidArgument, RockError, Unauthenticated, Unavailable
+from rock_env.logs import add_log_ids
 from rock_env.proto.v1 import sandbox_pb2 as pb
-from rock_env.sandbox_tokens import current_limit, limit_to
-from rock_env.server.access import refusal
+from rock_env.sandbox_tokens import current_limit
 from rock_env.server.grpc import fail
+from rock_env.server.parsing import check_counts
 from rock_env.server.replicas import Replica
 from rock_env.server.replicas_pass import HEADER, Admitted, Passes
 from rock_env.store.postgres_members import Member
@@ -75,26 +76,18 @@ class ForwardInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # g
         """Return the method's handler, with the way to other replicas before it."""
         path = handler_call_details.method
         service, _, name = path.strip("/").rpartition("/")
-        passes = [value for key, value in handler_call_details.invocation_metadata or () if key == HEADER]
-        if passes:
-            try:
-                if len(passes) > 1 or service != _SERVICE.full_name:
-                    raise Unauthenticated(
-                        f"{HEADER} is for servers that share this one's store. Leave it out."
-                    )
-                caller = self._passes.check(passes[0], to=self._replica.id, method=path)
-                act_for(caller.tenant)
-                limit_to(caller.limit)
-            except RockError as error:
-                return refusal(path, error)
-            vouch()
         handler = await continuation(handler_call_details)
         method = _SERVICE.methods_by_name.get(name) if service == _SERVICE.full_name else None
         if handler is None or method is None or name in _LOCAL:
             return handler
-        return _Call(
-            self, handler, path, GetMessageClass(method.input_type), may_forward=not passes
-        ).wrapped()
+        came = any(key == HEADER for key, _ in handler_call_details.invocation_metadata or ())
+        return _Call(self, handler, path, GetMessageClass(method.input_type), may_forward=not came).wrapped()
+
+    def check(self, passes: list[str | bytes], method: str) -> Admitted:
+        """Return whom another replica admitted. Raise `Unauthenticated`."""
+        if len(passes) > 1 or method.strip("/").rpartition("/")[0] != _SERVICE.full_name:
+            raise Unauthenticated(f"{HEADER} is for servers that share this one's store. Leave it out.")
+        return self._passes.check(passes[0], to=self._replica.id, method=method)
 
     async def destination(self, sandbox_id: str) -> tuple[Member, grpc.aio.Channel] | None:
         """Return the replica that has the sandbox and a channel that is connected to it; None: it is here."""
@@ -196,6 +189,8 @@ class _Call:
                 first = await anext(rest, None)
             sandbox_id = "" if first is None else sandbox_of(self._parsed(first))
             where = None
+            if sandbox_id:
+                add_log_ids(sandbox_id=sandbox_id)
             if sandbox_id and self._may_forward:
                 where = await self._interceptor.destination(sandbox_id)
             elif sandbox_id:
@@ -207,6 +202,7 @@ class _Call:
         return await self._locally(first, rest, context)
 
     def _parsed(self, raw: bytes) -> Message:
+        check_counts(raw, self._request_type.DESCRIPTOR)
         try:
             return self._request_type.FromString(raw)
         except DecodeError as error:

@@ -1,7 +1,8 @@
 """The REST face: every call of the gRPC services over HTTP, in the server's own process and event loop.
 
 Started by `server/app.py` with `--http`. It is FastAPI for the description at /openapi.json and /docs, routes from
-`rest_routes`, and uvicorn. It has no logic of its own: a request becomes a call to this server's gRPC handlers.
+`rest_routes`, and uvicorn. It has no logic of its own: a request becomes a call to this server's gRPC handlers, once
+the same guard as at gRPC's door has admitted its headers.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from rock_env.channel import CLIENT_OPTIONS, is_local, target
 from rock_env.errors import NotFound, PermissionDenied, RockError, Unavailable, Unimplemented
 from rock_env.rest_routes import methods
+from rock_env.server.access import Door
 from rock_env.server.e2b import Boxes, control_routes
 from rock_env.server.e2b_envd import envd_routes
 from rock_env.server.e2b_process import Processes
@@ -40,7 +42,7 @@ from rock_env.server.rest_openapi import openapi
 from rock_env.server.rest_proxy import Proxy
 from rock_env.server.rest_socket import socket_endpoint
 
-__all__ = ["build", "face", "inner_port", "serving"]
+__all__ = ["application", "build", "face", "inner_port", "serving"]
 
 _BACKLOG = 1024
 _VERBS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -52,9 +54,17 @@ The latter may live and just not read. One bound for both: where set, TCP_USER_T
 _PROBE_S = 60
 
 
-def build(channel: grpc.aio.Channel, processes: Processes, *, guarded: bool) -> Any:
+def build(channel: grpc.aio.Channel, processes: Processes, door: Door) -> Any:
     """Return the ASGI application that answers over `channel`."""
-    gateway = Gateway(channel)
+    gateway = Gateway(channel, door)
+    app = application(channel, gateway, processes, secured=door.guarded)
+    return Proxy(gateway, app if door.guarded else _SameSite(app))
+
+
+def application(
+    channel: grpc.aio.Channel, gateway: Gateway, processes: Processes, *, secured: bool
+) -> FastAPI:
+    """Return all routes but those of ports."""
     known = list(methods())
     version = metadata.version("ale-rl")
     app = FastAPI(title="ROCK", version=version, redirect_slashes=False)
@@ -63,7 +73,7 @@ def build(channel: grpc.aio.Channel, processes: Processes, *, guarded: bool) -> 
         app.router.routes.append(Route(path, gateway.endpoint(method), methods=[method.route.verb]))
         if method.client_streaming and method.server_streaming:
             app.router.routes.append(WebSocketRoute(path, socket_endpoint(gateway, method)))
-    document = openapi(known, version=version, secured=guarded)
+    document = openapi(known, version=version, secured=secured)
     app.openapi = lambda: document  # type: ignore[method-assign]  # FastAPI's documented way
     health = health_pb2_grpc.HealthStub(channel)
 
@@ -80,7 +90,7 @@ def build(channel: grpc.aio.Channel, processes: Processes, *, guarded: bool) -> 
     app.add_exception_handler(405, _no_route)
     app.add_exception_handler(grpc.aio.AioRpcError, _lost)
     app.add_exception_handler(Exception, _bug)
-    return Proxy(gateway, app if guarded else _SameSite(app))
+    return app
 
 
 async def _no_route(request: Request, _: Exception) -> Response:
@@ -233,11 +243,11 @@ def inner_port(server: grpc.aio.Server) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def face(inner: str, options: ServerOptions) -> AsyncIterator[str]:
+async def face(inner: str, options: ServerOptions, door: Door) -> AsyncIterator[str]:
     """Serve REST for the server that listens at `inner`; yield the URL."""
     async with (
         grpc.aio.insecure_channel(inner, options=CLIENT_OPTIONS) as channel,
         Processes() as processes,
-        serving(build(channel, processes, guarded=bool(options.tokens)), options) as url,
+        serving(build(channel, processes, door), options) as url,
     ):
         yield url

@@ -7,6 +7,7 @@ clear error for what cannot be read. It opens nothing.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -17,6 +18,13 @@ from starlette.responses import Response
 
 from rock_env.errors import CODES, InfraError, InvalidArgument, RockError, Unavailable
 from rock_env.rest_routes import Method
+from rock_env.server.parsing import (
+    MAX_BATCH_BYTES,
+    MAX_JSON_BYTES,
+    SMALL_BYTES,
+    load_json,
+    off_loop,
+)
 
 __all__ = [
     "MAX_MESSAGE_BYTES",
@@ -25,8 +33,10 @@ __all__ = [
     "event_id",
     "from_body",
     "from_query",
+    "json_bytes",
     "problem",
     "problem_body",
+    "read_body",
     "resume_after",
     "rock_error",
     "set_field",
@@ -42,12 +52,46 @@ _TRUTH = {"true": True, "1": True, "": True, "false": False, "0": False}
 # -- into a request
 
 
-def from_body(method: Method, body: bytes | str) -> Any:
-    """Return the message that JSON `body` holds; an empty one is {}. Raise `InvalidArgument` naming the field."""
+def from_body(method: Method, body: bytes | str, stop: threading.Event | None = None) -> Any:
+    """Return the message that JSON `body` holds; an empty one is {}. Raise `InvalidArgument` naming the field.
+
+    It gives up when `stop` is set.
+    """
     try:
-        return json_format.Parse(body or b"{}", method.request())
-    except (json_format.ParseError, UnicodeDecodeError, RecursionError) as error:
+        text = body.decode() if isinstance(body, bytes) else body
+        found = load_json(text or "{}", stop)
+    except InvalidArgument:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(method, f"Failed to load JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise _unreadable(method, f"expected a JSON object, got {type(found).__name__}")
+    try:
+        return json_format.ParseDict(found, method.request())
+    except (json_format.ParseError, RecursionError) as error:
         raise _unreadable(method, error) from None
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise _unreadable(method, f"{type(error).__name__}: {error}") from None
+
+
+async def read_body(method: Method, body: bytes | str) -> Any:
+    """Return the message as `from_body` does, off the event loop unless it is small. Cancel it and it gives up."""
+    if len(body) <= SMALL_BYTES:
+        return from_body(method, body)
+    stop = threading.Event()
+    try:
+        return await off_loop(from_body, method, body, stop)
+    finally:
+        stop.set()
+
+
+def json_bytes(method: Method) -> int:
+    """Return how large one JSON message of a call may be."""
+    return (
+        MAX_BATCH_BYTES
+        if method.client_streaming or "items" in method.input.fields_by_name
+        else MAX_JSON_BYTES
+    )
 
 
 def from_query(method: Method, items: Iterable[tuple[str, str]]) -> Any:
@@ -109,7 +153,7 @@ def set_field(message: Any, path: str, value: str) -> None:
         raise InvalidArgument(f"{path} in the path is no valid {kind.__name__}: {value!r}") from error
 
 
-def _unreadable(method: Method, error: Exception) -> InvalidArgument:
+def _unreadable(method: Method, error: Exception | str) -> InvalidArgument:
     said = " ".join(str(error).split()) or type(error).__name__
     return InvalidArgument(f"malformed {method.input.name}: {said.removesuffix('.')}")
 

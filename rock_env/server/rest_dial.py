@@ -62,7 +62,7 @@ class Dialling(httpcore.AsyncNetworkBackend):
     def __init__(self, dial: Any, sandbox_id: str, port: int, token: str) -> None:
         self._dial = dial
         self._start = pb.DialRequest(start=pb.DialStart(sandbox_id=sandbox_id, port=port))
-        self._metadata = (("authorization", f"Bearer {token}"),)
+        self.metadata = (("authorization", f"Bearer {token}"),)
         self._streams: list[Stream] = []
         self.port = port
 
@@ -75,7 +75,7 @@ class Dialling(httpcore.AsyncNetworkBackend):
         socket_options: Iterable[Any] | None = None,
     ) -> Stream:
         """Open a connection. Raise `AioRpcError` where nothing listens, or nobody may."""
-        call = self._dial(metadata=self._metadata)
+        call = self._dial(metadata=self.metadata)
         try:
             await call.write(self._start)
             if await call.read() is grpc.aio.EOF:

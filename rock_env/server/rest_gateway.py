@@ -17,12 +17,16 @@ from starlette.responses import Response
 
 from rock_env.errors import RockError
 from rock_env.rest_routes import Method, methods
+from rock_env.server.access import Door
+from rock_env.server.parsing import SMALL_BYTES, off_loop
 from rock_env.server.rest_codec import (
     definite,
     dump,
     from_body,
     from_query,
+    json_bytes,
     problem,
+    read_body,
     resume_after,
     rock_error,
     set_field,
@@ -44,19 +48,21 @@ __all__ = ["Gateway", "with_path", "write_all"]
 
 NDJSON = "application/x-ndjson"
 _LARGE_BYTES = 256 << 10
-"""From here on JSON is written and read in a thread: it would hold the event loop for milliseconds."""
+"""From here on JSON is written in a thread: it would hold the event loop for milliseconds."""
 STAT = next(method for method in methods() if method.name == "SandboxService.Stat")
 _FIRST_S = 0.25
 """How long a stream may wait for its first message before it answers 200: an error within it is an HTTP error."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
+Metadata = tuple[tuple[str, str], ...]
 
 
 class Gateway:
-    """Answers requests over `channel`, which leads to the server itself."""
+    """Answers requests over `channel`, which leads to the server itself; `door` knows who may."""
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
+    def __init__(self, channel: grpc.aio.Channel, door: Door) -> None:
         self._channel = channel
+        self._door = door
         self._calls: dict[str, Callable[..., Any]] = {}
 
     def call(self, method: Method) -> Callable[..., Any]:
@@ -71,12 +77,20 @@ class Gateway:
             )
         return made
 
+    async def admit(self, method: Method, metadata: Metadata) -> None:
+        """Find out from the headers alone whether a call may be made. Raise `Unauthenticated`, `PermissionDenied`.
+
+        The call itself is checked once more; this is so that nothing of a stranger's body is read.
+        """
+        await self._door.admit(method.grpc_path, metadata)
+
     def endpoint(self, method: Method) -> Endpoint:
         """Return what answers requests for a method."""
         act = self._streamed if method.client_streaming else self._single
 
         async def answer(request: Request) -> Response:
             try:
+                await self.admit(method, metadata_of(request.headers))
                 return await act(method, request)
             except RockError as error:
                 return problem(error)
@@ -110,11 +124,11 @@ class Gateway:
     async def _message(self, method: Method, request: Request) -> Any:
         if method.takes_body:
             content_type(request, ("application/json",))
-            content = await body(request)
-            if len(content) > _LARGE_BYTES:
-                message = await asyncio.to_thread(from_body, method, content)
-            else:
+            content = await body(request, json_bytes(method))
+            if len(content) <= SMALL_BYTES:
                 message = from_body(method, content)
+            else:
+                message = await answered(asyncio.ensure_future(read_body(method, content)), request)
         else:
             message = from_query(method, request.query_params.multi_items())
         return with_path(method, message, request.path_params)
@@ -180,9 +194,10 @@ class Gateway:
                 yield message  # an empty body still says which file
             return
         started = False
-        source = lines(request) if kind == NDJSON else once(request)
+        limit = json_bytes(method)
+        source = lines(request, limit) if kind == NDJSON else once(request, limit)
         async for line in source:
-            message = from_body(method, line)
+            message = await read_body(method, line)
             if not started:
                 started = True
                 with_path(method, message, request.path_params)
@@ -202,7 +217,7 @@ async def _awaited(call: Any) -> Any:
 
 async def _dumped(message: Any) -> bytes:
     if message.ByteSize() > _LARGE_BYTES:
-        return await asyncio.to_thread(dump, message)
+        return await off_loop(dump, message)
     return dump(message)
 
 

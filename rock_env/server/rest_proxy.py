@@ -84,6 +84,7 @@ class Proxy:
             return
         dialling = Dialling(self._gateway.call(_DIAL), target.sandbox_id, target.port, target.token)
         try:
+            await self._gateway.admit(_DIAL, dialling.metadata)
             if scope["type"] == "websocket":
                 headers = passed_on(Headers(scope=scope).items(), target)
                 await forward_socket(dialling, target.path or "/", headers, (scope, receive, send))

@@ -13,11 +13,11 @@ from typing import Any
 from starlette.requests import Request
 
 from rock_env.errors import InvalidArgument, Unauthenticated
-from rock_env.server.rest_codec import MAX_MESSAGE_BYTES
 
 __all__ = [
     "BEARER",
     "Gone",
+    "TooLarge",
     "answered",
     "blocks",
     "body",
@@ -118,22 +118,31 @@ async def blocks(request: Request) -> AsyncIterator[bytes]:
             return
 
 
-async def body(request: Request) -> bytes:
-    """Return the whole body. Raise `InvalidArgument` (413) for one beyond the limit."""
+async def body(request: Request, limit: int) -> bytes:
+    """Return the whole body. Raise `InvalidArgument` (413) for one beyond the limit, before it is read where it says so."""
+    said = request.headers.get("content-length", "")
+    if said.isascii() and said.isdigit() and int(said[:20]) > limit:
+        raise _too_large("the body", limit)
     content = bytearray()
     async for block in blocks(request):
         content += block
-        if len(content) > MAX_MESSAGE_BYTES:
-            raise TooLarge(f"the body is larger than {MAX_MESSAGE_BYTES} bytes")
+        if len(content) > limit:
+            raise _too_large("the body", limit)
     return bytes(content)
 
 
-async def once(request: Request) -> AsyncIterator[bytes]:
+def _too_large(what: str, limit: int) -> TooLarge:
+    return TooLarge(
+        f"{what} is larger than {limit} bytes. Send what is large as raw bytes or in several messages."
+    )
+
+
+async def once(request: Request, limit: int) -> AsyncIterator[bytes]:
     """Yield the whole body, as the only line."""
-    yield await body(request)
+    yield await body(request, limit)
 
 
-async def lines(request: Request) -> AsyncIterator[bytes]:
+async def lines(request: Request, limit: int) -> AsyncIterator[bytes]:
     """Yield the lines of a body as they come. Raise `InvalidArgument` (413) for one that is too long."""
     rest = bytearray()
     async for block in blocks(request):
@@ -141,9 +150,11 @@ async def lines(request: Request) -> AsyncIterator[bytes]:
         *lines, last = rest.split(b"\n") if b"\n" in block else (rest,)
         rest = bytearray(last)
         for line in lines:
+            if len(line) > limit:
+                raise _too_large("a line of the body", limit)
             if line.strip():
                 yield bytes(line)
-        if len(rest) > MAX_MESSAGE_BYTES:
-            raise TooLarge(f"a line of the body is longer than {MAX_MESSAGE_BYTES} bytes")
+        if len(rest) > limit:
+            raise _too_large("a line of the body", limit)
     if rest.strip():
         yield bytes(rest)

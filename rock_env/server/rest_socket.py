@@ -3,7 +3,7 @@
 Used by the REST face, for the same paths as the calls' POST. A text frame holds a message as JSON; who asks for the
 subprotocol `rock.v1.proto` sends and gets binary frames with serialised messages. An empty text frame means "nothing
 more to say" (gRPC's half close). The server closes with 1000 when the call went well; else with 4000 + the HTTP status,
-after a text frame {"error": {code, message, retry_after_s}}.
+after a text frame {"error": {code, message, retry_after_s}}. Who may not call is answered by HTTP: 401 or 403.
 
 A browser cannot set a header on a WebSocket: it may offer the subprotocol `rock.v1.bearer.<token>` instead.
 """
@@ -21,9 +21,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from rock_env.errors import InvalidArgument, RockError
 from rock_env.rest_routes import Method
-from rock_env.server.rest_codec import dump, from_body, problem_body, rock_error
+from rock_env.server.rest_codec import dump, json_bytes, problem, problem_body, read_body, rock_error
 from rock_env.server.rest_gateway import Gateway, with_path
-from rock_env.server.rest_request import BEARER, metadata_of
+from rock_env.server.rest_request import BEARER, TooLarge, metadata_of
 
 __all__ = ["PROTO", "socket_endpoint"]
 
@@ -35,12 +35,18 @@ def socket_endpoint(gateway: Gateway, method: Method) -> Callable[[WebSocket], A
     """Return what serves one bidirectional call."""
 
     async def serve(socket: WebSocket) -> None:
+        try:
+            metadata = _metadata(socket)
+            await gateway.admit(method, metadata)
+        except RockError as error:  # an HTTP answer: who is not let in sends no frame
+            await problem(error)(socket.scope, socket.receive, socket.send)
+            return
         offered = socket.scope.get("subprotocols", [])
         binary = PROTO in offered
         chosen = next((name for name in (PROTO, JSON) if name in offered), None)
         await socket.accept(chosen)
         try:
-            await _carry(gateway, method, socket, binary)
+            await _carry(gateway.call(method)(metadata=metadata), method, socket, binary)
         except RockError as error:
             await _refuse(socket, error)
         except grpc.aio.AioRpcError as failure:
@@ -51,8 +57,7 @@ def socket_endpoint(gateway: Gateway, method: Method) -> Callable[[WebSocket], A
     return serve
 
 
-async def _carry(gateway: Gateway, method: Method, socket: WebSocket, binary: bool) -> None:
-    call = gateway.call(method)(metadata=_metadata(socket))
+async def _carry(call: Any, method: Method, socket: WebSocket, binary: bool) -> None:
     pump = asyncio.ensure_future(_pump(call, method, socket, binary))
     try:
         while (message := await call.read()) is not grpc.aio.EOF:
@@ -104,7 +109,9 @@ async def _messages(method: Method, socket: WebSocket, binary: bool) -> AsyncIte
                 + ("binary ones, as the subprotocol says" if binary else f"JSON, or the subprotocol {PROTO}")
             )
         if text is not None:
-            yield from_body(method, text)
+            if len(text) > json_bytes(method):
+                raise TooLarge(f"a frame of JSON is larger than {json_bytes(method)} bytes; send binary ones")
+            yield await read_body(method, text)
             continue
         try:
             yield method.request.FromString(data)

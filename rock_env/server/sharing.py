@@ -9,7 +9,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import grpc
 
@@ -21,6 +21,7 @@ from rock_env.store.open import is_postgres
 
 if TYPE_CHECKING:
     from rock_env.server.replicas import Replica
+    from rock_env.server.replicas_forward import ForwardInterceptor
 
 __all__ = ["Sharing", "sharing"]
 
@@ -32,12 +33,16 @@ class Sharing:
     """What the parts of a server need of it; made by `sharing`."""
 
     def __init__(
-        self, replica: Replica | None = None, *, interceptors: tuple[Any, ...] = (), socket: str = ""
+        self,
+        replica: Replica | None = None,
+        *,
+        forward: ForwardInterceptor | None = None,
+        socket: str = "",
     ) -> None:
         self._replica = replica
         self._socket = socket
-        self.interceptors = interceptors
-        """To be put before all others: a call that another replica admitted is not asked for a token again."""
+        self.forward = forward
+        """To be put behind the guard at the door, which asks it about the passes of other replicas."""
         self.ownership: Ownership = Alone() if replica is None else replica
 
     def bind(self, server: grpc.aio.Server) -> None:
@@ -90,7 +95,7 @@ async def sharing(
         ) as replica:
             forward = ForwardInterceptor(replica, secret)
             try:
-                yield Sharing(replica, interceptors=(forward,), socket=str(path))
+                yield Sharing(replica, forward=forward, socket=str(path))
             finally:
                 await forward.close()
     finally:

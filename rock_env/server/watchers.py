@@ -6,7 +6,7 @@ Used by the sandbox core. A listener that does not keep up is told so and droppe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 
 from rock_env.errors import ResourceExhausted, Unavailable
 from rock_env.lifecycle import SandboxRecord
@@ -65,6 +65,8 @@ class Watchers:
     def __init__(self, *, limit: int = QUEUE_LIMIT) -> None:
         self._limit = limit
         self._all: set[Watcher] = set()
+        self.told: list[Callable[[SandboxRecord], None]] = []
+        """Parts of the server that are told at once of every change, of whatever tenant."""
         self._ended = False
 
     def __len__(self) -> int:
@@ -84,6 +86,8 @@ class Watchers:
 
     def publish(self, record: SandboxRecord) -> None:
         """Tell everyone concerned."""
+        for tell in self.told:
+            tell(record)
         for watcher in tuple(self._all):
             if not watcher.offer(record):
                 self._all.discard(watcher)

@@ -15,6 +15,8 @@ import grpc
 
 from rock_env.channel import target
 from rock_env.client.rest import RestChannel
+from rock_env.lifecycle import SandboxRecord
+from rock_env.server.access import Door
 from rock_env.server.options import ServerOptions
 from rock_env.server.rest import face, inner_port
 
@@ -33,6 +35,10 @@ def channel(address: str) -> Any:
     return grpc.aio.insecure_channel(target(address))
 
 
+async def _unknown(_: str) -> SandboxRecord | None:
+    return None
+
+
 @asynccontextmanager
 async def started(server: grpc.aio.Server, socket: str, transport: str) -> AsyncIterator[Any]:
     """Start a server of this process at a unix socket and yield a channel to it."""
@@ -43,5 +49,6 @@ async def started(server: grpc.aio.Server, socket: str, transport: str) -> Async
             async with channel(socket) as opened:
                 yield opened
         else:
-            async with face(inner, ServerOptions(http="127.0.0.1:0")) as url, channel(url) as opened:
+            door = Door(None, _unknown)
+            async with face(inner, ServerOptions(http="127.0.0.1:0"), door) as url, channel(url) as opened:
                 yield opened

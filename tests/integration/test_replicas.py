@@ -29,9 +29,10 @@ from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.proto.v1.admin_pb2_grpc import AdminServiceStub
 from rock_env.proto.v1.sandbox_pb2_grpc import SandboxServiceStub
 from rock_env.server.replicas_pass import HEADER, Admitted, Passes
-from rock_env.token_file import add_token
+from rock_env.token_file import add_token, revoke_token
 
 RUNNING, DELETED = pb.SANDBOX_STATE_RUNNING, pb.SANDBOX_STATE_DELETED
+EXEC = "/rock.v1.SandboxService/Exec"
 LEASE_S = 6.0
 """Longer than a busy machine lets a living server wait for its turn."""
 
@@ -398,3 +399,79 @@ async def test_a_pass_is_worth_nothing_to_a_client_and_tenants_stay_apart(fleet:
             got = await refusal(second.boxes.Get(pb.GetSandboxRequest(id=made.id), metadata=metadata))
             assert (got[0], "ann" in got[1]) == ("UNAUTHENTICATED", False)
     await second.boxes.Delete(pb.DeleteSandboxRequest(id=made.id), **ann)
+
+
+async def test_nobody_is_forwarded_for_nobody(fleet: Fleet) -> None:
+    # A sandbox of before there were tokens, of nobody; then two servers that ask for them.
+    early = await fleet.start()
+    old = await early.boxes.Create(pb.CreateSandboxRequest(idempotency_key="old"))
+    pass_of_old = (await early.boxes.IssueToken(pb.IssueSandboxTokenRequest(sandbox_id=old.id))).token
+    early.process.terminate()
+    assert await early.ended() == 0
+    tokens = fleet.folder / "tokens.json"
+    texts = {}
+    for tenant, scope in (("ann", "sandbox"), ("op", "admin")):
+        token, texts[tenant] = new_token(tenant, [scope])
+        add_token(tokens, token)
+    ann, op = ({"metadata": (("authorization", f"Bearer {text}"),)} for text in texts.values())
+    first, second = await fleet.start(f"--tokens={tokens}"), await fleet.start(f"--tokens={tokens}")
+    made = await first.boxes.Create(pb.CreateSandboxRequest(), **ann)
+    for sandbox_id in (old.id, made.id):
+        for server in (first, second):
+            issue = pb.IssueSandboxTokenRequest(sandbox_id=sandbox_id)
+            for call in (
+                run(server.boxes, sandbox_id, "echo in"),
+                server.boxes.IssueToken(issue),
+                server.boxes.Delete(pb.DeleteSandboxRequest(id=sandbox_id)),
+                server.boxes.Stat(pb.StatRequest(sandbox_id=sandbox_id, path=".")),
+            ):
+                assert (await refusal(call))[0] == "UNAUTHENTICATED"
+            # refused at once, before there is a message to say which sandbox it is about
+            assert await server.channel.stream_stream(EXEC)().code() is grpc.StatusCode.UNAUTHENTICATED
+    inside = {"metadata": (("authorization", f"Bearer {pass_of_old}"),)}
+    for server in (first, second):
+        assert (await refusal(run(server.boxes, old.id, "echo in", **inside)))[0] == "UNAUTHENTICATED"
+        assert (await refusal(run(server.boxes, old.id, "echo in", **ann)))[0] == "NOT_FOUND"
+        listed = (await server.boxes.List(pb.ListSandboxesRequest(), **ann)).sandboxes
+        assert old.id not in [info.id for info in listed]
+        again = await server.boxes.Create(pb.CreateSandboxRequest(idempotency_key="old"), **ann)
+        assert again.id != old.id
+    # the operator sees what is nobody's, and may end it, on the server that has it
+    swept = admin_pb2.CensusRequest(sweep=True)
+    seen = [dict(one.orphans) for one in (await first.admin.Census(admin_pb2.CensusRequest(), **op)).backends]
+    assert any(old.id in what for one in seen for what in one.values()), seen
+    await persisting(lambda: first.admin.Census(swept, **op))
+    seen = [
+        dict(one.orphans) for one in (await second.admin.Census(admin_pb2.CensusRequest(), **op)).backends
+    ]
+    assert not any(old.id in what for one in seen for what in one.values())
+    assert await run(second.boxes, made.id, "echo mine", **ann) == b"mine\n"
+
+
+async def test_a_pass_for_nobody_is_no_pass_where_tokens_are_asked_for(fleet: Fleet) -> None:
+    tokens = fleet.folder / "tokens.json"
+    token, text = new_token("ann", ["sandbox"])
+    add_token(tokens, token)
+    ann = {"metadata": (("authorization", f"Bearer {text}"),)}
+    guarded, careless = await fleet.start(f"--tokens={tokens}"), await fleet.start()
+    made = await guarded.boxes.Create(pb.CreateSandboxRequest(), **ann)
+    # one server that was started without tokens makes nobody somebody: it forwards nothing of a tenant's
+    assert (await refusal(run(careless.boxes, made.id, "echo in")))[0] == "NOT_FOUND"
+    own = await careless.boxes.Create(pb.CreateSandboxRequest())
+    assert (await refusal(run(guarded.boxes, own.id, "echo in", **ann)))[0] == "NOT_FOUND"
+    assert await run(careless.boxes, own.id, "echo own") == b"own\n"
+
+
+async def test_a_revoked_token_ends_streams_that_run_on_another_replica(fleet: Fleet) -> None:
+    tokens = fleet.folder / "tokens.json"
+    token, text = new_token("ann", ["sandbox"])
+    add_token(tokens, token)
+    ann = {"metadata": (("authorization", f"Bearer {text}"),)}
+    first, second = await fleet.start(f"--tokens={tokens}"), await fleet.start(f"--tokens={tokens}")
+    made = await first.boxes.Create(pb.CreateSandboxRequest(), **ann)
+    call = second.boxes.Exec(**ann)
+    await call.write(start_of(made.id, "echo begun; exec sleep 600"))
+    assert (await call.read()).stdout.data == b"begun\n"
+    revoke_token(tokens, token.id)
+    code, said, _ = await end_of(call)
+    assert (code, "was revoked while this stream ran" in said) == ("UNAUTHENTICATED", True)

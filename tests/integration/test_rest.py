@@ -19,7 +19,7 @@ from docker_engine import engine  # noqa: F401  a fixture
 from rest_servers import RestServer, connect, guarded_rest, make_box
 from secure_servers import make_certificates, token
 from waiting import until
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
 from rock_env.client import Client, Credentials
@@ -315,8 +315,10 @@ async def test_a_websockets_last_word_is_its_error(
         with pytest.raises(ConnectionClosed):
             await socket.recv()
         assert socket.close_code == 4000 + status
-    async with connect(url) as socket:
-        assert json.loads(await socket.recv())["error"]["code"] == "unauthenticated"
+    with pytest.raises(InvalidStatus) as caught:  # who is not let in sends no frame
+        await connect(url)
+    assert caught.value.response.status_code == 401
+    assert json.loads(caught.value.response.body or b"")["code"] == "unauthenticated"
 
 
 async def test_a_vanished_websocket_ends_its_command(client: httpx.AsyncClient, server: RestServer) -> None:
