@@ -67,6 +67,17 @@ def rock_serve(
         list[str] | None,
         typer.Option("--env", metavar="MODULE:OBJECT", help="Also offer this EnvSpec (or FILE.py:OBJECT)."),
     ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--data",
+            metavar="NAME=PATH",
+            help="A file or folder that arguments of environments may name, as NAME; else callers may name none.",
+        ),
+    ] = None,
+    worker_memory_gib: Annotated[
+        float, typer.Option("--worker-memory-gib", min=0.1, help="What one env-host process may allocate.")
+    ] = 4.0,
     isolation: Annotated[
         Literal["auto", "namespaces", "none"],
         typer.Option(
@@ -153,6 +164,8 @@ def rock_serve(
             client_ca=_text(client_ca),
             workers=workers,
             env=tuple(env or ()),
+            data=tuple(data or ()),
+            worker_memory_gib=worker_memory_gib,
             isolation=isolation,
             state=_text(state),
             store=store,

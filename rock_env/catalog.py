@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from rock_env import plugins
+from rock_env.arguments import Data
 from rock_env.errors import InvalidArgument
 from rock_env.spec import EnvParams, EnvSpec, TaskSource, TaskSpec
 
@@ -62,8 +63,10 @@ def parse_task_id(task_id: str) -> tuple[str, int]:
 class Catalog:
     """Environments by name; `extra` references win over installed and registered ones of the same name."""
 
-    def __init__(self, extra: Sequence[str] = ()) -> None:
+    def __init__(self, extra: Sequence[str] = (), *, data: Data | None = None) -> None:
+        """Take more references, and what callers' arguments may name of the host; without it, any path."""
         self.references = tuple(extra)
+        self._data = data or Data()
         self._extra = {spec.name: spec for spec in map(load_reference, self.references)}
         # Parsing arguments and opening a task source may be slow, and thousands of Makes repeat few of them. By version,
         # since a registered environment may be brought up to date while the server runs.
@@ -82,8 +85,15 @@ class Catalog:
             raise plugins.unknown_env(name, self.names())
         return plugins.load_env(name)
 
+    def resolve(self, name: str, params_json: str) -> str:
+        """Return a caller's arguments with data in place of their names; the plugin has not checked them yet.
+
+        Raise `UnknownName` or `InvalidArgument`.
+        """
+        return self._data.resolve(name, self.spec(name).params, params_json)
+
     def params(self, name: str, params_json: str) -> EnvParams:
-        """Validate an environment's arguments. Raise `UnknownName` or `InvalidArgument`."""
+        """Validate an environment's arguments, as `resolve` returns them. Raise `UnknownName` or `InvalidArgument`."""
         return self._parsed(name, self.spec(name).version, params_json)
 
     def tasks(self, name: str, canonical: str) -> TaskSource:

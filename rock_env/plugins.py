@@ -14,6 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pydantic import ValidationError
 
 from rock_env import registered
+from rock_env.arguments import shown
 from rock_env.errors import InvalidArgument, UnknownName, nearest
 from rock_env.registered import Registration
 from rock_env.spec import EnvParams, EnvSpec
@@ -112,5 +113,5 @@ def env_params(spec: EnvSpec, params_json: str) -> EnvParams:
             raise nearest(f"argument of environment {spec.name}", field, spec.params.model_fields) from error
         raise InvalidArgument(
             f"bad argument {field or 'arguments'!r} of environment {spec.name}: {first['msg']}, "
-            f"got {first['input']!r}. See `ale env show {spec.name}`."
+            f"got {shown(first['input'])}. See `ale env show {spec.name}`."
         ) from error

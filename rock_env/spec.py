@@ -9,14 +9,24 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
 if TYPE_CHECKING:
     from rock_env.env import Env, Oracle, SandboxEnv
 
-__all__ = ["EnvParams", "EnvSpec", "NetworkPolicy", "Resources", "SandboxSpec", "TaskSource", "TaskSpec"]
+__all__ = [
+    "EnvParams",
+    "EnvSpec",
+    "HostPath",
+    "NetworkPolicy",
+    "OnHost",
+    "Resources",
+    "SandboxSpec",
+    "TaskSource",
+    "TaskSpec",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +79,21 @@ class SandboxSpec:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+@dataclass(frozen=True, slots=True)
+class OnHost:
+    """Marks an argument that names a file or folder where the environment runs."""
+
+
+HostPath = Annotated[str, OnHost()]
+"""The type of such an argument. A server that others call takes the name of data that its operator chose, and no path."""
+
+
 class EnvParams(BaseModel):
-    """Base of an environment's own arguments: validated at the edge, frozen, unknown names refused."""
+    """Base of an environment's own arguments: validated at the edge, frozen, unknown names refused.
+
+    Fields are bool, int, float, str, None, literals, enumerations and `HostPath`, or unions, lists and tuples of these; a
+    server that others call refuses an environment with any other (`rock_env.arguments`).
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 

@@ -35,7 +35,7 @@ _STORE = "event loop and store"
 _ENGINE = "the backend: box processes, engine, files of its state folder"
 RUNS = {
     "EnvService.ListEnvs": "event loop",
-    "EnvService.ListSplits": "the environment's own code",
+    "EnvService.ListSplits": "an env-host worker of the tenant's",
     **dict.fromkeys(
         (
             f"EnvService.{name}"

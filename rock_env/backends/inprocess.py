@@ -12,16 +12,21 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Protocol
 
-from rock_env.errors import EnvLost, InfraError
+from rock_env.auth import current_tenant
+from rock_env.errors import EnvLost, InfraError, ResourceExhausted
 from rock_env.guest.frames import Frame, FrameReader, Kind, pack
 
 __all__ = ["EnvHostPool", "EnvHostWorker", "FrameSink"]
 
 log = logging.getLogger(__name__)
 
+_MOST_TENANTS = 64
+"""So many tenants have workers at once; each takes one process per CPU."""
+_TENANTS_RETRY_S = 30.0
 _CLOSE_GRACE_S = 2.0
 """How long a worker may take to close its environments when the server stops."""
 
@@ -160,37 +165,55 @@ def _cpus() -> int:
     return os.cpu_count() or 1
 
 
-class EnvHostPool:
-    """The workers of one server, started when the first environment needs them."""
+class _Share:
+    """The workers of one tenant."""
 
-    def __init__(
-        self, *, workers: int = 0, references: Sequence[str] = (), hang_grace_s: float = 5.0
-    ) -> None:
-        self._slots: list[EnvHostWorker | None] = [None] * (workers or _cpus())
-        self._references = tuple(references)
-        self._hang_grace_s = hang_grace_s
-        self._starting = asyncio.Lock()
+    def __init__(self, size: int) -> None:
+        self.slots: list[EnvHostWorker | None] = [None] * size
+        self.starting = asyncio.Lock()
+        self.lending = asyncio.Lock()
 
     @property
-    def size(self) -> int:
-        """Return how many workers there are when all are needed."""
-        return len(self._slots)
+    def alive(self) -> list[EnvHostWorker]:
+        return [worker for worker in self.slots if worker is not None and worker.lost is None]
+
+    @property
+    def busy(self) -> bool:
+        """Whether an environment lives here, or somebody waits for a worker."""
+        return self.starting.locked() or self.lending.locked() or any(worker.envs for worker in self.alive)
+
+
+class EnvHostPool:
+    """The workers of one server, started when a tenant's first environment needs them; no two tenants share one."""
+
+    def __init__(
+        self,
+        *,
+        workers: int = 0,
+        references: Sequence[str] = (),
+        hang_grace_s: float = 5.0,
+        memory_bytes: int = 0,
+    ) -> None:
+        """Take how many workers one tenant has, and what each may allocate; 0 is one per CPU, and no limit."""
+        self.size = workers or _cpus()
+        self._shares: dict[str, _Share] = {}
+        self._references = tuple(references)
+        self._hang_grace_s = hang_grace_s
+        self._memory_bytes = memory_bytes
 
     @property
     def workers(self) -> list[EnvHostWorker]:
-        """Return the workers that run now."""
-        return [worker for worker in self._slots if worker is not None and worker.lost is None]
+        """Return the workers that run now, of all tenants."""
+        return [worker for share in self._shares.values() for worker in share.alive]
 
     async def assign(self, count: int) -> list[EnvHostWorker]:
-        """Choose workers for `count` new environments, the least loaded first; start or replace what is missing.
+        """Choose workers of the present tenant for `count` new environments, the least loaded first.
 
-        The chosen workers' `envs` already include them; the core takes them off again.
+        What is missing is started or replaced. The chosen workers' `envs` already include them; the core takes them
+        off again. Raise `ResourceExhausted` where too many tenants have environments.
         """
-        async with self._starting:
-            for slot, worker in enumerate(self._slots):
-                if worker is None or worker.lost is not None:
-                    self._slots[slot] = await self._spawn()
-        alive = self.workers
+        share = await self._share()
+        alive = share.alive
         if not alive:
             raise InfraError("every env-host worker died while it started. See the server's log.")
         chosen = []
@@ -200,11 +223,51 @@ class EnvHostPool:
             chosen.append(worker)
         return chosen
 
+    @asynccontextmanager
+    async def lent(self) -> AsyncIterator[EnvHostWorker]:
+        """Yield a worker of the present tenant for one call that belongs to no environment; one such call at a time."""
+        share = await self._share()
+        async with share.lending:
+            [worker] = await self.assign(1)
+            try:
+                yield worker
+            finally:
+                worker.envs -= 1
+
+    async def _share(self) -> _Share:
+        """Return the present tenant's share, with all of its workers running."""
+        tenant = current_tenant()
+        share = self._shares.get(tenant)
+        if share is None:
+            if len(self._shares) >= _MOST_TENANTS:
+                await self.release()
+            if len(self._shares) >= _MOST_TENANTS:
+                raise ResourceExhausted(
+                    f"{_MOST_TENANTS} tenants have environments in workers of this server, the most it takes. Try again "
+                    "when one has closed its own.",
+                    retry_after_s=_TENANTS_RETRY_S,
+                )
+            share = self._shares[tenant] = _Share(self.size)
+        async with share.starting:
+            for slot, worker in enumerate(share.slots):
+                if worker is None or worker.lost is not None:
+                    share.slots[slot] = await self._spawn()
+        return share
+
+    async def release(self) -> None:
+        """Stop the workers of tenants that have no environment in one, but for the last tenant's."""
+        idle = [tenant for tenant, share in self._shares.items() if not share.busy]
+        if len(idle) == len(self._shares):
+            idle = idle[:-1]
+        gone = [self._shares.pop(tenant) for tenant in idle]
+        await asyncio.gather(*(worker.close() for share in gone for worker in share.alive))
+
     async def _spawn(self) -> EnvHostWorker:
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-m", "rock_env.guest.env_host"]
         command += [f"--fd={theirs.fileno()}", f"--parent={os.getpid()}"]
         command += [f"--env={reference}" for reference in self._references]
+        command += [f"--memory-bytes={self._memory_bytes}"]
         with theirs:  # vfork and exec, about a millisecond; the worker's stdout joins the server's log
             process = subprocess.Popen(  # noqa: ASYNC220
                 command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno()

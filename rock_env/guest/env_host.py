@@ -11,6 +11,7 @@ import argparse
 import ctypes
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -20,7 +21,7 @@ from time import monotonic
 from typing import Any
 
 from rock_env.catalog import Catalog
-from rock_env.errors import DeadlineExceeded, NotFound
+from rock_env.errors import DeadlineExceeded, NotFound, ResourceExhausted
 from rock_env.guest.frames import Frame, FrameReader, Kind, pack
 from rock_env.guest.hosted import HostedEnv
 from rock_env.journal import as_rock_error
@@ -68,6 +69,7 @@ class EnvHost:
         self._single: dict[int, tuple[Any, Any, Callable[[Any], Any]]] = {
             Kind.SNAPSHOT: (host.HostSnapshotRequest, host.HostSnapshotResponse, self._snapshot),
             Kind.RESTORE: (host.HostRestoreRequest, pb.ResetResponse, self._restore),
+            Kind.SPLITS: (host.HostSplitsRequest, host.HostSplitsResponse, self._splits),
         }
 
     def serve(self) -> None:
@@ -130,9 +132,8 @@ class EnvHost:
             self._started = inf
             return self._failed(item, reply_type, error)
         except _Hung:
-            late = DeadlineExceeded(
-                f"environment {_env_id(item)} ran longer than {self._timeout_s:g} s in one call."
-            )
+            doing = f"environment {_env_id(item)}" if _env_id(item) else f"the task list of {item.env}"
+            late = DeadlineExceeded(f"{doing} ran longer than {self._timeout_s:g} s in one call.")
             return self._failed(item, reply_type, late, hung=True)
         return reply
 
@@ -140,6 +141,11 @@ class EnvHost:
         env_id = _env_id(item)
         hosted = self._envs.get(env_id)
         name = hosted.spec.name if hosted is not None else "environment"
+        if isinstance(error, MemoryError):
+            error = ResourceExhausted(
+                f"{name} {env_id}: its code needed more memory than a worker of this server may use "
+                f"({resource.getrlimit(resource.RLIMIT_DATA)[0]} bytes). Use smaller arguments."
+            )
         known = as_rock_error(error, doing=f"{type(item).__name__} of {name} {env_id}")
         if known is not error:
             log.error("plugin failed env_id=%s", env_id, exc_info=error)
@@ -170,6 +176,12 @@ class EnvHost:
     def _snapshot(self, item: host.HostSnapshotRequest) -> host.HostSnapshotResponse:
         return host.HostSnapshotResponse(env_id=item.env_id, state=self._hosted(item.env_id).snapshot())
 
+    def _splits(self, item: host.HostSplitsRequest) -> host.HostSplitsResponse:
+        params = self._catalog.params(item.env, item.params_json)
+        source = self._catalog.tasks(item.env, params.canonical())
+        splits = [pb.TaskSplit(name=split, count=source.count(split)) for split in source.splits]
+        return host.HostSplitsResponse(env_id=item.env_id, splits=splits)
+
     def _restore(self, item: host.HostRestoreRequest) -> pb.ResetResponse:
         return self._hosted(item.request.env_id).restore(item)
 
@@ -198,8 +210,11 @@ def main() -> None:
     parser.add_argument("--fd", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--env", action="append", default=[])
+    parser.add_argument("--memory-bytes", type=int, default=0)
     arguments = parser.parse_args()
     die_with_parent(arguments.parent)
+    if arguments.memory_bytes:
+        resource.setrlimit(resource.RLIMIT_DATA, (arguments.memory_bytes, arguments.memory_bytes))
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # Ctrl-C in a terminal reaches the whole group; the server decides

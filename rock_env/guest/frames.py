@@ -25,6 +25,7 @@ class Kind(IntEnum):
     CLOSE = 5
     SNAPSHOT = 6
     RESTORE = 7
+    SPLITS = 8
 
 
 class Frame(NamedTuple):

@@ -25,6 +25,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from rock_env.arguments import Data
 from rock_env.auth import current_tenant
 from rock_env.backends.docker import DockerBackend
 from rock_env.backends.inprocess import EnvHostPool
@@ -203,8 +204,13 @@ async def _stored(options: ServerOptions) -> AsyncIterator[tuple[SandboxStore, S
 
 def _env_service(options: ServerOptions, sandboxes: SandboxCore) -> EnvServiceCore:
     return EnvServiceCore(
-        catalog=Catalog(options.env),
-        pool=EnvHostPool(workers=options.workers, references=options.env, hang_grace_s=options.hang_grace_s),
+        catalog=Catalog(options.env, data=Data(options.named_data, any_path=options.private)),
+        pool=EnvHostPool(
+            workers=options.workers,
+            references=options.env,
+            hang_grace_s=options.hang_grace_s,
+            memory_bytes=int(options.worker_memory_gib * (1 << 30)),
+        ),
         sandboxes=sandboxes,
         options=CoreOptions(
             idle_timeout_s=options.idle_timeout_s,

@@ -170,15 +170,23 @@ class EnvServiceCore:
             )
         return reply
 
-    def list_splits(self, request: pb.ListSplitsRequest) -> pb.ListSplitsResponse:
-        """Return the task splits of an environment and their sizes."""
-        reply = pb.ListSplitsResponse()
-        with plugin_call(f"opening the tasks of {request.env}"):
-            params = self.catalog.params(request.env, request.params_json)
-            source = self.catalog.tasks(request.env, params.canonical())
-            for split in source.splits:
-                reply.splits.add(name=split, count=source.count(split))
-        return reply
+    async def list_splits(self, request: pb.ListSplitsRequest) -> pb.ListSplitsResponse:
+        """Return the task splits of an environment and their sizes, as one of the tenant's workers counts them.
+
+        Raise `UnknownName`, `InvalidArgument`, or `DeadlineExceeded` after `step_timeout_s`.
+        """
+        with plugin_call(f"loading environment {request.env}"):
+            params_json = self.catalog.resolve(request.env, request.params_json)
+        wanted = host.HostSplitsRequest(env=request.env, params_json=params_json)
+        reply = Reply()
+        async with self._pool.lent() as worker:
+            timeout_s = self._options.step_timeout_s
+            worker.send(Kind.SPLITS, wanted.SerializeToString(), count=1, timeout_s=timeout_s, sink=reply)
+            found = host.HostSplitsResponse.FromString(await reply.payload())
+        error = error_of(found)
+        if error is not None:
+            raise error
+        return pb.ListSplitsResponse(splits=found.splits)
 
     # -- make
 
@@ -207,12 +215,13 @@ class EnvServiceCore:
             try:
                 with plugin_call(f"making environment {item.env}"):
                     spec = self.catalog.spec(item.env)
-                    params = self.catalog.params(item.env, item.params_json)
+                    params_json = self.catalog.resolve(item.env, item.params_json)
                     env_id = self.new_id()
                     if spec.sandbox is None:
-                        made = host.HostMakeItem(env_id=env_id, env=item.env, params_json=params.canonical())
+                        made = host.HostMakeItem(env_id=env_id, env=item.env, params_json=params_json)
                         in_workers.append((item, future, made))
                         continue
+                    params = self.catalog.params(item.env, params_json)
                     sandboxed = self.sandboxed(env_id, spec, params)
             except RockError as error:
                 replies.append((item, future, fill_error(pb.MakeResponse(), error)))
@@ -404,6 +413,7 @@ class EnvServiceCore:
             with acting_for(tenant):
                 self._start(Kind.CLOSE, [pb.CloseRequest(env_id=env_id) for env_id in theirs], None)
         self.branches.reap(oldest)
+        self.spawn(self._pool.release())
         loop = asyncio.get_running_loop()
         self._reaper = loop.call_later(max(self._options.idle_timeout_s / 4, 0.05), self._reap)
 

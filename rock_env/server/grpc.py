@@ -198,7 +198,7 @@ def add_env_service(server: grpc.aio.Server, core: EnvServiceCore) -> None:
         return core.list_envs()
 
     async def list_splits(request: pb.ListSplitsRequest, context: Context) -> pb.ListSplitsResponse:
-        return core.list_splits(request)
+        return await core.list_splits(request)
 
     async def checkpoint(request: pb.CheckpointRequest, context: Context) -> pb.CheckpointResponse:
         return await core.branches.checkpoint(request)

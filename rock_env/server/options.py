@@ -9,6 +9,7 @@ import argparse
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from rock_env.channel import is_local, is_rest, is_tls, target
@@ -43,6 +44,8 @@ class ServerOptions:
     hang_grace_s: float = 5.0
     drain_s: float = 2.0
     env: Sequence[str] = ()
+    data: Sequence[str] = ()
+    worker_memory_gib: float = 4.0
     state: str = ""
     store: str = ""
     shelf: str = ""
@@ -66,9 +69,32 @@ class ServerOptions:
         """Return how sandboxes are fenced: among tenants a box without a fence is not a fallback, it is a leak."""
         return "namespaces" if self.tokens and self.isolation == "auto" else self.isolation
 
+    @property
+    def private(self) -> bool:
+        """Return whether the one who started the server is the only caller: it listens on a unix socket, without tokens."""
+        return not self.tokens and not self.http and target(self.listen).startswith("unix:")
+
+    @property
+    def named_data(self) -> dict[str, str]:
+        """Return the data of --data by name. Raise `InvalidArgument` for a malformed one."""
+        named = {}
+        for text in self.data:
+            name, equals, path = text.partition("=")
+            if not (equals and path and name.isidentifier()):
+                raise InvalidArgument(
+                    f"--data expects NAME=PATH, NAME of letters, digits and _, got {text!r}."
+                )
+            named[name] = str(Path(path).absolute())
+        return named
+
     def check(self) -> None:
         """Raise `InvalidArgument` for options that contradict each other, or that leave a door open."""
         unix = target(self.listen).startswith("unix:")
+        missing = [path for path in self.named_data.values() if not Path(path).exists()]
+        if missing:
+            raise InvalidArgument(f"--data names {missing[0]!r}, which does not exist. Correct the path.")
+        if not self.worker_memory_gib > 0:
+            raise InvalidArgument(f"--worker-memory-gib must be above 0, got {self.worker_memory_gib:g}.")
         if is_rest(self.listen):
             raise InvalidArgument(
                 f"--listen is the address of gRPC, got {self.listen}. Serve REST with --http."
@@ -156,6 +182,12 @@ def parse(argv: Sequence[str] | None) -> tuple[ServerOptions, str]:
         add(f"--{name}", type=float, default=getattr(default, name.replace("-", "_")), help=meaning)
     offered = "also offer this EnvSpec (or FILE.py:OBJECT)"
     add("--env", action="append", default=[], metavar="MODULE:OBJECT", help=offered)
+    named = (
+        "a file or folder that arguments of environments may name, as NAME; without it callers may name none"
+    )
+    add("--data", action="append", default=[], metavar="NAME=PATH", help=named)
+    memory = "what one env-host process may allocate"
+    add("--worker-memory-gib", type=float, default=default.worker_memory_gib, metavar="GIB", help=memory)
     isolation = (
         "of process sandboxes; auto: namespaces, or none where they do not work and --tokens is not given"
     )

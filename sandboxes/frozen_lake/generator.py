@@ -22,23 +22,26 @@ FIXED_MAPS = {
 
 MAX_BOARDS = 10_000
 """Gymnasium tries for ever; at probabilities where a crossing is this rare the arguments are wrong."""
+MAX_CELLS = 1_000_000
+"""Of all boards that are drawn for one map, so that a large one takes no longer than a small one."""
 
 
 def random_map(size: int, frozen_probability: float, seed: int) -> str:
     """Draw boards until start and goal connect, and return the map.
 
-    Raise `InvalidArgument` when none of `MAX_BOARDS` boards can be crossed.
+    Raise `InvalidArgument` when none of `MAX_BOARDS` boards, or of `MAX_CELLS` cells of boards, can be crossed.
     """
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))
     cumulative = np.cumsum([frozen_probability, 1.0 - frozen_probability])
     threshold = cumulative[0] / cumulative[-1]
-    for _ in range(MAX_BOARDS):
+    boards = min(MAX_BOARDS, MAX_CELLS // size**2)
+    for _ in range(boards):
         is_hole = (rng.random((size, size)) >= threshold).ravel().tolist()
         is_hole[0] = is_hole[-1] = False
         if _connected(is_hole, size):
             return _as_text(is_hole, size)
     raise InvalidArgument(
-        f"no crossable {size}x{size} map in {MAX_BOARDS} boards with "
+        f"no crossable {size}x{size} map in {boards} boards with "
         f"frozen_probability={frozen_probability!r}: raise it (Gymnasium's is 0.8) or lower size."
     )
 

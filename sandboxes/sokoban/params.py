@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from rock_env.errors import InvalidArgument
-from rock_env.spec import EnvParams, TaskSource
+from rock_env.spec import EnvParams, HostPath, TaskSource
 from rock_env.tasks import ListedTasks, ProceduralTasks
 from sandboxes.sokoban.generator import Shape, random_level
 from sandboxes.sokoban.level import SYMBOLS, Symbols, read_boxoban
@@ -31,8 +31,8 @@ class SokobanParams(EnvParams):
     """Columns of custom levels, walls included."""
     boxes: int | None = Field(default=None, ge=1, le=6)
     """Boxes of custom levels."""
-    boxoban_file: str | None = None
-    """Boxoban text file, read where the environment runs; its levels are the tasks instead of generated ones."""
+    boxoban_file: HostPath | None = None
+    """Boxoban text file, a path or the name of a server's data; its levels are the tasks instead of generated ones."""
     max_turns: int | None = Field(default=None, ge=1, le=1000)
     """Turn limit; not given: 30 for 6x6, 60 for 8x8, rows × cols for custom, 120 for a Boxoban file."""
     symbols: Symbols = "roll"

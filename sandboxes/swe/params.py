@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from rock_env.spec import EnvParams
+from rock_env.spec import EnvParams, HostPath
 from sandboxes.swe.mutate import FAMILIES
 
 __all__ = ["SweParams"]
@@ -17,8 +17,8 @@ class SweParams(EnvParams):
 
     source: Literal["factory", "handmade", "quixbugs"] = "factory"
     """Planted bugs in the built-in packages, three hand-written tasks, or a QuixBugs checkout at `path`."""
-    path: str = ""
-    """Folder of the QuixBugs checkout, read where the environment runs."""
+    path: HostPath = ""
+    """Folder of the QuixBugs checkout: a path, or the name of a server's data."""
     families: str = ""
     """Only these bug families, as `off_by_one,wrong_operator`; empty: all of a split's."""
     min_difficulty: float = Field(default=0.0, ge=0, le=1)

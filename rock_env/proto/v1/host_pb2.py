@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from rock_env.proto.v1 import env_pb2 as rock__env_dot_proto_dot_v1_dot_env__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1crock_env/proto/v1/host.proto\x12\x07rock.v1\x1a\x1brock_env/proto/v1/env.proto\"r\n\x0c\x45pisodeState\x12\x0b\n\x03\x65nv\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x13\n\x0bparams_json\x18\x03 \x01(\t\x12\x0f\n\x07task_id\x18\x04 \x01(\t\x12\x0c\n\x04\x64one\x18\x05 \x01(\x08\x12\x10\n\x08snapshot\x18\x06 \x01(\x0c\"\x90\x01\n\x0cHostMakeItem\x12\x0e\n\x06\x65nv_id\x18\x01 \x01(\t\x12\x0b\n\x03\x65nv\x18\x02 \x01(\t\x12\x13\n\x0bparams_json\x18\x03 \x01(\t\x12$\n\x05state\x18\x04 \x01(\x0b\x32\x15.rock.v1.EpisodeState\x12\x18\n\x0bresume_seed\x18\x05 \x01(\x04H\x00\x88\x01\x01\x42\x0e\n\x0c_resume_seed\"7\n\x0fHostMakeRequest\x12$\n\x05items\x18\x01 \x03(\x0b\x32\x15.rock.v1.HostMakeItem\"8\n\x10HostMakeResponse\x12$\n\x05items\x18\x01 \x03(\x0b\x32\x15.rock.v1.MakeResponse\"%\n\x13HostSnapshotRequest\x12\x0e\n\x06\x65nv_id\x18\x01 \x01(\t\"o\n\x14HostSnapshotResponse\x12\x0e\n\x06\x65nv_id\x18\x01 \x01(\t\x12$\n\x05state\x18\x02 \x01(\x0b\x32\x15.rock.v1.EpisodeState\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.rock.v1.ItemError\"d\n\x12HostRestoreRequest\x12(\n\x07request\x18\x01 \x01(\x0b\x32\x17.rock.v1.RestoreRequest\x12$\n\x05state\x18\x02 \x01(\x0b\x32\x15.rock.v1.EpisodeStateb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1crock_env/proto/v1/host.proto\x12\x07rock.v1\x1a\x1brock_env/proto/v1/env.proto\"r\n\x0c\x45pisodeState\x12\x0b\n\x03\x65nv\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x13\n\x0bparams_json\x18\x03 \x01(\t\x12\x0f\n\x07task_id\x18\x04 \x01(\t\x12\x0c\n\x04\x64one\x18\x05 \x01(\x08\x12\x10\n\x08snapshot\x18\x06 \x01(\x0c\"\x90\x01\n\x0cHostMakeItem\x12\x0e\n\x06\x65nv_id\x18\x01 \x01(\t\x12\x0b\n\x03\x65nv\x18\x02 \x01(\t\x12\x13\n\x0bparams_json\x18\x03 \x01(\t\x12$\n\x05state\x18\x04 \x01(\x0b\x32\x15.rock.v1.EpisodeState\x12\x18\n\x0bresume_seed\x18\x05 \x01(\x04H\x00\x88\x01\x01\x42\x0e\n\x0c_resume_seed\"7\n\x0fHostMakeRequest\x12$\n\x05items\x18\x01 \x03(\x0b\x32\x15.rock.v1.HostMakeItem\"8\n\x10HostMakeResponse\x12$\n\x05items\x18\x01 \x03(\x0b\x32\x15.rock.v1.MakeResponse\"%\n\x13HostSnapshotRequest\x12\x0e\n\x06\x65nv_id\x18\x01 \x01(\t\"o\n\x14HostSnapshotResponse\x12\x0e\n\x06\x65nv_id\x18\x01 \x01(\t\x12$\n\x05state\x18\x02 \x01(\x0b\x32\x15.rock.v1.EpisodeState\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.rock.v1.ItemError\"E\n\x11HostSplitsRequest\x12\x0e\n\x06\x65nv_id\x18\x01 \x01(\t\x12\x0b\n\x03\x65nv\x18\x02 \x01(\t\x12\x13\n\x0bparams_json\x18\x03 \x01(\t\"k\n\x12HostSplitsResponse\x12\x0e\n\x06\x65nv_id\x18\x01 \x01(\t\x12\"\n\x06splits\x18\x02 \x03(\x0b\x32\x12.rock.v1.TaskSplit\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.rock.v1.ItemError\"d\n\x12HostRestoreRequest\x12(\n\x07request\x18\x01 \x01(\x0b\x32\x17.rock.v1.RestoreRequest\x12$\n\x05state\x18\x02 \x01(\x0b\x32\x15.rock.v1.EpisodeStateb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,6 +44,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HOSTSNAPSHOTREQUEST']._serialized_end=485
   _globals['_HOSTSNAPSHOTRESPONSE']._serialized_start=487
   _globals['_HOSTSNAPSHOTRESPONSE']._serialized_end=598
-  _globals['_HOSTRESTOREREQUEST']._serialized_start=600
-  _globals['_HOSTRESTOREREQUEST']._serialized_end=700
+  _globals['_HOSTSPLITSREQUEST']._serialized_start=600
+  _globals['_HOSTSPLITSREQUEST']._serialized_end=669
+  _globals['_HOSTSPLITSRESPONSE']._serialized_start=671
+  _globals['_HOSTSPLITSRESPONSE']._serialized_end=778
+  _globals['_HOSTRESTOREREQUEST']._serialized_start=780
+  _globals['_HOSTRESTOREREQUEST']._serialized_end=880
 # @@protoc_insertion_point(module_scope)

@@ -65,6 +65,26 @@ class HostSnapshotResponse(_message.Message):
     error: _env_pb2.ItemError
     def __init__(self, env_id: _Optional[str] = ..., state: _Optional[_Union[EpisodeState, _Mapping]] = ..., error: _Optional[_Union[_env_pb2.ItemError, _Mapping]] = ...) -> None: ...
 
+class HostSplitsRequest(_message.Message):
+    __slots__ = ("env_id", "env", "params_json")
+    ENV_ID_FIELD_NUMBER: _ClassVar[int]
+    ENV_FIELD_NUMBER: _ClassVar[int]
+    PARAMS_JSON_FIELD_NUMBER: _ClassVar[int]
+    env_id: str
+    env: str
+    params_json: str
+    def __init__(self, env_id: _Optional[str] = ..., env: _Optional[str] = ..., params_json: _Optional[str] = ...) -> None: ...
+
+class HostSplitsResponse(_message.Message):
+    __slots__ = ("env_id", "splits", "error")
+    ENV_ID_FIELD_NUMBER: _ClassVar[int]
+    SPLITS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    env_id: str
+    splits: _containers.RepeatedCompositeFieldContainer[_env_pb2.TaskSplit]
+    error: _env_pb2.ItemError
+    def __init__(self, env_id: _Optional[str] = ..., splits: _Optional[_Iterable[_Union[_env_pb2.TaskSplit, _Mapping]]] = ..., error: _Optional[_Union[_env_pb2.ItemError, _Mapping]] = ...) -> None: ...
+
 class HostRestoreRequest(_message.Message):
     __slots__ = ("request", "state")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
