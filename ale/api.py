@@ -19,11 +19,13 @@ from trainer.config import TrainConfig
 from trainer.engine.base import EngineSpec
 from trainer.errors import ConfigError, Halted
 from trainer.idle import idle_settings
+from trainer.lineage import MODEL
 from trainer.loop import train as train_loop
-from trainer.metrics import Evaluation, Observer, RunSummary
+from trainer.metrics import METRICS, Evaluation, Observer, RunSummary, read_summary
 from trainer.rollout.cli_agents import agent_options
 from trainer.rollout.experts import check_data
 from trainer.rollout.tasks import task_ids
+from trainer.stopping import too_slow
 
 __all__ = ["evaluate", "train"]
 
@@ -46,6 +48,15 @@ def train(
     watcher = observer or PlainProgress(Console(stderr=True))
     if resume:
         runs.continue_run(folder, config)
+        finished = read_summary(folder)
+        if finished is not None and (folder / MODEL).is_dir():
+            watcher.on_log(
+                f"note: the run in {folder} has finished, nothing is left to do. `ale eval` measures its model, and "
+                "`ale train --from` begins another run with it."
+            )
+            return finished
+        if slow := too_slow(folder):
+            watcher.on_log(f"note: {slow}")
     else:
         for notice in idle_settings(config):
             watcher.on_log(f"note: {notice}")
@@ -58,6 +69,8 @@ def train(
         if not resume:  # what must be set otherwise is no run to resume
             runs.withdraw(folder)
         raise
+    if not (folder / METRICS).exists():
+        return summary  # stopped as it began
     try:
         plots.success_curve(folder)
     except ImportError as error:

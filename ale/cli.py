@@ -20,8 +20,10 @@ from ale.agent_cli import agent_app
 from ale.env_cli import env_app
 from ale.errors import AleError
 from ale.rock_cli import rock_app
+from ale.stop import sigterm_is_ctrl_c
 from rock_env.errors import RockError
 from trainer.errors import TrainerError
+from trainer.signals import held
 
 __all__ = ["app", "main"]
 
@@ -123,7 +125,8 @@ def train(
     A CLI agent must be installed (ale agent install NAME) and needs a model that chats, such as an instruct model of Hugging
     Face. It works in the environment's own sandbox, and the environment grades what it left.
     """
-    from ale.training import TrainCommand, train_command
+    with held():
+        from ale.training import TrainCommand, train_command
 
     named = {"env": env, "algo": algo, "model": model, "seed": seed, "steps": steps, "agent": _agent(agent)}
     _end(
@@ -171,7 +174,8 @@ def sft(
     dry_run: DryRunOption = False,
 ) -> None:
     """Imitate successful expert trajectories (supervised fine-tuning); `ale train --from` goes on from there."""
-    from ale.training import TrainCommand, sft_overrides, train_command
+    with held():
+        from ale.training import TrainCommand, sft_overrides, train_command
 
     chosen = sft_overrides(experts=experts, data=data or [], held_out=held_out)
     _end(
@@ -215,7 +219,8 @@ def evaluate(
     ray_address: Annotated[str | None, typer.Option("--ray-address", help="A Ray cluster.")] = None,
 ) -> None:
     """Measure a trained model on tasks, from their true start."""
-    from ale.evaluating import EvalCommand, eval_command
+    with held():
+        from ale.evaluating import EvalCommand, eval_command
 
     chosen = {"eval.tasks": tasks, "eval.split": split, "eval.temperature": temperature}
     settings = [f"{name}={value}" for name, value in chosen.items() if value is not None]
@@ -245,7 +250,8 @@ def rollout(
     rock: RockOption = "",
 ) -> None:
     """Play episodes and say how they went."""
-    from ale.rollouts import RolloutCommand, rollout_command
+    with held():
+        from ale.rollouts import RolloutCommand, rollout_command
 
     rollout_command(
         RolloutCommand(
@@ -312,6 +318,7 @@ def main() -> None:
     if not os.environ.get("ALE_DEBUG"):
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it logs what we say in a line; read at its import
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", RAYS_OWN_WORDS)  # read when Ray is imported
+    sigterm_is_ctrl_c()
     try:
         app()
     except Exception as error:

@@ -27,16 +27,27 @@ from ale.rock import connected
 from ale.terminal import print_table, stdout
 from rock_env import plugins
 from rock_env.env import Oracle
-from rock_env.errors import InvalidArgument, nearest
+from rock_env.errors import (
+    InvalidArgument,
+    PermissionDenied,
+    Unauthenticated,
+    Unavailable,
+    Unimplemented,
+    from_code,
+    nearest,
+)
 from rock_env.spec import EnvParams, EnvSpec, TaskSpec
 from trainer.config import TrainConfig
 from trainer.rollout.tasks import task_ids
+from trainer.signals import held
 
 __all__ = ["ByteTemplate", "RolloutCommand", "play_episodes", "rollout_command"]
 
 AT_ONCE = 64
 """Episodes played at the same time."""
 WITHOUT_MODEL = ("oracle", "random")
+_REFUSALS = {kind.code for kind in (PermissionDenied, Unauthenticated, Unavailable, Unimplemented)}
+"""Where nothing but these came, no episode is at fault: the exit code is the service's."""
 LEARNING_EPISODES = 4
 """Oracle episodes from which the random policy learns which actions there are."""
 
@@ -107,10 +118,13 @@ def rollout_command(command: RolloutCommand) -> None:
         out.print(f"kept in {path}")
     failures = [trajectory.failure for trajectory in trajectories if trajectory.failure is not None]
     if failures:
-        raise NotRun(
+        said = (
             f"{len(failures)} of {len(trajectories)} episodes failed to run, the first with {failures[0].code}: "
             f"{failures[0].message}"
         )
+        if not done and {failure.code for failure in failures} <= _REFUSALS:
+            raise from_code(failures[0].code, said)
+        raise NotRun(said)
 
 
 async def _play(command: RolloutCommand, spec: EnvSpec, params: EnvParams) -> list[Trajectory]:
@@ -129,7 +143,8 @@ def _play_model(command: RolloutCommand) -> list[Trajectory]:
     """Let a run's model play as it does in training: at the training temperature."""
     if not (runs.locate(command.policy) / runs.CONFIG).is_file():
         raise nearest("policy or run", command.policy, [*WITHOUT_MODEL, *runs.known()])
-    from ale.model_play import model_settings, play_tasks  # brings torch and Ray
+    with held():
+        from ale.model_play import model_settings, play_tasks  # brings torch and Ray
 
     arguments = [f"env_args.{name}={value}" for name, value in command.env_args.items()]
     chosen = [f"eval.tasks={command.episodes}", f"eval.split={command.split}"]

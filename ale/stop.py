@@ -1,6 +1,6 @@
-"""Ctrl-C as a request: the first asks the run to save and end, the second interrupts at once.
+"""Ctrl-C and SIGTERM as a request: the first asks the run to save and end. A second Ctrl-C interrupts at once.
 
-Entered by `ale train` around the loop, which polls `requested` between steps. Main thread only (signals).
+SIGTERM may come any number of times: whoever sends it has SIGKILL for a process that takes too long. Main thread only.
 """
 
 from __future__ import annotations
@@ -11,9 +11,22 @@ import sys
 from types import FrameType, TracebackType
 from typing import Self
 
-__all__ = ["STOPPING", "StopRequest"]
+__all__ = ["STOPPING", "StopRequest", "sigterm_is_ctrl_c"]
 
-STOPPING = "Stopping after this step and saving; press Ctrl-C again to abort without saving."
+STOPPING = "Stopping after this step or warm-up epoch and saving; press Ctrl-C again to abort without saving."
+
+
+def sigterm_is_ctrl_c() -> None:
+    """Let SIGTERM do what Ctrl-C does, for commands without handlers of their own."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        as_ctrl_c = signal.getsignal(signal.SIGINT)  # asyncio has one of its own while it runs
+        if callable(as_ctrl_c):
+            as_ctrl_c(signal.SIGINT, frame)
+        else:
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, handle)
 
 
 class StopRequest:
@@ -37,7 +50,9 @@ class StopRequest:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.requested:
-            raise KeyboardInterrupt
+            if number == signal.SIGINT:
+                raise KeyboardInterrupt
+            return
         self.requested = True
         if self._announce:
             # Not print: a handler may interrupt one, and Python's buffers cannot be entered twice.

@@ -8,16 +8,23 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from ale import config as configuration
 from ale import runs
 from ale.progress import LiveProgress, PlainProgress
+from trainer import checkpoint
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError
+from trainer.signals import held
+
+if TYPE_CHECKING:
+    from trainer.metrics import RunSummary
 
 __all__ = ["TrainCommand", "sft_overrides", "train_command"]
 
@@ -74,26 +81,52 @@ def train_command(command: TrainCommand) -> int:
         sys.stdout.write(configuration.render(config))
         return 0
     folder = command.folder(config)
-    from ale import api  # brings torch and Ray, which a wrong option should not have to wait for
-
     progress: LiveProgress | PlainProgress
     if console.is_terminal and not command.quiet:
         progress = LiveProgress(console, title=folder.name)
     else:
         progress = PlainProgress(console, quiet=command.quiet)
-    with progress.stop, progress.display():
-        summary = api.train(
+    with progress.stop:
+        summary = _train(command, config, folder, progress)
+        if summary is None:
+            _say_how_to_continue(command, folder, console)
+            return EXIT_INTERRUPTED
+        _print_result(command, folder, summary)
+    return 0
+
+
+def _train(
+    command: TrainCommand, config: TrainConfig, folder: Path, progress: LiveProgress | PlainProgress
+) -> RunSummary | None:
+    with held():
+        from ale import api  # brings torch and Ray, which a wrong option should not have to wait for
+    if progress.stop_requested:
+        return None
+    with ExitStack() as stack:
+        with held():  # its thread
+            stack.enter_context(progress.display())
+        return api.train(
             config,
             run_folder=folder,
             resume=command.resume,
             ray_address=command.ray_address,
             observer=progress,
         )
+
+
+def _say_how_to_continue(command: TrainCommand, folder: Path, console: Console) -> None:
+    again = f"ale {command.verb} --resume --run {command.run or folder.name}"
+    if checkpoint.latest(folder / "checkpoints"):
+        said = f"Saved. Continue with: {again}"
+    elif (folder / runs.CONFIG).is_file():
+        said = f"Stopped before there was anything to save. Continue with: {again}"
+    else:
+        said = "Stopped before the run began. Give the same command again to begin it."
+    console.print(said, markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_result(command: TrainCommand, folder: Path, summary: RunSummary) -> None:
     out = Console()
-    if summary is None:
-        again = f"ale {command.verb} --resume --run {command.run or folder.name}"
-        console.print(f"Saved. Continue with: {again}", markup=False, highlight=False, soft_wrap=True)
-        return EXIT_INTERRUPTED
     out.print(
         f"{folder}: held-out success {summary.success_warmup:.3f} -> {summary.success_final:.3f} "
         f"({summary.share_warmup:.2f} -> {summary.share_final:.2f} of the optimum) "
@@ -109,7 +142,6 @@ def train_command(command: TrainCommand) -> int:
     if summary.time_shares:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in summary.time_shares.items())
         out.print(f"processor time: {shares}", markup=False, highlight=False, soft_wrap=True)
-    return 0
 
 
 def _resolve(command: TrainCommand) -> configuration.Resolved:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from trainer.errors import RunFolderError
 
-__all__ = ["LOCK", "claimed", "writing"]
+__all__ = ["LOCK", "claimed", "fill_whole", "writing"]
 
 LOCK = ".lock"
 _NOLOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
@@ -35,6 +36,20 @@ def writing(what: str, folder: Path) -> Iterator[None]:
             f"cannot write {what} in {folder}: {error.strerror or error}. What was saved before is intact. "
             f"{remedy}, then continue with --resume."
         ) from error
+
+
+def fill_whole(folder: Path, fill: Callable[[Path], object]) -> None:
+    """Have `fill` fill a folder beside this one, and replace this one by it as a whole. Raise `OSError`."""
+    aside = folder.with_name(f".{folder.name}.tmp")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir()
+    try:
+        fill(aside)
+    except OSError:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
+    aside.rename(folder)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from trainer.folder import claimed
 from trainer.metrics import Observer, RunSummary
 from trainer.placement import Fleet
 from trainer.run import Run
+from trainer.run_state import saved_state
 
 __all__ = ["train"]
 
@@ -31,28 +32,46 @@ def train(
     `RockError`; whatever was checkpointed stays intact and `resume=True` continues from it, bit for bit on CPU.
     """
     observer.on_phase("start")
-    with (
-        claimed(run_folder),
-        Fleet(config, ray_address) as fleet,
-        Run(config, run_folder, fleet, observer, resume=resume) as run,
-    ):
-        if run.is_new:
-            run.record_experts()
-            run.warm_up()
+    with claimed(run_folder):
+        if resume:
+            saved_state(run_folder)  # what cannot be resumed is said before anything heavy starts
+        if observer.stop_requested:
+            return None
+        with (
+            Fleet(config, ray_address) as fleet,
+            Run(config, run_folder, fleet, observer, resume=resume) as run,
+        ):
+            return _train(run)
+
+
+def _train(run: Run) -> RunSummary | None:
+    if run.is_new:
+        if run.should_stop():
+            return None
+        run.record_experts()
+    if run.is_warming_up:
+        warmed_up = run.warm_up()
+        run.save()
+        if not warmed_up:
+            return None
+    if run.is_unmeasured and not run.should_stop():
+        run.evaluate_warmup()
+    for step in run.remaining_steps():
+        if run.should_stop():
             run.save()
-        if run.is_unmeasured:
-            run.evaluate_warmup()
-        for step in run.remaining_steps():
-            if observer.stop_requested:
-                run.save()
-                return None
-            plan = run.plan(step)
-            rollouts = run.roll_out(plan)
-            run.learn(plan, rollouts)
-            run.publish(step)
-            run.report(plan, rollouts)
-            if run.is_evaluation_due(step):
-                run.evaluate(step)
-            if run.is_checkpoint_due(step):
-                run.save()
-        return run.finish()
+            return None
+        plan = run.plan(step)
+        rollouts = run.roll_out(plan)
+        run.learn(plan, rollouts)
+        run.publish(step)
+        run.report(plan, rollouts)
+        if run.should_stop():
+            run.save()  # an evaluation may take longer than who stops a run waits
+        if run.is_evaluation_due(step):
+            run.evaluate(step)
+        if run.is_checkpoint_due(step):
+            run.save()
+    if run.should_stop():
+        run.save()
+        return None
+    return run.finish()

@@ -11,10 +11,12 @@ import os
 import socket
 import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary as EventSummary
 from tensorboard.summary.writer.record_writer import RecordWriter
@@ -23,7 +25,19 @@ from rock_env.whole_file import write_whole
 from trainer.appended import Appended
 from trainer.folder import writing
 
-__all__ = ["Evaluation", "MetricsLog", "Observer", "RunSummary", "share_of", "write_summary"]
+__all__ = [
+    "METRICS",
+    "Evaluation",
+    "MetricsLog",
+    "Observer",
+    "RunSummary",
+    "read_summary",
+    "share_of",
+    "steps_recorded",
+    "write_summary",
+]
+
+METRICS = "metrics.jsonl"
 
 
 def share_of(success: float, optimum: float) -> float:
@@ -132,7 +146,7 @@ class MetricsLog:
         `again` are the (kind, step) of what is measured a second time although the step was finished.
         """
         self._folder = folder
-        path, events = folder / "metrics.jsonl", folder / "events"
+        path, events = folder / METRICS, folder / "events"
         _cut(path, resume_step, again)
         events.mkdir(exist_ok=True)
         self._file = Appended(path)
@@ -176,6 +190,27 @@ def _cut(path: Path, step: int | None, again: Collection[tuple[str, int]]) -> No
         if record["step"] <= step and (record.get("kind"), record["step"]) not in again:
             kept += line.rstrip(b"\n") + b"\n"  # a full disk may have had room for all but the line's end
     write_whole(path, lambda beside: beside.write_bytes(kept))
+
+
+def steps_recorded(folder: Path) -> int:
+    """Return the last step that `metrics.jsonl` of a run folder tells of; 0 where it tells of none."""
+    path, last = folder / METRICS, 0
+    for line in path.read_bytes().splitlines() if path.exists() else []:
+        with suppress(ValueError):  # the torn last line of a killed run
+            record = json.loads(line)
+            if isinstance(record, dict) and record.get("kind") == "train":
+                last = max(last, int(record["step"]))
+    return last
+
+
+def read_summary(folder: Path) -> RunSummary | None:
+    """Return what `write_summary` wrote; None where there is none, or none that can be read."""
+    try:
+        values = msgspec.json.decode((folder / "summary.json").read_bytes())
+        numbers = {name: math.nan if value is None else value for name, value in values.items()}
+        return msgspec.convert(numbers, RunSummary)
+    except (OSError, AttributeError, msgspec.DecodeError):
+        return None
 
 
 def write_summary(folder: Path, summary: RunSummary) -> None:

@@ -31,6 +31,7 @@ from trainer.reward.actor import RewardActor, Rewarded
 from trainer.reward.router import reward_spec
 from trainer.rollout.cli_agents import agent_options
 from trainer.rollout.worker import RolloutWorker
+from trainer.signals import ours_while_ray_starts
 
 __all__ = ["Fleet"]
 
@@ -186,17 +187,8 @@ class Fleet:
             _check_reachable(self._ray_address)
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         try:
-            if self._ray_address:
-                ray.init(address=self._ray_address, logging_level=logging.ERROR, log_to_driver=False)
-            else:
-                rollout = self._config.rollout
-                ray.init(
-                    address="local",
-                    num_cpus=rollout.workers + rollout.engines + 1 + bool(self._config.reward.routes),
-                    include_dashboard=False,
-                    logging_level=logging.ERROR,
-                    log_to_driver=False,
-                )
+            with ours_while_ray_starts():
+                self._start_ray()
         except Exception as error:  # boundary: Ray raises whatever it met, also a bare Exception
             what = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
             if self._ray_address:
@@ -209,6 +201,19 @@ class Fleet:
                 "/tmp/ray."
             ) from error
         stack.callback(ray.shutdown)
+
+    def _start_ray(self) -> None:
+        if self._ray_address:
+            ray.init(address=self._ray_address, logging_level=logging.ERROR, log_to_driver=False)
+            return
+        rollout = self._config.rollout
+        ray.init(
+            address="local",
+            num_cpus=rollout.workers + rollout.engines + 1 + bool(self._config.reward.routes),
+            include_dashboard=False,
+            logging_level=logging.ERROR,
+            log_to_driver=False,
+        )
 
     def _place(self, rock_address: str, stack: ExitStack) -> None:
         config, rollout = self._config, self._config.rollout

@@ -7,14 +7,11 @@ here computes a gradient or talks to an environment: the fleet's actors do.
 from __future__ import annotations
 
 import math
-import shutil
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import msgspec
 
@@ -28,53 +25,33 @@ from trainer.engine.base import EngineSpec
 from trainer.engine.injection import Injection
 from trainer.errors import CheckpointError, Halted, RunFolderError
 from trainer.evaluation import Evaluator
-from trainer.folder import writing
+from trainer.folder import fill_whole, writing
 from trainer.guard import Guard
-from trainer.metrics import Evaluation, MetricsLog, Observer, RunSummary, share_of, write_summary
+from trainer.metrics import (
+    Evaluation,
+    MetricsLog,
+    Observer,
+    RunSummary,
+    share_of,
+    write_summary,
+)
 from trainer.placement import Fleet
-from trainer.rollout.anchors import Anchor, AnchorPool, expert_from, injections
-from trainer.rollout.curriculum import PassRates, draw_tasks, observe
+from trainer.rollout.anchors import AnchorPool, expert_from, injections
+from trainer.rollout.curriculum import draw_tasks, observe
 from trainer.rollout.experts import HELD_OUT, Experts, hold_out, play_experts, read_experts
 from trainer.rollout.failures import check_failures
 from trainer.rollout.filling import Rollouts, account, fill, filter_metrics
 from trainer.rollout.filtering import check_learned, nothing_learned
 from trainer.rollout.report import agent_metrics, fault_metrics, start_metrics, summary_metrics
 from trainer.rollout.tasks import agent_of, anchored_groups, expert_requests, task_ids, train_requests
+from trainer.run_state import Plan, RunState, saved_state
 from trainer.seeds import derive
+from trainer.stopping import StopClock
 
 __all__ = ["Run"]
 
 _HALTED = "halted"  # kind of the file with what was played where that halted the run
 _ORACLE_ATTEMPTS = 8  # tasks tried per expert wanted, before giving up on an oracle that cannot win
-
-
-class RunState(msgspec.Struct):
-    """What a checkpoint holds beside the engine's part."""
-
-    step: int = 0
-    env_steps: int = 0
-    tokens: int = 0
-    train_s: float = 0.0
-    success_warmup: float = math.nan
-    apart_warmup: dict[str, float] = {}
-    anchors: dict[str, Any] = {}
-    ledger: dict[str, int] = {}
-    pass_rates: PassRates = {}
-    empty_steps: int = 0
-    references: dict[str, float] = {}
-    """What the guard measured first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What one step asks for."""
-
-    step: int
-    anchors: dict[str, Anchor]
-    """group id -> anchor, for the groups that do not begin at the task's start."""
-    requests: list[RolloutRequest]
-    injections: list[Injection]
-    lr: float
 
 
 class Run:
@@ -95,16 +72,22 @@ class Run:
         self._learn_metrics: dict[str, float] = {}
         self._evaluator = Evaluator(config, spec, self._params, fleet)
         self._held_out: list[Trajectory] = []
+        self._clock = StopClock(folder, lambda: observer.stop_requested)
 
     def __enter__(self) -> Run:
         with writing("records", self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
-        found = checkpoint.latest(self._folder / "checkpoints") if self._resume else None
+        found = saved_state(self._folder) if self._resume else None
         if found is not None:
-            self._restore(found)
+            self._restore(*found)
+        elif self._resume:
+            self._observer.on_log("nothing was saved yet: the run begins at its start")
         with writing("records", self._folder):
-            done = None if found is None else self._state.step
-            self._metrics = MetricsLog(self._folder, resume_step=done, again=self._measured_again())
+            state = self._state
+            done = -state.epochs_left - 1 if state.epochs_left else state.step
+            self._metrics = MetricsLog(
+                self._folder, resume_step=done if found else None, again=self._measured_again()
+            )
         self._guard = Guard(self._config, self._fleet, self._evaluator, self._metrics, self._state.references)
         self.is_new = found is None
         begun = lineage.begin(self._config, self._spec.key) if found is None else lineage.read(self._folder)
@@ -120,9 +103,14 @@ class Run:
 
     # -- before reinforcement learning ------------------------------------------------------------------------
 
+    def should_stop(self) -> bool:
+        """Return whether somebody wants the run to save and end. Asked wherever it can."""
+        return self._clock.asked()
+
     def record_experts(self) -> None:
         """Gather the experts, hold some out, store them and fill the anchor pool."""
         config = self._config
+        self._state.epochs_left = self._warmup_epochs
         if not (config.warmup.data or config.warmup.trajectories):
             return
         self._observer.on_phase("experts")
@@ -182,23 +170,32 @@ class Run:
         self._held_out = [decode(data) for data in held_out]
         self._fleet.take_experts(shown, held_out)
 
-    def warm_up(self) -> None:
-        """Imitate the experts for the configured epochs and publish version 0."""
-        config, warmup = self._config, self._config.warmup
+    def warm_up(self) -> bool:
+        """Imitate the experts for the epochs left, then publish version 0. Return False where a stop came between two."""
+        config, warmup, epochs = self._config, self._config.warmup, self._warmup_epochs
         self._guard.begin()
-        if (warmup.data or warmup.trajectories) and warmup.epochs:
+        if self._state.epochs_left:
             self._observer.on_phase("warm-up")
-            for epoch in range(warmup.epochs):
-                metrics = self._fleet.imitate(
-                    lr=warmup.lr * (1 - epoch / warmup.epochs * (1 - config.optim.lr_end)),
-                    batch_trajectories=warmup.batch_trajectories,
-                    seed=derive(self._config.seed, "warm-up", epoch),
-                )
-                metrics = {**metrics, **self._fleet.measure(), **self._guard.text()}
-                self._metrics.write(epoch - warmup.epochs, "warmup", metrics)
-                self._guard.check(metrics, rate="warmup.lr")
+        for epoch in range(epochs - self._state.epochs_left, epochs):
+            if self.should_stop():
+                return False
+            metrics = self._fleet.imitate(
+                lr=warmup.lr * (1 - epoch / warmup.epochs * (1 - config.optim.lr_end)),
+                batch_trajectories=warmup.batch_trajectories,
+                seed=derive(self._config.seed, "warm-up", epoch),
+            )
+            metrics = {**metrics, **self._fleet.measure(), **self._guard.text()}
+            self._metrics.write(epoch - epochs, "warmup", metrics)
+            self._state.epochs_left = epochs - epoch - 1
+            self._guard.check(metrics, rate="warmup.lr")
         self._fleet.publish(0)
         self._guard.end_warmup()
+        return True
+
+    @property
+    def is_warming_up(self) -> bool:
+        """Return whether the steps have not begun: the run is new, or was stopped in its warm-up."""
+        return self.is_new or self._state.epochs_left > 0
 
     @property
     def is_unmeasured(self) -> bool:
@@ -346,14 +343,16 @@ class Run:
         self._state.anchors = self._pool.state()
         self._state.train_s = time.monotonic() - self._started
         folder, keep = self._folder / "checkpoints", self._config.checkpoint.keep
-        with writing(f"checkpoint {self._state.step}", folder):
-            checkpoint.save(folder, self._state.step, self._state, engine=self._fleet.save, keep=keep)
+        step = self._state.step - self._state.epochs_left
+        with writing(f"checkpoint {step}", folder), self._clock.saving():
+            checkpoint.save(folder, step, self._state, engine=self._fleet.save, keep=keep)
 
     def finish(self) -> RunSummary:
         """Save, evaluate once more, export the model, and write the summary."""
         self.save()  # an evaluation may fail, and the steps are done
         final = self._evaluate(self._config.steps, self._config.eval.tasks, self._config.eval.apart)
-        self._export()
+        with writing("the model", self._folder):
+            fill_whole(self._folder / lineage.MODEL, self._fleet.export)
         state, config, story = self._state, self._config, self._lineage
         story.steps, story.final_digest = state.step, lineage.digest_of(self._folder / lineage.MODEL)
         lineage.write(self._folder, story)
@@ -388,20 +387,6 @@ class Run:
         first = [("eval", 0), ("held_out", 0)] if self.is_unmeasured else []
         ended = 0 < self._config.steps == self._state.step
         return [*first, *([("eval", self._config.steps)] if ended else [])]
-
-    def _export(self) -> None:
-        """Put the model into the folder whole or not at all."""
-        model, aside = self._folder / lineage.MODEL, self._folder / ".model.tmp"
-        with writing("the model", self._folder):
-            shutil.rmtree(aside, ignore_errors=True)
-            aside.mkdir()
-            try:
-                self._fleet.export(aside)
-            except OSError:
-                shutil.rmtree(aside, ignore_errors=True)
-                raise
-            shutil.rmtree(model, ignore_errors=True)
-            aside.rename(model)
 
     @property
     def _learns_from_rollouts(self) -> bool:
@@ -473,9 +458,23 @@ class Run:
         except StoreWriteFailed as error:
             raise RunFolderError(f"{error} A training run continues with --resume.") from error
 
-    def _restore(self, found: Path) -> None:
+    @property
+    def _warmup_epochs(self) -> int:
+        warmup = self._config.warmup
+        return warmup.epochs if warmup.data or warmup.trajectories else 0
+
+    def _check_experts(self, begun: lineage.Lineage) -> None:
+        """Raise `CheckpointError` where experts that the run took are gone: it would go on as if it had none."""
+        for kind, held_out in (("expert", False), (HELD_OUT, True)):
+            path = segment_path(self._folder, kind)
+            if any(expert.held_out is held_out for expert in begun.experts) and not path.is_file():
+                raise CheckpointError(
+                    f"{path} is gone, with experts of this run: put it back, or start another run with --run NAME."
+                )
+
+    def _restore(self, found: Path, state: RunState) -> None:
         self._observer.on_phase("resume")
-        self._state = checkpoint.read_state(found, RunState)
+        self._state = state
         begun = lineage.read(self._folder)
         if begun is not None and begun.env != self._spec.key:
             raise CheckpointError(
@@ -483,11 +482,19 @@ class Run:
                 "may mean something else here. Install the version it began with, or start a new run."
             )
         self._pool.restore(self._state.anchors)
-        self._fleet.load(found)
+        with checkpoint.damaged(found):
+            self._fleet.load(found)
+        if begun is not None:
+            self._check_experts(begun)
         self._take_experts()
-        self._fleet.publish(self._state.step)
+        if not state.epochs_left:
+            self._fleet.publish(state.step)
         with writing("records", self._folder):
             for path in (self._folder / "trajectories").glob("*-[0-9]*.traj"):
-                if int(path.stem.rpartition("-")[2]) > self._state.step:
+                if int(path.stem.rpartition("-")[2]) > state.step:
                     path.unlink()  # belongs to steps that will be done again
-        self._observer.on_log(f"resumed after step {self._state.step}")
+        self._observer.on_log(
+            f"resumed in the warm-up, {state.epochs_left} epochs left"
+            if state.epochs_left
+            else f"resumed after step {state.step}"
+        )

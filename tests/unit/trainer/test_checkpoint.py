@@ -44,11 +44,29 @@ def test_a_killed_save_is_not_seen(tmp_path):
 
 def test_a_corrupt_state_is_one_clear_error(tmp_path):
     folder = checkpoint.save(tmp_path, 1, State(1), engine=write, keep=2)
-    (folder / "state.msgpack").write_bytes(b"\xc1\xff")
+    newest = checkpoint.save(tmp_path, 2, State(2), engine=write, keep=2)
+    (newest / "state.msgpack").write_bytes(b"\xc1\xff")
     with pytest.raises(
-        CheckpointError, match=r"cannot read checkpoint .*step-000001.*Remove the folder step-000001"
+        CheckpointError,
+        match=r"cannot read checkpoint .*step-000002.*Remove the folder step-000002 .* step-000001",
     ):
-        checkpoint.read_state(folder, State)
+        checkpoint.to_resume(tmp_path, State, steps_done=2)
+    (folder / "state.msgpack").unlink()
+    with pytest.raises(CheckpointError, match=r"step-000002.*There is none before it.*--run NAME"):
+        checkpoint.to_resume(tmp_path, State, steps_done=2)
+
+
+def test_a_run_whose_checkpoints_are_gone_does_not_start_over(tmp_path):
+    with pytest.raises(CheckpointError, match=r"no checkpoint is left .* done 3 steps: it would start over"):
+        checkpoint.to_resume(tmp_path, State, steps_done=3)
+    assert checkpoint.to_resume(tmp_path, State, steps_done=0) is None
+
+
+def test_what_is_saved_in_the_warm_up_comes_before_any_step(tmp_path):
+    for step in (-12, -3, 0):
+        checkpoint.save(tmp_path, step, State(step), engine=write, keep=2)
+        assert checkpoint.to_resume(tmp_path, State, steps_done=0)[1].step == step
+    assert {path.name for path in tmp_path.iterdir()} == {"warmup-000003", "step-000000"}
 
 
 def test_no_checkpoint_is_none(tmp_path):

@@ -26,7 +26,7 @@ from trainer.rollout.curriculum import (
     outcome_variance,
 )
 from trainer.rollout.tasks import task_ids
-from trainer.run import RunState
+from trainer.run_state import RunState
 
 BY_RATE = CurriculumOptions(tasks="pass_rate")
 MU = tables()[0]

@@ -1,0 +1,55 @@
+"""What a run knows between two steps, and what it asks of one. Called by `trainer.run`, and by the loop before it starts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agent_runtime.types import RolloutRequest
+from trainer import checkpoint
+from trainer.engine.injection import Injection
+from trainer.metrics import steps_recorded
+from trainer.rollout.anchors import Anchor
+from trainer.rollout.curriculum import PassRates
+
+__all__ = ["Plan", "RunState", "saved_state"]
+
+
+class RunState(msgspec.Struct):
+    """What a checkpoint holds beside the engine's part."""
+
+    step: int = 0
+    env_steps: int = 0
+    tokens: int = 0
+    train_s: float = 0.0
+    success_warmup: float = math.nan
+    apart_warmup: dict[str, float] = {}
+    anchors: dict[str, Any] = {}
+    ledger: dict[str, int] = {}
+    pass_rates: PassRates = {}
+    empty_steps: int = 0
+    references: dict[str, float] = {}
+    """What the guard measured first."""
+    epochs_left: int = 0
+    """Of the warm-up; none once step 0 is reached."""
+
+
+def saved_state(folder: Path) -> tuple[Path, RunState] | None:
+    """Return the newest checkpoint and what it holds, None before the first. Raise `CheckpointError` for a damaged one."""
+    return checkpoint.to_resume(folder / "checkpoints", RunState, steps_done=steps_recorded(folder))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one step asks for."""
+
+    step: int
+    anchors: dict[str, Anchor]
+    """group id -> anchor, for the groups that do not begin at the task's start."""
+    requests: list[RolloutRequest]
+    injections: list[Injection]
+    lr: float
