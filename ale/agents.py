@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from agent_runtime.agents.cli_run import AgentEnd, AgentRun, box_python, run_agent
+from agent_runtime.agents.cli_run import AgentEnd, AgentRun, Ending, box_python, run_agent
 from agent_runtime.agents.install import default_shelf, find_installed, install_agent
 from agent_runtime.agents.spec import AgentSpec, agent_names, load_agent
+from ale.errors import AgentFailed
 from ale.terminal import print_table, stdout
 from rock_env.client import Client
 from rock_env.errors import InvalidArgument, Unimplemented
@@ -113,12 +114,18 @@ def install_command(names: Sequence[str], shelf: Path | None) -> None:
 
 
 def run_command(command: RunCommand) -> None:
-    """Run an agent and print how it ended. Raise `RockError`."""
+    """Run an agent and print how it ended. Raise `AgentFailed` where it did not end well by itself, or `RockError`."""
     end = asyncio.run(_run(command))
     stdout().print(end.output.decode(errors="replace").rstrip())
     how = f"signal {end.signal}" if end.signal is not None else f"exit code {end.exit_code}"
     left = f"; {end.leftovers} processes left behind were ended" if end.leftovers else ""
-    sys.stderr.write(f"{command.name}: {end.ending} ({how}) after {end.duration_s:.1f} s{left}\n")
+    said = f"{end.ending} ({how}) after {end.duration_s:.1f} s{left}"
+    if end.ending is not Ending.EXITED or end.exit_code:
+        raise AgentFailed(
+            f"the agent {command.name} failed: {said}. The end of its output is above; a longer --time-limit-s, another "
+            "--model or --url are what it may lack."
+        )
+    sys.stderr.write(f"{command.name}: {said}\n")
 
 
 async def _run(command: RunCommand) -> AgentEnd:
@@ -132,6 +139,7 @@ async def _run(command: RunCommand) -> AgentEnd:
     async with AsyncExitStack() as stack:
         address = command.rock
         if not address:
+            _tell_of_install(spec, shelf)
             await asyncio.to_thread(install_agent, spec, shelf)
             address = await stack.enter_async_context(embedded([f"--shelf={shelf}"]))
         client = await stack.enter_async_context(Client(address))
@@ -152,6 +160,16 @@ async def _run(command: RunCommand) -> AgentEnd:
         if command.out is not None:
             await box.files.download(".", command.out)
         return end
+
+
+def _tell_of_install(spec: AgentSpec, shelf: Path) -> None:
+    if not spec.unavailable and find_installed(spec, shelf) is None:
+        packages = ", ".join(spec.install.packages)
+        source = "npm" if spec.install.npm else "pip"
+        sys.stderr.write(
+            f"{spec.name} is not installed: {source} fetches {packages} into {shelf / spec.folder} now, once.\n"
+        )
+        sys.stderr.flush()
 
 
 def _state(spec: AgentSpec, shelf: Path) -> str:

@@ -3,14 +3,15 @@
 AleError                        exit code 1
 ├── RecordError (ValueError)    65  a record on disk is missing or unreadable
 ├── Diverged (RuntimeError)     1   a re-executed trajectory did not reproduce its record
-└── NotRun (RuntimeError)       75  episodes that the environment or the policy could not play to their end
+├── NotRun (RuntimeError)       75  episodes that the environment or the policy could not play to their end
+└── AgentFailed (RuntimeError)  70  a CLI agent did not end by itself with exit code 0
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-__all__ = ["AleError", "Diverged", "NotRun", "RecordError"]
+__all__ = ["AgentFailed", "AleError", "Diverged", "NotRun", "RecordError"]
 
 
 class AleError(Exception):
@@ -29,3 +30,7 @@ class Diverged(AleError, RuntimeError):
 
 class NotRun(AleError, RuntimeError):
     exit_code = 75
+
+
+class AgentFailed(AleError, RuntimeError):
+    exit_code = 70

@@ -25,7 +25,10 @@ def lineage_command(run: str) -> None:
     folder = runs.locate(run)
     links = list(chain(folder))
     if not links:
-        raise RecordError(f"no lineage in {folder}: it is no run, or one of an older version of ale.")
+        raise RecordError(
+            f"no lineage in {folder}: it is no run, or one of an older version of ale. Runs here: "
+            f"{', '.join(runs.known()) or '(none)'}"
+        )
     print_table(HEADS, [_row(place, story, problem) for place, story, problem in reversed(links)])
     first = links[-1][1]
     if first.parent is not None:

@@ -119,7 +119,8 @@ async def test_the_command_runs_an_agent_and_tells_it_of_its_model(
     where = ["--url", f"http://127.0.0.1:{gateway[1]}", "--shelf", str(shelf)]
     told = ["--key", "k1", "--model", "m1", "--context-tokens", "999", "--output-tokens", "77"]
     done = await asyncio.to_thread(ale, "agent", "run", "own.yaml", "fix it", *where, *told, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 70, done.stderr
+    assert "own.yaml failed: exited (exit code 7)" in done.stderr
     said = json.loads("".join(done.stdout.splitlines()))  # its lines are wrapped
     assert (said["said"], said["prompt"], said["config"]) == ("/x Bearer k1", "fix it", "m1 999 77")
 
