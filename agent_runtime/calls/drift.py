@@ -131,7 +131,8 @@ def _length(call: Call) -> int:
 
 def _passed(node: Node) -> bool:
     """Return whether some history left out the answers of this place before."""
-    return any(child.message and child.message.role != "assistant" for child in node.children.values())
+    others = (child.message and child.message.role != "assistant" for child in node.children.values())
+    return any(others) or any(call.dropped for call in node.asked)
 
 
 def _rewritten(call: Call, echo: ChatMessage) -> Drift:

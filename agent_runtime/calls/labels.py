@@ -5,8 +5,8 @@ summary is one once a context begins with it, an answer was superseded when the 
 fits (design: what real agents do):
 
     superseded   in no later history, never delivered, and asked again with the same prompt
-    error        in no later history, and: asked again although delivered; or passed over by a later history; or never
-                 delivered
+    error        malformed, and left out of a later history whose prompt shows it; or in no later history, and: asked again
+                 although delivered; or passed over by a later history; or never delivered
     summary      the agent says so, or a later context begins with the answer
     side         the agent says so
     sub-agent    the agent says so, or names a conversation
@@ -72,6 +72,8 @@ def account(tree: CallTree) -> Account:
 
 def _fate(call: Call) -> TurnLabel | None:
     """Return the label of a call whose answer came to nothing; None for any other."""
+    if call.dropped:
+        return TurnLabel.ERROR
     if call.continued or call.kept:
         return None
     again = any(

@@ -11,12 +11,15 @@ from enum import StrEnum
 
 import numpy as np
 
-from agent_runtime.calls.canonical import Item, canonical_text
-from agent_runtime.chat import Asked, ChatMessage, Parsed
+from agent_runtime.calls.canonical import Item, canonical_json, canonical_text
+from agent_runtime.chat import Asked, ChatMessage, Parsed, ToolUse
 from agent_runtime.policy import Completion
 from agent_runtime.types import IntArray
 
 __all__ = ["Call", "Drift", "Node", "Walk", "child_of", "prompt_ids", "walk_down"]
+
+_LONGER = 12
+"""How many times as long as it was sampled an echo's JSON may be: six for escapes, and as much for white space."""
 
 
 class Drift(StrEnum):
@@ -86,6 +89,8 @@ class Call:
     """A fresh context has its answer, in a history that was written anew."""
     summarises: bool = False
     """A later context begins with its answer."""
+    dropped: bool = False
+    """It was malformed and a later history leaves it out, though that history's prompt shows it."""
 
     @property
     def opening(self) -> Call:
@@ -106,11 +111,14 @@ class Walk:
     """The place of that answer among the messages; -1 for none."""
     repaired: bool
     """That answer was malformed, and the agent echoes what it made of it."""
+    dropped: tuple[Call, ...] = ()
+    """Malformed answers on the way that the history leaves out."""
 
 
 def walk_down(root: Node, items: Sequence[Item]) -> Walk:
     """Follow a history from a root as far as it is known."""
     node, answer, answer_at, repaired = root, None, -1, False
+    dropped: tuple[Call, ...] = ()
     for depth, item in enumerate(items):
         echo = item.message.role == "assistant"
         child = node.children.get(item.digest)
@@ -118,12 +126,20 @@ def walk_down(root: Node, items: Sequence[Item]) -> Walk:
         if mended is not None:
             child = mended.answer
         if child is None:
-            return Walk(node, depth, answer, answer_at, repaired)
+            child, left_out = _behind_dropped(node, item)
+            dropped += left_out
+            if left_out and not echo:
+                answer, answer_at, repaired = left_out[-1], depth - 1, False
+        if child is None:
+            newest = None if _has_answer(items[depth:]) else _droppable(node, item)
+            if newest is None:
+                return Walk(node, depth, answer, answer_at, repaired, dropped)
+            return Walk(newest.answer, depth, newest, depth - 1, False, (*dropped, newest))
         node = child
         if node.answers:
             answer, answer_at = _meant(node, item.message), depth
             repaired = mended is not None
-    return Walk(node, len(items), answer, answer_at, repaired)
+    return Walk(node, len(items), answer, answer_at, repaired, dropped)
 
 
 def child_of(node: Node, item: Item, born: int) -> Node:
@@ -163,6 +179,59 @@ def _mended(node: Node, echo: ChatMessage) -> Call | None:
     said = canonical_text(echo.content) if malformed else ""
     for call in malformed:
         parsed = call.parsed
-        if len(parsed.tool_calls) == len(echo.tool_calls) and canonical_text(parsed.text) == said:
+        if canonical_text(parsed.text) != said:
+            continue
+        if len(parsed.tool_calls) == len(echo.tool_calls) or _some_of(parsed.tool_calls, echo.tool_calls):
             return call
     return None
+
+
+def _some_of(sampled: Sequence[ToolUse], echoed: Sequence[ToolUse]) -> bool:
+    """Return whether an echo has only calls that were sampled, in their order; it may leave some out.
+
+    An echo of any length is read only if its arguments could be sampled ones: escapes and white space make them longer.
+    """
+    if sum(len(use.arguments) for use in echoed) > _LONGER * (1 + sum(len(use.arguments) for use in sampled)):
+        return False
+    rest = iter([(use.name, canonical_json(use.arguments)) for use in sampled])
+    return all((use.name, canonical_json(use.arguments)) in rest for use in echoed)
+
+
+def _behind_dropped(node: Node, item: Item) -> tuple[Node | None, tuple[Call, ...]]:
+    """Find `item` behind malformed answers that a history leaves out; return its place and those answers.
+
+    A complaint (mini-swe-agent) follows the answer that it leaves out. A good answer (SWE-agent) stands in a history that
+    leaves out the malformed ones before it with the complaints about them. Each place below is visited once.
+    """
+    echo = item.message.role == "assistant"
+    if not echo and item.message.role != "user":
+        return None, ()
+    places: list[tuple[Node, tuple[Call, ...]]] = [(node, ())]
+    while places:
+        place, before = places.pop()
+        bad = {id(call.answer): call for call in place.asked if call.parsed.malformed}
+        for call in bad.values():
+            left_out = (*before, call)
+            if not echo:
+                child = call.answer.children.get(item.digest)
+                if child is not None:
+                    return child, left_out
+                continue
+            for complaint in call.answer.children.values():
+                child = complaint.children.get(item.digest)
+                if child is not None and child.answers:
+                    return child, left_out
+                if complaint.message is not None and complaint.message.role == "user":
+                    places.append((complaint, left_out))
+    return None, ()
+
+
+def _droppable(node: Node, item: Item) -> Call | None:
+    """Return the malformed answer in whose place a history has a user's message, seen for the first time."""
+    newest = node.asked[-1] if node.asked else None
+    complained = item.message.role == "user" and newest is not None
+    return newest if complained and newest and newest.delivered and newest.parsed.malformed else None
+
+
+def _has_answer(items: Sequence[Item]) -> bool:
+    return any(item.message.role == "assistant" for item in items)

@@ -53,6 +53,8 @@ class Match:
     whose. Streamed or not is no difference."""
     repaired: bool
     """The parent's answer was malformed; the agent echoes what it made of it, the prompt shows what was sampled."""
+    dropped: tuple[Call, ...]
+    """Malformed answers that the history leaves out and the prompt shows."""
     request: ChatRequest
     tools: bytes
     node: Node
@@ -117,6 +119,7 @@ class CallTree:
             echoes=origin.echoes,
             key=_request_key(request, tools, items),
             repaired=walk.repaired and parent is not None,
+            dropped=walk.dropped if parent is not None else (),
             request=request,
             tools=tools,
             node=walk.node,
@@ -212,6 +215,8 @@ class CallTree:
             match.parent.continued = True
         for call in match.echoes:
             call.kept = True
+        for call in match.dropped:
+            call.dropped = True
         if match.drift is Drift.COMPACTION and match.continues is not None:
             match.continues.summarises = True
         if match.drift is not Drift.NONE:

@@ -81,7 +81,7 @@ def read_hermes(text: str, tools: Sequence[ToolSpec], *, thinking: bool = False)
     """Read an answer in the format above. `thinking`: the prompt has opened `<think>` already.
 
     Without tools on offer nothing is a call. A call that is cut off stays in the text; one whose JSON is broken but which
-    has a name is a call with arguments as they were written.
+    has a name is a call with arguments as they were written. A call of a tool that is not on offer is malformed.
     """
     reasoning, text = _split_reasoning(text, thinking)
     if not tools or _OPEN not in text:
@@ -102,7 +102,7 @@ def read_hermes(text: str, tools: Sequence[ToolSpec], *, thinking: bool = False)
             malformed = malformed or _NO_OBJECT
         calls += found
         said.append(after)
-    return Parsed("".join(said).strip(), reasoning, _numbered(calls), malformed)
+    return Parsed("".join(said).strip(), reasoning, _numbered(calls), malformed or _not_offered(calls, tools))
 
 
 def read_llama(text: str, tools: Sequence[ToolSpec], *, thinking: bool = False) -> Parsed:
@@ -130,7 +130,7 @@ def read_llama(text: str, tools: Sequence[ToolSpec], *, thinking: bool = False) 
             at += 1
     if at == len(body) and calls:
         broken = any(not _is_object(use.arguments) for use in calls)
-        malformed = _NO_OBJECT if broken else ""
+        malformed = _NO_OBJECT if broken else _not_offered(calls, tools)
         return Parsed(said.strip(), reasoning, _numbered(calls), malformed)
     if not tagged and not _NAME.search(body):
         return Parsed(text, reasoning)  # an answer that is JSON, not a call
@@ -194,6 +194,14 @@ def _is_object(arguments: str) -> bool:
         return isinstance(json.loads(arguments or "{}"), dict)
     except (ValueError, RecursionError):
         return False
+
+
+def _not_offered(calls: Sequence[ToolUse], tools: Sequence[ToolSpec]) -> str:
+    """Return what is wrong with calls of tools that are not on offer; empty where all are."""
+    offered = {tool.name for tool in tools}
+    return (
+        "" if all(call.name in offered for call in calls) else "a tool call names a tool that is not on offer"
+    )
 
 
 def _numbered(calls: Sequence[ToolUse]) -> tuple[ToolUse, ...]:

@@ -15,7 +15,7 @@ from agent_runtime.calls.tree import Call, Drift
 from agent_runtime.chat import ChatMessage, ChatRequest
 from agent_runtime.types import TurnLabel
 
-KINDS = ("text", "one", "two", "broken", "thought")
+KINDS = ("text", "one", "two", "broken", "unknown", "thought")
 
 
 class Chat:
@@ -59,6 +59,7 @@ class Agents(RuleBasedStateMachine):
             "one": called(text, ("bash", arguments)),
             "two": called(text, ("bash", arguments), ("edit", "{}")),
             "broken": called(text, ("bash", '{"command": "x' + str(self.count))),
+            "unknown": called(text, ("web_search", arguments)),
             "thought": f"<think>\nhm {self.count}\n</think>\n\n{called(text, ('bash', arguments))}",
         }[kind]
 
@@ -76,7 +77,9 @@ class Agents(RuleBasedStateMachine):
             text = each.arguments if value is None else json.dumps(value, separators=(",", ":"))
             if how & 2 and value:
                 text = json.dumps(dict(reversed(value.items())), indent=2)
-            calls.append(replace(each, arguments=text, id=f"renamed_{each.id}" if how & 4 else each.id))
+            name = "invalid" if each.name == "web_search" and how & 2 else each.name
+            identity = f"renamed_{each.id}" if how & 4 else each.id
+            calls.append(replace(each, name=name, arguments=text, id=identity))
         told = replace(told, tool_calls=tuple(calls))
         if how & 8 and calls:
             return [replace(told, tool_calls=()), ChatMessage("assistant", "", tool_calls=tuple(calls))]
@@ -107,7 +110,7 @@ class Agents(RuleBasedStateMachine):
         chat.history = [*chat.history, *self.echo(call, how)]
         chat.points.append((call, chat.history))
         chat.last = call
-        if how & 2 and any(each.arguments.startswith('{"command": "x') for each in call.parsed.tool_calls):
+        if how & 2 and call.parsed.malformed:
             self.repaired.add(call.index)
 
     def pick(self, data) -> Chat:
@@ -181,10 +184,11 @@ class Agents(RuleBasedStateMachine):
         chat = self.pick(data)
         chat.history = [*chat.history, *self.results(chat.history[-1])]
         before = chat.last
-        self.ask(chat, kind, parent=before)
+        dropped = self.ask(chat, kind, parent=before)
         self.expected[-1] = TurnLabel.ERROR
         chat.history = [*chat.history, user(self.fresh("that was nothing"))]
-        self.took(chat, self.ask(chat, kind, parent=before), how)
+        shown = dropped if dropped.parsed.malformed else before
+        self.took(chat, self.ask(chat, kind, parent=shown), how)
 
     @precondition(lambda self: self.chats)
     @rule(data=st.data(), kind=st.sampled_from(KINDS), how=st.integers(0, 15))
