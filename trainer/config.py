@@ -139,9 +139,9 @@ class RolloutOptions(_Section):
     token_budget: PositiveInt = 64
     """Tokens by which each trajectory's part of the loss is divided: a constant, so that masking never re-inflates what
     survives (IPA.md section 1)."""
-    train_labels: tuple[Literal["main", "sub_agent"], ...] = ("main",)
-    """What the calls of an agent of its own are for that are learned (docs/token-exactness.md); all others are context. The
-    turns of a chat loop are all main."""
+    train_labels: tuple[Literal["main", "sub_agent", "summary", "side", "error"], ...] = ("main",)
+    """What the calls of an agent of its own are for that are learned (docs/token-exactness.md); all others are context, and
+    superseded ones always are: the agent never had them. The turns of a chat loop are all main."""
     branch_credit: Literal["whole", "split", "leaf"] = "whole"
     """How the branches of such an agent's session share its reward: each gets the whole, or an equal part, or only the one
     that ended it gets any (docs/token-exactness.md)."""
@@ -153,7 +153,9 @@ class RolloutOptions(_Section):
     @classmethod
     def _trains_main(cls, labels: tuple[str, ...]) -> tuple[str, ...]:
         if "main" not in labels or len(set(labels)) != len(labels):
-            raise ValueError(f"got {labels!r}, expected main and, if you like, sub_agent, each once")
+            raise ValueError(
+                f"got {labels!r}, expected main and, if you like, sub_agent, summary, side and error, each once"
+            )
         return labels
 
 

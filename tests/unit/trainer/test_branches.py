@@ -68,9 +68,11 @@ forests = st.lists(st.integers(-1, 10), min_size=1, max_size=12).map(
 
 @given(forests, st.data())
 def test_no_token_is_lost_or_changed_whatever_is_left_out(parents, data):
-    labels = data.draw(st.lists(st.sampled_from([MAIN, SIDE]), min_size=len(parents), max_size=len(parents)))
+    labels = data.draw(st.lists(st.sampled_from(TurnLabel), min_size=len(parents), max_size=len(parents)))
+    named = data.draw(st.sets(st.sampled_from(TurnLabel)))
     whole = session(parents, labels)
-    part, left = trained_part(whole)
+    part, left = trained_part(whole, named)
+    assert set(left) == {f"label: {label.value}" for label in set(labels) - named}
     assert part.sampled_tokens + sum(left.values()) == whole.sampled_tokens
     paths = sequences(whole)
     for path in sequences(part):

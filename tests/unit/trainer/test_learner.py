@@ -9,6 +9,7 @@ import pytest
 from algo_cases import SPECS
 from algo_reference import learners, tables
 from family_reference import family_group
+from pydantic import ValidationError
 
 from agent_runtime.store import encode
 from agent_runtime.types import TurnFault, TurnLabel
@@ -20,13 +21,14 @@ from trainer.rollout.filtering import rejection
 TINY = {"layers": 1, "width": 8, "heads": 1}
 
 
-def learner(algo="grpo", *, minibatches=1, **options):
+def learner(algo="grpo", *, minibatches=1, labels=("main",), **options):
     made = Learner(
         TrainConfig(
             algo=algo,
             algo_options=options,
             engine_options=TINY,
             optim=OptimOptions(minibatches=minibatches),
+            rollout=RolloutOptions(train_labels=labels),
         )
     )
     made.ready()
@@ -109,6 +111,57 @@ def test_calls_that_are_not_main_are_context_and_named_in_the_ledger():
     assert metrics["tokens/masked/label/side"] == aside > 0
     assert metrics["tokens/total"] == sum(t.sampled_tokens for t in plain)
     assert metrics["tokens/trained"] > 0
+
+
+@pytest.mark.parametrize("label", ["sub_agent", "summary", "side", "error"])
+def test_calls_of_a_label_are_learned_only_where_the_option_names_it(label):
+    """All of a step's calls but the first have the label: by default they are context, named by it; by option none is."""
+    plain = [t for t in family_group(tables()[0], experts=False) if t.failure is None]
+    told = [
+        replace(t, turn_labels=(TurnLabel.MAIN, *(TurnLabel(label),) * (len(t.turns) - 1))) for t in plain
+    ]
+    beside = sum(len(turn.completion_ids) for t in told for turn in t.turns[1:])
+    default = learner().update([encode(t) for t in told], [], lr=1e-3)
+    named = learner(labels=("main", label)).update([encode(t) for t in told], [], lr=1e-3)
+    main = learner().update(
+        [encode(replace(t, turn_labels=(TurnLabel.MAIN,) * len(t.turns))) for t in plain], [], lr=1e-3
+    )
+    assert default[f"tokens/masked/label/{label}"] == beside > 0
+    assert f"tokens/masked/label/{label}" not in named
+    assert named["tokens/trained"] == main["tokens/trained"] > default["tokens/trained"]
+    for metrics in (default, named):
+        masked = sum(value for name, value in metrics.items() if name.startswith("tokens/masked/"))
+        assert metrics["tokens/trained"] + masked == metrics["tokens/total"]
+        assert metrics["tokens/total"] == sum(t.sampled_tokens for t in plain)
+
+
+def test_a_format_error_that_the_agent_dropped_gets_a_gradient_by_option():
+    """Nothing else is in the step, and the answers are malformed, so that the weights move by these calls or not at all."""
+    plain = [t for t in family_group(tables()[0], experts=False) if t.failure is None]
+    told = [
+        encode(
+            replace(
+                t,
+                turn_labels=(TurnLabel.ERROR,) * len(t.turns),
+                turn_faults=(TurnFault.ILLEGAL,) * len(t.turns),
+            )
+        )
+        for t in plain
+    ]
+    for labels in (("main",), ("main", "error")):
+        one = learner(labels=labels)
+        before = copied(one.weights())
+        metrics = one.update(told, [], lr=1e-3)
+        learned = "error" in labels
+        assert (metrics["tokens/trained"] > 0) is learned
+        assert (metrics.get("grad_norm", 0) > 0) is learned
+        assert moved(before, one.weights()) is learned
+
+
+@pytest.mark.parametrize("labels", [("error",), ("main", "superseded"), ("main", "side", "side")])
+def test_labels_that_cannot_be_learned_are_refused(labels):
+    with pytest.raises(ValidationError, match="train_labels"):
+        RolloutOptions(train_labels=labels)
 
 
 def test_a_divergence_from_the_policy_itself_is_refused():
