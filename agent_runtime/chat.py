@@ -68,6 +68,7 @@ class Asked(StrEnum):
     """What an agent says a request is for, in a header or field of its own; most say nothing."""
 
     UNSAID = ""
+    MAIN = "main"
     SUB_AGENT = "sub_agent"
     SUMMARY = "summary"
     SIDE = "side"

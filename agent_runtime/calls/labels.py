@@ -4,12 +4,13 @@ Read from the whole tree, since what a call was may show later only: a title may
 summary is one once a context begins with it, an answer was superseded when the same is asked again. Rules, the first that
 fits (design: what real agents do):
 
-    superseded   in no later history, never delivered, and asked again with the same prompt
-    error        malformed, and left out of a later history whose prompt shows it; or in no later history, and: asked again
+    superseded   in no later request, never delivered, and asked again with the same prompt
+    error        malformed, and left out of a later history whose prompt shows it; or in no later request, and: asked again
                  although delivered; or passed over by a later history; or never delivered
     summary      the agent says so, or a later context begins with the answer
-    side         the agent says so
+    main, side   the agent says so
     sub-agent    the agent says so, or names a conversation
+    side         it goes on from known calls with tools, without tools, and nothing with tools goes on from it
     as another   what goes on from a context's opening, asks the same again, or opens a fresh context that goes on from known
                  calls (`Call.continues`) is of their conversation; after a compaction main or sub-agent
     side         its context has no tools where the main conversation has some
@@ -74,7 +75,7 @@ def _fate(call: Call) -> TurnLabel | None:
     """Return the label of a call whose answer came to nothing; None for any other."""
     if call.dropped:
         return TurnLabel.ERROR
-    if call.continued or call.kept:
+    if call.continued or call.kept or call.echoed:
         return None
     again = any(
         other.index > call.index and other.conversation == call.conversation and other.asked is call.asked
@@ -93,6 +94,8 @@ def _fate(call: Call) -> TurnLabel | None:
 
 def _conversation(call: Call, main: Call | None, before: Sequence[TurnLabel]) -> TurnLabel:
     """Return what the conversation of a call is (main, sub-agent or side), given those of all calls before it."""
+    if call.asked is Asked.MAIN:
+        return TurnLabel.MAIN
     if call.asked is Asked.SIDE:
         return TurnLabel.SIDE
     if call.asked is Asked.SUB_AGENT or call.conversation:
@@ -106,8 +109,10 @@ def _conversation(call: Call, main: Call | None, before: Sequence[TurnLabel]) ->
     if first is not call:  # it alone was compared with what went before
         return before[first.index]
     if call.drift is Drift.COMPACTION:  # a summary may itself be asked without tools, as a side call is
-        known = before[call.continues.index] if call.continues is not None else TurnLabel.MAIN
+        known = before[_asked_by(call.continues).index] if call.continues is not None else TurnLabel.MAIN
         return TurnLabel.SUB_AGENT if known is TurnLabel.SUB_AGENT else TurnLabel.MAIN
+    if _is_aside(call):
+        return TurnLabel.SIDE
     if call.continues is not None:
         return before[call.continues.index]
     if main is None or call is main:
@@ -120,9 +125,24 @@ def _conversation(call: Call, main: Call | None, before: Sequence[TurnLabel]) ->
     return TurnLabel.SUB_AGENT if call.has_tools else TurnLabel.SIDE
 
 
+def _is_aside(call: Call) -> bool:
+    """Return whether a fresh context goes on from one with tools, has none, and nothing with tools goes on from it."""
+    above = call.continues
+    return above is not None and above.has_tools and not call.has_tools and not call.kept
+
+
+def _asked_by(call: Call) -> Call:
+    """Return the call of the conversation that a summary is of, where it was asked aside."""
+    while _is_aside(call.opening) and call.opening.continues is not None:
+        call = call.opening.continues
+    return call
+
+
 def _main(calls: Sequence[Call]) -> Call | None:
     """Return the call that opened the main conversation: the first with tools of which the agent says nothing else."""
-    openings = [c for c in calls if c.root is None and c.asked is Asked.UNSAID and not c.conversation]
+    openings = [
+        c for c in calls if c.root is None and c.asked in (Asked.UNSAID, Asked.MAIN) and not c.conversation
+    ]
     return next((call for call in openings if call.has_tools), openings[0] if openings else None)
 
 

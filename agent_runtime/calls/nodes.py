@@ -89,6 +89,8 @@ class Call:
     """A fresh context has its answer, in a history that was written anew."""
     summarises: bool = False
     """A later context begins with its answer."""
+    echoed: bool = False
+    """A later request had its answer, whatever became of that request."""
     dropped: bool = False
     """It was malformed and a later history leaves it out, though that history's prompt shows it."""
 

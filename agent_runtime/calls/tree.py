@@ -5,6 +5,7 @@
     prompt = tree.prompt(match)          tokens; may run in a thread; raises `Refusal`
     call = tree.commit(match, prompt, completion, template.parse(completion.ids, request.tools))
     tree.deliver(call)                   once the agent has the answer: what is asked again after that is no retry
+    tree.heard(match)                    of a request that may be refused: the answers that it has were of use
 
 `match.key` names the request, so that a repetition can wait for a call that is still being sampled, or get its answer again.
 `labels` says what each call was for, `record.trajectory` makes the record. Owned by one session, in one event loop; it never
@@ -193,6 +194,11 @@ class CallTree:
     def deliver(self, call: Call) -> None:
         """Note that the agent has the whole answer."""
         call.delivered = True
+
+    def heard(self, match: Match) -> None:
+        """Note which answers a request has, also where it gets none itself: the agent could use them."""
+        for call in (*match.echoes, *((match.parent,) if match.parent is not None else ())):
+            call.echoed = call.echoed or call not in match.dropped
 
     def _summaries(self, request: ChatRequest, *, stranger: bool) -> list[Call]:
         """Return the newest calls that a fresh context of this request may begin with the answer of.

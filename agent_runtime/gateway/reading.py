@@ -22,6 +22,7 @@ import msgspec
 from agent_runtime.calls.canonical import Canonical, canonical_items, marked_items, tools_digest
 from agent_runtime.chat import ChatRequest, Refusal, RefusalKind
 from agent_runtime.dialects import DIALECTS, Dialect
+from agent_runtime.gateway.label_headers import labelled
 
 __all__ = ["LARGE_BYTES", "Found", "Readers", "Refused", "check_chars", "find"]
 
@@ -79,7 +80,7 @@ def check_chars(request: ChatRequest, max_context: int) -> None:
 def find(path: str, headers: Mapping[str, str], body: bytes, max_context: int) -> ChatRequest:
     """Return the request that a body of the dialect at `path` is. Raise `Refusal`."""
     try:
-        request = DIALECTS[path].parse(body, headers)
+        request = labelled(DIALECTS[path].parse(body, headers), headers)
     except RecursionError as error:
         raise Refusal(
             RefusalKind.BAD_REQUEST, "the body is nested too deeply. Send a flatter one."

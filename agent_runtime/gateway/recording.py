@@ -28,6 +28,7 @@ from agent_runtime.chat import ChatRequest, Refusal, RefusalKind
 from agent_runtime.dialects import DIALECTS, of_path
 from agent_runtime.gateway.exchange import ClientGone, Exchange, Receive, Scope, Send
 from agent_runtime.gateway.http_server import Limits
+from agent_runtime.gateway.label_headers import CONVERSATION_HEADER, LABEL_HEADER
 
 __all__ = ["Exchanged", "Recorder", "Replay", "redacted"]
 
@@ -56,10 +57,11 @@ _HOP = frozenset(
             "upgrade",
             "expect",
         ),
+        *(LABEL_HEADER, CONVERSATION_HEADER),
         *("authorization", "x-api-key", "cookie", "accept-encoding", "proxy-authorization"),
     }
 )
-"""Headers of a request that are not passed on: about one connection, or secret."""
+"""Headers of a request that are not passed on: about one connection, said to a gateway, or secret."""
 
 
 class Exchanged(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -243,6 +243,7 @@ class Session:
                 code="unsupported_parameter",
             )
         match = self.tree.match(request, canonical)
+        self.tree.heard(match)
         asked = self._asked.get(match.key)
         if asked is not None and not asked.is_dead():
             return asked

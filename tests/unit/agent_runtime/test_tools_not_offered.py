@@ -140,3 +140,17 @@ def test_whatever_becomes_of_malformed_answers_there_is_one_branch_of_what_the_e
     assert not session.tree.drift
     assert len(list(session.record().branches())) == 1
     session.check()
+
+
+def test_many_malformed_answers_that_are_alike_are_looked_through_once():
+    """Two alike at each of 60 places: a search of every way through them would not end."""
+    session = Session()
+    asked = list(START)
+    for number in range(60):
+        bad = called("I look.", ("web_search", "{}"))
+        session.ask(asked, bad)
+        first = session.ask(asked, bad)
+        asked = [*asked, echo(first), user(f"No such tool, {number}.")]
+    strange = ChatMessage("assistant", "Nobody said this.")
+    assert session.ask([*START, strange, user("Go on.")], LS).parent is None
+    session.check()
