@@ -22,6 +22,7 @@ __all__ = ["AGENTS", "Expected", "expected", "misses", "not_offered", "page"]
 AGENTS = ("aider", "claude-code", "codex", "mini-swe-agent", "opencode", "pi", "qwen-code")
 _NOT_OFFERED = {
     ("aider", Mode.PARALLEL): "it has no tools; it reads edits out of the text",
+    ("aider", Mode.UNKNOWN_TOOL): "it has no tools; it reads edits out of the text",
     ("aider", Mode.SUB_AGENTS): "it has none",
     ("aider", Mode.COMPACTION): "it sums up between two messages of its user only, and is given one",
     ("mini-swe-agent", Mode.STREAMING): "it asks for whole answers only",
@@ -78,6 +79,7 @@ _EXPECTED: dict[tuple[str, Mode], Expected] = {
     ),
     **{(name, Mode.EMPTY): _AGAIN for name in ("claude-code", "mini-swe-agent", "qwen-code")},
     **{(name, Mode.MALFORMED): _AGAIN for name in ("mini-swe-agent", "qwen-code")},
+    ("mini-swe-agent", Mode.UNKNOWN_TOOL): _AGAIN,
     **{("qwen-code", mode): _COMPACTS_TWICE for mode in (Mode.OVERFLOW, Mode.COMPACTION)},
 }
 _PLAIN = Expected()

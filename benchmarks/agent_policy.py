@@ -1,4 +1,4 @@
-"""A policy that fixes a toy repository by script, in one of twelve ways, whichever CLI agent asks it.
+"""A policy that fixes a toy repository by script, in one of thirteen ways, whichever CLI agent asks it.
 
 Used by `benchmarks.agents` and `tests/compat`. It is a `Sampler`: what it says goes through the template, the gateway and
 the agent's own wire format like any model's answer. It reads its place in the script out of the prompt, so that repetitions,
@@ -91,6 +91,8 @@ class Mode(StrEnum):
     """The second call is told once that the context is full."""
     MALFORMED = "malformed"
     """The second answer's tool call is no JSON."""
+    UNKNOWN_TOOL = "unknown_tool"
+    """The second answer calls a tool that is not on offer."""
     EMPTY = "empty"
     """The second answer says nothing."""
     CUT = "cut"
@@ -201,6 +203,8 @@ class ScriptedPolicy:
         if self.mode is Mode.MALFORMED:
             broken = f'{{"name": "{self.spec.shell_tool}", "arguments": {{"command": "cat calc.py"'
             return f"I look again.\n<tool_call>\n{broken}\n</tool_call>"
+        if self.mode is Mode.UNKNOWN_TOOL:
+            return f"I look it up.\n{_tool_call('read_the_manual', {'page': 1})}"
         if self.mode is Mode.CUT:
             return f"{CUT_MARK} {self._step(2, _FIX)}"
         if self.mode is Mode.LONG_CUT:

@@ -179,6 +179,8 @@ def _happened(mode: Mode, policy: ScriptedPolicy, front: Front, outcome: Outcome
             return bool(outcome.blamed)
         case Mode.MALFORMED:
             return outcome.account.malformed > 0 if policy.spec.shell_tool else policy.faulted
+        case Mode.UNKNOWN_TOOL:
+            return outcome.account.malformed == 1
         case Mode.EMPTY:
             return policy.faulted
         case Mode.CUT | Mode.LONG_CUT:

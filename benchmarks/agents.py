@@ -37,7 +37,7 @@ __all__ = ["main"]
 QUICK = (Mode.NORMAL, Mode.RATE_LIMIT, Mode.LONG_CUT)
 WIDTHS = {
     "agent": 16,
-    "mode": 12,
+    "mode": 14,
     "fixed": 7,
     "exact": 7,
     "drift": 7,
@@ -76,7 +76,7 @@ def as_json(spec: AgentSpec, outcome: Outcome) -> Cell:
 
 def line(cell: Mapping[str, Any]) -> str:
     """Return one cell as a line of the table."""
-    start = f"{cell['agent']:<16}{cell.get('mode', ''):<12}"
+    start = f"{cell['agent']:<16}{cell.get('mode', ''):<14}"
     for name in ("not_installed", "not_offered", "error"):
         if name in cell:
             return f"{start}{name.replace('_', ' ')}: {cell[name]}"
