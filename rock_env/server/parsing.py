@@ -78,7 +78,15 @@ def load_json(text: str | bytes, stop: threading.Event | None = None) -> Any:
             raise ValueError(f"duplicate key {twice}")
         return found
 
-    return json.loads(text, object_pairs_hook=checked)
+    found = json.loads(text, object_pairs_hook=checked)
+    if (rb"\ud" if isinstance(text, bytes) else r"\ud") in text.lower():  # half of a pair is no text
+        try:
+            json.dumps(found, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"a string holds half a surrogate pair, {error.object[error.start]!r}"
+            ) from error
+    return found
 
 
 def _too_many() -> InvalidArgument:

@@ -115,7 +115,7 @@ def parse(wire: Wire, **fields: Any) -> ChatRequest:
 
 
 @pytest.mark.parametrize(
-    ("wire", "field", "fate"), CASES, ids=lambda case: getattr(case, "dialect", case) and str(case)[:40]
+    ("wire", "field", "fate"), CASES, ids=lambda case: case if isinstance(case, str) else case.dialect.name
 )
 def test_a_field_has_the_fate_that_the_page_names(wire: Wire, field: str, fate: str) -> None:
     assert fate in FATES
