@@ -79,7 +79,8 @@ def load_json(text: str | bytes, stop: threading.Event | None = None) -> Any:
         return found
 
     found = json.loads(text, object_pairs_hook=checked)
-    if (rb"\ud" if isinstance(text, bytes) else r"\ud") in text.lower():  # half of a pair is no text
+    plain = text if isinstance(text, bytes) else text.encode(errors="replace")
+    if rb"\ud" in plain.lower():  # perhaps half of a pair, which is no text
         try:
             json.dumps(found, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
