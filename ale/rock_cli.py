@@ -75,6 +75,9 @@ def rock_serve(
             help="A file or folder that arguments of environments may name, as NAME; else callers may name none.",
         ),
     ] = None,
+    most_environments: Annotated[
+        int, typer.Option("--most-environments", min=1, help="Environments of one tenant at once.")
+    ] = 10_000,
     worker_memory_gib: Annotated[
         float, typer.Option("--worker-memory-gib", min=0.1, help="What one env-host process may allocate.")
     ] = 4.0,
@@ -166,6 +169,7 @@ def rock_serve(
             env=tuple(env or ()),
             data=tuple(data or ()),
             worker_memory_gib=worker_memory_gib,
+            most_environments=most_environments,
             isolation=isolation,
             state=_text(state),
             store=store,

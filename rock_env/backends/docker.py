@@ -41,6 +41,7 @@ from rock_env.backends.guest_box import GuestBox
 from rock_env.backends.guest_link import GuestLink
 from rock_env.errors import InfraError, InvalidArgument, NotFound, Unavailable, nearest
 from rock_env.spec import SandboxSpec
+from rock_env.threads import for_life
 
 __all__ = ["DockerBackend"]
 
@@ -143,7 +144,7 @@ class DockerBackend:
         """Take up a durable box of an earlier server again; None if it is gone."""
         node = await self._prepare()
         folder = node.state.box(sandbox_id)
-        facts = await asyncio.to_thread(folder.facts)
+        facts = await for_life(folder.facts)
         described = await node.engine.inspect(_name(node, sandbox_id))
         if facts is None or described is None or not described["State"]["Running"]:
             await self._remove(node, sandbox_id)
@@ -158,9 +159,7 @@ class DockerBackend:
     async def census(self) -> Mapping[str, str]:
         """Return every box that has a container or a folder here: id -> what it is."""
         node = await self._prepare()
-        found = {
-            box: f"folder {node.state.box(box).path}" for box in await asyncio.to_thread(node.state.boxes)
-        }
+        found = {box: f"folder {node.state.box(box).path}" for box in await for_life(node.state.boxes)}
         for listed in await node.engine.containers(f"{LABEL_SERVER}={node.state.id}", LABEL_BOX):
             if box := listed["Labels"][LABEL_BOX]:  # empty in what somebody else ran from a snapshot's image
                 found[box] = f"container {listed['Id'][:12]} ({listed['State']})"
@@ -223,7 +222,7 @@ class DockerBackend:
         target = merged_folder(described)
         if above is None or target is None:
             return False
-        await asyncio.to_thread(graft, above, target)
+        await for_life(graft, above, target)
         return True
 
     async def let_go(self) -> None:
@@ -263,7 +262,7 @@ class DockerBackend:
             cleaned = True
         finally:
             await node.engine.close()
-            await asyncio.to_thread(node.state.close, keep=not cleaned)
+            await for_life(node.state.close, keep=not cleaned)
 
     async def _prepare(self) -> _Node:
         async with self._lock:
@@ -277,9 +276,9 @@ class DockerBackend:
         engine = Engine(self._socket)
         try:
             info = await engine.call("GET", "/info")
-            state = await asyncio.to_thread(StateFolder.open, self._root, shared=self._shared)
+            state = await for_life(StateFolder.open, self._root, shared=self._shared)
             try:
-                bundle = await asyncio.to_thread(Bundle.build, self._bundles or state.path / "bundles")
+                bundle = await for_life(Bundle.build, self._bundles or state.path / "bundles")
                 await _sweep(engine)
             except BaseException:
                 state.close()
@@ -384,7 +383,7 @@ class DockerBackend:
         with Ready(folder.ready) as ready:
             await node.engine.heavy("POST", f"/containers/{made}/start")
             await ready.wait(died=node.deaths.died(made))
-        await asyncio.to_thread(folder.take_socket)
+        await for_life(folder.take_socket)
         if allowed is not None:
             described = await node.engine.inspect(made)
             if described is None:
@@ -394,7 +393,7 @@ class DockerBackend:
         return made
 
     async def _enter(self, node: _Node, folder: BoxFolder, made: str) -> GuestLink:
-        token = await asyncio.to_thread(lambda: folder.token)
+        token = await for_life(lambda: folder.token)
         return await GuestLink.connect(folder.sock, token=token, explain=lambda: node.deaths.explain(made))
 
     def _hold(self, node: _Node, order: _Order, made: str, link: GuestLink) -> GuestBox:
@@ -411,7 +410,7 @@ class DockerBackend:
         """Remove the rules before the container: its address may be another's right after."""
         await node.egress.dismiss(sandbox_id)
         await node.engine.remove(_name(node, sandbox_id))
-        await asyncio.to_thread(node.state.box(sandbox_id).remove)
+        await for_life(node.state.box(sandbox_id).remove)
 
     def _find(self, sandbox_id: str) -> _Held:
         held = self._boxes.get(sandbox_id)
@@ -454,14 +453,14 @@ def _name(node: _Node, sandbox_id: str) -> str:
 
 async def _sweep(engine: Engine) -> None:
     """Remove what killed servers with temporary folders left."""
-    for state in await asyncio.to_thread(StateFolder.abandoned):
+    for state in await for_life(StateFolder.abandoned):
         try:
             log.info("removing what a killed server left folder=%s", state.path)
             await _remove_all(engine, state)
         except BaseException:
-            await asyncio.to_thread(state.close, keep=True)
+            await for_life(state.close, keep=True)
             raise
-        await asyncio.to_thread(state.close)
+        await for_life(state.close)
 
 
 async def _remove_all(engine: Engine, state: StateFolder) -> None:

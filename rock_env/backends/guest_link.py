@@ -28,6 +28,7 @@ from rock_env.errors import (
     Unavailable,
 )
 from rock_env.guest import protocol as guest
+from rock_env.threads import for_life
 
 __all__ = ["GuestLink", "Sink", "listen"]
 
@@ -116,7 +117,7 @@ class GuestLink:
                     BlockingIOError
                 ):  # its queue is full; the loop cannot wait for room in it, a thread can
                     sock.settimeout(_CONNECT_S)
-                    await asyncio.to_thread(sock.connect, address)
+                    await for_life(sock.connect, address)
                     sock.setblocking(False)
         except OSError as error:
             sock.close()

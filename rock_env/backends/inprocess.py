@@ -19,6 +19,7 @@ from typing import Protocol
 from rock_env.auth import current_tenant
 from rock_env.errors import EnvLost, InfraError, ResourceExhausted
 from rock_env.guest.frames import Frame, FrameReader, Kind, pack
+from rock_env.threads import for_life
 
 __all__ = ["EnvHostPool", "EnvHostWorker", "FrameSink"]
 
@@ -149,10 +150,10 @@ class EnvHostWorker(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
         try:
-            await asyncio.to_thread(self._process.wait, _CLOSE_GRACE_S)
+            await for_life(self._process.wait, _CLOSE_GRACE_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            await asyncio.to_thread(self._process.wait)
+            await for_life(self._process.wait)
 
 
 def _load(worker: EnvHostWorker) -> int:

@@ -24,6 +24,7 @@ from pathlib import Path
 import rock_env
 from rock_env.backends.zygote import MAX_FDS, MAX_MESSAGE_BYTES
 from rock_env.errors import InfraError
+from rock_env.threads import for_life
 
 __all__ = ["END_S", "Holder", "Launcher", "holder_of", "recorded_process"]
 
@@ -148,7 +149,7 @@ class Launcher:
         if plan["user"]:
             argv.append("user")
         try:
-            process = await asyncio.to_thread(_spawn, argv, theirs.fileno())
+            process = await for_life(_spawn, argv, theirs.fileno())
         except BaseException:
             ours.close()
             raise
@@ -221,10 +222,10 @@ class Launcher:
         """Hang up, on which the zygote ends. Boxes do not."""
         self._lose("the process that makes sandboxes was closed")
         try:
-            await asyncio.to_thread(self._process.wait, END_S)
+            await for_life(self._process.wait, END_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            await asyncio.to_thread(self._process.wait)
+            await for_life(self._process.wait)
 
     def _flush(self) -> None:
         while self._unsent:

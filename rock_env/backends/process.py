@@ -42,6 +42,7 @@ from rock_env.errors import (
     Unimplemented,
 )
 from rock_env.spec import SandboxSpec
+from rock_env.threads import for_life
 from rock_env.whole_file import make_private_file
 
 __all__ = ["Isolation", "ProcessBackend", "ProcessBox", "why_not_fenced"]
@@ -179,7 +180,7 @@ class ProcessBackend:
 
     async def census(self) -> Mapping[str, str]:
         ready = await self._prepare()
-        return await asyncio.to_thread(_census, ready.state)
+        return await for_life(_census, ready.state)
 
     async def destroy(self, sandbox_id: str) -> None:
         if held := self._boxes.get(sandbox_id):
@@ -211,7 +212,7 @@ class ProcessBackend:
             with _disk():
                 ready.layers.commit(snapshot_id, layer)
         except BaseException:
-            await asyncio.to_thread(ready.layers.discard, snapshot_id)
+            await for_life(ready.layers.discard, snapshot_id)
             raise
         return count
 
@@ -222,10 +223,10 @@ class ProcessBackend:
         """Remove a layer. Raise `FailedPrecondition` while a box or another layer stands on it."""
         ready = await self._prepare()
         if self._shared:
-            self._lineages = await asyncio.to_thread(read_lineages, ready.state)
+            self._lineages = await for_life(read_lineages, ready.state)
         unused = ready.layers.forget(snapshot_id, boxes=self._lineages)
         if unused is not None:
-            await asyncio.to_thread(remove_tree, unused)
+            await for_life(remove_tree, unused)
 
     async def restore(self, sandbox_id: str, *, snapshot: str) -> ProcessBox:
         """Replace a box by one of the same id that starts from `snapshot`."""
@@ -335,7 +336,7 @@ class ProcessBackend:
         if (holder := holder_of(folder)) is not None:
             holder.kill()
             await holder.end()
-        await asyncio.to_thread(remove_remains, state, sandbox_id)
+        await for_life(remove_remains, state, sandbox_id)
         self._boxes.pop(sandbox_id, None)
         self._lineages.pop(sandbox_id, None)
 
@@ -350,7 +351,7 @@ class ProcessBackend:
             if self._ready is not None:
                 for launcher in (self._ready.launcher, *self._ready.warm.values()):
                     await launcher.close()
-                await asyncio.to_thread(self._ready.state.release, empty=empty)
+                await for_life(self._ready.state.release, empty=empty)
                 self._ready = None
 
     async def _copy(self, source: Path, target: Path) -> int:

@@ -6,7 +6,6 @@ once, and never hides that it cannot.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import getpass
 import json
@@ -29,6 +28,7 @@ from rock_env.backends.state_folder import StateFolder
 from rock_env.backends.toolkit import Toolkit
 from rock_env.errors import InfraError, ResourceExhausted
 from rock_env.spec import SandboxSpec
+from rock_env.threads import for_life
 
 __all__ = ["FENCE_REMEDY", "Ready", "begin", "read_lineages", "remove_remains"]
 
@@ -87,18 +87,18 @@ async def begin(
     root: Path | None, wanted: str, packages: tuple[str, ...], *, shared: bool, shelf: Path | None = None
 ) -> Ready:
     """Take the state folder, find out what this machine offers, start the zygote, remove what killed boxes left."""
-    state = await asyncio.to_thread(StateFolder.take, root, shared=shared)
+    state = await for_life(StateFolder.take, root, shared=shared)
     try:
-        tools = await asyncio.to_thread(Toolkit.build, state.tools, packages)
+        tools = await for_life(Toolkit.build, state.tools, packages)
         layers = Layers(state.layers)
-        await asyncio.to_thread(layers.load, clean=state.sole)
-        lineages = await asyncio.to_thread(read_lineages, state)
+        await for_life(layers.load, clean=state.sole)
+        lineages = await for_life(read_lineages, state)
         for orphan in state.in_groups() - {folder.name for folder in state.boxes.iterdir()}:
-            await asyncio.to_thread(remove_remains, state, orphan)
-        plan = await asyncio.to_thread(_plan, state, tools, shelf)
+            await for_life(remove_remains, state, orphan)
+        plan = await for_life(_plan, state, tools, shelf)
         launcher = await _choose(plan, wanted)
     except BaseException:
-        await asyncio.to_thread(state.release, empty=True)
+        await for_life(state.release, empty=True)
         raise
     return Ready(state, layers, tools, plan, launcher, bool(plan["fenced"]), lineages)
 

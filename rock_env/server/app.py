@@ -50,6 +50,7 @@ from rock_env.server.sharing import Sharing, sharing
 from rock_env.store.base import SandboxStore
 from rock_env.store.open import is_postgres, open_store
 from rock_env.telemetry import set_up_telemetry
+from rock_env.threads import for_life
 from rock_env.tls import server_credentials
 from rock_env.token_file import TokenFile
 
@@ -147,9 +148,9 @@ async def _serve(
 @asynccontextmanager
 async def hosting(options: ServerOptions, node: Node, observed: Observation) -> AsyncIterator[BackendRouter]:
     """Yield the backends of a server; afterwards let go of their durable boxes if there is a folder for these."""
-    state = await asyncio.to_thread(_state_folder, options.state) if options.state else None
+    state = await for_life(_state_folder, options.state) if options.state else None
     shared = state is not None and is_postgres(options.store)
-    shelf = await asyncio.to_thread(_shelf, options.shelf) if options.shelf else None
+    shelf = await for_life(_shelf, options.shelf) if options.shelf else None
     router = node.pooled(
         observed.backend(
             ProcessBackend(
@@ -216,6 +217,7 @@ def _env_service(options: ServerOptions, sandboxes: SandboxCore) -> EnvServiceCo
             idle_timeout_s=options.idle_timeout_s,
             step_timeout_s=options.step_timeout_s,
             sandbox_timeout_s=options.sandbox_timeout_s,
+            most_environments=options.most_environments,
         ),
     )
 

@@ -17,12 +17,13 @@ from typing import Any
 
 import grpc
 from google.protobuf.descriptor import Descriptor
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from rock_env.errors import InvalidArgument, RockError
 from rock_env.rest_routes import methods
 from rock_env.server.grpc import fail
 from rock_env.server.parsing import check_counts, is_short_work, off_loop
+from rock_env.server.sizes import check_sizes
 
 __all__ = ["BoundaryInterceptor"]
 
@@ -115,12 +116,20 @@ async def _readable(request: Any, streaming: bool) -> Any:
     """Return the request. Raise `InvalidArgument` where it cannot be read; a stream does so when it comes to it."""
     if streaming:
         return _each_readable(request)
-    return await request.read() if isinstance(request, _Unread) else request
+    return await _whole(request)
 
 
 async def _each_readable(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
     async for request in requests:
-        yield await request.read() if isinstance(request, _Unread) else request
+        yield await _whole(request)
+
+
+async def _whole(request: Any) -> Any:
+    """Return a message that was read and holds no text that is too long."""
+    found = await request.read() if isinstance(request, _Unread) else request
+    if isinstance(found, Message):
+        check_sizes(found)
+    return found
 
 
 def _coroutine(name: str, act: Callable[[Any, Context], Awaitable[Any]], streaming: bool) -> Any:

@@ -164,6 +164,7 @@ class Branches:
                 return await self._fork_boxed(hosted, state, count)
             finally:  # the forks keep what they need of its layer
                 await self._give_up(state)
+        self._core.reserve(count)
         items = []
         for index in range(count):
             item = host.HostMakeItem(
@@ -185,6 +186,7 @@ class Branches:
         """Let `count` new environments go on from the state; resume seeds change nothing, as there is no random state."""
         assert hosted.sandboxed is not None  # the caller asked where it lives
         spec, params = hosted.sandboxed.spec, self._core.catalog.params(hosted.env, hosted.params_json)
+        self._core.reserve(count)
         forks = [self._core.sandboxed(self._core.new_id(), spec, params) for _ in range(count)]
         timeout_s = self._core.timeout_s(hosted, None)
         went = await asyncio.gather(
@@ -193,6 +195,7 @@ class Branches:
         )
         errors = [outcome for outcome in went if isinstance(outcome, BaseException)]
         if errors:
+            self._core.give_back(count)
             await asyncio.gather(*(fork.close() for fork in forks), return_exceptions=True)
             raise errors[0]
         for fork in forks:

@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 import secrets
+from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 from rock_env.auth import acting_for, current_tenant
 from rock_env.backends.inprocess import EnvHostPool, EnvHostWorker
 from rock_env.catalog import Catalog
-from rock_env.errors import InvalidArgument, NotFound, RockError
+from rock_env.errors import InvalidArgument, NotFound, ResourceExhausted, RockError
 from rock_env.guest.frames import Kind
 from rock_env.journal import plugin_call
 from rock_env.proto.v1 import admin_pb2 as pb_admin
@@ -36,6 +37,7 @@ __all__ = ["CoreOptions", "EnvServiceCore", "Hosted"]
 
 log = logging.getLogger(__name__)
 
+_FULL_RETRY_S = 5.0
 _LONGEST_S = 1e9
 """Longest timeout that a caller may name: one that never comes."""
 
@@ -48,6 +50,8 @@ class CoreOptions:
     """An environment or checkpoint nobody used for this long is closed; work in its sandbox is use of an environment."""
     step_timeout_s: float = 60.0
     """Longest call on an environment in a worker, where the caller sets no deadline."""
+    most_environments: int = 10_000
+    """Environments of one tenant at once."""
     sandbox_timeout_s: float = 600.0
     """Longest call on an environment in a sandbox, where the caller sets no deadline."""
 
@@ -83,6 +87,8 @@ class EnvServiceCore:
         self._made: dict[str, asyncio.Future[pb.MakeResponse]] = {}
         self._tasks = asyncio.TaskGroup()
         self._running: set[asyncio.Task[None]] = set()
+        self._counts: Counter[str] = Counter()
+        """Environments by tenant, those that are being made included."""
         self._prefix = (
             f"e{secrets.token_hex(4)}"  # an id of an earlier server is unknown here, never another env
         )
@@ -219,10 +225,12 @@ class EnvServiceCore:
                     env_id = self.new_id()
                     if spec.sandbox is None:
                         made = host.HostMakeItem(env_id=env_id, env=item.env, params_json=params_json)
+                        self.reserve()
                         in_workers.append((item, future, made))
                         continue
                     params = self.catalog.params(item.env, params_json)
                     sandboxed = self.sandboxed(env_id, spec, params)
+                self.reserve()
             except RockError as error:
                 replies.append((item, future, fill_error(pb.MakeResponse(), error)))
                 continue
@@ -238,6 +246,24 @@ class EnvServiceCore:
                 self._hosted[reply.env_id].keys.append(_own_key(item))
             if not future.done():
                 future.set_result(reply)
+
+    def reserve(self, count: int = 1) -> None:
+        """Take places for the present tenant's environments. Raise `ResourceExhausted` where it has too many."""
+        tenant, most = current_tenant(), self._options.most_environments
+        if self._counts[tenant] + count > most:
+            raise ResourceExhausted(
+                f"you have {self._counts[tenant]} environments and ask for {count} more; one tenant has at most {most} "
+                "here. Close some, or have the limit raised (--most-environments).",
+                retry_after_s=_FULL_RETRY_S,
+            )
+        self._counts[tenant] += count
+
+    def give_back(self, count: int = 1) -> None:
+        """Give places back that were reserved and are not needed."""
+        tenant = current_tenant()
+        self._counts[tenant] -= count
+        if not self._counts[tenant]:
+            del self._counts[tenant]
 
     def sandboxed(self, env_id: str, spec: EnvSpec, params: EnvParams) -> SandboxedEnv:
         """Build an environment with a sandbox; the box comes with its first Reset or Restore."""
@@ -260,6 +286,7 @@ class EnvServiceCore:
         try:
             workers = await self._pool.assign(len(items))
         except RockError as error:
+            self.give_back(len(items))
             return [fill_error(pb.MakeResponse(env_id=item.env_id), error) for item in items]
         shards: dict[EnvHostWorker, list[host.HostMakeItem]] = {}
         for item, worker in zip(items, workers, strict=True):
@@ -276,6 +303,7 @@ class EnvServiceCore:
                 made = fill_error(pb.MakeResponse(env_id=item.env_id), error)
             if made.HasField("error"):
                 worker.envs -= 1
+                self.give_back()
             else:
                 self._hosted[item.env_id] = Hosted(
                     item.env_id, item.env, item.params_json, made.version, self._now(), worker=worker
@@ -373,6 +401,8 @@ class EnvServiceCore:
 
     def _forget(self, hosted: Hosted) -> None:
         del self._hosted[hosted.env_id]
+        with acting_for(hosted.tenant):
+            self.give_back()
         if hosted.worker is not None:
             hosted.worker.envs -= 1
         for key in hosted.keys:

@@ -17,6 +17,7 @@ from typing import Any
 from rock_env.errors import RockError
 from rock_env.server.registry import Registry
 from rock_env.server.registry_records import ImageRecord
+from rock_env.threads import for_life
 
 __all__ = ["CachedImage", "Collection", "ImageCache"]
 
@@ -79,7 +80,7 @@ class ImageCache:
         wanted = free_bytes or self._min_free_bytes
         async with self._lock:
             folder = str((await self._registry.engine.call("GET", "/info"))["DockerRootDir"])
-            free = await asyncio.to_thread(self._free_bytes, folder)
+            free = await for_life(self._free_bytes, folder)
             removed: list[CachedImage] = []
             kept: list[CachedImage] = []
             for image in await self._images():
@@ -92,7 +93,7 @@ class ImageCache:
                     free += image.size_bytes
                 elif await self._remove(image):
                     removed.append(image)
-                    free = await asyncio.to_thread(self._free_bytes, folder)
+                    free = await for_life(self._free_bytes, folder)
                 else:
                     kept.append(_kept(image, "the engine would not remove it"))
             return Collection(tuple(removed), tuple(kept), free)

@@ -41,6 +41,7 @@ class ServerOptions:
     idle_timeout_s: float = 1800.0
     step_timeout_s: float = 60.0
     sandbox_timeout_s: float = 600.0
+    most_environments: int = 10_000
     hang_grace_s: float = 5.0
     drain_s: float = 2.0
     env: Sequence[str] = ()
@@ -185,6 +186,8 @@ def parse(argv: Sequence[str] | None) -> tuple[ServerOptions, str]:
     named = (
         "a file or folder that arguments of environments may name, as NAME; without it callers may name none"
     )
+    most = "environments of one tenant at once"
+    add("--most-environments", type=int, default=default.most_environments, metavar="N", help=most)
     add("--data", action="append", default=[], metavar="NAME=PATH", help=named)
     memory = "what one env-host process may allocate"
     add("--worker-memory-gib", type=float, default=default.worker_memory_gib, metavar="GIB", help=memory)

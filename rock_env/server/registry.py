@@ -174,9 +174,10 @@ class Registry:
 
     # -- builds
 
-    async def context(self) -> BuildContext:
+    async def context(self, tenant: str) -> BuildContext:
         """Return a place for a context that arrives."""
-        return await BuildContext.open(self.options.spool, max_bytes=self.options.max_context_bytes)
+        most = self.options.max_context_bytes
+        return await BuildContext.open(self.options.spool, max_bytes=most, tenant=tenant)
 
     async def register(self, tenant: str, wish: BuildWish, context: BuildContext) -> tuple[Build, bool]:
         """Return the build of a sealed context, and whether it is a new one: the same context is built once.

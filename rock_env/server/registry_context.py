@@ -7,16 +7,19 @@ not (times, owners, order), so the same folder has one digest on every machine.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import tarfile
 import tempfile
+import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Self
+from typing import BinaryIO, NoReturn, Self, cast
 
+from rock_env.arguments import shown
 from rock_env.errors import InvalidArgument, ResourceExhausted
+from rock_env.threads import for_callers
 
 __all__ = ["MAX_CONTEXT_BYTES", "BuildContext"]
 
@@ -24,27 +27,66 @@ MAX_CONTEXT_BYTES = 4 << 30
 """Default limit of a context. A larger one is nearly always a forgotten .dockerignore."""
 _MAX_FILES = 200_000
 _BLOCK_BYTES = 1 << 20
+_HEADER_BYTES = 64 << 10
+"""Of one header of a member, such as its long name; tarfile reads each into memory."""
+_TENANT_BYTES = 8 << 30
+"""Of all contexts of a tenant that are on disk at once."""
 _KINDS = {tarfile.REGTYPE: "file", tarfile.AREGTYPE: "file", tarfile.DIRTYPE: "folder"} | {
     tarfile.SYMTYPE: "symlink",
     tarfile.LNKTYPE: "link",
 }
 
 
+_HEADERS = frozenset(
+    {
+        *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+        *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+    }
+)
+_RETRY_S = 30.0
+_spooled: Counter[str] = Counter()
+"""Bytes of contexts on disk, by tenant."""
+
+
+class _Member(tarfile.TarInfo):
+    """A member without what makes a small archive large: long headers, and files with holes."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        member = super().frombuf(buf, encoding, errors)
+        if member.type in _HEADERS and member.size > _HEADER_BYTES:
+            raise InvalidArgument(
+                f"the build context holds a header of {member.size} bytes, expected at most {_HEADER_BYTES}. Shorten the "
+                "name or the attributes of its file."
+            )
+        return member
+
+    def _sparse(self, *_: object) -> NoReturn:
+        raise InvalidArgument(
+            "the build context holds a sparse file, which may claim any size. Make the tar without --sparse."
+        )
+
+    _proc_sparse = _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10 = _sparse
+
+
 class BuildContext:
     """One context on disk, in a file without a name: it is gone when it is closed, or when the server dies."""
 
-    def __init__(self, file: BinaryIO, max_bytes: int) -> None:
+    def __init__(self, file: BinaryIO, max_bytes: int, tenant: str) -> None:
         self._file = file
         self._max_bytes = max_bytes
+        self._tenant = tenant
         self.bytes = 0
         self.digest = ""
         """Set by `seal`."""
 
     @classmethod
-    async def open(cls, folder: Path | None = None, *, max_bytes: int = MAX_CONTEXT_BYTES) -> Self:
+    async def open(
+        cls, folder: Path | None = None, *, max_bytes: int = MAX_CONTEXT_BYTES, tenant: str = ""
+    ) -> Self:
         """Make room for a context. Raise `ResourceExhausted` where there is none."""
         try:
-            return cls(await asyncio.to_thread(tempfile.TemporaryFile, dir=folder), max_bytes)
+            return cls(await for_callers(tenant, tempfile.TemporaryFile, dir=folder), max_bytes, tenant)
         except OSError as error:
             raise ResourceExhausted(
                 f"no place for a build context: {error.strerror}. Free some disk."
@@ -52,18 +94,26 @@ class BuildContext:
 
     def close(self) -> None:
         """Let go of it. Safe to call twice."""
+        _spooled[self._tenant] -= self.bytes
+        self.bytes = 0
         self._file.close()
 
     async def write(self, data: bytes) -> None:
-        """Append a piece of the tar. Raise `InvalidArgument` beyond the limit."""
+        """Append a piece of the tar. Raise `InvalidArgument` beyond the limit, `ResourceExhausted` beyond the tenant's."""
         self.bytes += len(data)
+        _spooled[self._tenant] += len(data)
+        if _spooled[self._tenant] > _TENANT_BYTES:
+            raise ResourceExhausted(
+                f"your build contexts take more than {_TENANT_BYTES} bytes at once. Send one after the other.",
+                retry_after_s=_RETRY_S,
+            )
         if self.bytes > self._max_bytes:
             raise InvalidArgument(
                 f"the build context is larger than {self._max_bytes} bytes. List what the build does not need in "
                 ".dockerignore, or have the server's limit raised."
             )
         try:
-            await asyncio.to_thread(self._file.write, data)
+            await for_callers(self._tenant, self._file.write, data)
         except OSError as error:
             raise ResourceExhausted(
                 f"no place for a build context of {self.bytes} bytes: {error.strerror}. Free some disk."
@@ -71,22 +121,44 @@ class BuildContext:
 
     async def seal(self, *, dockerfile: str, build_args: Mapping[str, str]) -> str:
         """Check what has arrived and return its digest. Raise `InvalidArgument` for what no build could use."""
-        self.digest = await asyncio.to_thread(_digest, self._file, dockerfile, dict(build_args))
+        stop = threading.Event()
+        try:
+            self.digest = await for_callers(
+                self._tenant, _digest, self._file, dockerfile, dict(build_args), stop
+            )
+        finally:
+            stop.set()  # a caller that hangs up, or a server that ends, waits for no archive
         return self.digest
 
     async def blocks(self) -> AsyncIterator[bytes]:
         """Yield the tar in blocks."""
-        await asyncio.to_thread(self._file.seek, 0)
-        while block := await asyncio.to_thread(self._file.read, _BLOCK_BYTES):
+        await for_callers(self._tenant, self._file.seek, 0)
+        while block := await for_callers(self._tenant, self._file.read, _BLOCK_BYTES):
             yield block
 
 
-def _digest(file: BinaryIO, dockerfile: str, build_args: dict[str, str]) -> str:
+class _Stoppable:
+    """A file whose reader is told to give up when nobody waits for it any more."""
+
+    def __init__(self, file: BinaryIO, stop: threading.Event) -> None:
+        self._file = file
+        self._stop = stop
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size: int = -1) -> bytes:
+        if self._stop.is_set():
+            raise InvalidArgument("the caller has gone")
+        return self._file.read(size)
+
+
+def _digest(file: BinaryIO, dockerfile: str, build_args: dict[str, str], stop: threading.Event) -> str:
     file.flush()
     file.seek(0)
     entries: dict[str, list[object]] = {}
     try:
-        with tarfile.open(fileobj=file, mode="r:") as tar:
+        with tarfile.open(
+            fileobj=cast("BinaryIO", _Stoppable(file, stop)), mode="r:", tarinfo=_Member
+        ) as tar:
             for member in tar:
                 entries[_path(member.name, "path")] = _entry(tar, member)
                 if len(entries) > _MAX_FILES:
@@ -104,7 +176,7 @@ def _entry(tar: tarfile.TarFile, member: tarfile.TarInfo) -> list[object]:
     kind = _KINDS.get(member.type)
     if kind is None:
         raise InvalidArgument(
-            f"the build context holds {member.name!r}, which is no file, folder or link. List it in .dockerignore."
+            f"the build context holds {shown(member.name)}, which is no file, folder or link. List it in .dockerignore."
         )
     if kind == "link":
         _path(member.linkname, "link target")
@@ -121,7 +193,7 @@ def _entry(tar: tarfile.TarFile, member: tarfile.TarInfo) -> list[object]:
 def _path(name: str, what: str) -> str:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name:
-        raise InvalidArgument(f"the build context holds the {what} {name!r}, which leads out of it.")
+        raise InvalidArgument(f"the build context holds the {what} {shown(name)}, which leads out of it.")
     name.encode()  # raises UnicodeEncodeError for what is not UTF-8: JSON could not carry it
     return str(path)
 
@@ -131,6 +203,6 @@ def _check_dockerfile(entries: Mapping[str, list[object]], dockerfile: str) -> N
     if path not in entries or entries[path][0] == "folder":
         top = sorted(name for name in entries if "/" not in name and name != ".")[:20]
         raise InvalidArgument(
-            f"the build context has no {dockerfile!r}; at its top it has: {', '.join(top) or 'nothing'}. Name the "
-            "Dockerfile, by its path within the folder, or register the folder that holds it."
+            f"the build context has no {dockerfile[:200]!r}; at its top it has: {', '.join(top)[:500] or 'nothing'}. Name "
+            "the Dockerfile, by its path within the folder, or register the folder that holds it."
         )

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from rock_env.errors import FailedPrecondition
+from rock_env.threads import for_life
 from rock_env.whole_file import replace_file
 
 __all__ = ["ImageRecord", "ImageRecords"]
@@ -127,4 +128,4 @@ class ImageRecords:
             return
         async with self._lock:
             content = msgspec.json.format(msgspec.json.encode(_File(1, list(self))), indent=1)
-            await asyncio.to_thread(replace_file, self._path, content, "the records of images")
+            await for_life(replace_file, self._path, content, "the records of images")

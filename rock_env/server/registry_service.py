@@ -41,7 +41,7 @@ class _RegistryService:
             await context.write(pb.BuildEvent(image=_image(record)))
             return
         wish = BuildWish(start.name, start.dockerfile or "Dockerfile", dict(start.build_args))
-        arriving = await self._registry.context()
+        arriving = await self._registry.context(tenant)
         try:
             async for request in requests:
                 if request.WhichOneof("kind") != "tar":
