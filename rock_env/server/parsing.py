@@ -63,11 +63,16 @@ def load_json(text: str | bytes, stop: threading.Event | None = None) -> Any:
     It gives up when `stop` is set: nobody waits for it any more.
     """
     members = items = 0
+    plain = text if isinstance(text, bytes) else text.encode(errors="replace")
+    escaped = rb"\ud" in plain.lower()
 
     def checked(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         nonlocal members, items
         if stop is not None and stop.is_set():
             raise InvalidArgument("the caller has gone")
+        for name, value in pairs if escaped else ():
+            if _halved(name) or _halved(value):
+                raise ValueError(f"{name[:80]!r} holds half a surrogate pair")
         members += len(pairs)
         items += 1 + sum(len(value) for _, value in pairs if isinstance(value, list))
         if members > _MAX_MEMBERS or items > MAX_ITEMS:
@@ -78,16 +83,19 @@ def load_json(text: str | bytes, stop: threading.Event | None = None) -> Any:
             raise ValueError(f"duplicate key {twice}")
         return found
 
-    found = json.loads(text, object_pairs_hook=checked)
-    plain = text if isinstance(text, bytes) else text.encode(errors="replace")
-    if rb"\ud" in plain.lower():  # perhaps half of a pair, which is no text
-        try:
-            json.dumps(found, ensure_ascii=False).encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"a string holds half a surrogate pair, {error.object[error.start]!r}"
-            ) from error
-    return found
+    return json.loads(text, object_pairs_hook=checked)
+
+
+def _halved(value: object) -> bool:
+    """Whether a text, or one of a list, holds half a surrogate pair, which is no text to protobuf."""
+    if isinstance(value, list):
+        return any(map(_halved, value))
+    try:
+        if isinstance(value, str):
+            value.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _too_many() -> InvalidArgument:

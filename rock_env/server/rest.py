@@ -28,7 +28,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 
 from rock_env.channel import CLIENT_OPTIONS, is_local, target
-from rock_env.errors import NotFound, PermissionDenied, RockError, Unavailable, Unimplemented
+from rock_env.errors import InvalidArgument, NotFound, PermissionDenied, RockError, Unavailable, Unimplemented
 from rock_env.rest_routes import methods
 from rock_env.server.access import Door
 from rock_env.server.e2b import Boxes, control_routes
@@ -58,7 +58,7 @@ def build(channel: grpc.aio.Channel, processes: Processes, door: Door) -> Any:
     """Return the ASGI application that answers over `channel`."""
     gateway = Gateway(channel, door)
     app = application(channel, gateway, processes, secured=door.guarded)
-    return Proxy(gateway, app if door.guarded else _SameSite(app))
+    return _OneLength(Proxy(gateway, app if door.guarded else _SameSite(app)))
 
 
 def application(
@@ -116,6 +116,24 @@ async def _bug(_: Request, __: Exception) -> Response:
     return problem(
         RockError("internal error of the ROCK server, see its log. Please report it."), known=False
     )
+
+
+class _OneLength:
+    """Refuses a request that tells the length of its body in two ways, of which a proxy may believe the other."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        names = {name for name, _ in scope.get("headers", ())} if scope["type"] == "http" else set()
+        if names >= {b"content-length", b"transfer-encoding"}:
+            refused = problem(
+                InvalidArgument("Content-Length and Transfer-Encoding exclude each other. Send one.")
+            )
+            refused.headers["connection"] = "close"
+            await refused(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
 
 
 class _SameSite:
