@@ -70,8 +70,8 @@ class Guard:
             self._check_legal(self._known[_LEGAL], now[_LEGAL], self._options.tasks, rate)
 
     def check_evaluation(self, now: Mapping[str, float], *, step: int) -> None:
-        """Raise `Halted` where fewer actions are legal than in the first evaluation."""
-        if _LEGAL not in now or self._config.agent.name:
+        """Raise `Halted` where a model that brings weights takes fewer legal actions than in the first evaluation."""
+        if _LEGAL not in now or self._config.agent.name or not self._brings_weights:
             return
         if not step:
             self._known[_EVALUATED] = now[_LEGAL]
@@ -81,8 +81,12 @@ class Guard:
 
     @property
     def _plays_around_warmup(self) -> bool:
-        """Return whether the warm-up could take legal actions from the model: a built-in one, just begun, has none."""
-        return bool(self._passes and self._options.legal_fall) and self._config.model != self._config.engine
+        """Return whether the warm-up could take legal actions from the model: one that begins from nothing has none."""
+        return bool(self._passes and self._options.legal_fall) and self._brings_weights
+
+    @property
+    def _brings_weights(self) -> bool:
+        return self._config.model != self._config.engine
 
     def _legal(self) -> dict[str, float]:
         share = self._evaluator.legal_share(self._options.tasks, self._options.turns)
