@@ -50,6 +50,7 @@ bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.control_plane --quick
 	$(BIN)/python -m benchmarks.chaos --quick
 	$(BIN)/python -m benchmarks.reward_hacks --quick
+	$(BIN)/python -m benchmarks.hostile --quick
 
 clean:
 	rm -rf $(VENV) build dist

@@ -1,0 +1,195 @@
+"""Attacks on a ROCK server and a gateway that may use 1 GiB each, and what a neighbour notices of them.
+
+`python -m benchmarks.hostile [--quick]`. The attacks are those of `tests/escape`. First each is tried once. Then an
+attacker, pinned to one core, repeats the small ones at a fixed rate, in turn with a control that makes harmless calls at
+the same rate from the same core; meanwhile a neighbour, another tenant, runs a command in its sandbox again and again.
+The last line is one JSON object:
+
+- `attacks`, `refused`: how many were tried, and how many got one clear error that is the caller's fault (goal: all);
+- `server_restarts`: how often a server ended and had to be started again (goal: 0);
+- `neighbour_p99_over_control`: the 99th percentile of the neighbour's calls under attack over that under control (at most
+  2); `neighbour_p99_ms` and `control_p99_ms` are the two;
+- `attacks_per_s`: the rate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+from statistics import quantiles
+from time import perf_counter
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "integration"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "escape"))
+
+from attacks import ATTACKS, SMALL
+from attacks_gateway import GATEWAY_ATTACKS
+from hostile_site import Site, hostile_site, why_not_limited
+
+from rock_env.proto.v1 import sandbox_pb2 as pb
+
+ALL = {**ATTACKS, **GATEWAY_ATTACKS}
+PER_S = 40
+QUICK_S, FULL_S = 5.0, 15.0
+ROUNDS = 3
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+class Sites:
+    """The site, and a new one where a server of it has ended."""
+
+    def __init__(self) -> None:
+        self.restarts = 0
+        self._stack = AsyncExitStack()
+        self._site: Site | None = None
+
+    async def site(self) -> Site:
+        if self._site is not None and not self._site.alive:
+            await self.ended()
+        if self._site is None:
+            folder = self._stack.enter_context(tempfile.TemporaryDirectory())
+            self._site = await self._stack.enter_async_context(hostile_site(Path(folder)))
+        return self._site
+
+    async def ended(self) -> None:
+        """Close the site, counting whether one of its servers has ended before."""
+        self.restarts += self._site is not None and not self._site.alive
+        self._site = None
+        await self._stack.aclose()
+
+
+async def tried(sites: Sites) -> int:
+    """Try every attack once; return how many were refused."""
+    refused = 0
+    for name, attack in ALL.items():
+        answer = await attack(await sites.site())
+        refused += answer.refused and answer.clear
+        if not (answer.refused and answer.clear):
+            say(f"not refused: {name}: {answer.status} {answer.said[:200]}")
+    return refused
+
+
+# -- the neighbour
+
+
+class Failed(Exception):
+    """A call of the neighbour failed: there is no time to compare."""
+
+
+async def attack_for_ever(where: str, kind: str) -> None:
+    """Be the attacker's process: repeat small attacks, or harmless calls, at the rate."""
+    async with Site.joined(json.loads(where)) as site:
+        small = [ATTACKS[name] for name in SMALL]
+        acts = small if kind == "attack" else [harmless_get, harmless_list]
+        print("joined", flush=True)
+        begun = perf_counter()
+        running: set[asyncio.Task[Any]] = set()
+        for number, act in enumerate(itertools.cycle(acts)):
+            await asyncio.sleep(max(0.0, begun + number / PER_S - perf_counter()))
+            task = asyncio.ensure_future(act(site))
+            running.add(task)
+            task.add_done_callback(running.discard)
+
+
+async def harmless_get(site: Site) -> None:
+    await site.call("SandboxService.Get", pb.GetSandboxRequest(id=site.known.own["sandbox"][0]))
+
+
+async def harmless_list(site: Site) -> None:
+    await site.http("GET", "/v1/sandboxes")
+
+
+@contextmanager
+def pinned(site: Site, kind: str) -> Iterator[None]:
+    """Let the attacker's process run, on one core, for the time of the block."""
+    command = [sys.executable, "-m", "benchmarks.hostile", "--as", kind, "--where", json.dumps(site.where())]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as attacker:
+        os.sched_setaffinity(attacker.pid, {min(os.sched_getaffinity(0))})
+        assert attacker.stdout is not None
+        attacker.stdout.readline()
+        try:
+            yield
+        finally:
+            attacker.send_signal(signal.SIGKILL)
+
+
+async def neighbour(site: Site, for_s: float) -> list[float]:
+    """Run a command again and again; return each call's seconds."""
+    box, taken = site.known.others["sandbox"][0], []
+    until = perf_counter() + for_s
+    while (start := perf_counter()) < until:
+        wanted = pb.ExecRequest(start=pb.ExecStart(sandbox_id=box, argv=["true"], no_stdin=True))
+        answer = await site.call("SandboxService.Exec", iter([wanted]), who="victim")
+        if answer.status != "OK":
+            raise Failed(f"the neighbour's command: {answer.status} {answer.said}")
+        taken.append(perf_counter() - start)
+    return taken
+
+
+async def compared(site: Site, for_s: float) -> tuple[float, float]:
+    """Return the neighbour's p99 under attack and under control, in seconds, of phases that alternate."""
+    taken: dict[str, list[float]] = {"attack": [], "control": []}
+    for _ in range(ROUNDS):
+        for kind, times in taken.items():
+            with pinned(site, kind):
+                times += await neighbour(site, for_s)
+    attacked, control = (quantiles(taken[kind], n=100)[-1] for kind in ("attack", "control"))
+    return attacked, control
+
+
+async def run(quick: bool) -> dict[str, float | None]:
+    sites = Sites()
+    attacked = control = None
+    try:
+        refused = await tried(sites)
+        attacked, control = await compared(await sites.site(), QUICK_S if quick else FULL_S)
+    except Failed as failure:
+        say(f"not compared: {failure}")
+    finally:
+        await sites.ended()
+    return {
+        "attacks": len(ALL),
+        "refused": refused,
+        "server_restarts": sites.restarts,
+        "neighbour_p99_over_control": attacked and control and round(attacked / control, 2),
+        "neighbour_p99_ms": attacked and round(attacked * 1e3, 1),
+        "control_p99_ms": control and round(control * 1e3, 1),
+        "attacks_per_s": PER_S,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help=f"phases of {QUICK_S:g} s in place of {FULL_S:g} s"
+    )
+    parser.add_argument("--as", dest="kind", choices=("attack", "control"), help=argparse.SUPPRESS)
+    parser.add_argument("--where", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.kind:
+        asyncio.run(attack_for_ever(options.where, options.kind))
+    if why_not_limited():
+        parser.error(f"attacks need a server with a memory limit: {why_not_limited()}")
+    print(json.dumps(asyncio.run(run(options.quick))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
