@@ -23,6 +23,8 @@ DEFAULT_WAIT_S = 60.0
 """How long a request waits whose caller named no deadline."""
 _MAX_WAITING = 1000
 """Requests one tenant may have waiting: more would only wait for deadlines that pass."""
+_REFUSAL_S = 0.002
+"""What one refusal takes on a busy machine, from the queue to the caller."""
 _RELEASES = 64
 """How many of the last releases the release rate is taken from."""
 _UNKNOWN_RETRY_S = 5.0
@@ -84,14 +86,16 @@ class Admission:
         """Wait for a place for all the boxes at once, or for none.
 
         Raise `InvalidArgument` at once for what could never be granted, and `ResourceExhausted`, with the place in the
-        queue and a time to come back, when the queue is full or `timeout_s` (None: `DEFAULT_WAIT_S`) has passed.
+        queue and a time to come back, when the queue is full or `timeout_s` (None: `DEFAULT_WAIT_S`) has passed, less some
+        milliseconds for each request of the tenant that waits already.
         """
         amount = self._possible(tenant, asks)
         if self._queue.length(tenant) >= self._max_waiting:
             raise self._exhausted(tenant, amount, self._queue.queued(tenant), "its queue is full")
+        ahead = self._queue.length(tenant)
         waiting, turn = self._submit(tenant, amount)
         try:
-            async with asyncio.timeout(DEFAULT_WAIT_S if timeout_s is None else timeout_s):
+            async with asyncio.timeout(_patience_s(timeout_s, ahead)):
                 if not turn.is_set():
                     await turn.wait()
         except BaseException as error:
@@ -223,6 +227,12 @@ class Admission:
         rate = released / max(self._clock() - self._releases[0][0], 0.001)
         share = self._queue.fair_shares().get(tenant, 1.0)
         return min(max(boxes / (rate * share), _SHORTEST_RETRY_S), _LONGEST_RETRY_S)
+
+
+def _patience_s(timeout_s: float | None, ahead: int) -> float:
+    """Return how long to wait behind so many: the last give up first, so that a thousand refusals all come in time."""
+    whole_s = DEFAULT_WAIT_S if timeout_s is None else timeout_s
+    return whole_s - min(ahead * _REFUSAL_S, whole_s / 2)
 
 
 def _sum(asks: Sequence[Ask]) -> Amount:

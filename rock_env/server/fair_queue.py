@@ -140,12 +140,15 @@ class FairQueue:
             return None
         too_large: set[Amount] = set()  # most requests are alike
         for tenant in sorted((name for name, state in self._tenants.items() if state.queue), key=self._rank):
+            beyond: set[Amount] = set()  # the tenant's quota
             for waiting in islice(self._tenants[tenant].queue.values(), _WINDOW):
-                if waiting.amount not in too_large:
+                if waiting.amount not in too_large and waiting.amount not in beyond:
                     if not self._fits(waiting):
                         too_large.add(waiting.amount)
                     elif self._within_quota(waiting):
                         return waiting
+                    else:
+                        beyond.add(waiting.amount)
                 if waiting.passed_by_own >= PATIENCE:
                     break
         return None
