@@ -191,14 +191,24 @@ class SqliteStore:
         if self._closed:
             raise InfraError("the store of sandbox records is closed")
 
+    def _damaged(self, what: str) -> FailedPrecondition:
+        return FailedPrecondition(
+            f"the store of sandbox records, {self._path}, {what}. No record was changed. Restore it from a backup, or name "
+            "another file: a server that begins anew removes the sandboxes it finds on this machine."
+        )
+
     def _explained(self, error: sqlite3.Error | msgspec.DecodeError) -> RockError:
         if isinstance(error, msgspec.DecodeError):
-            return InfraError(f"{self._path} holds a record that cannot be read: {error}. Is it damaged?")
+            return self._damaged(f"holds a record that cannot be read: {error}")
         where = f"the store of sandbox records, {self._path or 'in memory'},"
         if "locked" in str(error):
             return Unavailable(f"{where} is used by another server. Stop that one, or name another file.")
         if isinstance(error, sqlite3.DatabaseError) and "not a database" in str(error):
             return InvalidArgument(f"{where} is not an SQLite file. Name another one.")
+        if "malformed" in str(error):
+            return self._damaged(f"is damaged: {error}")
+        if "no such column" in str(error) or "no such table" in str(error):
+            return self._damaged(f"does not have the tables of this version: {error}")
         return InfraError(f"{where} failed: {error}. Is its disk full, or its folder missing or read-only?")
 
     # -- everything below runs in the store's thread

@@ -165,7 +165,7 @@ async def test_a_damaged_record_is_said_to_be_one(tmp_path: Path) -> None:
     database.commit()
     database.close()
     async with await SqliteStore.open(path) as store:
-        with pytest.raises(InfraError, match=r"store\.db holds a record that cannot be read"):
+        with pytest.raises(FailedPrecondition, match=r"store\.db, holds a record that cannot be read"):
             await store.get("sb-001")
 
 
