@@ -126,6 +126,7 @@ class Service:
         call = self.boxes.Exec()
         start = sandbox_pb2.ExecStart(sandbox_id=sandbox, argv=argv)
         await call.write(sandbox_pb2.ExecRequest(start=start))
+        await call.done_writing()
         output = bytearray()
         async for event in call:
             output += event.stdout.data

@@ -67,9 +67,9 @@ class Process:
                 kind = event.WhichOneof("kind")
                 if kind == "exit":
                     last = _end(event.exit)
-                else:
-                    data = base64.b64encode(getattr(event, kind).data).decode()
-                    await self._tell({"event": {"data": {kind: data}}})
+                    break  # the call would stay open for further input
+                data = base64.b64encode(getattr(event, kind).data).decode()
+                await self._tell({"event": {"data": {kind: data}}})
             if last is None:
                 last = InfraError("the command's stream ended before the command")
         except grpc.aio.AioRpcError as failure:

@@ -22,6 +22,8 @@ __all__ = ["ExecService"]
 
 _DEFAULT_EXEC_S = 60.0
 _DEFAULT_OUTPUT_BYTES = 1 << 20
+_ON_ITS_WAY_S = 0.25
+"""How long a call stays open behind its command for a caller that has not said that it writes no more."""
 _MAX_WAITING = 64
 """Commands of one Session call that wait for their turn; its caller is not read beyond."""
 
@@ -63,9 +65,10 @@ class ExecService:
             async with command, asyncio.TaskGroup() as group:
                 if start.no_stdin:
                     command.close_stdin()
-                pump = group.create_task(_pump(requests, command, start))
+                incoming = _Incoming(requests)
+                pump = group.create_task(_pump(incoming.messages(), command, start))
                 await _stream(command, context)
-                pump.cancel()
+                await incoming.end(pump)
 
     async def _start_process(self, request: pb.StartProcessRequest, _: Context) -> pb.StartProcessResponse:
         start = request.start
@@ -127,15 +130,40 @@ class ExecService:
                 await _Turns(box, name).run(first, requests, context)
             else:
                 async with box.session(name, offset=first.offset) as command, asyncio.TaskGroup() as group:
-                    pump = group.create_task(_type(box, name, command, first, requests))
+                    incoming = _Incoming(requests)
+                    pump = group.create_task(_type(box, name, command, first, incoming.messages()))
                     await _show(command, context)
-                    pump.cancel()
+                    await incoming.end(pump)
 
     async def _close_session(self, request: pb.CloseSessionRequest, _: Context) -> pb.CloseSessionResponse:
         sandbox_id, name = _split(request.session_id, "session")
         async with self._core.using(sandbox_id) as box:
             await box.close_session(name)
         return pb.CloseSessionResponse()
+
+
+class _Incoming:
+    """The messages of a call whose command may end first.
+
+    gRPC's client drops all that it has not read of a call where a message of its own meets the call's end, the command's
+    end among it. So the call stays open a little after its command, for a caller that may still write.
+    """
+
+    def __init__(self, requests: AsyncIterator[Any]) -> None:
+        self._requests = requests
+        self._over = False
+
+    async def messages(self) -> AsyncIterator[Any]:
+        """Yield what comes before the command's end, and take what comes after it."""
+        async for request in self._requests:
+            if not self._over:
+                yield request
+
+    async def end(self, pump: asyncio.Task[None]) -> None:
+        """Wait until the caller says that it writes no more, or hangs up, or for as long as a message is on its way."""
+        self._over = True
+        await asyncio.wait((pump,), timeout=_ON_ITS_WAY_S)
+        pump.cancel()
 
 
 class _Turns:
