@@ -24,7 +24,7 @@ from typing import BinaryIO, Self
 from agent_runtime import frames
 from agent_runtime.errors import StoreError, StoreWriteFailed
 from agent_runtime.types import Trajectory
-from rock_env.whole_file import sync_folder, write_whole
+from rock_env.store.whole_file import sync_folder, write_whole
 
 __all__ = [
     "FOLDER",

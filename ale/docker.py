@@ -5,7 +5,7 @@ Called by `ale env register` before it starts a server of its own, and by `ale d
 
 from __future__ import annotations
 
-from rock_env.backends.docker_engine import Engine
+from rock_env.backends.docker.engine import Engine
 from rock_env.errors import InvalidArgument, RockError, Unavailable
 
 __all__ = ["INSTALL", "engine_version"]

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Literal
 
 from ale.docker import INSTALL, engine_version
-from ale.rock import step_round_trip
+from ale.rock.reach import step_round_trip
 from ale.terminal import stdout
 from rock_env import plugins
-from rock_env.backends.process import why_not_fenced
-from rock_env.backends.process_setup import FENCE_REMEDY
+from rock_env.backends.process.backend import why_not_fenced
+from rock_env.backends.process.setup import FENCE_REMEDY
 from rock_env.errors import RockError
 from rock_env.spec import EnvSpec
 

@@ -25,7 +25,7 @@ from agent_runtime.types import AgentConfig, Branch, RolloutRequest, SamplingPar
 from benchmarks.agent_front import Front
 from benchmarks.agent_policy import CUT_MARK, FILES, FIXED, Mode, ScriptedPolicy, long_template
 from rock_env.client import Client
-from rock_env.client.sandbox import AsyncSandbox
+from rock_env.client.sandbox.handle import AsyncSandbox
 from rock_env.env import Verdict
 from rock_env.spec import Resources, SandboxSpec
 

@@ -21,7 +21,7 @@ from time import process_time
 
 import torch
 
-from trainer.algo.chunks import chunks_of
+from trainer.algo.terms.chunks import chunks_of
 from trainer.data.batch import TrainBatch
 
 LOW, HIGH = 0.9, 1.1

@@ -22,10 +22,10 @@ from time import perf_counter
 from typing import Any
 
 from rock_env.lifecycle import SandboxState
-from rock_env.server.sandbox_core import SandboxCore, SandboxWish
+from rock_env.server.sandboxes.core import SandboxCore, SandboxWish
 from rock_env.spec import SandboxSpec
 from rock_env.store.base import Query
-from rock_env.store.sqlite import SqliteStore
+from rock_env.store.sqlite.records import SqliteStore
 
 AT_ONCE = 64
 PROBES = 200

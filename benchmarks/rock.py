@@ -42,11 +42,11 @@ from typing import Any
 import grpc
 import psutil
 
-from rock_env.bulk import CHUNK, TAR, add_bulk_calls
-from rock_env.channel import CLIENT_OPTIONS
 from rock_env.client import Client
-from rock_env.memory import keep_large_blocks
+from rock_env.env_workers.memory import keep_large_blocks
 from rock_env.proto.v1 import admin_pb2, admin_pb2_grpc, sandbox_pb2, sandbox_pb2_grpc
+from rock_env.wire.bulk import CHUNK, TAR, add_bulk_calls
+from rock_env.wire.channel import CLIENT_OPTIONS
 
 IMAGE = "rock-test:busybox"
 BWRAP = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "/bin/true"]

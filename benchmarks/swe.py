@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from benchmarks.runs import markdown_table, run_training, write_results
-from rock_env.backends.state_folder import PREFIX
+from rock_env.backends.process.state_folder import PREFIX
 from sandboxes.swe import factory
 
 RISE_GOAL, LIMIT_S, IN_FLIGHT_GOAL, OVERHEAD_GOAL = 0.25, 600.0, 64, 0.2

@@ -9,10 +9,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from rock_env.moved import tell_of_old_names
+
 if TYPE_CHECKING:
     from rock_env.client.sync import connect, make
 
 __all__ = ["connect", "make"]
+
+tell_of_old_names()
 
 
 def __getattr__(name: str) -> Any:

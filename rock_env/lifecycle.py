@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from rock_env.errors import FailedPrecondition
-from rock_env.sandbox_tokens import SandboxToken
+from rock_env.security.sandbox_tokens import SandboxToken
 from rock_env.spec import SandboxSpec
 
 __all__ = [

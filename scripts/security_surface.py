@@ -20,13 +20,13 @@ from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 
 from agent_runtime.dialects import COUNT_TOKENS, DIALECTS, MODELS
 from rock_env.lifecycle import SandboxRecord
-from rock_env.rest_routes import FILES, methods
-from rock_env.server.access import INSIDE, OPEN, SCOPES, Door
-from rock_env.server.e2b_process import Processes
+from rock_env.server.e2b.process import Processes
+from rock_env.server.interceptors.access import INSIDE, OPEN, SCOPES, Door
 from rock_env.server.parsing import MAX_BATCH_BYTES, MAX_DEPTH, MAX_ITEMS, MAX_JSON_BYTES
-from rock_env.server.rest import application
-from rock_env.server.rest_codec import MAX_MESSAGE_BYTES, json_bytes
-from rock_env.server.rest_gateway import Gateway
+from rock_env.server.rest.app import application
+from rock_env.server.rest.codec import MAX_MESSAGE_BYTES, json_bytes
+from rock_env.server.rest.gateway import Gateway
+from rock_env.wire.rest_routes import FILES, methods
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "security-surface.md"
 _ENV = "an env-host worker, or the environment's box"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import cache
 
-from rock_env.backends.process import why_not_fenced
+from rock_env.backends.process.backend import why_not_fenced
 
 
 @cache

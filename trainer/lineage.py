@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from rock_env.whole_file import write_whole
+from rock_env.store.whole_file import write_whole
 from trainer.config import TrainConfig
 from trainer.errors import RunFolderError
 from trainer.folder import writing

@@ -21,7 +21,7 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary as EventSummary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from rock_env.whole_file import write_whole
+from rock_env.store.whole_file import write_whole
 from trainer.appended import Appended
 from trainer.folder import writing
 

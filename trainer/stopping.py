@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from rock_env.whole_file import write_whole
+from rock_env.store.whole_file import write_whole
 from trainer.errors import ConfigError
 
 __all__ = ["GRACE", "StopClock", "too_slow"]

@@ -31,7 +31,7 @@ from agent_runtime.gateway.session import Budget, Session, SessionEnd
 from agent_runtime.policy import Sampler
 from agent_runtime.run import EVALUATE_LIMIT_S, RockEnv, close_surely, limit, reset_to
 from agent_runtime.types import RolloutFailure, RolloutRequest, StopReason, Trajectory
-from rock_env.client.sandbox import AsyncSandbox
+from rock_env.client.sandbox.handle import AsyncSandbox
 from rock_env.env import Verdict
 from rock_env.errors import InvalidArgument, RockError
 

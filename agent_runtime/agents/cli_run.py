@@ -22,8 +22,8 @@ from typing import Any, Protocol, Self
 
 from agent_runtime.agents.spec import AgentSpec, fill
 from agent_runtime.agents.tunnel import BoxPython, Target, open_tunnel
-from rock_env.backends.docker_bundle import BOX_TOOLS
-from rock_env.client.sandbox_types import Output
+from rock_env.backends.docker.bundle import BOX_TOOLS
+from rock_env.client.sandbox.types import Output
 from rock_env.errors import (
     FailedPrecondition,
     InfraError,

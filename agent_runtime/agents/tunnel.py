@@ -30,7 +30,7 @@ from agent_runtime.agents.relay import (
     RESET,
     WINDOW_BYTES,
 )
-from rock_env.client.sandbox_types import Output
+from rock_env.client.sandbox.types import Output
 from rock_env.errors import InfraError, RockError
 
 __all__ = ["BoxPython", "Target", "Tunnel", "TunnelBox", "TunnelCommand", "open_tunnel"]

@@ -31,9 +31,9 @@ from agent_runtime.gateway.rendering import Renderer
 from agent_runtime.gateway.turn_spans import TurnSpans
 from agent_runtime.policy import Completion, PolicyError, Sampler, SampleRequest
 from agent_runtime.types import RolloutFailure, RolloutRequest, SamplingParams, StopReason, Trajectory
-from rock_env import tracing
 from rock_env.env import Verdict
 from rock_env.faults import Blame
+from rock_env.telemetry import tracing
 
 __all__ = ["Asked", "Budget", "Session", "SessionEnd"]
 

@@ -14,7 +14,7 @@ from agent_runtime.calls.labels import labels
 from agent_runtime.calls.tree import Call, CallTree
 from agent_runtime.chat import RefusalKind
 from agent_runtime.faults import blame_of_refusal
-from rock_env import tracing
+from rock_env.telemetry import tracing
 
 __all__ = ["TurnSpans"]
 

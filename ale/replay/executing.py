@@ -12,7 +12,7 @@ from agent_runtime.replay import Divergence, ReplayReport, replay
 from agent_runtime.types import Trajectory
 from ale.errors import Diverged
 from ale.replay.records import find, iterate
-from ale.rock import connected
+from ale.rock.reach import connected
 from ale.terminal import stdout
 
 __all__ = ["run_command"]

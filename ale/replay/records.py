@@ -12,8 +12,8 @@ from pathlib import Path
 from agent_runtime.errors import StoreError
 from agent_runtime.store import FOLDER, read_segment
 from agent_runtime.types import Trajectory
-from ale import runs
 from ale.errors import RecordError
+from ale.train import runs
 
 SUFFIX = ".traj"
 

@@ -13,11 +13,11 @@ from typing import Any, Protocol, Self, cast
 
 from opentelemetry.trace import Span, Status, StatusCode
 
-from rock_env import tracing
 from rock_env.backends.base import Backend
-from rock_env.logs import add_log_ids
 from rock_env.sandbox import Sandbox
 from rock_env.spec import SandboxSpec
+from rock_env.telemetry import tracing
+from rock_env.telemetry.logs import add_log_ids
 
 __all__ = ["CommandObserver", "Ended", "observed"]
 

@@ -3,7 +3,7 @@
 from rock_env.client.client import Client, EnvDescription
 from rock_env.client.credentials import Credentials
 from rock_env.client.env import AsyncEnv
-from rock_env.client.sandbox import AsyncSandbox
-from rock_env.client.sandboxes import Sandboxes
+from rock_env.client.sandbox.handle import AsyncSandbox
+from rock_env.client.sandbox.sandboxes import Sandboxes
 
 __all__ = ["AsyncEnv", "AsyncSandbox", "Client", "Credentials", "EnvDescription", "Sandboxes"]

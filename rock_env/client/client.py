@@ -15,17 +15,17 @@ from typing import Any, Self
 
 import grpc
 
-from rock_env.channel import target
 from rock_env.client.coalesce import Call, Coalescer, Verb, outcome
 from rock_env.client.credentials import Credentials
 from rock_env.client.env import AsyncEnv
-from rock_env.client.sandbox_calls import SandboxCalls
-from rock_env.client.sandboxes import Sandboxes
+from rock_env.client.sandbox.calls import SandboxCalls
+from rock_env.client.sandbox.sandboxes import Sandboxes
 from rock_env.env import StepResult
 from rock_env.errors import RockError
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1 import env_pb2_grpc
-from rock_env.wire import step_result
+from rock_env.wire.channel import target
+from rock_env.wire.envs import step_result
 
 __all__ = ["Client", "EnvDescription"]
 

@@ -17,8 +17,8 @@ from opentelemetry.trace import SpanKind
 from rock_env.client.retry import retrying, rock_error
 from rock_env.errors import InfraError, RockError, Unavailable
 from rock_env.proto.v1 import env_pb2 as pb
-from rock_env.tracing import span, trace_headers
-from rock_env.wire import error_of
+from rock_env.telemetry.tracing import span, trace_headers
+from rock_env.wire.envs import error_of
 
 __all__ = ["Call", "Coalescer", "Verb", "outcome"]
 

@@ -13,10 +13,10 @@ from typing import Self
 
 import grpc
 
-from rock_env.channel import CLIENT_OPTIONS, is_local, is_rest, is_tls, target
 from rock_env.client.rest import RestChannel
 from rock_env.errors import InvalidArgument
-from rock_env.tls import client_context, client_credentials
+from rock_env.security.tls import client_context, client_credentials
+from rock_env.wire.channel import CLIENT_OPTIONS, is_local, is_rest, is_tls, target
 
 __all__ = ["Credentials"]
 

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rock_env.client.coalesce import Call, Verb, outcome
-from rock_env.client.sandbox import AsyncSandbox
+from rock_env.client.sandbox.handle import AsyncSandbox
 from rock_env.env import Info, StepResult, Verdict
 from rock_env.errors import EnvLost, FailedPrecondition, NotFound, RockError
 from rock_env.proto.v1 import env_pb2 as pb
-from rock_env.wire import decode_info, step_result, verdict
+from rock_env.wire.envs import decode_info, step_result, verdict
 
 if TYPE_CHECKING:
     from rock_env.client.client import Client

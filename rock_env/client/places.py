@@ -11,8 +11,8 @@ from rock_env.client.connection import Connection
 from rock_env.client.credentials import Credentials
 from rock_env.proto.v1 import admin_pb2 as pb
 from rock_env.proto.v1 import admin_pb2_grpc
-from rock_env.sandbox_wire import sandbox_spec, spec_message
 from rock_env.spec import SandboxSpec
+from rock_env.wire.sandboxes import sandbox_spec, spec_message
 
 _COLLECT_S = 600.0
 """Engines remove large images one by one and slowly."""

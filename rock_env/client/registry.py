@@ -20,8 +20,8 @@ from rock_env.client.credentials import Credentials
 from rock_env.errors import InfraError, Unavailable
 from rock_env.proto.v1 import registry_pb2 as pb
 from rock_env.proto.v1 import registry_pb2_grpc
-from rock_env.sandbox_wire import spec_message
 from rock_env.spec import SandboxSpec
+from rock_env.wire.sandboxes import spec_message
 
 __all__ = ["CheckReport", "Image", "RegistryClient"]
 

@@ -24,9 +24,9 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 from websockets.typing import Subprotocol
 
-from rock_env.channel import is_local
 from rock_env.errors import CODES
-from rock_env.rest_routes import Method, methods
+from rock_env.wire.channel import is_local
+from rock_env.wire.rest_routes import Method, methods
 
 __all__ = ["RestChannel"]
 

@@ -24,7 +24,7 @@ import msgspec
 from rock_env.client.client import Client
 from rock_env.client.credentials import Credentials
 from rock_env.client.env import AsyncEnv
-from rock_env.client.sandbox_sync import Closed, face
+from rock_env.client.sandbox.sync import Closed, face
 from rock_env.env import Scalar, observation_hash
 from rock_env.errors import InvalidArgument, NotFound, Unimplemented
 from rock_env.local import EmbeddedServer, start_embedded

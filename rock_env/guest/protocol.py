@@ -1,6 +1,6 @@
 """The frames between a box's guest and the server: kinds, layouts, and the reader that cuts them from a stream.
 
-Imported by the guest, which has the standard library alone, and by the server's end (`backends/guest_link`). It knows
+Imported by the guest, which has the standard library alone, and by the server's end (`guest_host/link`). It knows
 lengths and kinds and never looks into a payload. A frame is kind (1 byte), request id (4), payload length (4), payload.
 The server is trusted, so its structured payloads are `marshal`; nothing that the guest sends is more than
 bytes and fixed structs, and a length beyond the reader's limit is refused before a byte of it is kept.

@@ -1,6 +1,6 @@
 """Start the guest from the folder this file lies in: `python -I -S start.pyc --listen-fd N`.
 
-Run by backends in a box (see `backends/guest_code`), where neither `rock_env` nor anything else is installed.
+Run by backends in a box (see `guest_host/code`), where neither `rock_env` nor anything else is installed.
 """
 
 import sys

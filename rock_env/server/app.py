@@ -26,33 +26,36 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from rock_env.arguments import Data
-from rock_env.auth import current_tenant
-from rock_env.backends.docker import DockerBackend
-from rock_env.backends.inprocess import EnvHostPool
-from rock_env.backends.process import ProcessBackend
+from rock_env.backends.docker.backend import DockerBackend
+from rock_env.backends.process.backend import ProcessBackend
 from rock_env.backends.router import BackendRouter
 from rock_env.catalog import Catalog
-from rock_env.channel import SERVER_OPTIONS, target
+from rock_env.env_workers.memory import keep_large_blocks
+from rock_env.env_workers.pool import EnvHostPool
 from rock_env.errors import InvalidArgument, RockError, Unavailable
-from rock_env.memory import keep_large_blocks
-from rock_env.server import admin, registry_service, rest, sandbox_service
-from rock_env.server import grpc as env_service
-from rock_env.server.access import AccessInterceptor, Door
-from rock_env.server.boundary import BoundaryInterceptor
-from rock_env.server.core import CoreOptions, EnvServiceCore
-from rock_env.server.leaving import LeavingInterceptor
+from rock_env.security.auth import current_tenant
+from rock_env.security.tls import server_credentials
+from rock_env.security.token_file import TokenFile
+from rock_env.server.envs.core import CoreOptions, EnvServiceCore
+from rock_env.server.interceptors.access import AccessInterceptor, Door
+from rock_env.server.interceptors.boundary import BoundaryInterceptor
+from rock_env.server.interceptors.leaving import LeavingInterceptor
+from rock_env.server.interceptors.revocation import Revocation
 from rock_env.server.node import Node
 from rock_env.server.observe import Observation
 from rock_env.server.options import ServerOptions, parse
-from rock_env.server.revocation import Revocation
-from rock_env.server.sandbox_core import SandboxCore
-from rock_env.server.sharing import Sharing, sharing
+from rock_env.server.replicas.sharing import Sharing, sharing
+from rock_env.server.rest import app as rest
+from rock_env.server.sandboxes.core import SandboxCore
+from rock_env.server.services import admin
+from rock_env.server.services import envs as env_service
+from rock_env.server.services import registry as registry_service
+from rock_env.server.services import sandboxes as sandbox_service
 from rock_env.store.base import SandboxStore
 from rock_env.store.open import is_postgres, open_store
-from rock_env.telemetry import set_up_telemetry
+from rock_env.telemetry.setup import set_up_telemetry
 from rock_env.threads import for_life
-from rock_env.tls import server_credentials
-from rock_env.token_file import TokenFile
+from rock_env.wire.channel import SERVER_OPTIONS, target
 
 __all__ = ["hosting", "main", "serve"]
 

@@ -18,9 +18,9 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.process_collector import ProcessCollector
 
 from rock_env.backends.observed import Ended
-from rock_env.channel import target
 from rock_env.errors import InvalidArgument, Unavailable
 from rock_env.lifecycle import DeadlineKind, SandboxRecord, SandboxState
+from rock_env.wire.channel import target
 
 __all__ = ["CONTENT_TYPE", "Metrics", "Reading", "serve_metrics"]
 

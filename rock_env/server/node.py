@@ -13,20 +13,20 @@ from pathlib import Path
 import grpc
 
 from rock_env.backends.base import Backend
-from rock_env.backends.docker_engine import Engine
+from rock_env.backends.docker.engine import Engine
 from rock_env.backends.pool import PooledBackend
 from rock_env.backends.router import IMAGES, BackendRouter
 from rock_env.errors import InvalidArgument
-from rock_env.server.admission import Admission
-from rock_env.server.image_cache import ImageCache
+from rock_env.server.capacity.admission import Admission
+from rock_env.server.capacity.quotas import QuotaFile
+from rock_env.server.images.builds import BuildLimits
+from rock_env.server.images.cache import ImageCache
+from rock_env.server.images.records import ImageRecords
+from rock_env.server.images.registry import Registry, RegistryOptions
 from rock_env.server.options import ServerOptions
-from rock_env.server.places import Places, PoolFile
-from rock_env.server.quotas import QuotaFile
-from rock_env.server.registry import Registry, RegistryOptions
-from rock_env.server.registry_builds import BuildLimits
-from rock_env.server.registry_records import ImageRecords
-from rock_env.server.registry_service import add_registry_service
-from rock_env.server.sandbox_core import SandboxCore
+from rock_env.server.sandboxes.core import SandboxCore
+from rock_env.server.services.places import Places, PoolFile
+from rock_env.server.services.registry import add_registry_service
 from rock_env.spec import SandboxSpec
 
 __all__ = ["Node"]

@@ -20,18 +20,18 @@ from typing import Any, cast
 import grpc
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
-from rock_env import tracing
 from rock_env.backends.base import Backend
 from rock_env.backends.observed import observed
 from rock_env.backends.pool import PooledBackend
-from rock_env.logs import add_log_ids, enter_call
 from rock_env.proto.v1 import admin_pb2, env_pb2, registry_pb2, sandbox_pb2
-from rock_env.server.admission import Admission
-from rock_env.server.core import EnvServiceCore
+from rock_env.server.capacity.admission import Admission
+from rock_env.server.envs.core import EnvServiceCore
 from rock_env.server.metrics import Metrics, Reading, serve_metrics
 from rock_env.server.node import Node
-from rock_env.server.sandbox_core import SandboxCore
+from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.store.base import SandboxStore
+from rock_env.telemetry import tracing
+from rock_env.telemetry.logs import add_log_ids, enter_call
 
 __all__ = ["Observation", "ObservingInterceptor"]
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rock_env.channel import is_local, is_rest, is_tls, target
 from rock_env.errors import InvalidArgument
-from rock_env.logs import LogFormat
 from rock_env.store.open import is_postgres
+from rock_env.telemetry.logs import LogFormat
+from rock_env.wire.channel import is_local, is_rest, is_tls, target
 
 __all__ = ["BuildNetwork", "Isolation", "ServerOptions", "parse"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rock_env.errors import InvalidArgument
 from rock_env.store.base import SandboxStore
-from rock_env.store.sqlite import SqliteStore
+from rock_env.store.sqlite.records import SqliteStore
 
 __all__ = ["is_postgres", "open_store"]
 
@@ -35,7 +35,7 @@ async def open_store(where: str = "") -> SandboxStore:
             )
         return await SqliteStore.open(Path(where) if where else None)
     try:
-        from rock_env.store.postgres import PostgresStore
+        from rock_env.store.postgres.records import PostgresStore
     except ModuleNotFoundError as error:
         if error.name != "asyncpg":
             raise

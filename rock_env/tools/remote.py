@@ -5,8 +5,8 @@ from __future__ import annotations
 import stat
 from collections.abc import Sequence
 
-from rock_env.client.sandbox import AsyncSandbox
-from rock_env.client.sandbox_types import FileInfo
+from rock_env.client.sandbox.handle import AsyncSandbox
+from rock_env.client.sandbox.types import FileInfo
 from rock_env.errors import InfraError, NotFound
 from rock_env.lifecycle import SandboxState
 from rock_env.sandbox import ExecResult, FileEntry

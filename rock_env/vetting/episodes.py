@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from rock_env.client import Client
 from rock_env.client.env import AsyncEnv
 from rock_env.env import Verdict, observation_hash
+from rock_env.env_workers.journal import plugin_call
 from rock_env.errors import NotFound, RockError
-from rock_env.journal import plugin_call
 from rock_env.spec import EnvParams, EnvSpec, TaskSpec
 from rock_env.tasksets.model import Task
 

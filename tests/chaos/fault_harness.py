@@ -27,10 +27,10 @@ import grpc
 import psutil
 from faulty_link import FaultyLink
 
-from rock_env.channel import CLIENT_OPTIONS
 from rock_env.client.retry import rock_error
 from rock_env.errors import FailedPrecondition, InfraError, NotFound, RockError, Unavailable
 from rock_env.proto.v1 import admin_pb2, admin_pb2_grpc, env_pb2, env_pb2_grpc, sandbox_pb2, sandbox_pb2_grpc
+from rock_env.wire.channel import CLIENT_OPTIONS
 
 T = TypeVar("T")
 

@@ -10,11 +10,11 @@ from typing import Any, Literal
 import grpc
 import transports
 
-from rock_env.backends.process import ProcessBackend
+from rock_env.backends.process.backend import ProcessBackend
 from rock_env.proto.v1.sandbox_pb2_grpc import SandboxServiceStub
-from rock_env.server.sandbox_core import SandboxCore
-from rock_env.server.sandbox_service import add_sandbox_service
-from rock_env.store.sqlite import SqliteStore
+from rock_env.server.sandboxes.core import SandboxCore
+from rock_env.server.services.sandboxes import add_sandbox_service
+from rock_env.store.sqlite.records import SqliteStore
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from agent_runtime.types import SamplingParams
 from rock_env import plugins
 from rock_env.errors import InvalidArgument
 from trainer.algo.base import LossOutput
-from trainer.algo.critic import critic_loss
+from trainer.algo.terms.critic import critic_loss
 from trainer.data.batch import Counts, TrainBatch
 from trainer.engine.base import EngineSpec, LearnsValues, OptimOptions
 

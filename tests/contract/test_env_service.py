@@ -17,7 +17,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from toy_episodes import started
 
-from rock_env.channel import is_rest, target
 from rock_env.client import AsyncEnv, Client
 from rock_env.env import StepResult, observation_hash
 from rock_env.errors import (
@@ -32,6 +31,7 @@ from rock_env.local import EmbeddedServer
 from rock_env.plugins import env_params, load_env, names
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1 import env_pb2_grpc
+from rock_env.wire.channel import is_rest, target
 
 SIMULATORS = [name for name in names("ale.envs") if load_env(name).sandbox is None]
 ONE_TURN = {"math"}

@@ -12,19 +12,19 @@ import pytest
 from fences import why_not_isolated
 from waiting import until
 
-from rock_env.backends.process import ProcessBackend
+from rock_env.backends.process.backend import ProcessBackend
 from rock_env.catalog import Catalog
+from rock_env.env_workers.frames import Kind
 from rock_env.errors import DeadlineExceeded, EnvLost, FailedPrecondition, InfraError, NotFound, Unimplemented
-from rock_env.guest.frames import Kind
 from rock_env.proto.v1 import env_pb2 as pb
-from rock_env.server.admission import Admission
-from rock_env.server.checkpoints import CheckpointTree
-from rock_env.server.env_boxes import EnvBoxes
-from rock_env.server.quotas import Limits, QuotaFile, Quotas
-from rock_env.server.sandbox_core import SandboxCore
-from rock_env.server.sandboxed import BoxedState, SandboxedEnv
+from rock_env.server.capacity.admission import Admission
+from rock_env.server.capacity.quotas import Limits, QuotaFile, Quotas
+from rock_env.server.envs.boxes import EnvBoxes
+from rock_env.server.envs.sandboxed import BoxedState, SandboxedEnv
+from rock_env.server.sandboxes.checkpoints import CheckpointTree
+from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.store.base import SnapshotQuery
-from rock_env.store.sqlite import SqliteStore
+from rock_env.store.sqlite.records import SqliteStore
 
 CATALOG = Catalog([f"{Path(__file__).parent / 'graded_envs.py'}:GRADED"])
 ISOLATION: Literal["namespaces", "none"] = "none" if why_not_isolated() else "namespaces"

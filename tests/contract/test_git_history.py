@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fences import why_not_isolated
 
-from rock_env.backends.process import ProcessBackend
+from rock_env.backends.process.backend import ProcessBackend
 from rock_env.errors import InfraError, InvalidArgument
 from rock_env.grading import leaks, strip_history
 from rock_env.sandbox import Sandbox

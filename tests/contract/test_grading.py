@@ -12,7 +12,7 @@ import pytest
 from fences import why_not_isolated
 from fresh_boxes import BackendBoxes
 
-from rock_env.backends.process import ProcessBackend
+from rock_env.backends.process.backend import ProcessBackend
 from rock_env.env import Verdict
 from rock_env.errors import InfraError, InvalidArgument, UnknownName
 from rock_env.grading import Outcome, carry_work, grade_task, repeat, run_verifier

@@ -10,13 +10,13 @@ import grpc
 import pytest
 from test_sandbox_backend import backend, box, make_backend, sh  # noqa: F401  (fixtures)
 
-from rock_env.channel import target
 from rock_env.client import Client
 from rock_env.errors import InvalidArgument, NotFound
 from rock_env.local import EmbeddedServer, start_embedded
 from rock_env.proto.v1 import env_pb2
 from rock_env.proto.v1.env_pb2_grpc import EnvServiceStub
 from rock_env.sandbox import Sandbox
+from rock_env.wire.channel import target
 
 TOYS = [f"--env={Path(__file__).with_name('toy_envs.py')}:TOY"]
 

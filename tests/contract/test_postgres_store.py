@@ -19,8 +19,8 @@ from rock_env.errors import FailedPrecondition, InvalidArgument, Unavailable
 from rock_env.lifecycle import SandboxRecord, SandboxState
 from rock_env.store.base import Query, SandboxStore
 from rock_env.store.open import open_store
-from rock_env.store.postgres import PostgresStore, masked
-from rock_env.store.postgres_schema import MIGRATIONS, find_sql
+from rock_env.store.postgres.records import PostgresStore, masked
+from rock_env.store.postgres.schema import MIGRATIONS, find_sql
 
 CUT = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE application_name = 'rock-server' AND datname = current_database() AND query != ''"""

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ale import env_check
-from ale.env_check import check_command
+from ale.env import check as env_check
+from ale.env.check import check_command
 from rock_env import registered
 from rock_env.client import Client
 from rock_env.errors import FailedPrecondition, UnknownName

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from rock_env.backends.process import ProcessBackend
-from rock_env.server.replicas import Replica
-from rock_env.server.sandbox_core import SandboxCore
-from rock_env.store.postgres import PostgresStore
-from rock_env.store.postgres_members import MEMBERS
+from rock_env.backends.process.backend import ProcessBackend
+from rock_env.server.replicas.member import Replica
+from rock_env.server.sandboxes.core import SandboxCore
+from rock_env.store.postgres.members import MEMBERS
+from rock_env.store.postgres.records import PostgresStore
 
 
 @pytest.mark.parametrize("turns", range(6))

@@ -15,20 +15,20 @@ from fences import why_not_isolated
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rock_env.backends.process import ProcessBackend
+from rock_env.backends.process.backend import ProcessBackend
 from rock_env.catalog import Catalog
 from rock_env.env import observation_hash
+from rock_env.env_workers.frames import Kind
+from rock_env.env_workers.hosted import HostedEnv
 from rock_env.errors import EnvLost, ResetDivergence
-from rock_env.guest.frames import Kind
-from rock_env.guest.hosted import HostedEnv
 from rock_env.plugins import load_env, names
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1 import host_pb2 as host
-from rock_env.server.env_boxes import EnvBoxes
-from rock_env.server.sandbox_core import SandboxCore
-from rock_env.server.sandboxed import BoxedState, SandboxedEnv
+from rock_env.server.envs.boxes import EnvBoxes
+from rock_env.server.envs.sandboxed import BoxedState, SandboxedEnv
+from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.spec import EnvParams
-from rock_env.store.sqlite import SqliteStore
+from rock_env.store.sqlite.records import SqliteStore
 
 SIMULATORS = [name for name in names("ale.envs") if load_env(name).sandbox is None]
 MOVES = ["up", "down", "left", "right", "?"]

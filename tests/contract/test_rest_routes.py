@@ -10,11 +10,11 @@ from google.protobuf import json_format
 
 from rock_env.errors import InvalidArgument
 from rock_env.proto.v1 import sandbox_pb2 as pb
-from rock_env.rest_routes import FILES, ROUTES, Method, methods
-from rock_env.server.access import INSIDE
 from rock_env.server.app import _SERVICES
-from rock_env.server.rest_codec import dump, event_id, from_body, from_query, resume_after, set_field
-from rock_env.server.rest_openapi import openapi
+from rock_env.server.interceptors.access import INSIDE
+from rock_env.server.rest.codec import dump, event_id, from_body, from_query, resume_after, set_field
+from rock_env.server.rest.openapi import openapi
+from rock_env.wire.rest_routes import FILES, ROUTES, Method, methods
 
 METHODS = {method.name: method for method in methods()}
 

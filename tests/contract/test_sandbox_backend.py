@@ -15,7 +15,7 @@ from fences import why_not_isolated
 from processes import below
 
 from rock_env.backends.base import Backend
-from rock_env.backends.process import ProcessBackend
+from rock_env.backends.process.backend import ProcessBackend
 from rock_env.errors import InvalidArgument, NotFound, Unimplemented
 from rock_env.sandbox import Sandbox
 from rock_env.spec import NetworkPolicy, Resources, SandboxSpec
@@ -290,7 +290,7 @@ async def test_a_box_whose_holder_is_killed_says_so(backend: Backend) -> None:
 OWNER = """
 import asyncio, sys
 from pathlib import Path
-from rock_env.backends.process import ProcessBackend, why_not_fenced
+from rock_env.backends.process.backend import ProcessBackend, why_not_fenced
 from rock_env.spec import SandboxSpec
 
 async def main():

@@ -19,14 +19,14 @@ from fences import why_not_isolated
 from processes import below, name_of, parent_of
 from sandbox_servers import serving
 
-from rock_env.backends.process import ProcessBackend
+from rock_env.backends.process.backend import ProcessBackend
 from rock_env.errors import InfraError, NotFound, Unavailable
 from rock_env.lifecycle import SandboxState, born
 from rock_env.proto.v1 import sandbox_pb2 as pb
-from rock_env.server.sandbox_core import SandboxCore, SandboxWish
+from rock_env.server.sandboxes.core import SandboxCore, SandboxWish
 from rock_env.spec import SandboxSpec
 from rock_env.store.base import Query
-from rock_env.store.sqlite import SqliteStore
+from rock_env.store.sqlite.records import SqliteStore
 
 STARTING, RUNNING, PAUSED = pb.SANDBOX_STATE_STARTING, pb.SANDBOX_STATE_RUNNING, pb.SANDBOX_STATE_PAUSED
 DELETING, DELETED, FAILED = pb.SANDBOX_STATE_DELETING, pb.SANDBOX_STATE_DELETED, pb.SANDBOX_STATE_FAILED
@@ -303,7 +303,7 @@ async def test_a_full_store_loses_no_box(tmp_path: Path) -> None:
 async def test_a_store_that_cannot_be_written_keeps_no_box_alive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rock_env.server.ledger.RETRY_S", 0.1)
+    monkeypatch.setattr("rock_env.server.sandboxes.ledger.RETRY_S", 0.1)
     before = guests_since(frozenset())
     (tmp_path / "boxes").mkdir()
     backend = ProcessBackend(root=tmp_path / "boxes", isolation="none")

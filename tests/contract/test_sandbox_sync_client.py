@@ -9,7 +9,7 @@ import pytest
 from test_sandbox_client import server  # noqa: F401  a fixture
 
 import rock_env
-from rock_env.client.sandbox_sync import FACES
+from rock_env.client.sandbox.sync import FACES
 from rock_env.client.sync import Connection
 from rock_env.errors import NotFound
 from rock_env.local import EmbeddedServer

@@ -12,12 +12,12 @@ import pytest
 from fences import why_not_isolated
 from google.protobuf.duration_pb2 import Duration
 
-from rock_env.backends.process import ProcessBackend
+from rock_env.backends.process.backend import ProcessBackend
 from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.proto.v1.sandbox_pb2_grpc import SandboxServiceStub
-from rock_env.server.sandbox_core import SandboxCore
-from rock_env.server.sandbox_service import add_sandbox_service
-from rock_env.store.sqlite import SqliteStore
+from rock_env.server.sandboxes.core import SandboxCore
+from rock_env.server.services.sandboxes import add_sandbox_service
+from rock_env.store.sqlite.records import SqliteStore
 
 RUNNING, PAUSED = pb.SANDBOX_STATE_RUNNING, pb.SANDBOX_STATE_PAUSED
 READY, DELETED, COLLECTED = pb.SNAPSHOT_STATE_READY, pb.SNAPSHOT_STATE_DELETED, pb.SNAPSHOT_STATE_COLLECTED

@@ -28,8 +28,8 @@ from rock_env.lifecycle import TRANSITIONS, SandboxRecord, SandboxState, transit
 from rock_env.snapshots import SnapshotRecord, SnapshotState, Uses
 from rock_env.spec import SandboxSpec
 from rock_env.store.base import Query, SandboxStore, SnapshotQuery
-from rock_env.store.postgres import PostgresStore
-from rock_env.store.sqlite import SqliteStore
+from rock_env.store.postgres.records import PostgresStore
+from rock_env.store.sqlite.records import SqliteStore
 
 T = TypeVar("T")
 KEPT = 3

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rock_env.backends.process import ProcessBackend
+from rock_env.backends.process.backend import ProcessBackend
 from rock_env.env import FreshGraded, KeepsRunning, RestorableSandboxEnv
 from rock_env.errors import FailedPrecondition, InfraError, InvalidArgument, Unimplemented
 from rock_env.sandbox import Sandbox

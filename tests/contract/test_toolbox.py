@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rock_env.backends.process import ProcessBackend
+from rock_env.backends.process.backend import ProcessBackend
 from rock_env.client import Client, Credentials
 from rock_env.errors import InfraError, NotFound
 from rock_env.local import EmbeddedServer, start_embedded

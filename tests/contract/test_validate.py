@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from fences import why_not_isolated
 
-from rock_env.backends.process import ProcessBackend
+from rock_env.backends.process.backend import ProcessBackend
 from rock_env.errors import InfraError
-from rock_env.server.sandbox_core import SandboxCore
-from rock_env.server.validate import CHECKS, CheckedBoxes, Outcome, Probe, Verdict, need, validate
+from rock_env.server.images.validate import CHECKS, CheckedBoxes, Outcome, Probe, Verdict, need, validate
+from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.spec import SandboxSpec
-from rock_env.store.sqlite import SqliteStore
+from rock_env.store.sqlite.records import SqliteStore
 
 
 def machine_routes() -> list[str]:

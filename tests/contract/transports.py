@@ -1,6 +1,6 @@
 """The two ways to reach a server, for suites that must hold over both.
 
-`ROCK_TEST_TRANSPORTS=rest` runs every test of those suites over REST (`tests/integration/test_rest_contract.py` does);
+`ROCK_TEST_TRANSPORTS=rest` runs every test of those suites over REST (`tests/integration/rest/test_rest_contract.py` does);
 without it all run over gRPC and a representative part over REST as well.
 """
 
@@ -13,12 +13,12 @@ from typing import Any
 
 import grpc
 
-from rock_env.channel import target
 from rock_env.client.rest import RestChannel
 from rock_env.lifecycle import SandboxRecord
-from rock_env.server.access import Door
+from rock_env.server.interceptors.access import Door
 from rock_env.server.options import ServerOptions
-from rock_env.server.rest import face, inner_port
+from rock_env.server.rest.app import face, inner_port
+from rock_env.wire.channel import target
 
 _ASKED = os.environ.get("ROCK_TEST_TRANSPORTS", "").split(",")
 EACH = _ASKED if _ASKED != [""] else ["grpc", "rest"]

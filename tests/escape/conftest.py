@@ -10,8 +10,8 @@ import pytest
 from boxes import Boxes
 
 from rock_env.backends.base import Backend
-from rock_env.backends.docker import DockerBackend
-from rock_env.backends.process import ProcessBackend
+from rock_env.backends.docker.backend import DockerBackend
+from rock_env.backends.process.backend import ProcessBackend
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 from fuzz_messages import GRANTED, PATHS, Known, Maker, caller_of
 from google.protobuf import json_format
 
-from rock_env.rest_routes import Method
+from rock_env.wire.rest_routes import Method
 
 __all__ = ["HttpCase", "e2b_case", "garbage", "http_case"]
 

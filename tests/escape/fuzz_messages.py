@@ -14,7 +14,7 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-from rock_env.rest_routes import Method
+from rock_env.wire.rest_routes import Method
 
 __all__ = ["GRANTED", "PATHS", "GrpcCase", "Known", "Maker", "grpc_case"]
 

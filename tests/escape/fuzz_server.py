@@ -17,12 +17,12 @@ from grpc._cython.cygrpc import ExecuteBatchError
 from rest_servers import RestServer, guarded_rest
 from secure_servers import token
 
-from rock_env.channel import CLIENT_OPTIONS, target
 from rock_env.proto.v1 import admin_pb2, env_pb2
 from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.proto.v1.admin_pb2_grpc import AdminServiceStub
 from rock_env.proto.v1.env_pb2_grpc import EnvServiceStub
 from rock_env.proto.v1.sandbox_pb2_grpc import SandboxServiceStub
+from rock_env.wire.channel import CLIENT_OPTIONS, target
 
 __all__ = ["Fuzzed", "Verdicts", "fuzzed_server", "send_grpc", "send_http"]
 

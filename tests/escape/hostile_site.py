@@ -25,10 +25,10 @@ from fuzz_server import Stubs, furnish
 from rest_servers import RestServer
 from secure_servers import TOYS, token
 
-from rock_env.backends import cgroups
-from rock_env.channel import CLIENT_OPTIONS, target
+from rock_env.backends.process import cgroups
 from rock_env.proto.v1 import sandbox_pb2 as pb
-from rock_env.rest_routes import methods
+from rock_env.wire.channel import CLIENT_OPTIONS, target
+from rock_env.wire.rest_routes import methods
 
 __all__ = ["Answer", "Gateway", "Site", "hostile_site", "why_not_limited"]
 
@@ -48,7 +48,7 @@ _INSIDES = ("Traceback", "0x7f", 'File "/', "site-packages")
 _METHODS = {method.name: method for method in methods()}
 _LIMITED = """
 import os, sys
-from rock_env.backends import cgroups
+from rock_env.backends.process import cgroups
 os.close(cgroups.join(cgroups.find(), sys.argv[1], {"memory_bytes": int(sys.argv[2]), "pids": 0, "cpus": 0}))
 os.execv(sys.executable, [sys.executable, *sys.argv[3:]])
 """

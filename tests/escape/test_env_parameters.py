@@ -14,9 +14,9 @@ import pytest
 from rest_servers import RestServer, guarded_rest
 from secure_servers import token
 
-from rock_env.channel import CLIENT_OPTIONS, target
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1.env_pb2_grpc import EnvServiceStub
+from rock_env.wire.channel import CLIENT_OPTIONS, target
 
 HUNGRY = Path(__file__).with_name("hungry_env.py")
 LEVEL = "; 0\n#####\n#@$.#\n#####\n"

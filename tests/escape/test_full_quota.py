@@ -9,9 +9,9 @@ from pathlib import Path
 import grpc
 from rest_servers import guarded_rest
 
-from rock_env.channel import CLIENT_OPTIONS, target
 from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.proto.v1.sandbox_pb2_grpc import SandboxServiceStub
+from rock_env.wire.channel import CLIENT_OPTIONS, target
 
 REQUESTS = 1100
 """More than may wait, so that both ways to be refused are taken."""

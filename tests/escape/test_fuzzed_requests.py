@@ -23,7 +23,7 @@ from waiting import until
 
 from rock_env.proto.v1 import env_pb2
 from rock_env.proto.v1 import sandbox_pb2 as pb
-from rock_env.rest_routes import methods
+from rock_env.wire.rest_routes import methods
 
 REQUESTS = int(os.environ.get("ROCK_FUZZ_REQUESTS", "10000"))
 SEED = int(os.environ.get("ROCK_FUZZ_SEED", "1"))
@@ -31,7 +31,7 @@ MIB = 1 << 20
 AT_ONCE = 24
 GROWTH_BYTES = 128 * MIB
 """What the server may have grown by: it was given messages of up to 66 MiB, which an allocator may keep as they were."""
-KEPT = ("rock_env.guest.env_host", "rock_env.backends.zygote")
+KEPT = ("rock_env.env_workers.host", "rock_env.backends.process.zygote")
 """Processes that a server keeps for what comes next."""
 
 

@@ -17,7 +17,7 @@ from rock_env.client import Credentials
 from rock_env.proto.v1 import admin_pb2, env_pb2, registry_pb2
 from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.proto.v1.registry_pb2_grpc import RegistryServiceStub
-from rock_env.token_file import revoke_token
+from rock_env.security.token_file import revoke_token
 
 
 @pytest.fixture(scope="module")

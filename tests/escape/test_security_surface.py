@@ -20,7 +20,7 @@ from rest_servers import RestServer, guarded_rest
 from secure_servers import token
 
 from agent_runtime.gateway.server import Gateway
-from rock_env.channel import target
+from rock_env.wire.channel import target
 
 ROOT = Path(__file__).parents[2]
 UPGRADE = (

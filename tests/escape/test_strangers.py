@@ -13,8 +13,8 @@ import pytest
 from rest_servers import RestServer, guarded_rest
 from secure_servers import token
 
-from rock_env.channel import CLIENT_OPTIONS, target
 from rock_env.proto.v1 import sandbox_pb2 as pb
+from rock_env.wire.channel import CLIENT_OPTIONS, target
 
 LARGE_BYTES = 60 << 20
 AT_ONCE = 8

@@ -19,8 +19,8 @@ from rock_env.client.client import Client
 from rock_env.client.registry import RegistryClient
 from rock_env.env import Verdict
 from rock_env.local import embedded
-from rock_env.server.registry import TAG
-from rock_env.server.registry_records import ImageRecords
+from rock_env.server.images.records import ImageRecords
+from rock_env.server.images.registry import TAG
 from rock_env.tasksets.detect import read_tasks
 from rock_env.tasksets.environment import solution_actions
 from rock_env.tasksets.images import build_images

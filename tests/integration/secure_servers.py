@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rock_env.auth import new_token
-from rock_env.token_file import add_token
+from rock_env.security.auth import new_token
+from rock_env.security.token_file import add_token
 
 TOYS = Path(__file__).parents[1] / "contract" / "toy_envs.py"
 OFFER = [f"--env={TOYS}:TOY", f"--env={TOYS}:BOX"]

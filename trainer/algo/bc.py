@@ -16,8 +16,8 @@ import torch
 
 from agent_runtime.types import Trajectory
 from trainer.algo.base import AlgoOptions, AlgorithmSpec, Credit, LossOutput
-from trainer.algo.loss import Aggregation, imitation_term
-from trainer.algo.returns import credit_group
+from trainer.algo.terms.loss import Aggregation, imitation_term
+from trainer.algo.terms.returns import credit_group
 from trainer.data.batch import TrainBatch
 
 __all__ = ["BC", "BCOptions", "Bc"]

@@ -20,9 +20,9 @@ from pydantic import Field, NonNegativeFloat
 
 from agent_runtime.types import Trajectory
 from trainer.algo.base import AlgorithmSpec, Credit, LossOutput
-from trainer.algo.loss import Aggregation, mean_metric
-from trainer.algo.objective import CorrectedOptions, bounded_exp, policy_loss, policy_terms
-from trainer.algo.returns import credit_group, outcome_advantages
+from trainer.algo.terms.loss import Aggregation, mean_metric
+from trainer.algo.terms.objective import CorrectedOptions, bounded_exp, policy_loss, policy_terms
+from trainer.algo.terms.returns import credit_group, outcome_advantages
 from trainer.data.batch import TrainBatch
 
 __all__ = ["CISPO", "CISPOOptions", "Cispo"]

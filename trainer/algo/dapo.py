@@ -21,7 +21,7 @@ from pydantic import NonNegativeFloat
 from agent_runtime.types import Trajectory
 from trainer.algo.base import AlgorithmSpec, Credit
 from trainer.algo.grpo import Grpo, GRPOOptions
-from trainer.algo.loss import Aggregation
+from trainer.algo.terms.loss import Aggregation
 from trainer.data.ledger import FLAT_GROUP
 
 __all__ = ["DAPO", "DAPOOptions", "Dapo"]

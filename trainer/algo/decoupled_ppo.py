@@ -16,8 +16,8 @@ from __future__ import annotations
 from pydantic import NonNegativeFloat
 
 from trainer.algo.base import AlgorithmSpec
-from trainer.algo.corrections import Correction
 from trainer.algo.grpo import Grpo, GRPOOptions
+from trainer.algo.terms.corrections import Correction
 
 __all__ = ["DECOUPLED_PPO", "DecoupledPPOOptions", "DecoupledPpo"]
 
@@ -26,7 +26,7 @@ class DecoupledPPOOptions(GRPOOptions):
     """Options of decoupled PPO."""
 
     correction: Correction = "tis_token"
-    """What is done about `pi_prox / mu` (`trainer/algo/corrections.py`); `none` leaves it out."""
+    """What is done about `pi_prox / mu` (`trainer/algo/terms/corrections.py`); `none` leaves it out."""
     correction_high: NonNegativeFloat = float("inf")
     """Upper bound of that ratio, whatever the correction; 0 takes its usual one, `inf` bounds nothing."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from trainer.algo.base import AlgorithmSpec
 from trainer.algo.grpo import Grpo, GRPOOptions
-from trainer.algo.loss import Aggregation
+from trainer.algo.terms.loss import Aggregation
 
 __all__ = ["DR_GRPO", "DrGRPOOptions", "DrGrpo"]
 

@@ -22,8 +22,8 @@ from pydantic import Field, NonNegativeFloat
 
 from agent_runtime.types import Trajectory
 from trainer.algo.base import AlgorithmSpec, Credit, LossOutput
-from trainer.algo.objective import ClipOptions, clip_loss
-from trainer.algo.returns import (
+from trainer.algo.terms.objective import ClipOptions, clip_loss
+from trainer.algo.terms.returns import (
     STD_EPSILON,
     Floats,
     credit_group,

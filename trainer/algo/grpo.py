@@ -22,8 +22,8 @@ import torch
 
 from agent_runtime.types import Trajectory
 from trainer.algo.base import AlgorithmSpec, Credit, LossOutput
-from trainer.algo.objective import ClipOptions, clip_loss
-from trainer.algo.returns import credit_group, outcome_advantages
+from trainer.algo.terms.objective import ClipOptions, clip_loss
+from trainer.algo.terms.returns import credit_group, outcome_advantages
 from trainer.data.batch import TrainBatch
 
 __all__ = ["GRPO", "GRPOOptions", "Grpo"]

@@ -20,11 +20,11 @@ from pydantic import Field, NonNegativeFloat, model_validator
 
 from agent_runtime.types import Trajectory
 from trainer.algo.base import AlgorithmSpec, Credit, LossOutput
-from trainer.algo.chunks import chunks_of
 from trainer.algo.grpo import GRPOOptions
-from trainer.algo.loss import keep
-from trainer.algo.objective import bounded_exp, clipped, policy_loss, policy_terms
-from trainer.algo.returns import credit_group, outcome_advantages
+from trainer.algo.terms.chunks import chunks_of
+from trainer.algo.terms.loss import keep
+from trainer.algo.terms.objective import bounded_exp, clipped, policy_loss, policy_terms
+from trainer.algo.terms.returns import credit_group, outcome_advantages
 from trainer.data.batch import TrainBatch
 
 __all__ = ["GSPO", "GSPOOptions", "Gspo"]

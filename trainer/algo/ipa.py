@@ -12,7 +12,7 @@ Gradient [P, Eq. 9], T+ and T- by the trajectory's raw outcome, `rho` and `m` de
     m_c   = 1[ (prod over c of pi_old / mu)^(1/|c|) <= H ]                [P]
 
 An asynchronous trainer no longer has pi_old. What stands for it, and which ratio `m_c` compares, [ours] is the option
-`behaviour`: see `trainer.algo.behaviour`.
+`behaviour`: see `trainer.algo.terms.behaviour`.
 
 Normalisation [ours]: a constant known before masking, so that masking never re-inflates the survivors. With a baseline
 [ours] a positive trajectory with negative advantage is clipped like a negative one: no unbounded push-down. The T- branch
@@ -30,11 +30,11 @@ from numpy.typing import NDArray
 
 from agent_runtime.types import Trajectory
 from trainer.algo.base import AlgorithmSpec, Credit, LossOutput
-from trainer.algo.behaviour import behaviour_ratios
-from trainer.algo.chunks import chunks_of
 from trainer.algo.ipa_options import IPAOptions
-from trainer.algo.loss import aggregate, imitation_term, keep
-from trainer.algo.returns import (
+from trainer.algo.terms.behaviour import behaviour_ratios
+from trainer.algo.terms.chunks import chunks_of
+from trainer.algo.terms.loss import aggregate, imitation_term, keep
+from trainer.algo.terms.returns import (
     Floats,
     baselines,
     chunk_of_turn,

@@ -7,8 +7,8 @@ from typing import Literal, Self
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from trainer.algo.base import AlgoOptions
-from trainer.algo.behaviour import Behaviour
-from trainer.algo.returns import Baseline
+from trainer.algo.terms.behaviour import Behaviour
+from trainer.algo.terms.returns import Baseline
 
 __all__ = ["IPAOptions"]
 

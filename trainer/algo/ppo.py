@@ -26,10 +26,10 @@ from pydantic import Field, NonNegativeInt, PositiveFloat
 
 from agent_runtime.types import StopReason, Trajectory
 from trainer.algo.base import AlgorithmSpec, Credit, LossOutput
-from trainer.algo.critic import critic_loss, gae
-from trainer.algo.loss import Aggregation, imitation_term
-from trainer.algo.objective import ClipOptions, clip_loss
-from trainer.algo.returns import Floats, credit_group, whitened
+from trainer.algo.terms.critic import critic_loss, gae
+from trainer.algo.terms.loss import Aggregation, imitation_term
+from trainer.algo.terms.objective import ClipOptions, clip_loss
+from trainer.algo.terms.returns import Floats, credit_group, whitened
 from trainer.data.batch import TrainBatch
 
 __all__ = ["PPO", "PPOOptions", "Ppo"]

@@ -18,8 +18,8 @@ from pydantic import Field
 
 from agent_runtime.types import Trajectory
 from trainer.algo.base import AlgorithmSpec, Credit, LossOutput
-from trainer.algo.objective import CorrectedOptions, policy_loss, policy_terms
-from trainer.algo.returns import Baseline, Floats, advantages_of, chunk_returns, credit_group, outcomes
+from trainer.algo.terms.objective import CorrectedOptions, policy_loss, policy_terms
+from trainer.algo.terms.returns import Baseline, Floats, advantages_of, chunk_returns, credit_group, outcomes
 from trainer.data.batch import TrainBatch
 
 __all__ = ["REINFORCE", "REINFORCEOptions", "Reinforce"]

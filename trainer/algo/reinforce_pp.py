@@ -18,9 +18,9 @@ import torch
 
 from agent_runtime.types import Trajectory
 from trainer.algo.base import AlgorithmSpec, Credit, LossOutput
-from trainer.algo.loss import Aggregation
-from trainer.algo.objective import ClipOptions, clip_loss
-from trainer.algo.returns import Baseline, credit_group, outcome_advantages, whitened
+from trainer.algo.terms.loss import Aggregation
+from trainer.algo.terms.objective import ClipOptions, clip_loss
+from trainer.algo.terms.returns import Baseline, credit_group, outcome_advantages, whitened
 from trainer.data.batch import TrainBatch
 
 __all__ = ["REINFORCE_PP", "ReinforcePP", "ReinforcePPOptions"]

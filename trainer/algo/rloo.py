@@ -17,9 +17,9 @@ import torch
 
 from agent_runtime.types import Trajectory
 from trainer.algo.base import AlgorithmSpec, Credit, LossOutput
-from trainer.algo.loss import Aggregation
-from trainer.algo.objective import CorrectedOptions, policy_loss, policy_terms
-from trainer.algo.returns import credit_group, outcome_advantages
+from trainer.algo.terms.loss import Aggregation
+from trainer.algo.terms.objective import CorrectedOptions, policy_loss, policy_terms
+from trainer.algo.terms.returns import credit_group, outcome_advantages
 from trainer.data.batch import TrainBatch
 
 __all__ = ["RLOO", "RLOOOptions", "Rloo"]

@@ -21,8 +21,8 @@ from pydantic import Field
 
 from agent_runtime.types import Trajectory
 from trainer.algo.base import AlgorithmSpec, Credit, LossOutput
-from trainer.algo.objective import ClipOptions, clip_loss
-from trainer.algo.returns import Floats, advantages_of, credit_group, outcomes, spread_over_turns
+from trainer.algo.terms.objective import ClipOptions, clip_loss
+from trainer.algo.terms.returns import Floats, advantages_of, credit_group, outcomes, spread_over_turns
 from trainer.data.batch import TrainBatch
 
 __all__ = ["STARPO", "StarPO", "StarPOOptions"]

@@ -21,9 +21,9 @@ from pydantic import Field
 
 from agent_runtime.types import Trajectory
 from trainer.algo.base import AlgorithmSpec, Credit, LossOutput
-from trainer.algo.loss import Aggregation
-from trainer.algo.objective import CorrectedOptions, policy_loss, policy_terms
-from trainer.algo.returns import STD_EPSILON, Floats, credit_group, mean_of, turn_returns
+from trainer.algo.terms.loss import Aggregation
+from trainer.algo.terms.objective import CorrectedOptions, policy_loss, policy_terms
+from trainer.algo.terms.returns import STD_EPSILON, Floats, credit_group, mean_of, turn_returns
 from trainer.data.batch import TrainBatch
 
 __all__ = ["STEP_REINFORCE", "StepReinforce", "StepReinforceOptions"]

@@ -21,10 +21,10 @@ from pydantic import Field
 
 from agent_runtime.types import Trajectory
 from trainer.algo.base import AlgorithmSpec, Credit, LossOutput
-from trainer.algo.chunks import chunks_of
-from trainer.algo.loss import Aggregation, mean_metric
-from trainer.algo.objective import PolicyOptions, policy_loss, policy_terms
-from trainer.algo.returns import Baseline, Floats, advantages_of, credit_group, spread_over_turns
+from trainer.algo.terms.chunks import chunks_of
+from trainer.algo.terms.loss import Aggregation, mean_metric
+from trainer.algo.terms.objective import PolicyOptions, policy_loss, policy_terms
+from trainer.algo.terms.returns import Baseline, Floats, advantages_of, credit_group, spread_over_turns
 from trainer.data.batch import TrainBatch
 
 __all__ = ["TOPR", "TOPROptions", "Topr"]

@@ -31,8 +31,8 @@ from trainer.algo.base import (
     NeedsSnapshots,
     credit_step,
 )
-from trainer.algo.kl import KLOptions
-from trainer.algo.monitors import Monitors, critic_metrics, lag_metrics, outcome_metrics
+from trainer.algo.terms.kl import KLOptions
+from trainer.algo.terms.monitors import Monitors, critic_metrics, lag_metrics, outcome_metrics
 from trainer.config import TrainConfig
 from trainer.data.batch import TrainBatch
 from trainer.data.branches import check_used, share_credit, trained_part

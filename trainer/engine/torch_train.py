@@ -24,7 +24,7 @@ from safetensors.torch import save_file
 from torch.utils.checkpoint import checkpoint
 
 from rock_env.errors import InvalidArgument
-from rock_env.whole_file import write_whole
+from rock_env.store.whole_file import write_whole
 from trainer.algo.base import Metric
 from trainer.data.batch import TrainBatch
 from trainer.data.build import microbatches

@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 
 from agent_runtime.types import Trajectory
 from rock_env.errors import InvalidArgument
-from rock_env.whole_file import write_whole
+from rock_env.store.whole_file import write_whole
 from trainer.algo.base import Credit
 from trainer.config import TrainConfig
 from trainer.data.batch import TrainBatch

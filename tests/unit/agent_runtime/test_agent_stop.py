@@ -12,7 +12,7 @@ import pytest
 from agent_runtime.agents import cli_run
 from agent_runtime.agents.cli_run import AgentRun
 from agent_runtime.agents.spec import load_agent
-from rock_env.client.sandbox_types import Output
+from rock_env.client.sandbox.types import Output
 from rock_env.errors import RockError, Unavailable
 from rock_env.sandbox import ExecResult
 

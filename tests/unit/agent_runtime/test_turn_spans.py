@@ -16,7 +16,7 @@ from waiting import until
 from agent_runtime.chat import Refusal
 from agent_runtime.gateway.session import Budget, Session
 from agent_runtime.policy import PolicyError
-from rock_env import tracing
+from rock_env.telemetry import tracing
 
 
 @pytest.fixture

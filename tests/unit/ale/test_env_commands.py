@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ale.env_new import new_command
-from ale.play import is_complete
-from ale.registering import RegisterCommand, register_command, remove_command
+from ale.env.new import new_command
+from ale.env.play import is_complete
+from ale.env.registering import RegisterCommand, register_command, remove_command
 from rock_env.errors import InvalidArgument, UnknownName
 from rock_env.registered import Registration, store
 from rock_env.tasksets.detect import read_tasks

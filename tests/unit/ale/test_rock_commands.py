@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from ale.rock_boxes import age, pairs
-from ale.rock_copy import remote
-from ale.rock_doctor import census_findings, environment_findings
-from ale.rock_exec import exit_code
+from ale.rock.boxes import age, pairs
+from ale.rock.copy import remote
+from ale.rock.doctor import census_findings, environment_findings
+from ale.rock.exec import exit_code
 from rock_env.client.admin import BackendCensus
 from rock_env.errors import InvalidArgument
 from rock_env.sandbox import ExecResult

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ale import runs
 from ale.config import resolve
+from ale.train import runs
 from trainer.errors import ConfigError, RunFolderError
 
 

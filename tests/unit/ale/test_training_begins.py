@@ -12,10 +12,11 @@ from reward_cases import played
 from rich.console import Console
 
 from agent_runtime.types import RolloutFailure, StopReason
-from ale import api, runs
+from ale import api
 from ale.config import resolve
-from ale.progress import PlainProgress
-from ale.rollouts import RolloutCommand, rollout_command
+from ale.train import runs
+from ale.train.progress import PlainProgress
+from ale.train.rollouts import RolloutCommand, rollout_command
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError, Halted
 

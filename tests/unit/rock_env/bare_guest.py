@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from rock_env.backends.guest_box import GuestBox
-from rock_env.backends.guest_code import lay_out_guest
-from rock_env.backends.guest_link import GuestLink, listen
+from rock_env.guest_host.box import GuestBox
+from rock_env.guest_host.code import lay_out_guest
+from rock_env.guest_host.link import GuestLink, listen
 
 
 class BareGuest:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from rock_env.errors import InfraError, NotFound, RockError
 from rock_env.spec import SandboxSpec
-from rock_env.store.sqlite import SqliteStore
+from rock_env.store.sqlite.records import SqliteStore
 
 T = TypeVar("T")
 Files = dict[str, bytes]

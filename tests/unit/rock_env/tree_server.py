@@ -9,8 +9,8 @@ from contextvars import ContextVar
 
 from memory_backend import KillableStore, Killed, MemoryBackend, Node
 
-from rock_env.server.checkpoints import CheckpointTree
-from rock_env.server.sandbox_core import SandboxCore, SandboxWish
+from rock_env.server.sandboxes.checkpoints import CheckpointTree
+from rock_env.server.sandboxes.core import SandboxCore, SandboxWish
 from rock_env.spec import SandboxSpec
 
 CALLER: ContextVar[str] = ContextVar("caller", default="")

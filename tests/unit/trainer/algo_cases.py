@@ -12,7 +12,6 @@ from algo_reference import bc_reference, ipa_reference
 from trainer.algo.base import AlgorithmSpec
 from trainer.algo.bc import BC
 from trainer.algo.cispo import CISPO
-from trainer.algo.corrections import Correction
 from trainer.algo.dapo import DAPO
 from trainer.algo.decoupled_ppo import DECOUPLED_PPO
 from trainer.algo.dr_grpo import DR_GRPO
@@ -20,13 +19,14 @@ from trainer.algo.gigpo import GIGPO
 from trainer.algo.grpo import GRPO
 from trainer.algo.gspo import GSPO
 from trainer.algo.ipa import IPA
-from trainer.algo.loss import Aggregation
 from trainer.algo.ppo import PPO
 from trainer.algo.reinforce import REINFORCE
 from trainer.algo.reinforce_pp import REINFORCE_PP
 from trainer.algo.rloo import RLOO
 from trainer.algo.starpo import STARPO
 from trainer.algo.step_reinforce import STEP_REINFORCE
+from trainer.algo.terms.corrections import Correction
+from trainer.algo.terms.loss import Aggregation
 from trainer.algo.topr import TOPR
 
 SPECS: dict[str, tuple[AlgorithmSpec, Callable[..., Any]]] = {

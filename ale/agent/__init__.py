@@ -1,0 +1,1 @@
+"""`ale agent`: CLI agents of others."""

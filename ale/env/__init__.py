@@ -1,0 +1,1 @@
+"""`ale env`: environments, from a new folder to one that is trained in."""

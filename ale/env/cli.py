@@ -1,0 +1,136 @@
+"""`ale env`: environments, from a new folder to one that is trained in.
+
+Added to the command line by `ale/cli.py`. Nothing heavy is imported before a command runs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["env_app"]
+
+env_app = typer.Typer(no_args_is_help=True, help="Look at environments, play them, and bring your own.")
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As ale env list shows it.")]
+EnvArgs = Annotated[
+    list[str] | None,
+    typer.Option("--env-arg", metavar="KEY=VALUE", help="An argument of the environment (ale env show)."),
+]
+RockOption = Annotated[
+    str, typer.Option("--rock", metavar="ADDRESS", help="A running ROCK server; none starts an embedded one.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
+TasksOption = Annotated[int, typer.Option("--tasks", min=1, help="Check so many tasks, of all splits.")]
+
+
+@env_app.command("list")
+def env_list(*, as_json: JsonOption = False) -> None:
+    """List the environments: installed ones, and those you registered."""
+    from ale.env.environments import list_command
+
+    list_command(as_json=as_json)
+
+
+@env_app.command("show")
+def env_show(name: NameArgument) -> None:
+    """Show an environment: what it is, which arguments it takes, and what its last check found."""
+    from ale.env.environments import show_command
+
+    show_command(name)
+
+
+@env_app.command("play")
+def env_play(
+    *,
+    name: NameArgument,
+    env_args: EnvArgs = None,
+    task: Annotated[str, typer.Option("--task", metavar="SPLIT/INDEX", help="Which task.")] = "train/0",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Determines everything random.")] = 0,
+    rock: RockOption = "",
+) -> None:
+    """Play an environment yourself, an action per line; edits, ``` blocks and here-documents go on to their end."""
+    from ale.config import parse_overrides
+    from ale.env.play import play_command
+
+    play_command(name, parse_overrides(env_args or []), task=task, seed=seed, rock=rock)
+
+
+@env_app.command("new")
+def env_new(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="It must not exist yet.")]) -> None:
+    """Write a folder with a complete small task in it, to change into your own."""
+    from ale.env.new import new_command
+
+    new_command(folder)
+
+
+@env_app.command("register")
+def env_register(
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="PATH", help="A task's folder, a folder of them, or a file of instances."),
+    ],
+    *,
+    name: Annotated[
+        str | None, typer.Option("--name", help="What it is called; by default as the folder or file.")
+    ] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="KEY=VALUE", help="How the format is read (docs/tasksets.md)."),
+    ] = None,
+    check: Annotated[bool, typer.Option("--check/--no-check", help="Check it as ale env check does.")] = True,
+    tasks: TasksOption = 8,
+    skip_bad: Annotated[
+        bool,
+        typer.Option("--skip-bad", help="Leave out what cannot be read, built or solved; check all tasks."),
+    ] = False,
+    rock: RockOption = "",
+) -> None:
+    """Build the images of tasks and keep them as an environment; the same folder again brings it up to date."""
+    from ale.config import parse_overrides
+    from ale.env.registering import RegisterCommand, register_command
+
+    _end(
+        register_command(
+            RegisterCommand(
+                path=path,
+                name=name,
+                options=parse_overrides(options or []),
+                check=check,
+                tasks=tasks,
+                skip_bad=skip_bad,
+                rock=rock,
+            )
+        )
+    )
+
+
+@env_app.command("check")
+def env_check(
+    name: NameArgument,
+    *,
+    env_args: EnvArgs = None,
+    tasks: TasksOption = 8,
+    rock: RockOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Check whether an environment and its tasks are fit to train on; exits with 1 if a check fails."""
+    from ale.config import parse_overrides
+    from ale.env.check import check_command
+
+    _end(check_command(name, parse_overrides(env_args or []), tasks=tasks, rock=rock, as_json=as_json))
+
+
+@env_app.command("remove")
+def env_remove(name: NameArgument) -> None:
+    """Forget an environment that you registered. Its folder and its images stay."""
+    from ale.env.registering import remove_command
+
+    remove_command(name)
+
+
+def _end(code: int) -> None:
+    if code:
+        raise typer.Exit(code)

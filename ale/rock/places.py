@@ -1,0 +1,166 @@
+"""`ale rock quota` and `ale rock pool`: what tenants may hold, and what is kept in stock for them.
+
+Added to the command line by `ale/rock/cli.py`. As there, nothing heavy is imported before a command runs. All of it
+needs a token with the scope admin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rock_env.client.places import Held, Pool, TenantPlaces
+
+__all__ = ["pool_app", "quota_app"]
+
+quota_app = typer.Typer(no_args_is_help=True, help="Bound what each tenant may hold, and see what is held.")
+pool_app = typer.Typer(
+    no_args_is_help=True, help="Keep started sandboxes in stock, so that a Create is quick."
+)
+
+ServerOption = Annotated[
+    str,
+    typer.Option("--rock", metavar="ADDRESS", envvar="ROCK_ADDRESS", help="The server, as it printed it."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
+DEFAULT = "127.0.0.1:8120"
+_GIB = 1 << 30
+
+
+@quota_app.command("list")
+def quota_list(*, rock: ServerOption = DEFAULT, as_json: JsonOption = False) -> None:
+    """List what the server and each tenant hold, and of how much."""
+    from ale.terminal import print_table
+    from rock_env.client.places import PlacesClient
+
+    async def act() -> tuple[TenantPlaces, list[TenantPlaces]]:
+        async with PlacesClient(rock) as places:
+            return await places.quotas()
+
+    whole, tenants = asyncio.run(act())
+    if as_json:
+        _print_json({"server": asdict(whole), "tenants": [asdict(tenant) for tenant in tenants]})
+        return
+    rows = [_row("(server)", whole), *(_row(tenant.tenant or '""', tenant) for tenant in tenants)]
+    print_table(["tenant", "boxes", "cpus", "GiB", "waiting", "weight"], rows)
+
+
+@quota_app.command("set")
+def quota_set(
+    tenant: Annotated[str, typer.Argument(metavar="TENANT", help='As in its tokens; "" without tokens.')],
+    *,
+    boxes: Annotated[int | None, typer.Option("--boxes", min=0, help="None if left out: no bound.")] = None,
+    cpus: Annotated[float | None, typer.Option("--cpus", min=0.0)] = None,
+    memory_gib: Annotated[float | None, typer.Option("--memory-gib", min=0.0)] = None,
+    weight: Annotated[float, typer.Option("--weight", help="Its share of what is scarce.")] = 1.0,
+    rock: ServerOption = DEFAULT,
+) -> None:
+    """Replace a tenant's quota. Nobody loses what is held."""
+    from rock_env.client.places import Held, PlacesClient
+
+    async def act() -> TenantPlaces:
+        memory_bytes = None if memory_gib is None else round(memory_gib * _GIB)
+        async with PlacesClient(rock) as places:
+            return await places.set_quota(tenant, Held(boxes, cpus, memory_bytes), weight=weight)
+
+    changed = asyncio.run(act())
+    sys.stderr.write(
+        f"tenant {tenant!r} holds {changed.used.boxes} of {_bound(changed.limits.boxes)} boxes.\n"
+    )
+
+
+@pool_app.command("list")
+def pool_list(*, rock: ServerOption = DEFAULT, as_json: JsonOption = False) -> None:
+    """List the pools: what is in stock, how often it was asked for, and what went wrong."""
+    from ale.terminal import print_table
+    from rock_env.client.places import PlacesClient
+
+    async def act() -> list[Pool]:
+        async with PlacesClient(rock) as places:
+            return await places.pools()
+
+    pools = asyncio.run(act())
+    if as_json:
+        _print_json([asdict(pool) for pool in pools])
+        return
+    rows = []
+    for pool in pools:
+        asked = pool.hits + pool.misses
+        trouble = "no room" if pool.waits_for_room else pool.last_failure
+        rows.append(
+            [
+                pool.digest,
+                pool.spec.image or f"({pool.backend})",
+                f"{pool.ready}/{pool.target}",
+                f"{pool.hits}/{asked}",
+                str(pool.lost),
+                str(pool.failures),
+                trouble,
+            ]
+        )
+    print_table(["spec", "image", "ready", "hits", "lost", "failures", "trouble"], rows)
+
+
+@pool_app.command("set")
+def pool_set(
+    size: Annotated[int, typer.Argument(metavar="SIZE", min=0, help="0 ends the pool.")],
+    *,
+    image: Annotated[
+        str, typer.Option("--image", help="Registered, or the engine's; none: process boxes.")
+    ] = "",
+    cpus: Annotated[float, typer.Option("--cpus", min=0.001)] = 1.0,
+    memory_gib: Annotated[float, typer.Option("--memory-gib", min=0.001)] = 1.0,
+    lifetime_s: Annotated[
+        float,
+        typer.Option(
+            "--lifetime",
+            metavar="SECONDS",
+            min=1.0,
+            help="The longest that it serves; E2B's SDK asks for 86400.",
+        ),
+    ] = 3600.0,
+    rock: ServerOption = DEFAULT,
+) -> None:
+    """Keep SIZE started sandboxes with these resources in stock."""
+    from rock_env.client.places import PlacesClient
+    from rock_env.spec import Resources, SandboxSpec
+
+    resources = Resources(cpus=cpus, memory_bytes=round(memory_gib * _GIB))
+    spec = SandboxSpec(image=image, resources=resources, lifetime_s=lifetime_s)
+
+    async def act() -> Pool:
+        async with PlacesClient(rock) as places:
+            return await places.set_pool(spec, size)
+
+    pool = asyncio.run(act())
+    sys.stderr.write(f"pool {pool.digest} keeps {pool.target} in stock.\n")
+
+
+def _row(name: str, places: TenantPlaces) -> list[str]:
+    used, limits = places.used, places.limits
+    return [
+        name,
+        f"{used.boxes}/{_bound(limits.boxes)}",
+        f"{used.cpus or 0:g}/{_bound(limits.cpus)}",
+        f"{(used.memory_bytes or 0) / _GIB:.1f}/{_bound(_gib(limits))}",
+        str(places.waiting),
+        f"{places.weight:g}",
+    ]
+
+
+def _gib(limits: Held) -> float | None:
+    return None if limits.memory_bytes is None else limits.memory_bytes / _GIB
+
+
+def _bound(value: float | None) -> str:
+    return "any" if value is None else f"{value:g}" if isinstance(value, int) else f"{value:.1f}"
+
+
+def _print_json(value: object) -> None:
+    sys.stdout.write(f"{json.dumps(value, indent=1)}\n")

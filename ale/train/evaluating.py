@@ -1,0 +1,41 @@
+"""`ale eval`: how good is a trained model.
+
+Called by `ale.cli`. The measurement itself is `ale.api.evaluate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from ale import api
+from ale.terminal import stdout
+from ale.train.model_play import model_settings
+
+__all__ = ["EvalCommand", "eval_command"]
+
+
+@dataclass(frozen=True, slots=True)
+class EvalCommand:
+    """What the user typed."""
+
+    model: str
+    named: Mapping[str, object]
+    overrides: Sequence[str]
+    ray_address: str | None
+
+
+def eval_command(command: EvalCommand) -> None:
+    """Play the tasks and print success, raw and as a share of the optimum. Raise `TrainerError` or `RockError`."""
+    resolved = model_settings(command.model, named=dict(command.named), overrides=list(command.overrides))
+    for notice in resolved.notices:
+        Console(stderr=True).print(f"note: {notice}", markup=False, highlight=False, soft_wrap=True)
+    config = resolved.config
+    found = api.evaluate(config, ray_address=command.ray_address)
+    failures = f", {found.failures} failed to run" if found.failures else ""
+    stdout().print(
+        f"{command.model} on {config.env} ({config.eval.split}): success {found.success:.4f} of an optimum of "
+        f"{found.optimum:.4f}, share {found.share:.4f}, {found.episodes} episodes{failures}"
+    )

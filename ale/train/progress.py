@@ -1,0 +1,183 @@
+"""What a person sees while a run goes on: a live display in a terminal, one line per step elsewhere.
+
+Both faces implement `trainer.metrics.Observer`. They only look: no number here influences the run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from ale.train.stop import STOPPING, StopRequest
+
+if TYPE_CHECKING:
+    from trainer.metrics import Evaluation
+
+__all__ = ["LiveProgress", "PlainProgress", "StepClock", "duration"]
+
+SHOWN = {
+    "success": "{:.3f} success",
+    "start_success": "{:.3f} from the start",
+    "turns_per_s": "{:,.0f} turns/s",
+    "tokens_per_s": "{:,.0f} tokens/s",
+    "loss": "loss {:.4f}",
+    "held_out_loss": "held-out loss {:.4f}",
+    "held_out_accuracy": "{:.2f} of held-out turns",
+}
+"""The metrics of a step that are shown, if the loop reports them; all of them are in metrics.jsonl."""
+
+BAR_WIDTH = 24
+
+SMOOTHING = 0.3
+"""Weight of the newest step in the average step duration: settles within about five steps."""
+
+
+def duration(seconds: float) -> str:
+    """Return `1:02:03` or `2:03`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+class StepClock:
+    """Estimates the time left from the durations of the steps so far."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last: float | None = None
+        self._step_s: float | None = None
+
+    def restart(self) -> None:
+        """Do not count what lies before now (an evaluation) as part of a step."""
+        self._last = self._clock()
+
+    def tick(self) -> None:
+        """Count one finished step."""
+        now = self._clock()
+        if self._last is not None:
+            newest = now - self._last
+            self._step_s = (
+                newest if self._step_s is None else self._step_s + SMOOTHING * (newest - self._step_s)
+            )
+        self._last = now
+
+    def left_s(self, steps_left: int) -> float | None:
+        """Return the expected seconds for `steps_left` more steps, or None before the first full step."""
+        return None if self._step_s is None else self._step_s * steps_left
+
+
+class PlainProgress:
+    """Prints one line per event; for logs, pipes and tests."""
+
+    def __init__(self, console: Console, *, quiet: bool = False) -> None:
+        self.stop = StopRequest(announce=True)
+        self._console = console
+        self._quiet = quiet
+        self._clock = StepClock()
+        self._announced: set[str] = set()
+
+    @property
+    def stop_requested(self) -> bool:
+        return self.stop.requested
+
+    def display(self) -> AbstractContextManager[object]:
+        """Return the context the run takes place in."""
+        return nullcontext()
+
+    def on_phase(self, name: str) -> None:
+        if name not in self._announced:  # phases recur with every step
+            self._announced.add(name)
+            self._line(f"-- {name}")
+
+    def on_step(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
+        self._clock.tick()
+        left = self._clock.left_s(total - step)
+        eta = [] if left is None else [f"{duration(left)} left"]
+        self._line("  ".join([f"step {step}/{total}", *_numbers(metrics), *eta]))
+
+    def on_eval(self, evaluation: Evaluation) -> None:
+        self._clock.restart()
+        self._line(f"step {evaluation.step}  held-out {_evaluation(evaluation)}")
+
+    def on_log(self, message: str) -> None:
+        self._console.print(message, markup=False, highlight=False, soft_wrap=True)
+
+    def _line(self, text: str) -> None:
+        if not self._quiet:
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+class LiveProgress:
+    """Redraws a small block at the foot of the terminal; evaluations and messages scroll above it."""
+
+    def __init__(self, console: Console, *, title: str) -> None:
+        self.stop = StopRequest(announce=False)  # the display says so
+        self._console = console
+        self._title = title
+        self._clock = StepClock()
+        self._started = time.monotonic()
+        self._phase = "starting"
+        self._step = self._total = 0
+        self._metrics: Mapping[str, float] = {}
+        self._evaluation: Evaluation | None = None
+        self._live = Live(console=console, get_renderable=self._draw, refresh_per_second=4, transient=True)
+
+    @property
+    def stop_requested(self) -> bool:
+        return self.stop.requested
+
+    def display(self) -> AbstractContextManager[object]:
+        """Return the context that draws the display and removes it at the end."""
+        return self._live
+
+    def on_phase(self, name: str) -> None:
+        self._phase = name
+
+    def on_step(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
+        self._clock.tick()
+        self._step, self._total, self._metrics = step, total, metrics
+
+    def on_eval(self, evaluation: Evaluation) -> None:
+        self._clock.restart()
+        self._evaluation = evaluation
+        self.on_log(f"step {evaluation.step}  held-out {_evaluation(evaluation)}")
+
+    def on_log(self, message: str) -> None:
+        self._console.print(message, markup=False, highlight=False)
+
+    def _draw(self) -> Group:
+        left = self._clock.left_s(self._total - self._step)
+        times = [duration(time.monotonic() - self._started)]
+        times += [f"about {duration(left)} left"] if left is not None and self._total else []
+        lines = [Text.assemble((self._title, "bold"), "  ", (self._phase, "cyan"), "  ", ", ".join(times))]
+        if self._total:
+            done = round(BAR_WIDTH * self._step / self._total)
+            bar = Text("━" * done, style="green") + Text("━" * (BAR_WIDTH - done), style="dim")
+            numbers = "  ".join([f"  step {self._step}/{self._total}", *_numbers(self._metrics)])
+            lines.append(bar + Text(numbers))
+        if self._evaluation is not None:
+            lines.append(Text(f"held-out {_evaluation(self._evaluation)}"))
+        if self.stop_requested:
+            lines.append(Text(STOPPING, style="yellow"))
+        for line in lines:
+            line.no_wrap, line.overflow = True, "ellipsis"
+        return Group(*lines)
+
+
+def _numbers(metrics: Mapping[str, float]) -> list[str]:
+    return [form.format(metrics[name]) for name, form in SHOWN.items() if name in metrics]
+
+
+def _evaluation(evaluation: Evaluation) -> str:
+    failures = f", {evaluation.failures} failed" if evaluation.failures else ""
+    apart = "".join(f"; {split} {success:.3f}" for split, success in evaluation.apart.items())
+    return (
+        f"success {evaluation.success:.3f} = {evaluation.share:.2f} of the optimum"
+        f" ({evaluation.episodes} episodes{failures}){apart}"
+    )

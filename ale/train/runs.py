@@ -1,0 +1,126 @@
+"""Run folders: how they are named, found, opened for a new run or continued.
+
+Called by `ale.api`. A run folder holds `config.toml, summary.json, metrics.jsonl, success.png, lineage.json, events/,
+trajectories/, checkpoints/, model/, rewards/`; this module writes `config.toml` only, the loop and the plots write the rest.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from agent_runtime.store import segment_path
+from ale import config as configuration
+from ale.option_names import flat
+from rock_env.store.whole_file import write_whole
+from trainer.config import TrainConfig
+from trainer.errors import ConfigError, RunFolderError
+from trainer.folder import LOCK
+from trainer.lineage import MODEL
+
+__all__ = [
+    "CONFIG",
+    "continue_run",
+    "default_name",
+    "inherited",
+    "known",
+    "locate",
+    "open_new",
+    "recorded_config",
+    "trained_model",
+    "withdraw",
+]
+
+CONFIG = "config.toml"
+HOME = Path("runs")
+
+
+def default_name(config: TrainConfig) -> str:
+    """Return `ENV-ALGO-seedN`."""
+    return f"{config.env}-{config.algo}-seed{config.seed}"
+
+
+def locate(run: str) -> Path:
+    """Return the folder of a run given by name (inside `runs/`) or by path (anything with a separator)."""
+    return Path(run) if os.sep in run or run in {".", ".."} else HOME / run
+
+
+def known() -> list[str]:
+    """Return the names of the runs in `runs/`."""
+    return sorted(path.parent.name for path in HOME.glob(f"*/{CONFIG}"))
+
+
+def open_new(folder: Path, config: TrainConfig) -> None:
+    """Create the folder and write `config.toml`. Raise `RunFolderError` if it is in use or cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        taken = any(folder.iterdir())
+        if not taken:
+            content = configuration.render(config).encode()
+            write_whole(folder / CONFIG, lambda beside: beside.write_bytes(content))
+    except OSError as error:
+        raise RunFolderError(
+            f"cannot write the run folder {folder}: {error.strerror}. Name another place with --run."
+        ) from error
+    if taken:
+        raise RunFolderError(
+            f"the run folder {folder} is not empty. Continue that run with --resume, "
+            "or start another one with --run NAME."
+        )
+
+
+def withdraw(folder: Path) -> None:
+    """Remove the folder of a run that never began, so that its name is free for other settings."""
+    if all(path.name in {CONFIG, LOCK} for path in folder.iterdir()):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def recorded_config(folder: Path) -> TrainConfig:
+    """Return the config a run was started with. Raise `RunFolderError` where there is no run."""
+    if not (folder / CONFIG).is_file():
+        raise RunFolderError(
+            f"no run in {folder}: it holds no {CONFIG}. Runs here: {', '.join(known()) or '(none)'}"
+        )
+    return configuration.resolve(file=folder / CONFIG).config
+
+
+def trained_model(folder: Path) -> Path:
+    """Return the folder of a run's model. Raise `RunFolderError` for a run that has not exported one yet."""
+    if not (folder / MODEL).is_dir():
+        place = f"{folder}" if "/" in f"{folder}" else f"./{folder}"  # a bare name is one in runs/
+        raise RunFolderError(
+            f"the run in {folder} has no trained model yet: it ends with one. Finish it with "
+            f"`ale train --resume --run {place}`."
+        )
+    return folder / MODEL
+
+
+def inherited(folder: Path) -> dict[str, Any]:
+    """Return the settings that a run begun from this one's model takes over: what the model saw, and its experts.
+
+    Raise `RunFolderError` where there is no run, or an unfinished one.
+    """
+    before = recorded_config(folder)
+    model = trained_model(folder)
+    settings = before.model_dump()
+    taken = ("env", "env_args", "engine_options", "seed", "train_split", "agent", "sampling")
+    experts = segment_path(folder, "expert")
+    return {
+        **{name: settings[name] for name in taken},
+        "model": str(model),
+        "eval": {name: settings["eval"][name] for name in ("split", "tasks", "temperature")},
+        "warmup": {"data": [str(experts)] if experts.is_file() else [], "epochs": 0},
+    }
+
+
+def continue_run(folder: Path, config: TrainConfig) -> None:
+    """Refuse to continue a run with other settings than it was started with. Raise `ConfigError`."""
+    recorded, wanted = flat(recorded_config(folder).model_dump()), flat(config.model_dump())
+    for name in sorted(recorded.keys() | wanted.keys()):
+        if recorded.get(name) != wanted.get(name):
+            raise ConfigError(
+                f"the run in {folder} has {name} = {recorded.get(name)!r}, got {wanted.get(name)!r}. A resumed run "
+                "keeps its settings: leave the option out, or start another run with --run NAME."
+            )

@@ -1,0 +1,171 @@
+"""`ale train` and `ale sft`: from parsed options to a run folder with a result and a picture.
+
+Called by `ale.cli`. Settings are resolved, shown or refused before anything heavy starts; the learning itself is `ale.api`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from ale import config as configuration
+from ale.train import runs
+from ale.train.progress import LiveProgress, PlainProgress
+from trainer import checkpoint
+from trainer.config import TrainConfig
+from trainer.errors import ConfigError
+from trainer.signals import held
+
+if TYPE_CHECKING:
+    from trainer.metrics import RunSummary
+
+__all__ = ["TrainCommand", "sft_overrides", "train_command"]
+
+EXIT_INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class TrainCommand:
+    """What the user typed."""
+
+    named: Mapping[str, object]
+    overrides: Sequence[str]
+    file: Path | None
+    run: str | None
+    resume: bool
+    ray_address: str | None
+    quiet: bool
+    dry_run: bool
+    begin_from: str | None = None
+    """The run whose model this one begins with."""
+    imitation: bool = False
+    """`ale sft`: nothing but imitation."""
+
+    @property
+    def verb(self) -> str:
+        return "sft" if self.imitation else "train"
+
+    def folder(self, config: TrainConfig) -> Path:
+        """Return where the run is kept."""
+        default = f"{config.env}-sft-seed{config.seed}" if self.imitation else runs.default_name(config)
+        return runs.locate(self.run or default)
+
+
+def sft_overrides(*, experts: int | None, data: Sequence[str], held_out: float | None) -> list[str]:
+    """Return the settings behind `ale sft`'s own options. Raise `ConfigError` where two contradict each other."""
+    if experts is not None and data:
+        raise ConfigError("--experts has the oracle play, --data takes what is recorded: choose one")
+    chosen = [] if experts is None else [f"warmup.trajectories={experts}", "warmup.data=[]"]
+    if data:
+        # A name that is no file or folder here is a run's.
+        places = [place if Path(place).exists() else str(runs.locate(place)) for place in data]
+        chosen.append(f"warmup.data={json.dumps(places)}")
+    return chosen if held_out is None else [*chosen, f"warmup.held_out={held_out}"]
+
+
+def train_command(command: TrainCommand) -> int:
+    """Run it and return the exit code: 0, or 130 when the user stopped the run."""
+    console = Console(stderr=True)
+    resolved = _resolve(command)
+    for notice in resolved.notices:
+        console.print(f"note: {notice}", markup=False, highlight=False, soft_wrap=True)
+    config = resolved.config
+    if command.dry_run:
+        sys.stdout.write(configuration.render(config))
+        return 0
+    folder = command.folder(config)
+    progress: LiveProgress | PlainProgress
+    if console.is_terminal and not command.quiet:
+        progress = LiveProgress(console, title=folder.name)
+    else:
+        progress = PlainProgress(console, quiet=command.quiet)
+    with progress.stop:
+        summary = _train(command, config, folder, progress)
+        if summary is None:
+            _say_how_to_continue(command, folder, console)
+            return EXIT_INTERRUPTED
+        _print_result(command, folder, summary)
+    return 0
+
+
+def _train(
+    command: TrainCommand, config: TrainConfig, folder: Path, progress: LiveProgress | PlainProgress
+) -> RunSummary | None:
+    with held():
+        from ale import api  # brings torch and Ray, which a wrong option should not have to wait for
+    if progress.stop_requested:
+        return None
+    with ExitStack() as stack:
+        with held():  # its thread
+            stack.enter_context(progress.display())
+        return api.train(
+            config,
+            run_folder=folder,
+            resume=command.resume,
+            ray_address=command.ray_address,
+            observer=progress,
+        )
+
+
+def _say_how_to_continue(command: TrainCommand, folder: Path, console: Console) -> None:
+    again = f"ale {command.verb} --resume --run {command.run or folder.name}"
+    if checkpoint.latest(folder / "checkpoints"):
+        said = f"Saved. Continue with: {again}"
+    elif (folder / runs.CONFIG).is_file():
+        said = f"Stopped before there was anything to save. Continue with: {again}"
+    else:
+        said = "Stopped before the run began. Give the same command again to begin it."
+    console.print(said, markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_result(command: TrainCommand, folder: Path, summary: RunSummary) -> None:
+    out = Console()
+    out.print(
+        f"{folder}: held-out success {summary.success_warmup:.3f} -> {summary.success_final:.3f} "
+        f"({summary.share_warmup:.2f} -> {summary.share_final:.2f} of the optimum) "
+        f"after {summary.steps} {'epochs' if command.imitation else 'steps'}, {summary.train_s:.0f} s",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+    for split, success in summary.apart_final.items():
+        out.print(
+            f"{split}: {summary.apart_warmup[split]:.3f} -> {success:.3f}", markup=False, highlight=False
+        )
+    if summary.time_shares:
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in summary.time_shares.items())
+        out.print(f"processor time: {shares}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _resolve(command: TrainCommand) -> configuration.Resolved:
+    """Resolve the settings; a resumed run's own are the file that options are laid over."""
+    if command.resume and command.file is None:
+        if command.begin_from is not None:
+            raise ConfigError("--resume continues a run as it was begun: leave --from out")
+        folder = command.folder(_layered(command, None).config)
+        runs.recorded_config(folder)
+        return _layered(command, folder / runs.CONFIG)
+    return _layered(command, command.file)
+
+
+def _layered(command: TrainCommand, file: Path | None) -> configuration.Resolved:
+    before = None
+    if command.begin_from is not None:
+        if command.named.get("model") is not None:
+            raise ConfigError(f"--from {command.begin_from} brings that run's model: leave --model out")
+        folder = runs.locate(command.begin_from)
+        before = configuration.Layer(f"the run {command.begin_from}", runs.inherited(folder))
+    return configuration.resolve(
+        file=file,
+        options=command.named,
+        overrides=command.overrides,
+        before=before,
+        imitation=command.imitation,
+    )

@@ -1,0 +1,144 @@
+"""Give a running, unused container the files of a snapshot: what a fork costs when a clean box is in stock.
+
+Used by the `docker` backend only. A container's layers are fixed when it is made, and making one takes the engine a
+tenth of a second of both cores; copying a small layer into one that runs already takes milliseconds. Every step goes
+from an open folder to an entry of it and follows no link, so nothing in a box can lead a copy out of it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from rock_env.backends.process.trees import copy_file, copy_properties
+from rock_env.errors import InfraError
+
+__all__ = ["GRAFT_BYTES", "graft", "layers_above", "merged_folder"]
+
+GRAFT_BYTES = 32 << 20
+"""Beyond this a new container upon the snapshot, which shares its layer, is about as fast and takes no disk."""
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPAQUE = "trusted.overlay.opaque"
+
+Link = tuple[int, str]
+"""An open folder and a name in it."""
+
+
+def layers_above(image: dict[str, Any], below: dict[str, Any]) -> list[Path] | None:
+    """Return where an image's layers above those of `below` lie, lowest first; None if it does not build upon it.
+
+    Both as the engine describes images. Only for overlay2, whose layers are folders in the form of an overlay's upper one.
+    """
+    all_layers, base = image["RootFS"]["Layers"], below["RootFS"]["Layers"]
+    driver = image["GraphDriver"]
+    if driver["Name"] != "overlay2" or all_layers[: len(base)] != base:
+        return None
+    folders = [driver["Data"]["UpperDir"], *driver["Data"].get("LowerDir", "").split(":")]
+    return [Path(folder) for folder in reversed(folders[: len(all_layers) - len(base)])]
+
+
+def merged_folder(container: dict[str, Any]) -> Path | None:
+    """Return where a running container's files can be written from this process; None if nowhere."""
+    data = container["GraphDriver"].get("Data") or {}
+    folder = data.get("MergedDir")
+    if os.geteuid() != 0 or container["GraphDriver"]["Name"] != "overlay2" or not folder:
+        return None
+    return Path(folder) if os.path.ismount(folder) else None
+
+
+def graft(layers: list[Path], target: Path) -> None:
+    """Apply layers to a container's files. Raise `InfraError`; the container is then of no use."""
+    try:
+        for layer in layers:
+            links: dict[tuple[int, int], Link] = {}
+            source, into = os.open(layer, _FOLDER), os.open(target, _FOLDER)
+            try:
+                _apply(source, into, links)
+            finally:
+                for fd in (source, into, *(folder for folder, _ in links.values())):
+                    os.close(fd)
+    except OSError as error:
+        raise InfraError(f"a snapshot could not be copied into a sandbox: {error}") from error
+
+
+def _apply(source: int, into: int, links: dict[tuple[int, int], Link]) -> None:
+    if _is_opaque(source):
+        _clear(into)
+    for name in os.listdir(source):
+        info = os.stat(name, dir_fd=source, follow_symlinks=False)
+        if stat.S_ISDIR(info.st_mode):
+            _apply_folder(name, info, source, into, links)
+            continue
+        _remove(into, name)
+        if stat.S_ISCHR(info.st_mode) and info.st_rdev == 0:
+            continue  # an overlay's mark for "deleted"
+        known = links.get((info.st_dev, info.st_ino))
+        if known is not None:
+            os.link(known[1], name, src_dir_fd=known[0], dst_dir_fd=into, follow_symlinks=False)
+            continue
+        _copy(name, info, source, into)
+        if info.st_nlink > 1:
+            links[info.st_dev, info.st_ino] = (os.dup(into), name)
+
+
+def _apply_folder(
+    name: str, info: os.stat_result, source: int, into: int, links: dict[tuple[int, int], Link]
+) -> None:
+    inner = os.open(name, _FOLDER, dir_fd=source)
+    try:
+        try:
+            there = stat.S_ISDIR(os.stat(name, dir_fd=into, follow_symlinks=False).st_mode)
+        except FileNotFoundError:
+            there = False
+        if not there:
+            _remove(into, name)
+            os.mkdir(name, 0o700, dir_fd=into)
+        made = os.open(name, _FOLDER, dir_fd=into)
+        try:
+            _apply(inner, made, links)
+            copy_properties(inner, made, info)
+        finally:
+            os.close(made)
+    finally:
+        os.close(inner)
+
+
+def _copy(name: str, info: os.stat_result, source: int, into: int) -> None:
+    """Make a file, link, pipe or socket that is not there."""
+    if stat.S_ISLNK(info.st_mode):
+        os.symlink(os.readlink(name, dir_fd=source), name, dir_fd=into)
+    elif stat.S_ISREG(info.st_mode):
+        copy_file(name, source, into)
+        return
+    else:
+        os.mknod(name, info.st_mode, info.st_rdev, dir_fd=into)
+        os.chmod(name, stat.S_IMODE(info.st_mode), dir_fd=into)
+    os.chown(name, info.st_uid, info.st_gid, dir_fd=into, follow_symlinks=False)
+    os.utime(name, ns=(info.st_atime_ns, info.st_mtime_ns), dir_fd=into, follow_symlinks=False)
+
+
+def _is_opaque(folder: int) -> bool:
+    return _OPAQUE in os.listxattr(folder) and os.getxattr(folder, _OPAQUE) == b"y"
+
+
+def _clear(folder: int) -> None:
+    for name in os.listdir(folder):
+        _remove(folder, name)
+
+
+def _remove(folder: int, name: str) -> None:
+    try:
+        info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(info.st_mode):
+        inner = os.open(name, _FOLDER, dir_fd=folder)
+        try:
+            _clear(inner)
+        finally:
+            os.close(inner)
+        os.rmdir(name, dir_fd=folder)
+    else:
+        os.unlink(name, dir_fd=folder)

@@ -1,0 +1,1 @@
+"""Environments in worker processes: the pool on the server's side, the host on the other."""

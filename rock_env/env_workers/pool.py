@@ -1,0 +1,286 @@
+"""The env-host workers of a server: start, feed, watch and replace the processes that run environments.
+
+Called by the service core. It moves frames and never reads one; an environment on a dead worker is lost for good,
+and the next Make starts a new worker in its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+from rock_env.env_workers.frames import Frame, FrameReader, Kind, pack
+from rock_env.errors import EnvLost, InfraError, ResourceExhausted
+from rock_env.security.auth import current_tenant
+from rock_env.threads import for_life
+
+__all__ = ["EnvHostPool", "EnvHostWorker", "FrameSink"]
+
+log = logging.getLogger(__name__)
+
+_MOST_TENANTS = 64
+"""So many tenants have workers at once; each takes one process per CPU."""
+_TENANTS_RETRY_S = 30.0
+_CLOSE_GRACE_S = 2.0
+"""How long a worker may take to close its environments when the server stops."""
+
+
+class FrameSink(Protocol):
+    """Where the replies of one call go."""
+
+    def frame(self, frame: Frame) -> None:
+        """Take a reply frame. Items come in request order."""
+        ...
+
+    def lost(self, answered: int, error: EnvLost) -> None:
+        """Learn that the worker died after `answered` items; no more frames follow."""
+        ...
+
+
+class _Call:
+    __slots__ = ("answered", "count", "sink", "timeout_s")
+
+    def __init__(self, count: int, timeout_s: float, sink: FrameSink) -> None:
+        self.count = count
+        self.timeout_s = timeout_s
+        self.sink = sink
+        self.answered = 0
+
+
+class EnvHostWorker(asyncio.Protocol):
+    """One worker process and the socket to it. Use only on the server's event loop."""
+
+    def __init__(self, process: subprocess.Popen[bytes], hang_grace_s: float) -> None:
+        self.envs = 0
+        """How many environments live here: the pool's measure of load, kept by the core."""
+        self.lost: EnvLost | None = None
+        self.pid = process.pid
+        self._process = process
+        self._hang_grace_s = hang_grace_s
+        self._reader = FrameReader()
+        self._calls: dict[int, _Call] = {}  # in sending order, which is the worker's order
+        self._last_id = 0
+        self._loop = asyncio.get_running_loop()
+        self._progress_at = 0.0
+        self._watch: asyncio.TimerHandle | None = None
+        self._hung = ""
+        self._closing = False
+        self._transport: asyncio.Transport | None = None
+
+    def send(self, kind: Kind, payload: bytes, *, count: int, timeout_s: float, sink: FrameSink) -> None:
+        """Queue a call of `count` items; each may run for `timeout_s`. Replies go to `sink`, also on death."""
+        if self.lost is not None or self._transport is None:
+            sink.lost(0, self.lost or EnvLost(f"env-host worker {self.pid} is not connected."))
+            return
+        self._last_id = (self._last_id + 1) & 0xFFFFFFFF
+        if not self._calls:
+            self._progress_at = self._loop.time()
+        self._calls[self._last_id] = _Call(count, timeout_s, sink)
+        self._transport.write(pack(Frame(self._last_id, kind, count, timeout_s, payload)))
+        self._watch_head()
+
+    def _due(self) -> float:
+        """Return when the worker must have answered another item of the call it works on."""
+        head = next(iter(self._calls.values()))
+        return self._progress_at + head.timeout_s + self._hang_grace_s
+
+    def _watch_head(self) -> None:
+        """Set the timer if none will fire in time. An early one is no harm: it looks and sets itself again."""
+        due = self._due()
+        if self._watch is None or due < self._watch.when():
+            if self._watch is not None:
+                self._watch.cancel()
+            self._watch = self._loop.call_at(due, self._check_progress)
+
+    def _check_progress(self) -> None:
+        """Kill a worker whose running item neither ended nor could be interrupted (blocked in native code)."""
+        self._watch = None
+        if not self._calls:
+            return
+        if self._loop.time() < self._due():
+            self._watch_head()
+            return
+        limit_s = self._due() - self._progress_at
+        self._hung = f"no progress within {limit_s:g} s, so the service killed it"
+        log.error("env host hung pid=%d", self.pid)
+        self._process.kill()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]  # a stream socket's transport
+
+    def data_received(self, data: bytes) -> None:
+        self._progress_at = self._loop.time()
+        for frame in self._reader.feed(data):
+            call = self._calls[frame.call_id]
+            call.answered += frame.items
+            if call.answered >= call.count:
+                del self._calls[frame.call_id]
+            call.sink.frame(frame)
+        if self._calls:
+            self._watch_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._closing:
+            return
+        try:  # its sockets close an instant before it can be reaped
+            code = self._process.wait(timeout=1)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        why = self._hung or (f"signal {-code}" if code < 0 else f"exit code {code}")
+        self.lost = EnvLost(f"the env-host worker (pid {self.pid}) died: {why}. Make the environment again.")
+        calls, self._calls = self._calls, {}
+        if calls or self.envs:
+            log.error("env host died pid=%d envs=%d cause=%s", self.pid, self.envs, why)
+        for call in calls.values():
+            call.sink.lost(call.answered, self.lost)
+
+    async def close(self) -> None:
+        """Let the worker close its environments and exit; kill it after a grace time."""
+        self._closing = True
+        if self._transport is not None:
+            self._transport.close()
+        try:
+            await for_life(self._process.wait, _CLOSE_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            await for_life(self._process.wait)
+
+
+def _load(worker: EnvHostWorker) -> int:
+    return worker.envs
+
+
+def _cpus() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class _Share:
+    """The workers of one tenant."""
+
+    def __init__(self, size: int) -> None:
+        self.slots: list[EnvHostWorker | None] = [None] * size
+        self.starting = asyncio.Lock()
+        self.lending = asyncio.Lock()
+
+    @property
+    def alive(self) -> list[EnvHostWorker]:
+        return [worker for worker in self.slots if worker is not None and worker.lost is None]
+
+    @property
+    def busy(self) -> bool:
+        """Whether an environment lives here, or somebody waits for a worker."""
+        return self.starting.locked() or self.lending.locked() or any(worker.envs for worker in self.alive)
+
+
+class EnvHostPool:
+    """The workers of one server, started when a tenant's first environment needs them; no two tenants share one."""
+
+    def __init__(
+        self,
+        *,
+        workers: int = 0,
+        references: Sequence[str] = (),
+        hang_grace_s: float = 5.0,
+        memory_bytes: int = 0,
+    ) -> None:
+        """Take how many workers one tenant has, and what each may allocate; 0 is one per CPU, and no limit."""
+        self.size = workers or _cpus()
+        self._shares: dict[str, _Share] = {}
+        self._references = tuple(references)
+        self._hang_grace_s = hang_grace_s
+        self._memory_bytes = memory_bytes
+
+    @property
+    def workers(self) -> list[EnvHostWorker]:
+        """Return the workers that run now, of all tenants."""
+        return [worker for share in self._shares.values() for worker in share.alive]
+
+    async def assign(self, count: int) -> list[EnvHostWorker]:
+        """Choose workers of the present tenant for `count` new environments, the least loaded first.
+
+        What is missing is started or replaced. The chosen workers' `envs` already include them; the core takes them
+        off again. Raise `ResourceExhausted` where too many tenants have environments.
+        """
+        share = await self._share()
+        alive = share.alive
+        if not alive:
+            raise InfraError("every env-host worker died while it started. See the server's log.")
+        chosen = []
+        for _ in range(count):
+            worker = min(alive, key=_load)
+            worker.envs += 1
+            chosen.append(worker)
+        return chosen
+
+    @asynccontextmanager
+    async def lent(self) -> AsyncIterator[EnvHostWorker]:
+        """Yield a worker of the present tenant for one call that belongs to no environment; one such call at a time."""
+        share = await self._share()
+        async with share.lending:
+            [worker] = await self.assign(1)
+            try:
+                yield worker
+            finally:
+                worker.envs -= 1
+
+    async def _share(self) -> _Share:
+        """Return the present tenant's share, with all of its workers running."""
+        tenant = current_tenant()
+        share = self._shares.get(tenant)
+        if share is None:
+            if len(self._shares) >= _MOST_TENANTS:
+                await self.release()
+            if len(self._shares) >= _MOST_TENANTS:
+                raise ResourceExhausted(
+                    f"{_MOST_TENANTS} tenants have environments in workers of this server, the most it takes. Try again "
+                    "when one has closed its own.",
+                    retry_after_s=_TENANTS_RETRY_S,
+                )
+            share = self._shares[tenant] = _Share(self.size)
+        async with share.starting:
+            for slot, worker in enumerate(share.slots):
+                if worker is None or worker.lost is not None:
+                    share.slots[slot] = await self._spawn()
+        return share
+
+    async def release(self) -> None:
+        """Stop the workers of tenants that have no environment in one, but for the last tenant's."""
+        idle = [tenant for tenant, share in self._shares.items() if not share.busy]
+        if len(idle) == len(self._shares):
+            idle = idle[:-1]
+        gone = [self._shares.pop(tenant) for tenant in idle]
+        await asyncio.gather(*(worker.close() for share in gone for worker in share.alive))
+
+    async def _spawn(self) -> EnvHostWorker:
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-m", "rock_env.env_workers.host"]
+        command += [f"--fd={theirs.fileno()}", f"--parent={os.getpid()}"]
+        command += [f"--env={reference}" for reference in self._references]
+        command += [f"--memory-bytes={self._memory_bytes}"]
+        with theirs:  # vfork and exec, about a millisecond; the worker's stdout joins the server's log
+            process = subprocess.Popen(  # noqa: ASYNC220
+                command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno()
+            )
+        ours.setblocking(False)
+        loop = asyncio.get_running_loop()
+        _, worker = await loop.create_unix_connection(
+            lambda: EnvHostWorker(process, self._hang_grace_s), sock=ours
+        )
+        log.info("env host started pid=%d", process.pid)
+        return worker
+
+    async def close(self) -> None:
+        """Stop every worker."""
+        await asyncio.gather(*(worker.close() for worker in self.workers))

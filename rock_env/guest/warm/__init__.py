@@ -1,0 +1,1 @@
+"""The warm interpreter of a box, and the client that asks it."""

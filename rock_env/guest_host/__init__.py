@@ -1,0 +1,1 @@
+"""The server's end of a guest: one link, and everything a box does by way of it."""

@@ -1,0 +1,1 @@
+"""Who gets a place on a node: admission, fair queue, quotas."""

@@ -1,0 +1,1 @@
+"""The environments of a server: episodes, their boxes and their branches."""

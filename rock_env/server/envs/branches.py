@@ -1,0 +1,219 @@
+"""Checkpoints and forks: episode states kept by the service, so they outlive the worker or box they came from.
+
+Called by the gRPC adapter through the core. A state is opaque here: of an environment in a worker only env hosts read
+it, of one with a sandbox only `SandboxedEnv`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from rock_env.env_workers.frames import Kind
+from rock_env.errors import InvalidArgument, NotFound, ResourceExhausted, RockError
+from rock_env.proto.v1 import env_pb2 as pb
+from rock_env.proto.v1 import host_pb2 as host
+from rock_env.security.auth import acting_for, current_tenant
+from rock_env.server.envs.sandboxed import BoxedState
+from rock_env.server.own_tasks import logged
+from rock_env.wire.envs import error_of
+
+if TYPE_CHECKING:
+    from rock_env.server.envs.core import EnvServiceCore, Hosted
+
+__all__ = ["Branches"]
+
+MAX_CHECKPOINT_BYTES = 1 << 30
+"""All checkpoints of one server; a game's state is a few hundred bytes, so this is millions."""
+MAX_FORK = 4096
+
+
+class _Checkpoint:
+    __slots__ = ("last_used", "state", "tenant")
+
+    def __init__(self, state: host.EpisodeState | BoxedState, now: float) -> None:
+        self.state = state
+        self.tenant = current_tenant()
+        self.last_used = now
+
+    @property
+    def size(self) -> int:
+        return self.state.size if isinstance(self.state, BoxedState) else int(self.state.ByteSize())
+
+
+class Branches:
+    """The checkpoint store of one server."""
+
+    def __init__(self, core: EnvServiceCore) -> None:
+        self._core = core
+        self._checkpoints: dict[str, _Checkpoint] = {}
+        self._bytes = 0
+        self._replies: dict[str, asyncio.Future[Any]] = {}
+
+    async def checkpoint(self, request: pb.CheckpointRequest) -> pb.CheckpointResponse:
+        """Store the state of an environment. Idempotent by key."""
+        hosted = self._core.find(request.env_id)
+        reply: pb.CheckpointResponse = await self._once(
+            hosted, request.idempotency_key, lambda: self._checkpoint(hosted)
+        )
+        return reply
+
+    async def fork(self, request: pb.ForkRequest) -> pb.ForkResponse:
+        """Make `count` environments that continue from this one's state. Idempotent by key; all or none."""
+        seeds = list(request.resume_seeds)
+        if not 1 <= request.count <= MAX_FORK:
+            raise InvalidArgument(f"fork count out of range: got {request.count}, expected 1 to {MAX_FORK}.")
+        if seeds and len(seeds) != request.count:
+            raise InvalidArgument(
+                f"wrong number of resume seeds: got {len(seeds)}, expected none or one per fork ({request.count})."
+            )
+        hosted = self._core.find(request.env_id)
+        reply: pb.ForkResponse = await self._once(
+            hosted, request.idempotency_key, lambda: self._fork(hosted, request.count, seeds)
+        )
+        return reply
+
+    async def restore(self, request: pb.RestoreRequest, asked_s: float | None) -> pb.ResetResponse:
+        """Continue an environment from a checkpoint of the same environment, version and arguments."""
+        hosted = self._core.find(request.env_id)
+        checkpoint = self._checkpoints.get(request.checkpoint_id)
+        if checkpoint is None or checkpoint.tenant != current_tenant():
+            raise NotFound(
+                f"unknown checkpoint {request.checkpoint_id!r}: it was unused for too long or belongs to another "
+                "server. Checkpoint again, or reset with a prefix."
+            )
+        checkpoint.last_used = asyncio.get_running_loop().time()
+        state = checkpoint.state
+        if isinstance(state, BoxedState) != (hosted.sandboxed is not None):
+            raise InvalidArgument(
+                "the checkpoint belongs to another environment; restore one of its own kind."
+            )
+        if isinstance(state, BoxedState):
+            went_on: pb.ResetResponse = await self._in_box(hosted, Kind.RESTORE, (request, state), asked_s)
+            return went_on
+        message = host.HostRestoreRequest(request=request, state=state)
+        payload = await self._core.in_worker(hosted, Kind.RESTORE, message, asked_s)
+        reply: pb.ResetResponse = pb.ResetResponse.FromString(payload)
+        error = error_of(reply)
+        if error is not None:
+            raise error
+        return reply
+
+    async def _in_box(self, hosted: Hosted, kind: Kind, asked: Any, asked_s: float | None) -> Any:
+        """Run a call of an environment with a sandbox in a task of the core's, which no hang-up interrupts."""
+        assert hosted.sandboxed is not None  # the caller asked where it lives
+        timeout_s = self._core.timeout_s(hosted, asked_s)
+        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._core.spawn(self._run("", hosted.sandboxed.call(kind, asked, timeout_s=timeout_s), reply))
+        return await asyncio.shield(reply)
+
+    async def _once(self, hosted: Hosted, key: str, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Run `work` in a task of the core's, or join the one that an equal key started."""
+        name = f"{hosted.env_id}/{key}"
+        reply = self._replies.get(name) if key else None
+        if reply is None:
+            reply = asyncio.get_running_loop().create_future()
+            if key:
+                self._replies[name] = reply
+                hosted.keys.append(name)
+            self._core.spawn(self._run(name, work(), reply))
+        return await asyncio.shield(reply)
+
+    async def _run(self, name: str, work: Coroutine[Any, Any, Any], reply: asyncio.Future[Any]) -> None:
+        try:
+            reply.set_result(await work)
+        except RockError as error:
+            self._replies.pop(name, None)  # nothing was made, so a retry may try again
+            reply.set_exception(error)
+            reply.exception()  # retrieved: the caller may have gone away
+
+    async def _snapshot(self, hosted: Hosted) -> host.EpisodeState | BoxedState:
+        if hosted.sandboxed is not None:
+            boxed: BoxedState = await self._in_box(hosted, Kind.SNAPSHOT, None, None)
+            return boxed
+        message = host.HostSnapshotRequest(env_id=hosted.env_id)
+        payload = await self._core.in_worker(hosted, Kind.SNAPSHOT, message, None)
+        reply = host.HostSnapshotResponse.FromString(payload)
+        error = error_of(reply)
+        if error is not None:
+            raise error
+        state: host.EpisodeState = reply.state
+        return state
+
+    async def _checkpoint(self, hosted: Hosted) -> pb.CheckpointResponse:
+        state = await self._snapshot(hosted)
+        checkpoint = _Checkpoint(state, asyncio.get_running_loop().time())
+        size = checkpoint.size
+        if self._bytes + size > MAX_CHECKPOINT_BYTES:
+            await self._give_up(state)
+            raise ResourceExhausted(
+                f"checkpoint store full: {self._bytes} bytes in {len(self._checkpoints)} checkpoints, "
+                f"got {size} more, limit {MAX_CHECKPOINT_BYTES}. Unused ones expire with the idle timeout.",
+                retry_after_s=60.0,
+            )
+        checkpoint_id = self._core.new_id()
+        self._bytes += size
+        self._checkpoints[checkpoint_id] = checkpoint
+        return pb.CheckpointResponse(checkpoint_id=checkpoint_id)
+
+    async def _fork(self, hosted: Hosted, count: int, seeds: list[int]) -> pb.ForkResponse:
+        state = await self._snapshot(hosted)
+        if isinstance(state, BoxedState):
+            try:
+                return await self._fork_boxed(hosted, state, count)
+            finally:  # the forks keep what they need of its layer
+                await self._give_up(state)
+        self._core.reserve(count)
+        items = []
+        for index in range(count):
+            item = host.HostMakeItem(
+                env_id=self._core.new_id(), env=hosted.env, params_json=hosted.params_json, state=state
+            )
+            if seeds:
+                item.resume_seed = seeds[index]
+            items.append(item)
+        replies = await self._core.make_in_workers(items)
+        errors = [error for error in map(error_of, replies) if error is not None]
+        if errors:
+            made = [pb.CloseRequest(env_id=reply.env_id) for reply in replies if not reply.HasField("error")]
+            async for _ in self._core.many(Kind.CLOSE, made, 0.0):
+                pass
+            raise errors[0]
+        return pb.ForkResponse(env_ids=[item.env_id for item in items])
+
+    async def _fork_boxed(self, hosted: Hosted, state: BoxedState, count: int) -> pb.ForkResponse:
+        """Let `count` new environments go on from the state; resume seeds change nothing, as there is no random state."""
+        assert hosted.sandboxed is not None  # the caller asked where it lives
+        spec, params = hosted.sandboxed.spec, self._core.catalog.params(hosted.env, hosted.params_json)
+        self._core.reserve(count)
+        forks = [self._core.sandboxed(self._core.new_id(), spec, params) for _ in range(count)]
+        timeout_s = self._core.timeout_s(hosted, None)
+        went = await asyncio.gather(
+            *(fork.call(Kind.RESTORE, (None, state), timeout_s=timeout_s) for fork in forks),
+            return_exceptions=True,
+        )
+        errors = [outcome for outcome in went if isinstance(outcome, BaseException)]
+        if errors:
+            self._core.give_back(count)
+            await asyncio.gather(*(fork.close() for fork in forks), return_exceptions=True)
+            raise errors[0]
+        for fork in forks:
+            self._core.take_in(hosted.env, hosted.params_json, fork)
+        return pb.ForkResponse(env_ids=[fork.journal.env_id for fork in forks])
+
+    async def _give_up(self, state: host.EpisodeState | BoxedState) -> None:
+        if isinstance(state, BoxedState) and state.snapshot_id:
+            await logged(self._core.boxes.drop(state.snapshot_id))
+
+    def forget(self, key: str) -> None:
+        """Drop the stored reply of an environment that was closed."""
+        self._replies.pop(key, None)
+
+    def reap(self, oldest: float) -> None:
+        """Drop checkpoints not used since `oldest` (event-loop time)."""
+        for checkpoint_id in [key for key, kept in self._checkpoints.items() if kept.last_used < oldest]:
+            dropped = self._checkpoints.pop(checkpoint_id)
+            self._bytes -= dropped.size
+            with acting_for(dropped.tenant):
+                self._core.spawn(self._give_up(dropped.state))

@@ -1,0 +1,295 @@
+"""One environment with a sandbox, inside the service: journal, episode, replay and the box's lifetime.
+
+Called by the service core, each call in a task of the core's own, so that a dropped connection interrupts nothing.
+Every Reset gets a fresh box, every Restore one as it was; Close, or the next of either, destroys it. Who made the
+environment may use the box, too: its id is in the reply. A checkpoint is the box's file system with what the rules
+remember or, where one of them cannot be copied, the recorded actions, which know nothing of such a use.
+A grade of a `FreshGraded` environment ends what runs in the box, and leaves it otherwise as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rock_env.catalog import Catalog
+from rock_env.env import (
+    FreshGraded,
+    KeepsRunning,
+    RestorableSandboxEnv,
+    SandboxEnv,
+    Verdict,
+    observation_hash,
+)
+from rock_env.env_workers.frames import Kind
+from rock_env.env_workers.journal import Journal, check_goes_on, check_observation, plugin_call
+from rock_env.errors import (
+    DeadlineExceeded,
+    InvalidArgument,
+    NotFound,
+    RockError,
+    Unimplemented,
+)
+from rock_env.proto.v1 import env_pb2 as pb
+from rock_env.sandbox import Sandbox
+from rock_env.server.envs.boxes import EnvBoxes
+from rock_env.server.envs.grade_boxes import GradeBoxes
+from rock_env.spec import EnvParams, EnvSpec, TaskSpec
+from rock_env.wire.envs import evaluate_response, reset_response, step_response
+
+__all__ = ["BoxedState", "SandboxedEnv"]
+
+
+@dataclass(frozen=True, slots=True)
+class BoxedState:
+    """An episode at one moment: everything another environment of the same kind needs to go on from there."""
+
+    env: str
+    """Name, version and arguments: of no other environment can it be restored."""
+    task_id: str
+    seed: int
+    actions: tuple[str, ...]
+    hashes: tuple[bytes, ...]
+    """Of the first observation and that of each action."""
+    observation: str
+    """The last one."""
+    done: bool
+    snapshot_id: str = ""
+    """The box's file system; empty: the actions are repeated in a fresh box."""
+    rules: bytes = b""
+    """What the rules remember, beside a snapshot."""
+
+    @property
+    def size(self) -> int:
+        """Return about how many bytes of memory this takes."""
+        return (
+            sum(map(len, self.actions)) + 8 * len(self.hashes) + len(self.observation) + len(self.rules) + 500
+        )
+
+
+class SandboxedEnv:
+    """A `SandboxEnv` with its journal and its box."""
+
+    def __init__(
+        self, env_id: str, *, spec: EnvSpec, params: EnvParams, catalog: Catalog, boxes: EnvBoxes
+    ) -> None:
+        self.spec = spec
+        self.journal = Journal(env_id)
+        self._kind = f"{spec.key} {params.canonical()}"
+        self._params = params
+        self._catalog = catalog
+        self._boxes = boxes
+        self._env: SandboxEnv = spec.factory(params)  # type: ignore[assignment]  # a SandboxEnv, by EnvSpec
+        self._box_id = ""
+        self._episode: BoxedState | None = None
+        """What the episode was so far, without a snapshot; None before the first Reset or after a broken one."""
+        self._lock = asyncio.Lock()
+        self._running: asyncio.Task[Any] | None = None
+        self._closed = False
+        self._acts: dict[Kind, Callable[[Any], Awaitable[Any]]] = {
+            Kind.RESET: self._reset,
+            Kind.STEP: self._step,
+            Kind.EVALUATE: self._evaluate,
+            Kind.SNAPSHOT: self._checkpoint,
+            Kind.RESTORE: self._restore,
+        }
+
+    @property
+    def idle_s(self) -> float:
+        """Return for how long its box has not been used, by its own calls or by others; infinity where it has none."""
+        if self._lock.locked():
+            return 0.0
+        return self._boxes.idle_s(self._box_id)
+
+    async def call(self, kind: Kind, request: Any, *, timeout_s: float) -> Any:
+        """Run one call to its reply; that of a Snapshot is a `BoxedState`.
+
+        Raise a `RockError`; a late call leaves the environment broken.
+        """
+        async with self._lock:
+            self._running = asyncio.current_task()
+            try:
+                self._need_open()
+                async with asyncio.timeout(timeout_s) as limit:
+                    with plugin_call(f"{kind.name.lower()} of {self.spec.name} {self.journal.env_id}"):
+                        return await self._acts[kind](request)
+            except asyncio.CancelledError:
+                self._need_open()  # `close` cancelled us: an answer, not a cancellation
+                raise
+            except TimeoutError as error:
+                if not limit.expired():
+                    raise  # a DeadlineExceeded of the environment's own
+                late = DeadlineExceeded(
+                    f"{kind.name.lower()} of {self.spec.name} {self.journal.env_id} ran longer than {timeout_s:g} s."
+                )
+                raise self.journal.broke(late) from error
+            except RockError as error:
+                if self.journal.unsound:
+                    self.journal.broke(error)
+                raise
+            finally:
+                self._running = None
+
+    def _need_open(self) -> None:
+        if self._closed:
+            raise NotFound(f"environment {self.journal.env_id} was closed.")
+
+    async def _reset(self, request: pb.ResetRequest) -> pb.ResetResponse:
+        journal = self.journal
+        stored = journal.replay(request.sequence, request.idempotency_key, pb.ResetResponse)
+        if stored is not None:
+            return stored
+        if request.prefix and not self.spec.replayable:
+            raise Unimplemented(f"environment {self.spec.name} is not replayable: reset it without a prefix.")
+        # `resume_seed` needs no act here: a SandboxEnv holds no random state beyond its box.
+        prefix = [(turn.action, turn.observation_hash) for turn in request.prefix]
+        task_id, seed = request.task_id, request.seed
+        reply = await self._play(task_id, seed, prefix, initial_hash=request.initial_observation_hash)
+        journal.commit(request.sequence, request.idempotency_key, reply)
+        return reply
+
+    async def _play(
+        self, task_id: str, seed: int, prefix: Sequence[tuple[str, bytes]], *, initial_hash: bytes
+    ) -> pb.ResetResponse:
+        """Start an episode in a fresh box and repeat recorded actions; each observation must be the recorded one."""
+        task = self._catalog.task(self.spec.name, self._params, task_id)
+        self.journal.touch()
+        await self._new_box(task)
+        done, hashes = False, []
+        async with self._boxes.using(self._box_id) as box:
+            observation, info = await self._env.reset(box, task, seed)
+            hashes.append(self._compared(0, initial_hash, observation))
+            for turn, (action, recorded) in enumerate(prefix, start=1):
+                check_goes_on(turn, done=done, env_id=self.journal.env_id)
+                result = await self._env.step(box, action)
+                observation, info = result.observation, result.info
+                hashes.append(self._compared(turn, recorded, observation))
+                done = result.terminated or result.truncated
+        actions = tuple(action for action, _ in prefix)
+        self._episode = BoxedState(self._kind, task_id, seed, actions, tuple(hashes), observation, done)
+        self.journal.settle(done=done)
+        return reset_response(self.journal.env_id, task, observation, info, sandbox_id=self._box_id)
+
+    async def _new_box(self, task: TaskSpec, snapshot_id: str = "") -> None:
+        self._episode = None
+        await self._drop_box()
+        spec = task.sandbox or self.spec.sandbox
+        assert spec is not None  # hosted here because it has one
+        self._box_id = await self._boxes.create(
+            spec, environment=self.spec.name, env_id=self.journal.env_id, snapshot_id=snapshot_id
+        )
+
+    async def _drop_box(self) -> None:
+        if self._box_id:
+            await self._boxes.delete(self._box_id)
+            self._box_id = ""
+
+    def _compared(self, turn: int, recorded: bytes, observation: str) -> bytes:
+        actual = observation_hash(observation)
+        check_observation(turn, recorded=recorded, actual=actual, env_id=self.journal.env_id)
+        return actual
+
+    async def _step(self, request: pb.StepRequest) -> pb.StepResponse:
+        journal = self.journal
+        stored = journal.replay(request.sequence, request.idempotency_key, pb.StepResponse)
+        if stored is not None:
+            return stored
+        journal.need_step()
+        episode = self._episode
+        assert episode is not None  # a sound episode has its record
+        journal.touch()
+        async with self._boxes.using(self._box_id) as box:
+            result = await self._env.step(box, request.action)
+        reply = step_response(journal.env_id, result)
+        done = result.terminated or result.truncated
+        self._episode = replace(
+            episode,
+            actions=(*episode.actions, request.action),
+            hashes=(*episode.hashes, observation_hash(result.observation)),
+            observation=result.observation,
+            done=done,
+        )
+        journal.settle(done=done)
+        journal.commit(request.sequence, request.idempotency_key, reply)
+        return reply
+
+    async def _evaluate(self, request: pb.EvaluateRequest) -> pb.EvaluateResponse:
+        journal = self.journal
+        stored = journal.replay(request.sequence, request.idempotency_key, pb.EvaluateResponse)
+        if stored is not None:
+            return stored
+        journal.need_episode("evaluate")
+        async with self._boxes.using(self._box_id) as box:
+            verdict = await self._graded(box)
+        reply = evaluate_response(journal.env_id, verdict)
+        journal.commit(request.sequence, request.idempotency_key, reply)
+        return reply
+
+    async def _graded(self, box: Sandbox) -> Verdict:
+        if not isinstance(self._env, FreshGraded):
+            return await self._env.evaluate(box)
+        if not (isinstance(self._env, KeepsRunning) and self._env.keeps_running()):
+            await box.kill_all()  # nothing is to change the files while they are graded, or afterwards
+        fresh = GradeBoxes(self._boxes, self.spec.name, self.journal.env_id, self._box_id)
+        return await self._env.grade(box, fresh)
+
+    async def _checkpoint(self, _: None) -> BoxedState:
+        """Return the episode as it stands, with a snapshot where rules and backend can make one."""
+        self.journal.need_episode("checkpoint")
+        episode = self._episode
+        assert episode is not None  # a sound episode has its record
+        if isinstance(self._env, RestorableSandboxEnv):
+            try:
+                rules = self._env.snapshot()
+                snapshot_id = await self._boxes.freeze(self._box_id)
+            except Unimplemented:
+                pass  # this backend has no layers, or this task more state than files
+            else:
+                return replace(episode, snapshot_id=snapshot_id, rules=rules)
+        if not self.spec.replayable:
+            raise Unimplemented(
+                f"environment {self.spec.name} is not replayable, and its sandbox cannot be frozen: it offers no "
+                "checkpoints."
+            )
+        return episode
+
+    async def _restore(self, asked: tuple[pb.RestoreRequest | None, BoxedState]) -> pb.ResetResponse:
+        request, state = asked
+        if request is None:  # a fork, which begins with it
+            return await self._go_on(state)
+        stored = self.journal.replay(request.sequence, request.idempotency_key, pb.ResetResponse)
+        if stored is not None:
+            return stored
+        reply = await self._go_on(state)
+        self.journal.commit(request.sequence, request.idempotency_key, reply)
+        return reply
+
+    async def _go_on(self, state: BoxedState) -> pb.ResetResponse:
+        """Continue from a checkpoint of the same environment, version and arguments."""
+        if state.env != self._kind:
+            raise InvalidArgument(
+                f"the checkpoint belongs to another environment: got {state.env!r}, expected {self._kind!r}."
+            )
+        if not state.snapshot_id:
+            prefix = list(zip(state.actions, state.hashes[1:], strict=True))
+            reply = await self._play(state.task_id, state.seed, prefix, initial_hash=state.hashes[0])
+            reply.info_json = ""  # as after a snapshot
+            return reply
+        assert isinstance(self._env, RestorableSandboxEnv)  # or it would have made no snapshot
+        task = self._catalog.task(self.spec.name, self._params, state.task_id)
+        self.journal.touch()
+        await self._new_box(task, state.snapshot_id)
+        self._env.restore(state.rules)
+        self._episode = replace(state, snapshot_id="", rules=b"")
+        self.journal.settle(done=state.done)
+        return reset_response(self.journal.env_id, task, state.observation, {}, sandbox_id=self._box_id)
+
+    async def close(self) -> None:
+        """Interrupt a running call and destroy the box."""
+        self._closed = True
+        if self._running is not None:
+            self._running.cancel()
+        async with self._lock:
+            await self._drop_box()

@@ -1,0 +1,1 @@
+"""Images by name: builds, their records, their cache and their gate."""

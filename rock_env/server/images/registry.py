@@ -1,0 +1,327 @@
+"""The registry: images by name and tenant, built once per context, pinned to their content when a sandbox starts.
+
+Called by the RegistryService, and by the sandbox core to resolve `spec.image`. Images live in the engine; the names,
+and what is known of them, in `registry_records`. What it builds it may also remove (`image_cache`); what it only
+took over by name it never does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rock_env.backends.docker.engine import Engine, EngineRefusal
+from rock_env.backends.docker.layers import is_snapshot
+from rock_env.env_workers.journal import plugin_call
+from rock_env.errors import FailedPrecondition, InvalidArgument, NotFound, RockError
+from rock_env.server.images.builds import Build, BuildLimits, build_image
+from rock_env.server.images.context import MAX_CONTEXT_BYTES, BuildContext
+from rock_env.server.images.records import ImageRecord, ImageRecords
+from rock_env.spec import SandboxSpec
+
+__all__ = ["TAG", "BuildWish", "Registry", "RegistryOptions"]
+
+log = logging.getLogger(__name__)
+
+TAG = "rock-image"
+"""The repository our builds are tagged in, so that nobody's `docker image prune` takes them."""
+_NAME = re.compile(r"[a-z0-9][a-z0-9._/-]{0,127}(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?", re.ASCII)
+_PARALLEL = 2
+_KEPT_BUILDS = 100
+"""How many builds that ended can still be watched."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryOptions:
+    """What an operator may set."""
+
+    max_context_bytes: int = MAX_CONTEXT_BYTES
+    limits: BuildLimits = field(default_factory=BuildLimits)
+    spool: Path | None = None
+    """Where contexts wait for their build; None is the system's folder for temporary files."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildWish:
+    """What a Register asks for."""
+
+    name: str
+    dockerfile: str = "Dockerfile"
+    build_args: Mapping[str, str] = field(default_factory=dict)
+
+
+async def _nothing() -> None:
+    return
+
+
+class Registry:
+    """The images of one node. Enter it on the event loop; the engine and the records stay the caller's."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        records: ImageRecords,
+        options: RegistryOptions | None = None,
+        *,
+        make_room: Callable[[], Awaitable[object]] = _nothing,
+    ) -> None:
+        """`make_room` is called before each build and may free some disk."""
+        self.engine = engine
+        self.records = records
+        self.options = options or RegistryOptions()
+        self._make_room = make_room
+        self._builds: dict[str, Build] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._turn = asyncio.Semaphore(_PARALLEL)
+
+    async def __aenter__(self) -> Registry:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End what is being built: the engine stops a build whose connection closes."""
+        tasks = tuple(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- names
+
+    def get(self, tenant: str, name: str) -> ImageRecord:
+        """Return the image of this name. Raise `NotFound`, naming those there are."""
+        record = self.records.get(tenant, name)
+        if record is None:
+            known = ", ".join(record.name for record in self.records.of(tenant)) or "none"
+            raise NotFound(f"no registered image {name!r}; there are: {known}. Register makes one.")
+        return record
+
+    async def adopt(self, tenant: str, name: str, image: str) -> ImageRecord:
+        """Give an image that the engine has a name of the tenant's, pinned to its present content."""
+        _check_name(name)
+        image_id, size_bytes = await self._in_engine(tenant, image)
+        now = time.time()
+        record = ImageRecord(
+            tenant=tenant,
+            name=name,
+            image_id=image_id,
+            source=image,
+            size_bytes=size_bytes,
+            created_at=now,
+            used_at=now,
+        )
+        await self.records.put(record)
+        return record
+
+    async def delete(self, tenant: str, name: str) -> ImageRecord:
+        """Take the name away, and remove the image if it was built here and nothing uses it."""
+        record = self.get(tenant, name)
+        await self.records.unname(record)
+        if record.built and not any(other.name for other in self.records.with_image(record.image_id)):
+            try:
+                await self.remove(record.image_id)
+            except RockError as error:  # in use: the image cache removes it when it no longer is
+                log.info("a deleted image stays for now image=%s cause=%s", record.image_id, error)
+            else:
+                await self.records.gone(record.image_id, evicted=False)
+        return record
+
+    async def remove(self, image_id: str) -> None:
+        """Remove a built image from the engine. Raise `RockError` while something uses it."""
+        try:
+            await self.engine.heavy("DELETE", f"/images/{_tag(image_id)}")
+        except EngineRefusal as refusal:
+            if refusal.status != 404:
+                raise
+
+    async def pin(self, tenant: str, spec: SandboxSpec) -> SandboxSpec:
+        """Return the spec with its image's content digest in place of a name, so that a later tag changes nothing.
+
+        Raise `FailedPrecondition` for an image that was evicted, `InvalidArgument` for one there is not.
+        """
+        if not spec.image:
+            return spec
+        record = self.records.get(tenant, spec.image)
+        if record is None:
+            return replace(spec, image=(await self._in_engine(tenant, spec.image))[0])
+        if record.evicted:
+            raise FailedPrecondition(
+                f"the image {spec.image!r} was removed to free the disk. Register its folder again; that builds it anew."
+            )
+        self.records.touch(record, time.time())
+        return replace(spec, image=record.image_id)
+
+    async def _in_engine(self, tenant: str, image: str) -> tuple[str, int]:
+        """Return id and size of an image of the engine's. One that another tenant built is as good as none.
+
+        So is a snapshot, which is an image to the engine (the way to start from one does not come by here), and what the
+        engine finds by the beginning of an id: that would be guessed in a few tries.
+        """
+        described = await self.engine.image(image)
+        image_id = str(described["Id"])
+        owners = {record.tenant for record in self.records.with_image(image_id) if record.built}
+        if (owners and tenant not in owners) or is_snapshot(described) or _is_guessed(image, described):
+            raise InvalidArgument(
+                f"the Docker engine has no image {image!r}. Register it, or name another one."
+            )
+        return image_id, int(described.get("Size", 0))
+
+    # -- builds
+
+    async def context(self, tenant: str) -> BuildContext:
+        """Return a place for a context that arrives."""
+        most = self.options.max_context_bytes
+        return await BuildContext.open(self.options.spool, max_bytes=most, tenant=tenant)
+
+    async def register(self, tenant: str, wish: BuildWish, context: BuildContext) -> tuple[Build, bool]:
+        """Return the build of a sealed context, and whether it is a new one: the same context is built once.
+
+        The context is the registry's from here on, to be closed when it is not needed any more.
+        """
+        try:
+            _check_name(wish.name)
+            running = self._running(tenant, wish.name, context.digest)
+            done = running or await self._found(tenant, wish.name, context.digest)
+            if done is not None:
+                context.close()
+                return done, False
+        except BaseException:
+            context.close()
+            raise
+        build = Build(tenant, wish.name, context.digest)
+        self._keep(build)
+        task = asyncio.get_running_loop().create_task(self._run(build, wish, context))
+        self._tasks[build.id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(build.id, None))
+        return build, True
+
+    def _running(self, tenant: str, name: str, context_digest: str) -> Build | None:
+        asked = (tenant, name, context_digest, False)
+        for build in self._builds.values():
+            if (build.tenant, build.name, build.context_digest, build.ended) == asked:
+                return build
+        return None
+
+    async def _found(self, tenant: str, name: str, context_digest: str) -> Build | None:
+        """Return a build that is over before it began, where the image is there already."""
+        known = self.records.built_from(tenant, context_digest)
+        if known is None or not await self._exists(known):
+            return None
+        record = msgspec.structs.replace(known, name=name, used_at=time.time())
+        await self.records.put(record)
+        build = Build(tenant, name, context_digest)
+        build.end(record)
+        self._keep(build)
+        return build
+
+    def build(self, tenant: str, build_id: str) -> Build:
+        """Return a build that runs or ended lately. Raise `NotFound`."""
+        build = self._builds.get(build_id)
+        if build is None or build.tenant != tenant:
+            raise NotFound(
+                f"no build {build_id!r} on this server; it may have ended long ago. Get shows its image."
+            )
+        return build
+
+    async def _run(self, build: Build, wish: BuildWish, context: BuildContext) -> None:
+        try:
+            with plugin_call(f"building {wish.name!r}"):
+                async with self._turn:
+                    await self._make_room()
+                    image_id = await build_image(
+                        self.engine,
+                        context,
+                        dockerfile=wish.dockerfile,
+                        build_args=wish.build_args,
+                        limits=self.options.limits,
+                        build=build,
+                    )
+                await self._tag(image_id)
+                described = await self.engine.image(image_id)
+                now = time.time()
+                record = ImageRecord(
+                    tenant=build.tenant,
+                    name=wish.name,
+                    image_id=image_id,
+                    context_digest=build.context_digest,
+                    size_bytes=int(described.get("Size", 0)),
+                    created_at=now,
+                    used_at=now,
+                )
+                await self.records.put(record)
+        except RockError as error:
+            log.info("a build failed build=%s name=%s cause=%s", build.id, wish.name, error)
+            await self._keep_leftovers(build)
+            build.end(error)
+        except asyncio.CancelledError:
+            build.end(FailedPrecondition("the server stopped during the build. Register the folder again."))
+            raise
+        else:
+            await self._keep_leftovers(build)
+            build.end(record)
+        finally:
+            context.close()
+
+    async def _keep_leftovers(self, build: Build) -> None:
+        """Record what a build left, nameless: it makes the next one quick, and goes when the disk fills up."""
+        for layer in filter(None, build.leftovers):
+            try:
+                image_id = str((await self.engine.image(layer))["Id"])
+                if self.records.with_image(image_id):
+                    continue
+                await self._tag(image_id)
+                now = time.time()
+                await self.records.put(
+                    ImageRecord(
+                        tenant=build.tenant,
+                        name="",
+                        image_id=image_id,
+                        context_digest=f"part of {build.context_digest}",
+                        created_at=now,
+                        used_at=now,
+                    )
+                )
+            except RockError as error:
+                log.warning("what a build left is not known of image=%s cause=%s", layer, error)
+
+    async def _tag(self, image_id: str) -> None:
+        repository, _, tag = _tag(image_id).partition(":")
+        await self.engine.call("POST", f"/images/{image_id}/tag", params={"repo": repository, "tag": tag})
+
+    async def _exists(self, record: ImageRecord) -> bool:
+        try:
+            await self.engine.image(record.image_id)
+        except InvalidArgument:
+            return False
+        return True
+
+    def _keep(self, build: Build) -> None:
+        self._builds[build.id] = build
+        ended = [build_id for build_id, other in self._builds.items() if other.ended]
+        for build_id in ended[:-_KEPT_BUILDS]:
+            del self._builds[build_id]
+
+
+def _tag(image_id: str) -> str:
+    return f"{TAG}:{image_id.removeprefix('sha256:')[:32]}"
+
+
+def _is_guessed(image: str, described: Mapping[str, Any]) -> bool:
+    """Return whether the engine took the word for the beginning of an id: neither the whole of it nor a name."""
+    begin, whole = image.removeprefix("sha256:"), str(described["Id"]).removeprefix("sha256:")
+    named = any(tag.rpartition(":")[0] == image for tag in described.get("RepoTags") or ())
+    return begin != whole and whole.startswith(begin) and not named
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise InvalidArgument(
+            f"bad image name {name!r}: expected up to 128 of a-z, 0-9, '.', '_', '/' and '-', a letter or digit "
+            "first, and maybe a tag such as ':v2'."
+        )

@@ -1,0 +1,174 @@
+"""The edge between gRPC and the handlers of all services: what cannot be read, and what nobody expected, has a name.
+
+Installed by `server/app.py` as the innermost interceptor, so nothing of a stranger's message is read before the door.
+A message that is none, or holds too much, becomes INVALID_ARGUMENT, and a bug INTERNAL with the code `internal` and a
+traceback in the log; gRPC would call both UNKNOWN and quote the exception. A message of many parts is parsed off the
+event loop. It changes no call that ends as its handler meant it to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import DecodeError, Message
+
+from rock_env.errors import InvalidArgument, RockError
+from rock_env.server.parsing import check_counts, is_short_work, off_loop
+from rock_env.server.services.envs import fail
+from rock_env.server.sizes import check_sizes
+from rock_env.wire.rest_routes import methods
+
+__all__ = ["BoundaryInterceptor"]
+
+log = logging.getLogger(__name__)
+
+Handler = Any  # grpc.RpcMethodHandler is generic only in the stubs
+Context = Any
+Details = Any
+
+_SHAPES = {
+    (False, False): ("unary_unary", grpc.unary_unary_rpc_method_handler),
+    (False, True): ("unary_stream", grpc.unary_stream_rpc_method_handler),
+    (True, False): ("stream_unary", grpc.stream_unary_rpc_method_handler),
+    (True, True): ("stream_stream", grpc.stream_stream_rpc_method_handler),
+}
+
+
+_INPUTS = {method.grpc_path: method.input for method in methods()}
+Read = Callable[[bytes], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    """Stands for a message of many parts, or one whose bytes are none; an exception could not pass through gRPC."""
+
+    data: bytes
+    parse: Read
+
+    async def read(self) -> Any:
+        return await off_loop(self.parse, self.data)
+
+
+class BoundaryInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc is not typed
+    """Gives every call exactly one status that its caller can act upon."""
+
+    def __init__(self) -> None:
+        self._wrapped: dict[str, tuple[Handler, Handler]] = {}
+
+    async def intercept_service(
+        self, continuation: Callable[[Details], Awaitable[Handler]], handler_call_details: Details
+    ) -> Handler:
+        """Return the method's handler inside the boundary; None where there is no such method."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        name = handler_call_details.method
+        known = self._wrapped.get(name)
+        if known is None or known[0] is not handler:
+            known = self._wrapped[name] = (handler, _bounded(name, handler))
+        return known[1]
+
+
+def _bounded(name: str, handler: Handler) -> Handler:
+    shape, make = _SHAPES[handler.request_streaming, handler.response_streaming]
+    act = getattr(handler, shape)
+    wrap = _generator if inspect.isasyncgenfunction(act) else _coroutine
+    bounded = wrap(name, act, handler.request_streaming)
+    return make(
+        bounded, _reader(handler.request_deserializer, _INPUTS.get(name)), handler.response_serializer
+    )
+
+
+def _reader(deserialize: Read | None, message: Descriptor | None) -> Read | None:
+    if deserialize is None:
+        return None
+
+    def parse(data: bytes) -> Any:
+        if message is not None:
+            check_counts(data, message)
+        try:
+            return deserialize(data)
+        except DecodeError as error:
+            said = str(error).removesuffix(".")
+            raise InvalidArgument(
+                f"malformed request: {said}. Do both ends use the same .proto files?"
+            ) from None
+
+    def read(data: bytes) -> Any:
+        if message is not None and not is_short_work(data, message):
+            return _Unread(data, parse)
+        try:
+            return deserialize(data)
+        except DecodeError:
+            return _Unread(data, parse)  # which says so where it can be answered
+
+    return read
+
+
+async def _readable(request: Any, streaming: bool) -> Any:
+    """Return the request. Raise `InvalidArgument` where it cannot be read; a stream does so when it comes to it."""
+    if streaming:
+        return _each_readable(request)
+    return await _whole(request)
+
+
+async def _each_readable(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async for request in requests:
+        yield await _whole(request)
+
+
+async def _whole(request: Any) -> Any:
+    """Return a message that was read and holds no text that is too long."""
+    found = await request.read() if isinstance(request, _Unread) else request
+    if isinstance(found, Message):
+        check_sizes(found)
+    return found
+
+
+def _coroutine(name: str, act: Callable[[Any, Context], Awaitable[Any]], streaming: bool) -> Any:
+    async def bounded(request: Any, context: Context) -> Any:
+        try:
+            return await act(await _readable(request, streaming), context)
+        except (asyncio.CancelledError, grpc.aio.AbortError):
+            raise
+        except Exception as error:  # noqa: BLE001  named boundary: rpc handler
+            await _fail(name, context, error)
+
+    return bounded
+
+
+def _generator(name: str, act: Callable[[Any, Context], AsyncIterator[Any]], streaming: bool) -> Any:
+    async def bounded(request: Any, context: Context) -> AsyncIterator[Any]:
+        try:
+            async for reply in act(await _readable(request, streaming), context):
+                yield reply
+        except (asyncio.CancelledError, grpc.aio.AbortError):
+            raise
+        except Exception as error:  # noqa: BLE001  named boundary: rpc handler
+            await _fail(name, context, error)
+
+    return bounded
+
+
+async def _fail(name: str, context: Context, error: Exception) -> None:
+    """End the call with what the error means. Never returns, but where nobody is there to be told."""
+    cause: BaseException = error
+    while isinstance(
+        cause, BaseExceptionGroup
+    ):  # the halves of a call in both directions; the first is the cause
+        cause = cause.exceptions[0]
+    if isinstance(cause, grpc.aio.AbortError):
+        raise cause
+    if isinstance(cause, RockError):
+        await fail(context, cause)
+    if context.done():
+        return  # its caller left while it was answered
+    log.error("bug in the handler of %s", name, exc_info=error)
+    await fail(context, RockError("internal error of the ROCK server, see its log. Please report it."))

@@ -1,0 +1,377 @@
+"""One of several servers that share a store: it lives by a lease, owns its boxes, and takes over those of the dead.
+
+Made by `server/app.py` for a PostgreSQL store. Each sandbox has one owner, written into its record by compare-and-set:
+who loses that race has lost the sandbox, and whoever was declared dead wrongly finds that nothing it stores is taken.
+Deaths, hand-overs and changes are pushed by the store; nothing here polls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from rock_env.errors import FailedPrecondition, RockError, Unavailable
+from rock_env.lifecycle import SandboxRecord, SandboxState
+from rock_env.server.own_tasks import OwnTasks, logged
+from rock_env.server.replicas.witness import Witness
+from rock_env.server.sandboxes.core import SandboxCore
+from rock_env.server.sandboxes.ledger import LIVE, Held
+from rock_env.server.sandboxes.ownership import elsewhere, node_of
+from rock_env.store.base import Query
+from rock_env.store.postgres.members import Member, Members
+from rock_env.store.postgres.records import PostgresStore
+
+__all__ = ["LEASE_S", "Replica", "new_id"]
+
+log = logging.getLogger(__name__)
+
+LEASE_S = 10.0
+"""How long a replica that says nothing counts as alive; it renews three times as often."""
+_UNSETTLED = {SandboxState.PENDING, SandboxState.STARTING}
+_AT_ONCE = 32
+"""How many boxes are taken over at a time."""
+_DRAIN_PATIENCE_S = 0.5
+"""How long a call waits for its box to be handed over before it is served where it came: the call that keeps the box
+busy may be waiting for this very one."""
+
+
+class Replica:
+    """Satisfies `server.ownership.Ownership`. `joined` makes one; `serve` lets it act for a core."""
+
+    shared = True
+
+    def __init__(self, store: PostgresStore, *, own_id: str, node: str, address: str, lease_s: float) -> None:
+        self.members = Members(store)
+        self.node = node
+        self.id = own_id
+        self.draining = False
+        self._store = store
+        self._address = address
+        self._lease_s = lease_s
+        self._core: SandboxCore | None = None
+        self._known: dict[str, Member] = {}
+        self._taking: dict[str, asyncio.Task[None]] = {}
+        self._leaving: dict[str, asyncio.Event] = {}
+        self._waiting: set[asyncio.Event] = set()
+        self._witness = Witness(Path(address.removeprefix("unix://")).parent)
+        self._tasks = OwnTasks()
+
+    @classmethod
+    @asynccontextmanager
+    async def joined(
+        cls, store: PostgresStore, *, own_id: str, node: str, address: str, lease_s: float = LEASE_S
+    ) -> AsyncIterator[Replica]:
+        """Be a member of those who share the store, inside the block.
+
+        Other replicas of the node reach this one at `address`, a unix socket in a folder they share.
+        """
+        replica = cls(store, own_id=own_id, node=node, address=address, lease_s=lease_s)
+        try:
+            replica._witness.testify(own_id)
+            await replica._join()
+            replica._tasks.spawn(replica._stay())
+            yield replica
+        finally:
+            await replica._tasks.finish(0)
+            with suppress(RockError):  # its lease ends by itself
+                await replica.members.leave(replica.id)
+            replica._witness.close()
+
+    @asynccontextmanager
+    async def serve(self, core: SandboxCore) -> AsyncIterator[None]:
+        """Hear of changes and take over what is nobody's, for a core that has been entered."""
+        self._core = core
+        running = OwnTasks()
+        running.spawn(self._hear(core))
+        running.spawn(self._mourn(core))
+        try:
+            yield
+        finally:
+            self.draining = True  # a call that still waits finds nothing taken over any more
+            await running.finish(0)
+
+    # -- what the core asks
+
+    async def claim(self, record: SandboxRecord) -> SandboxRecord | None:
+        """Make a sandbox this replica's own if it is nobody's and its box is on this node."""
+        if self.draining or node_of(record.owner) not in ("", self.node):
+            return None
+        if record.owner in await self._living():
+            return None
+        try:
+            return await self._store.save(replace(record, owner=self.id))
+        except FailedPrecondition:
+            return None  # another replica was faster, or it changed: the change is pushed to us
+
+    async def sole(self) -> bool:
+        """Return whether no other replica uses this node."""
+        return not any(it.node == self.node for it in (await self._living()).values() if it.id != self.id)
+
+    async def settled(self, record: SandboxRecord) -> SandboxRecord | None:
+        """Wait until another replica has made or failed to make the sandbox; None if it was not made."""
+        with self._told() as told:
+            while True:
+                told.clear()
+                now = await self._store.get(record.id)
+                if now is None or not now.idempotency_key:
+                    return None
+                if now.state not in _UNSETTLED:
+                    return now
+                if now.owner not in await self._living():
+                    await self.take(now)
+                    continue
+                await told.wait()
+
+    # -- where a call belongs
+
+    async def route(self, sandbox_id: str, tenant: str) -> Member | None:
+        """Return the replica that has the sandbox; None: this one, or nobody, and the core here says so.
+
+        A sandbox on its way from one replica to another is waited for. Raise `Unavailable` where that takes too long.
+        """
+        core = self._serving()
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + 2 * self._lease_s
+        with self._told() as told:
+            while True:
+                told.clear()
+                await self._steady(sandbox_id)
+                if sandbox_id in core.ledger.held:
+                    return None
+                record = await self._store.get(sandbox_id)
+                if record is None or record.tenant != tenant or record.state not in LIVE:
+                    return None
+                member = (await self._living()).get(record.owner)
+                if member is not None and member.id != self.id:
+                    return member
+                if member is None and not self.draining and node_of(record.owner) in ("", self.node):
+                    await self.take(record)
+                    if sandbox_id in core.ledger.held:
+                        return None
+                try:
+                    async with asyncio.timeout_at(give_up_at):
+                        await told.wait()
+                except TimeoutError:
+                    raise self._nobodys(record) from None
+
+    async def departed(self, member: Member) -> None:
+        """Wait until a replica is no member any more."""
+        with self._told() as told:
+            while True:
+                told.clear()
+                if member.id not in self._known:
+                    return
+                await told.wait()
+
+    async def not_reached(self, member: Member) -> None:
+        """Wait until a replica that could not be reached has left. Raise `Unavailable` if it stays."""
+        try:
+            async with asyncio.timeout(2 * self._lease_s):
+                await self.departed(member)
+        except TimeoutError:
+            raise Unavailable(
+                f"replica {member.id} does not answer at {member.address}, yet renews its lease. Is its folder or "
+                "network reachable from this one?"
+            ) from None
+
+    # -- taking over and handing over
+
+    async def take(self, record: SandboxRecord) -> None:
+        """Take up a sandbox if it is nobody's; how that went is in its record."""
+        task = self._taking.get(record.id)
+        if task is None:
+            task = self._taking[record.id] = self._tasks.spawn(logged(self._take(record)))
+            task.add_done_callback(lambda _: self._taking.pop(record.id, None))
+        await asyncio.shield(task)
+
+    async def _take(self, record: SandboxRecord) -> None:
+        core = self._serving()
+        if record.id not in core.ledger.held:
+            await core.reconciler.take_over(record)
+
+    async def take_all(self) -> None:
+        """Take up every sandbox of this node that is nobody's."""
+        living = await self._living()
+        limit = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(record: SandboxRecord) -> None:
+            async with limit:
+                await self.take(record)
+
+        left = [it for it in await self._store.find(Query(states=LIVE)) if it.owner not in living]
+        async with asyncio.TaskGroup() as group:
+            for record in left:
+                group.create_task(one(record))
+
+    async def hand_over(self, within_s: float) -> int:
+        """Let another replica have each box as soon as no call uses it; return how many went.
+
+        Those still in use after `within_s` remain; they are let go when this server ends.
+        """
+        core = self._serving()
+        self.draining = True
+        await self.members.drain(self.id)
+        others = (await self._living()).values()
+        if not any(it.node == self.node and not it.draining for it in others if it.id != self.id):
+            return 0  # the next server of this node takes them up
+        going = [held for held in core.ledger.held.values() if held.record.durable]
+        self._leaving = {held.record.id: asyncio.Event() for held in going}
+        tasks = [self._tasks.spawn(logged(self._release_idle(held))) for held in going]
+        if tasks:
+            await asyncio.wait(tasks, timeout=within_s)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return sum(gone.is_set() for gone in self._leaving.values())
+
+    async def _release_idle(self, held: Held) -> None:
+        core = self._serving()
+        await held.started.wait()
+        while True:
+            await held.idle.wait()
+            async with held.lock:
+                if held.users:
+                    continue
+                if held.record.state in LIVE - {SandboxState.DELETING} and not held.doomed:
+                    await core.lives.release(held, owner=f"{self.node}:")
+                self._leaving[held.record.id].set()
+                return
+
+    async def _steady(self, sandbox_id: str) -> None:
+        """Wait while the sandbox is just coming here or going from here."""
+        taking, leaving = self._taking.get(sandbox_id), self._leaving.get(sandbox_id)
+        if taking is not None:
+            await asyncio.shield(taking)
+        if leaving is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_DRAIN_PATIENCE_S):
+                    await leaving.wait()
+
+    # -- what goes on all the time
+
+    async def _join(self) -> None:
+        await self.members.join(self.id, node=self.node, address=self._address, lease_s=self._lease_s)
+
+    async def _stay(self) -> None:
+        """Renew the lease; where that was too late, come back as somebody new who owns nothing."""
+        while True:
+            await asyncio.sleep(self._lease_s / 3)
+            try:
+                if not await self.members.renew(self.id, lease_s=self._lease_s):
+                    await self._reborn()
+            except RockError as error:
+                log.warning("the lease of this replica could not be renewed: %s", error)
+
+    async def _reborn(self) -> None:
+        log.error("this replica was declared dead and gives up its sandboxes replica=%s", self.id)
+        self.id = new_id(self.node)
+        self._witness.testify(self.id)
+        await self._join()
+        if self._core is not None:
+            async with asyncio.TaskGroup() as group:
+                for held in tuple(self._core.ledger.held.values()):
+                    group.create_task(logged(self._give_up(held)))
+        if self._core is not None and not self.draining:
+            await self.take_all()
+
+    async def _give_up(self, held: Held) -> None:
+        held.give_up(elsewhere(held.record))
+        async with held.lock:
+            if held.record.owner != self.id and not held.released:
+                await self._serving().lives.release(held, owner=None)
+
+    async def _hear(self, core: SandboxCore) -> None:
+        """Pass on every change, whoever made it, and act on those that concern whose sandbox it is."""
+        ledger = core.ledger
+        async with aclosing(self._store.changes(ledger.revision)) as changes:
+            async for record in changes:
+                ledger.heard(record)
+                held = ledger.held.get(record.id)
+                if held is None:
+                    if record.state in LIVE and record.owner not in self._known and not self.draining:
+                        self._tasks.spawn(logged(self.take(record)))
+                elif record.owner != held.record.owner and record.revision > held.record.revision:
+                    self._tasks.spawn(logged(self._give_up_to(held, record)))
+                self._tell()
+
+    async def _give_up_to(self, held: Held, record: SandboxRecord) -> None:
+        held.give_up(elsewhere(record))
+        async with held.lock:
+            if record.revision > held.record.revision and record.owner != self.id and not held.released:
+                log.error("a sandbox was taken over sandbox_id=%s by=%s", record.id, record.owner)
+                await self._serving().lives.release(held, owner=None)
+
+    async def _mourn(self, core: SandboxCore) -> None:
+        """Know who lives; when somebody is gone, take over what that one had."""
+        with self.members.listening() as changed:
+            before: dict[str, Member] | None = None
+            while True:
+                changed.clear()
+                try:
+                    living = await self._without_dead(await self._living(), changed)
+                    if (before is None or before.keys() - living.keys()) and not self.draining:
+                        await self.take_all()
+                    before = living
+                except RockError as error:
+                    log.warning("it is not known which replicas live: %s", error)
+                    continue
+                self._tell()
+                others = [it.expires_in_s for it in living.values() if it.id != self.id]
+                try:
+                    # Not wait_for: before Python 3.12 it loses a cancellation that comes together with the event.
+                    async with asyncio.timeout(max(min(others), 0.0) + 0.01 if others else None):
+                        await changed.wait()
+                except TimeoutError:
+                    with suppress(Unavailable):  # then it is not known, above
+                        await self.members.bury()
+
+    async def _without_dead(self, living: dict[str, Member], ended: asyncio.Event) -> dict[str, Member]:
+        """Declare dead who has provably died on this node; `ended` is set when somebody else may have."""
+        peers = [it.id for it in living.values() if it.node == self.node and it.id != self.id]
+        dead = [each for each in peers if self._witness.dead(each)]
+        for each in dead:
+            await self.members.leave(each)
+        for each in peers:
+            self._witness.watch(each, ended)
+        return await self._living() if dead else living
+
+    async def _living(self) -> dict[str, Member]:
+        self._known = await self.members.all()
+        return self._known
+
+    def _serving(self) -> SandboxCore:
+        if self._core is None:
+            raise Unavailable("this replica is just starting. Ask again.", retry_after_s=0.2)
+        return self._core
+
+    @contextmanager
+    def _told(self) -> Iterator[asyncio.Event]:
+        told = asyncio.Event()
+        self._waiting.add(told)
+        try:
+            yield told
+        finally:
+            self._waiting.discard(told)
+
+    def _tell(self) -> None:
+        for told in self._waiting:
+            told.set()
+
+    def _nobodys(self, record: SandboxRecord) -> Unavailable:
+        node = node_of(record.owner)
+        if node in ("", self.node):
+            return elsewhere(record)
+        return Unavailable(
+            f"sandbox {record.id!r} is on node {node!r}, where no server runs. Start one there, or delete the sandbox "
+            "by waiting for its lease."
+        )
+
+
+def new_id(node: str) -> str:
+    """Return an owner that nobody ever was."""
+    return f"{node}:{secrets.token_hex(6)}"

@@ -1,0 +1,271 @@
+"""The REST face: every call of the gRPC services over HTTP, in the server's own process and event loop.
+
+Started by `server/app.py` with `--http`. It is FastAPI for the description at /openapi.json and /docs, routes from
+`rest_routes`, and uvicorn. It has no logic of its own: a request becomes a call to this server's gRPC handlers, once
+the same guard as at gRPC's door has admitted its headers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from importlib import metadata
+from typing import Any
+
+import grpc
+import uvicorn
+from fastapi import FastAPI
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route, WebSocketRoute
+
+from rock_env.errors import InvalidArgument, NotFound, PermissionDenied, RockError, Unavailable, Unimplemented
+from rock_env.server.e2b.control import Boxes, control_routes
+from rock_env.server.e2b.envd import envd_routes
+from rock_env.server.e2b.process import Processes
+from rock_env.server.e2b.wire import control_problem
+from rock_env.server.interceptors.access import Door
+from rock_env.server.options import ServerOptions
+from rock_env.server.rest.codec import MAX_MESSAGE_BYTES, definite, problem, rock_error
+from rock_env.server.rest.gateway import Gateway
+from rock_env.server.rest.openapi import openapi
+from rock_env.server.rest.proxy import Proxy
+from rock_env.server.rest.socket import socket_endpoint
+from rock_env.wire.channel import CLIENT_OPTIONS, is_local, target
+from rock_env.wire.rest_routes import methods
+
+__all__ = ["application", "build", "face", "inner_port", "serving"]
+
+_BACKLOG = 1024
+_VERBS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+_DEAD_PEER_S = 300
+"""A peer that vanished without closing, or that takes nothing of what is sent to it, is cut off after so long.
+
+The latter may live and just not read. One bound for both: where set, TCP_USER_TIMEOUT decides for keepalive, too (tcp(7)).
+"""
+_PROBE_S = 60
+
+
+def build(channel: grpc.aio.Channel, processes: Processes, door: Door) -> Any:
+    """Return the ASGI application that answers over `channel`."""
+    gateway = Gateway(channel, door)
+    app = application(channel, gateway, processes, secured=door.guarded)
+    return _OneLength(Proxy(gateway, app if door.guarded else _SameSite(app)))
+
+
+def application(
+    channel: grpc.aio.Channel, gateway: Gateway, processes: Processes, *, secured: bool
+) -> FastAPI:
+    """Return all routes but those of ports."""
+    known = list(methods())
+    version = metadata.version("ale-rl")
+    app = FastAPI(title="ROCK", version=version, redirect_slashes=False)
+    for method in known:
+        path = method.starlette_path
+        app.router.routes.append(Route(path, gateway.endpoint(method), methods=[method.route.verb]))
+        if method.client_streaming and method.server_streaming:
+            app.router.routes.append(WebSocketRoute(path, socket_endpoint(gateway, method)))
+    document = openapi(known, version=version, secured=secured)
+    app.openapi = lambda: document  # type: ignore[method-assign]  # FastAPI's documented way
+    health = health_pb2_grpc.HealthStub(channel)
+
+    async def healthz(_: Request) -> Response:
+        reply = await health.Check(health_pb2.HealthCheckRequest())
+        name = health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status)
+        return JSONResponse({"status": name}, 200 if name == "SERVING" else 503)
+
+    app.router.routes.append(Route("/healthz", healthz))
+    boxes = Boxes(gateway)
+    e2b = [*control_routes(boxes), *envd_routes(boxes, processes)]
+    app.router.routes.append(Mount("/e2b", routes=[*e2b, Route("/{rest:path}", _no_e2b, methods=_VERBS)]))
+    app.add_exception_handler(404, _no_route)
+    app.add_exception_handler(405, _no_route)
+    app.add_exception_handler(grpc.aio.AioRpcError, _lost)
+    app.add_exception_handler(Exception, _bug)
+    return app
+
+
+async def _no_route(request: Request, _: Exception) -> Response:
+    return problem(
+        NotFound(f"there is no {request.method} {request.url.path}; /openapi.json lists what there is")
+    )
+
+
+async def _no_e2b(request: Request) -> Response:
+    what = request.url.path.removeprefix("/e2b")
+    return control_problem(
+        Unimplemented(f"E2B's {request.method} {what} has no counterpart on a ROCK server")
+    )
+
+
+async def _lost(_: Request, failure: Exception) -> Response:
+    assert isinstance(failure, grpc.aio.AioRpcError)
+    return problem(rock_error(failure), known=definite(failure))
+
+
+async def _bug(_: Request, __: Exception) -> Response:
+    """Answer where a handler failed as it never should; uvicorn logs the traceback."""
+    return problem(
+        RockError("internal error of the ROCK server, see its log. Please report it."), known=False
+    )
+
+
+class _OneLength:
+    """Refuses a request that tells the length of its body in two ways, of which a proxy may believe the other."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        names = {name for name, _ in scope.get("headers", ())} if scope["type"] == "http" else set()
+        if names >= {b"content-length", b"transfer-encoding"}:
+            refused = problem(
+                InvalidArgument("Content-Length and Transfer-Encoding exclude each other. Send one.")
+            )
+            refused.headers["connection"] = "close"
+            await refused(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+class _SameSite:
+    """Keeps web pages of others out of a server without tokens: who can reach it could run code in its boxes.
+
+    A browser sends `Origin` with what a page asks of another site, and a name that an attacker points at 127.0.0.1
+    stands in `Host`.
+    """
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] in ("http", "websocket"):
+            refused = self._refusal(Headers(scope=scope))
+            if refused is not None:
+                await problem(refused)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _refusal(self, headers: Headers) -> RockError | None:
+        host = headers.get("host", "")
+        name = host if ":" in host.rpartition("]")[2] else f"{host}:80"
+        try:
+            local = is_local(name) or name.rpartition(":")[0].endswith(".localhost")
+        except RockError:
+            local = False
+        origin = headers.get("origin")
+        if not local:
+            return PermissionDenied(
+                f"this server has no tokens and answers to loopback names only, not {host!r}"
+            )
+        if origin is not None and origin.partition("://")[2] != host:
+            return PermissionDenied(f"this server has no tokens and refuses pages of {origin!r}")
+        return None
+
+
+class _Denials(logging.Filter):
+    """Drops what uvicorn says, wrongly, whenever a WebSocket is answered with an HTTP error."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.msg != "ASGI callable returned without completing handshake."
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn that leaves signals to the process it runs in."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+_DENIALS = _Denials()
+
+
+@asynccontextmanager
+async def serving(app: Any, options: ServerOptions) -> AsyncIterator[str]:
+    """Serve `app` for the time of the block; yield its URL. Raise `Unavailable` where it cannot listen."""
+    listener = _listen(options.http)
+    logging.getLogger("uvicorn.error").addFilter(_DENIALS)  # the same object: added once
+    config = uvicorn.Config(
+        app,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        ws_max_size=MAX_MESSAGE_BYTES,
+        ws_ping_timeout=None,  # a socket whose input is held back answers no ping; TCP notices the dead ones
+        ws_per_message_deflate=False,
+        timeout_graceful_shutdown=max(1, round(options.drain_s)),
+        ssl_certfile=options.cert or None,
+        ssl_keyfile=options.key or None,
+        ssl_ca_certs=options.client_ca or None,
+        ssl_cert_reqs=ssl.CERT_REQUIRED if options.client_ca else ssl.CERT_NONE,
+    )
+    server = _Server(config)
+    running = asyncio.ensure_future(server.serve(sockets=[listener]))
+    host, port = listener.getsockname()[:2]
+    try:
+        yield f"{'https' if options.cert else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+    finally:
+        server.should_exit = True
+        await running
+        listener.close()
+
+
+def _listen(address: str) -> socket.socket:
+    """Return a listening socket whose connections notice a dead peer."""
+    host, _, port = target(address).rpartition(":")
+    try:
+        family, kind, proto, _, where = socket.getaddrinfo(
+            host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, proto)
+    except OSError as error:
+        raise Unavailable(f"cannot listen on {address}: {error.strerror}") from error
+    try:
+        for level, option, value in (
+            (socket.SOL_SOCKET, socket.SO_REUSEADDR, 1),
+            (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_S),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_S),
+            (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_PEER_S * 1000),
+            (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+        ):
+            listener.setsockopt(level, option, value)
+        listener.bind(where)
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise Unavailable(
+            f"cannot listen on {address}: {error.strerror}. Is another server using it, or is the address another "
+            "machine's?"
+        ) from error
+    return listener
+
+
+@contextlib.contextmanager
+def inner_port(server: grpc.aio.Server) -> Iterator[str]:
+    """Let a server that has not started yet listen for its own REST face too; yield the address."""
+    with tempfile.TemporaryDirectory(prefix="rock-rest-") as folder:  # mode 0700
+        server.add_insecure_port(f"unix:{folder}/s")
+        yield f"unix:{folder}/s"
+
+
+@asynccontextmanager
+async def face(inner: str, options: ServerOptions, door: Door) -> AsyncIterator[str]:
+    """Serve REST for the server that listens at `inner`; yield the URL."""
+    async with (
+        grpc.aio.insecure_channel(inner, options=CLIENT_OPTIONS) as channel,
+        Processes() as processes,
+        serving(build(channel, processes, door), options) as url,
+    ):
+        yield url

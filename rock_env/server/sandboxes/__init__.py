@@ -1,0 +1,1 @@
+"""The sandboxes of a server: their lives, records and checkpoints."""

@@ -1,0 +1,149 @@
+"""The layers of snapshots on the node, kept as long as something builds upon them and not longer.
+
+Called when a sandbox or a snapshot was deleted, and by the reconciliation at the start. What builds upon what, the
+store counts; a layer that could not be removed is removed by the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from graphlib import TopologicalSorter
+
+from rock_env.backends.router import BackendRouter
+from rock_env.env_workers.journal import plugin_call
+from rock_env.errors import RockError, Unavailable
+from rock_env.snapshots import SnapshotRecord, SnapshotState
+from rock_env.store.base import SandboxStore, SnapshotQuery
+
+__all__ = ["Layers"]
+
+log = logging.getLogger(__name__)
+
+_KEPT = frozenset(SnapshotState) - {SnapshotState.COLLECTED}
+
+
+class Layers:
+    """The reference counting of one server's layers."""
+
+    def __init__(self, store: SandboxStore, backends: BackendRouter) -> None:
+        self._store = store
+        self._backends = backends
+        self._leaving: dict[str, set[asyncio.Future[None]]] = {}
+        """By the id of a layer: the removals in progress of those that were built upon it."""
+
+    async def collect(self, snapshot_id: str) -> None:
+        """Remove the layer, and those below it, if nobody wants them and nothing needs them any more."""
+        if not snapshot_id:
+            return
+        loop = asyncio.get_running_loop()
+        leaving = [(record, loop.create_future()) for record in await self._store.collect(snapshot_id)]
+        for record, gone in leaving:  # noted before anybody can collect what lies below
+            self._leaving.setdefault(record.parent, set()).add(gone)
+        try:
+            for record, gone in leaving:
+                if above := self._leaving.get(record.id):
+                    await asyncio.wait(above)
+                await self._remove(record.backend, record.id)
+                self._left(record, gone)
+        finally:
+            for record, gone in leaving:
+                self._left(record, gone)
+
+    def _left(self, record: SnapshotRecord, gone: asyncio.Future[None]) -> None:
+        if not gone.done():
+            gone.set_result(None)
+            self._leaving[record.parent].discard(gone)
+            if not self._leaving[record.parent]:
+                del self._leaving[record.parent]
+
+    async def reconcile(self) -> None:
+        """Finish what a killed server left: snapshots half made or half removed, and records of layers that are gone."""
+        for record in await self._store.find_snapshots(SnapshotQuery(states=_KEPT)):
+            if record.state is SnapshotState.MAKING:
+                # Its caller was never answered: the key is free, and whatever the layer holds nobody asks for.
+                record = replace(record, idempotency_key="")
+            elif not record.ephemeral:
+                continue
+            await self._store.save_snapshot(replace(record, state=SnapshotState.DELETED))
+        there = await self.listed()
+        for name, layers in there.items():
+            for record in await self.kept(name):
+                if record.state is SnapshotState.READY and record.id not in layers:
+                    log.warning("a snapshot's layer is gone snapshot_id=%s backend=%s", record.id, name)
+                    await self._store.save_snapshot(replace(record, state=SnapshotState.DELETED))
+        for record in await self._store.find_snapshots(
+            SnapshotQuery(states=frozenset({SnapshotState.DELETED}))
+        ):
+            await self.collect(record.id)
+
+    async def making(self) -> Sequence[SnapshotRecord]:
+        """Return the snapshots that are being made, or were when their server died."""
+        return await self._store.find_snapshots(SnapshotQuery(states=frozenset({SnapshotState.MAKING})))
+
+    async def give_up(self, record: SnapshotRecord) -> None:
+        """End a snapshot that died with the server that made it; its key is free."""
+        await self._store.save_snapshot(replace(record, state=SnapshotState.DELETED, idempotency_key=""))
+        await self.collect(record.id)
+
+    async def sweep(self) -> list[str]:
+        """Remove the layers that no record needs, each before what it builds upon; return what was not, and why."""
+        left = []
+        for name, layers in (await self.strays()).items():
+            for snapshot_id in layers:
+                error = await self._remove(name, snapshot_id)
+                left += [] if error is None else [f"layer {snapshot_id}: {error.message}"]
+        return left
+
+    async def strays(self) -> dict[str, list[str]]:
+        """Return the layers on the node that no record needs, by backend, children first; of backends that answer."""
+        there = await self.listed()
+        # The records afterwards: one that is made meanwhile has its record before its layer.
+        found = {
+            name: layers - {record.id for record in await self.kept(name)} for name, layers in there.items()
+        }
+        return {name: await self._children_first(layers) for name, layers in found.items()}
+
+    async def _children_first(self, layers: set[str]) -> list[str]:
+        """Put layers that are gone from the tree in the order of removal. Those without any record: youngest id first."""
+        if not layers:
+            return []
+        collected = await self._store.find_snapshots(
+            SnapshotQuery(states=frozenset({SnapshotState.COLLECTED}))
+        )
+        parents = {record.id: record.parent for record in collected}
+        order: TopologicalSorter[str] = TopologicalSorter()
+        for each in sorted(layers, reverse=True):
+            order.add(each)
+            if (parent := parents.get(each)) in layers:
+                order.add(parent, each)
+        return list(order.static_order())
+
+    async def listed(self) -> dict[str, set[str]]:
+        """Return the ids of the layers on the node, by backend; of those backends that answer."""
+        listed: dict[str, set[str]] = {}
+        for backend in self._backends:
+            try:
+                with plugin_call(f"listing the layers of the {backend.name} backend"):
+                    listed[backend.name] = await backend.snapshots()
+            except RockError as error:
+                level = logging.INFO if isinstance(error, Unavailable) else logging.WARNING
+                log.log(level, "layers could not be listed backend=%s: %s", backend.name, error)
+        return listed
+
+    async def kept(self, backend: str) -> Sequence[SnapshotRecord]:
+        """Return the snapshots whose layers must be there."""
+        found = await self._store.find_snapshots(SnapshotQuery(states=_KEPT))
+        return [record for record in found if record.backend == backend]
+
+    async def _remove(self, backend: str, snapshot_id: str) -> RockError | None:
+        """Remove a layer; return why that failed, if it did."""
+        try:
+            with plugin_call(f"removing layer {snapshot_id}"):
+                await self._backends.named(backend).delete_snapshot(snapshot_id)
+        except RockError as error:
+            log.warning("a layer is left to the next start snapshot_id=%s: %s", snapshot_id, error)
+            return error
+        return None

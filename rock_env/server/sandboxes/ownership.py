@@ -1,0 +1,69 @@
+"""Whose sandbox it is, where several servers share a store: the one that holds the connection to its box.
+
+Consulted by the sandbox core and its parts. `Alone` is a server that shares its store with nobody; `server/replicas/member`
+has the other kind. An owner is written as `NODE:SERVER`; `NODE:` is a box on that node that is anybody's there.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from rock_env.errors import Unavailable
+from rock_env.lifecycle import SandboxRecord
+
+__all__ = ["Alone", "Ownership", "elsewhere", "node_of"]
+
+
+class Ownership(Protocol):
+    """What the sandbox core asks about its own server and about others."""
+
+    @property
+    def id(self) -> str:
+        """Return the owner that is written into the records of this server's sandboxes."""
+        ...
+
+    @property
+    def shared(self) -> bool:
+        """Return whether other servers change records, too, so that changes are heard of from the store alone."""
+        ...
+
+    async def claim(self, record: SandboxRecord) -> SandboxRecord | None:
+        """Make a sandbox this server's own, in the store, if it is nobody's now; None if it is another's."""
+        ...
+
+    async def sole(self) -> bool:
+        """Return whether no other server uses this node, so that what no record knows can only be left over."""
+        ...
+
+    async def settled(self, record: SandboxRecord) -> SandboxRecord | None:
+        """Wait until another server has made or failed to make the sandbox; None if it is nobody's any more."""
+        ...
+
+
+class Alone:
+    """A server with a store of its own: whatever is in it is its own."""
+
+    id = ""
+    shared = False
+
+    async def claim(self, record: SandboxRecord) -> SandboxRecord | None:
+        return record
+
+    async def sole(self) -> bool:
+        return True
+
+    async def settled(self, record: SandboxRecord) -> SandboxRecord | None:
+        return record
+
+
+def node_of(owner: str) -> str:
+    """Return the node of an owner; empty for a record of a server that shared its store with nobody."""
+    return owner.rpartition(":")[0]
+
+
+def elsewhere(record: SandboxRecord) -> Unavailable:
+    """Return the error for a call that came to a server just before or after the sandbox was its own."""
+    return Unavailable(
+        f"sandbox {record.id!r} is moving from one server to another. Ask again, with the same idempotency key.",
+        retry_after_s=0.2,
+    )

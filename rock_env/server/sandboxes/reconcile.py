@@ -1,0 +1,255 @@
+"""What a starting server finds, compared both ways: records against boxes on the node, boxes against records.
+
+Used by the sandbox core at its start, and by the AdminService for its census. Nothing here waits for an engine that is
+not there: what that says nothing about is left as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from rock_env.backends.base import Backend
+from rock_env.backends.pool import PooledBackend, stock_id
+from rock_env.backends.router import BackendRouter
+from rock_env.env_workers.journal import plugin_call
+from rock_env.errors import InfraError, RockError, Unavailable
+from rock_env.lifecycle import SandboxRecord, SandboxState
+from rock_env.server.capacity.quotas import Ask
+from rock_env.server.own_tasks import logged
+from rock_env.server.sandboxes.layers import Layers
+from rock_env.server.sandboxes.ledger import LIVE, Held, Ledger
+from rock_env.server.sandboxes.lives import WORKING, Lives
+from rock_env.snapshots import SnapshotRecord, SnapshotState
+from rock_env.store.base import Query
+
+__all__ = ["BackendCensus", "Reconciler"]
+
+log = logging.getLogger(__name__)
+
+RESTARTED = "server restarted"
+_AT_ONCE = 32
+"""How many boxes are taken up at a time; each costs a connection and two writes of its record."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendCensus:
+    """What exists on the node against what should, for one backend."""
+
+    backend: str
+    boxes: int = 0
+    records: int = 0
+    stock: int = 0
+    """Boxes of warm pools, or just handed out by one."""
+    orphans: Mapping[str, str] = field(default_factory=dict)
+    """Boxes that no sandbox has: id -> what it is."""
+    ghosts: Mapping[str, str] = field(default_factory=dict)
+    """Sandboxes that are said to run and have no box: sandbox id -> box id."""
+    layers: int = 0
+    stray_layers: tuple[str, ...] = ()
+    """Layers on the node that no snapshot needs."""
+    missing_layers: tuple[str, ...] = ()
+    """Snapshots whose layer is not there."""
+    error: str = ""
+    """Why the backend, or its layers, could not be asked; what is unknown is 0 or empty then."""
+
+
+class Reconciler:
+    """Compares one server's records with its node, and sets right what differs."""
+
+    def __init__(self, ledger: Ledger, backends: BackendRouter, layers: Layers, lives: Lives) -> None:
+        self._ledger = ledger
+        self._backends = backends
+        self._layers = layers
+        self._lives = lives
+
+    async def on_start(self, *, durable: bool) -> None:
+        """Take up what lives on, end the records of what is gone, and destroy what no record knows.
+
+        A server that is not `durable` and finds no records has a node of its own, with nothing on it.
+        """
+        left = await self._ledger.store.find(Query(states=LIVE))
+        making = await self._layers.making()
+        # The sandboxes of a Fork that was never answered: all or none of them, so none.
+        unanswered = {each for snapshot in making for each in snapshot.forked}
+        limit = asyncio.Semaphore(_AT_ONCE)
+
+        async def settle(record: SandboxRecord) -> None:
+            async with limit:
+                await logged(self._claim(record, unanswered=record.id in unanswered))
+
+        async with asyncio.TaskGroup() as group:
+            for record in left:
+                group.create_task(settle(record))
+        taken_up = sum(held.box is not None for held in self._ledger.held.values())
+        if left:
+            log.warning("sandboxes of the previous server count=%d taken_up=%d", len(left), taken_up)
+        elif not durable:
+            return
+        if not await self._ledger.ownership.sole():
+            return  # what is half done here may be the work of another server
+        for snapshot in making:
+            await logged(self._unmake(snapshot))
+        await self._layers.reconcile()
+        await self._swept(await self.census())
+
+    async def _claim(self, record: SandboxRecord, *, unanswered: bool) -> None:
+        mine = await self._ledger.ownership.claim(record)
+        if mine is not None:
+            await self._settle(mine, unanswered=unanswered)
+
+    async def take_over(self, record: SandboxRecord) -> None:
+        """Take up a sandbox of another server that died or let go of it, or record its end."""
+        # Asked before the claim: it is given up only after all of a Fork's sandboxes have been claimed.
+        making = await self._layers.making()
+        mine = await self._ledger.ownership.claim(record)
+        if mine is None:
+            return
+        log.warning("took over a sandbox sandbox_id=%s of=%s", record.id, record.owner)
+        await self._settle(mine, unanswered=any(mine.id in it.forked for it in making))
+        for snapshot in making:
+            if snapshot.sandbox_id == mine.id:
+                await self._give_up(snapshot)
+
+    async def _give_up(self, snapshot: SnapshotRecord) -> None:
+        """End a Snapshot or Fork that died with its server, and what it had made."""
+        for sandbox_id in snapshot.forked:
+            record = await self._ledger.store.get(sandbox_id)
+            if record is not None and record.state in LIVE:
+                await self.take_over(record)
+        await logged(self._unmake(snapshot))
+        await self._layers.give_up(snapshot)
+
+    async def _settle(self, record: SandboxRecord, *, unanswered: bool) -> None:
+        held = self._ledger.held[record.id] = Held(record)
+        held.started.set()
+        held.place = self._lives.admission.adopt(record.tenant, [Ask.of(record.spec.resources)])
+        self._ledger.watch_deadline(record)
+        async with held.lock:
+            if record.state is SandboxState.DELETING:
+                await self._lives.destroy_locked(held, record.reason)
+            elif record.state in WORKING and record.durable and not unanswered:
+                await self._lives.take_up(held)
+            elif record.state is not SandboxState.FAILED or not record.durable or unanswered:
+                await self._forget(held)
+
+    async def _forget(self, held: Held) -> None:
+        """End the record of a box that ended with its server, or was never finished."""
+        record = held.record
+        if record.state in (SandboxState.PENDING, SandboxState.STARTING):
+            held.record = replace(
+                record, idempotency_key=""
+            )  # never answered: its caller's retry starts afresh
+        held.doomed = RESTARTED  # should the next lines fail
+        self._ledger.look_again(held)
+        await self._lives.end_gone(held, self._backends.named(record.backend), RESTARTED)
+
+    async def _unmake(self, snapshot: SnapshotRecord) -> None:
+        """Let a sandbox build upon what it did before, if the layer it announced never came to be."""
+        if snapshot.id in (await self._layers.listed()).get(snapshot.backend, {snapshot.id}):
+            return
+        held = self._ledger.held.get(snapshot.sandbox_id)
+        if held is not None:
+            async with held.lock:
+                if held.record.snapshot_id == snapshot.id:
+                    await self._ledger.save(held, replace(held.record, snapshot_id=snapshot.parent))
+
+    async def sweep(self, counted: Sequence[BackendCensus]) -> None:
+        """Destroy the boxes and layers of a census that nothing needs. Raise `InfraError` with what is left, and why."""
+        left = await self._swept(counted)
+        if left:
+            raise InfraError(
+                f"{len(left)} of what nothing needs could not be removed: {'; '.join(left)}. The rest is gone; mend "
+                "the cause and ask again."
+            )
+
+    async def _swept(self, counted: Sequence[BackendCensus]) -> list[str]:
+        left = []
+        for census in counted:
+            for box_id, what in census.orphans.items():
+                log.warning("destroying an orphan box_id=%s what=%s", box_id, what)
+                try:
+                    await _destroy(self._backends.named(census.backend), box_id, what=what)
+                except RockError as error:
+                    log.error("an orphan could not be destroyed box_id=%s: %s", box_id, error)
+                    left.append(f"box {box_id}: {error.message}")
+        return left + await self._layers.sweep()
+
+    async def census(self) -> list[BackendCensus]:
+        """Compare every backend's node with the records. What changes meanwhile is never called an orphan or ghost."""
+        before = await self._ledger.store.find(Query(states=LIVE))
+        there: dict[str, Mapping[str, str]] = {}
+        errors: dict[str, str] = {}
+        layers = await self._layers.listed()
+        for backend in self._backends:
+            try:
+                with plugin_call(f"counting the boxes of the {backend.name} backend"):
+                    there[backend.name] = await backend.census()
+            except RockError as error:
+                level = logging.INFO if isinstance(error, Unavailable) else logging.WARNING
+                log.log(level, "boxes could not be counted backend=%s: %s", backend.name, error)
+                errors[backend.name] = error.message
+        after = {record.id: record for record in await self._ledger.store.find(Query(states=LIVE))}
+        counted, sole = [], await self._ledger.ownership.sole()
+        for backend in self._backends:
+            if backend.name in errors:
+                counted.append(BackendCensus(backend.name, error=errors[backend.name]))
+                continue
+            mine = [record for record in before if record.backend == backend.name]
+            # A box claimed a moment ago may have its record already: then it is that sandbox's and no stock.
+            recorded = {record.box_id for record in (*before, *after.values())}
+            stock = backend.accounted - recorded if isinstance(backend, PooledBackend) else frozenset()
+            if not sole:  # other servers of this node keep stock, too, which this one knows by its ids alone
+                stock |= {box_id for box_id in there[backend.name].keys() - recorded if stock_id(box_id)}
+            census = _compared(
+                backend.name,
+                {box_id: what for box_id, what in there[backend.name].items() if box_id not in stock},
+                mine,
+                after,
+            )
+            census = replace(
+                census, boxes=len(there[backend.name]), stock=len(stock & there[backend.name].keys())
+            )
+            counted.append(await self._with_layers(census, layers.get(backend.name)))
+        return counted
+
+    async def _with_layers(self, census: BackendCensus, layers: set[str] | None) -> BackendCensus:
+        if layers is None:
+            return replace(census, error="its layers could not be listed; the server's log says why")
+        kept = await self._layers.kept(census.backend)
+        missing = {record.id for record in kept if record.state is SnapshotState.READY} - layers
+        stray = layers - {record.id for record in kept}
+        return replace(
+            census,
+            layers=len(layers),
+            stray_layers=tuple(sorted(stray)),
+            missing_layers=tuple(sorted(missing)),
+        )
+
+
+def _compared(
+    backend: str,
+    there: Mapping[str, str],
+    before: Sequence[SandboxRecord],
+    after: Mapping[str, SandboxRecord],
+) -> BackendCensus:
+    """Compare what was there with what was recorded just before and just after."""
+    known = {record.box_id for record in before}
+    known |= {record.box_id for record in after.values() if record.backend == backend}
+    ghosts = {
+        record.id: record.box_id
+        for record in before
+        if record.state in WORKING
+        and record.box_id not in there
+        and (now := after.get(record.id)) is not None
+        and now.state in WORKING
+    }
+    orphans = {box_id: what for box_id, what in there.items() if box_id not in known}
+    return BackendCensus(backend, len(there), len(before), orphans=orphans, ghosts=ghosts)
+
+
+async def _destroy(backend: Backend, box_id: str, *, what: str) -> None:
+    with plugin_call(f"destroying the orphan {box_id} ({what})"):
+        await backend.destroy(box_id)

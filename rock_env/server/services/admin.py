@@ -1,0 +1,124 @@
+"""The gRPC AdminService: what an operator asks of a whole server.
+
+Called by `server/app.py`. Who may call it is the interceptor's to decide; it changes nothing
+but what a census with `sweep` destroys.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import grpc
+
+from rock_env.errors import InvalidArgument
+from rock_env.lifecycle import SandboxRecord
+from rock_env.proto.v1 import admin_pb2 as pb
+from rock_env.proto.v1 import admin_pb2_grpc
+from rock_env.security.auth import acting_for
+from rock_env.server.envs.core import EnvServiceCore
+from rock_env.server.sandboxes.core import LIVE, SandboxCore
+from rock_env.server.sandboxes.reconcile import BackendCensus
+from rock_env.server.services.envs import fail
+from rock_env.server.services.places import PlaceCalls, Places
+from rock_env.store.base import Query
+
+__all__ = ["SERVICE", "add_admin_service"]
+
+SERVICE = pb.DESCRIPTOR.services_by_name["AdminService"].full_name
+
+
+class _AdminService(PlaceCalls, admin_pb2_grpc.AdminServiceServicer):  # type: ignore[misc]  # generated
+    def __init__(
+        self,
+        core: EnvServiceCore,
+        sandboxes: SandboxCore,
+        *,
+        drain: Callable[[float | None], None],
+        guarded: bool,
+    ) -> None:
+        self._drain = drain
+        self._guarded = guarded
+        self._core = core
+        self._sandboxes = sandboxes
+        self._started = time.monotonic()
+
+    async def Capacity(self, request: pb.CapacityRequest, context: Any) -> pb.CapacityResponse:  # noqa: N802
+        """Count what runs here."""
+        reply = self._core.load()
+        reply.uptime_s = time.monotonic() - self._started
+        return reply
+
+    async def Census(self, request: pb.CensusRequest, context: Any) -> pb.CensusResponse:  # noqa: N802
+        """Compare what exists on the node with what is recorded."""
+        nobodys = await self._nobodys(sweep=request.sweep)
+        counted = await self._sandboxes.census(sweep=request.sweep)
+        found = [
+            replace(
+                census,
+                orphans={
+                    **census.orphans,
+                    **{
+                        each.box_id or each.id: f"sandbox {each.id}, made before the server had tokens"
+                        for each in nobodys
+                        if each.backend == census.backend
+                    },
+                },
+            )
+            for census in counted
+        ]
+        return pb.CensusResponse(backends=map(_census_message, found))
+
+    async def _nobodys(self, *, sweep: bool) -> Sequence[SandboxRecord]:
+        """Return the sandboxes that were made when nobody needed a token, and that no token opens now."""
+        if not self._guarded:
+            return ()
+        with acting_for(""):
+            found = await self._sandboxes.find(Query(states=LIVE))
+            for each in found if sweep else ():
+                await self._sandboxes.delete(each.id)
+        return found
+
+    async def Drain(self, request: pb.DrainRequest, context: Any) -> pb.DrainResponse:  # noqa: N802
+        """Begin to end the server, and say what becomes of its sandboxes."""
+        within_s = request.within.ToTimedelta().total_seconds() if request.HasField("within") else None
+        if within_s is not None and within_s < 0:
+            await fail(context, InvalidArgument(f"`within` must not be negative, got {within_s:g} s"))
+        held = [each.record.durable for each in self._sandboxes.ledger.held.values()]
+        self._drain(within_s)
+        return pb.DrainResponse(durable=sum(held), ending=len(held) - sum(held))
+
+
+def _census_message(census: BackendCensus) -> pb.BackendCensus:
+    return pb.BackendCensus(
+        backend=census.backend,
+        boxes=census.boxes,
+        records=census.records,
+        stock=census.stock,
+        orphans=census.orphans,
+        ghosts=census.ghosts,
+        layers=census.layers,
+        stray_layers=census.stray_layers,
+        missing_layers=census.missing_layers,
+        error=census.error,
+    )
+
+
+def add_admin_service(
+    server: grpc.aio.Server,
+    core: EnvServiceCore,
+    sandboxes: SandboxCore,
+    places: Places,
+    *,
+    drain: Callable[[float | None], None],
+    guarded: bool,
+) -> None:
+    """Register the AdminService on a server that has not started yet; `drain` makes the server end gracefully.
+
+    Where it is `guarded` by tokens, what was made without them is nobody's.
+    """
+    service = _AdminService(core, sandboxes, drain=drain, guarded=guarded)
+    service.places = places
+    admin_pb2_grpc.add_AdminServiceServicer_to_server(service, server)

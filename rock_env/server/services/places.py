@@ -1,0 +1,220 @@
+"""The AdminService's calls on what a node holds: quotas, warm pools and the image cache.
+
+Put together by `server/node`, registered by `server/services/admin`. It converts, and keeps nothing but the targets of pools
+(`PoolFile`), so that a restarted server has the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rock_env.backends.pool import PooledBackend, PoolStatus, pool_key
+from rock_env.backends.router import BackendRouter
+from rock_env.errors import FailedPrecondition, InvalidArgument, Unimplemented
+from rock_env.proto.v1 import admin_pb2 as pb
+from rock_env.security.auth import check_tenant, current_tenant
+from rock_env.server.capacity.admission import Admission
+from rock_env.server.capacity.quotas import Amount, Limits, Quota
+from rock_env.server.images.cache import CachedImage, ImageCache
+from rock_env.server.services.envs import Context, guarded
+from rock_env.spec import SandboxSpec
+from rock_env.store.whole_file import replace_file
+from rock_env.wire.sandboxes import sandbox_spec, spec_message, timestamp
+
+__all__ = ["PlaceCalls", "Places", "PoolFile"]
+
+Pin = Callable[[str, SandboxSpec], Awaitable[SandboxSpec]]
+
+
+class _Target(msgspec.Struct):
+    spec: SandboxSpec
+    size: int
+
+
+class PoolFile:
+    """The targets of pools, kept in a file; `path` None forgets them with the server."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        """Read the file. Raise `FailedPrecondition` if it is damaged."""
+        self._path = path
+        self.targets: dict[str, tuple[SandboxSpec, int]] = {}
+        if path is None or not path.exists():
+            return
+        try:
+            held = msgspec.json.decode(path.read_bytes(), type=list[_Target])
+        except msgspec.DecodeError as error:
+            raise FailedPrecondition(
+                f"{path} does not hold the targets of pools: {error}. Restore it, or remove it and set them again."
+            ) from error
+        self.targets = {pool_key(each.spec): (each.spec, each.size) for each in held}
+
+    def set(self, spec: SandboxSpec, size: int) -> None:
+        """Keep a target; 0 forgets it. Raise `InfraError`, and change nothing, if that cannot be kept."""
+        targets = {**self.targets, pool_key(spec): (spec, size)}
+        if not size:
+            del targets[pool_key(spec)]
+        if self._path is not None:
+            replace_file(
+                self._path,
+                msgspec.json.encode([_Target(*each) for each in targets.values()]),
+                "the targets of pools",
+            )
+        self.targets = targets
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The handlers. `cache` None: this server offers no images."""
+
+    admission: Admission
+    backends: BackendRouter
+    pools: PoolFile
+    pin: Pin
+    cache: ImageCache | None = None
+
+    def resume(self) -> None:
+        """Set the pools that were kept. One that cannot be set is left out, and says so when it is asked for."""
+        for spec, size in self.pools.targets.values():
+            self._pooled(spec).set_target(spec, size)
+
+    async def set_quota(self, request: pb.SetQuotaRequest, _: Context) -> pb.TenantQuota:
+        """Change a tenant's quota; "" is the owner of a server without tokens."""
+        tenant = check_tenant(request.tenant) if request.tenant else ""
+        self.admission.set_quota(tenant, Quota(_limits(request.limits), request.weight or 1.0))
+        return self._tenant(tenant)
+
+    async def list_quotas(self, _: pb.ListQuotasRequest, __: Context) -> pb.ListQuotasResponse:
+        """Return the capacity, and each tenant that has a quota of its own, holds or wants something."""
+        admission = self.admission
+        return pb.ListQuotasResponse(
+            capacity=_limits_message(admission.capacity),
+            used=_used_message(admission.used),
+            waiting=admission.waiting,
+            tenants=map(self._tenant, admission.tenants()),
+        )
+
+    async def set_pool(self, request: pb.SetPoolRequest, _: Context) -> pb.PoolInfo:
+        """Keep so many boxes of a spec in stock. Raise `InvalidArgument` for an image there is not."""
+        spec = await self.pin(current_tenant(), sandbox_spec(request.spec))
+        pooled = self._pooled(spec)
+        if not self.admission.capacity.hold(Amount(boxes=request.size)):
+            raise InvalidArgument(
+                f"a pool of {request.size} is more than this server holds: {self.admission.capacity.boxes} boxes."
+            )
+        status = pooled.set_target(spec, request.size)
+        self.pools.set(spec, request.size)
+        return _pool_message(pooled.name, status)
+
+    async def list_pools(self, _: pb.ListPoolsRequest, __: Context) -> pb.ListPoolsResponse:
+        """Return all pools."""
+        pooled = [backend for backend in self.backends if isinstance(backend, PooledBackend)]
+        return pb.ListPoolsResponse(
+            pools=[_pool_message(backend.name, status) for backend in pooled for status in backend.status()]
+        )
+
+    async def collect_images(self, request: pb.CollectImagesRequest, _: Context) -> pb.CollectImagesResponse:
+        """Remove images that nothing uses, or say which."""
+        if self.cache is None:
+            raise Unimplemented("this server offers no images, so it has none to remove")
+        done = await self.cache.collect(free_bytes=request.free_bytes, dry_run=request.dry_run)
+        return pb.CollectImagesResponse(
+            removed=_cached_messages(done.removed),
+            kept=_cached_messages(done.kept),
+            free_bytes=done.free_bytes,
+        )
+
+    def _pooled(self, spec: SandboxSpec) -> PooledBackend:
+        backend = self.backends.hosting(spec)
+        if not isinstance(backend, PooledBackend):
+            raise Unimplemented(f"the {backend.name} backend of this server keeps no pools")
+        return backend
+
+    def _tenant(self, tenant: str) -> pb.TenantQuota:
+        quota = self.admission.quota(tenant)
+        return pb.TenantQuota(
+            tenant=tenant,
+            limits=_limits_message(quota.limits),
+            weight=quota.weight,
+            used=_used_message(self.admission.used_by(tenant)),
+            waiting=self.admission.waiting_of(tenant),
+        )
+
+
+def _limits(message: pb.Limits) -> Limits:
+    return Limits(
+        message.boxes if message.HasField("boxes") else None,
+        message.cpus if message.HasField("cpus") else None,
+        message.memory_bytes if message.HasField("memory_bytes") else None,
+    )
+
+
+def _limits_message(limits: Limits) -> pb.Limits:
+    return pb.Limits(boxes=limits.boxes, cpus=limits.cpus, memory_bytes=limits.memory_bytes)
+
+
+def _used_message(amount: Amount) -> pb.Limits:
+    return pb.Limits(boxes=amount.boxes, cpus=amount.millicpus / 1000, memory_bytes=amount.memory_bytes)
+
+
+def _pool_message(backend: str, status: PoolStatus) -> pb.PoolInfo:
+    return pb.PoolInfo(
+        digest=status.digest,
+        spec=spec_message(status.spec),
+        target=status.target,
+        ready=status.ready,
+        starting=status.starting,
+        hits=status.hits,
+        misses=status.misses,
+        lost=status.lost,
+        failures=status.failures,
+        last_failure=status.last_failure,
+        retry_in_s=status.retry_in_s,
+        waits_for_room=status.waits_for_room,
+        backend=backend,
+    )
+
+
+def _cached_messages(images: Sequence[CachedImage]) -> list[pb.CollectedImage]:
+    return [
+        pb.CollectedImage(
+            image_id=image.image_id,
+            size_bytes=image.size_bytes,
+            names=image.names,
+            used_at=timestamp(image.used_at),
+            kept_because=image.kept_because,
+        )
+        for image in images
+    ]
+
+
+class PlaceCalls:
+    """The handlers as gRPC calls them; the AdminService inherits them."""
+
+    places: Places
+
+    async def SetQuota(self, request: pb.SetQuotaRequest, context: Any) -> pb.TenantQuota:  # noqa: N802
+        """Change what one tenant may hold."""
+        return await guarded(self.places.set_quota)(request, context)
+
+    async def ListQuotas(self, request: pb.ListQuotasRequest, context: Any) -> pb.ListQuotasResponse:  # noqa: N802
+        """Show what is held, by whom, and who waits."""
+        return await guarded(self.places.list_quotas)(request, context)
+
+    async def SetPool(self, request: pb.SetPoolRequest, context: Any) -> pb.PoolInfo:  # noqa: N802
+        """Keep boxes of a spec in stock."""
+        return await guarded(self.places.set_pool)(request, context)
+
+    async def ListPools(self, request: pb.ListPoolsRequest, context: Any) -> pb.ListPoolsResponse:  # noqa: N802
+        """Show what is in stock."""
+        return await guarded(self.places.list_pools)(request, context)
+
+    async def CollectImages(  # noqa: N802
+        self, request: pb.CollectImagesRequest, context: Any
+    ) -> pb.CollectImagesResponse:
+        """Remove images that nothing uses."""
+        return await guarded(self.places.collect_images)(request, context)

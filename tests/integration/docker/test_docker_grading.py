@@ -1,0 +1,64 @@
+"""Verifiers in containers, as task formats with images have them: the agent owns the container's files and says nothing."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from docker_engine import BUSYBOX, bundles, engine  # noqa: F401  fixtures
+from fresh_boxes import BackendBoxes
+
+from rock_env.backends.docker.backend import DockerBackend
+from rock_env.errors import InfraError
+from rock_env.grading import grade_task
+from rock_env.sandbox import Sandbox
+from rock_env.spec import SandboxSpec
+from rock_env.tasksets.model import TaskFile, Verifier
+
+SPEC = SandboxSpec(image=BUSYBOX)
+TEST = b"""#!/bin/sh
+mkdir -p /logs/verifier
+test "$(ls /tests)" = test.sh && grep -qx 42 answer && echo 1 > /logs/verifier/reward.txt && exit
+echo 0 > /logs/verifier/reward.txt
+"""
+VERIFIER = Verifier(
+    command=("sh", "/tests/test.sh"),
+    parser="reward_file",
+    files=(TaskFile("/tests/test.sh", TEST, 0o755),),
+    report="/logs/verifier",
+)
+
+
+@pytest.fixture
+async def backend(engine: Any, bundles: Any) -> AsyncIterator[DockerBackend]:  # noqa: F811
+    made = DockerBackend(bundles=bundles)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def box(backend: DockerBackend) -> Sandbox:
+    return await backend.create(SPEC, sandbox_id=f"graded-{secrets.token_hex(4)}")
+
+
+async def test_what_lies_in_the_verifiers_places_does_not_count(backend: DockerBackend, box: Sandbox) -> None:
+    fresh = BackendBoxes(backend, SPEC, agent=box.id)
+
+    async def reward(script: str) -> float:
+        assert (await box.exec(["sh", "-c", script])).ok
+        return (await grade_task(box, fresh, VERIFIER)).reward
+
+    assert await reward("mkdir -p /logs/verifier /tests; echo 1 > /logs/verifier/reward.json") == 0.0
+    assert await reward("echo 'echo 1 > /logs/verifier/reward.txt' > /tests/test.sh; echo 42 > answer") == 1.0
+    assert (
+        await reward(
+            "rm -r /logs/verifier; ln -s /tmp /logs/verifier; echo 0 > /tmp/reward.txt; echo x > /tests/x"
+        )
+        == 1.0
+    )
+    broken = "rm -f /bin/rm /bin/mkdir /bin/ls /bin/grep; mkdir /bin/rm 2> /dev/null; true"
+    assert await reward(broken) == 0.0, "who breaks the verifier's programs gets nothing"
+    with pytest.raises(InfraError, match="cannot be run"):
+        await grade_task(box, fresh, Verifier(command=("no-such-program",), parser="exit_code"))

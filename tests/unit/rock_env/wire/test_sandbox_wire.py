@@ -1,0 +1,94 @@
+"""Sandbox values and their messages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rock_env.errors import InvalidArgument
+from rock_env.lifecycle import SandboxRecord, SandboxState, StateChange, born
+from rock_env.proto.v1 import sandbox_pb2 as pb
+from rock_env.spec import NetworkPolicy, Resources, SandboxSpec
+from rock_env.wire.sandboxes import info_message, sandbox_spec, sandbox_state, seconds, spec_message
+
+
+def record(state: SandboxState) -> SandboxRecord:
+    made = born("sb-1", SandboxSpec(), backend="process", at=1.5)
+    return replace(made, history=(StateChange(state, "asked for", 1.5),))
+
+
+def test_the_wire_knows_the_same_states() -> None:
+    numbers = [value for name, value in pb.SandboxState.items() if not name.endswith("UNSPECIFIED")]
+    assert {sandbox_state(number) for number in numbers} == set(SandboxState)
+    for state in SandboxState:
+        assert sandbox_state(info_message(record(state)).state) is state
+
+
+@given(
+    st.builds(
+        SandboxSpec,
+        image=st.text(max_size=5),
+        resources=st.builds(Resources, memory_bytes=st.integers(1, 2**63), pids=st.integers(1, 2**31)),
+        network=st.builds(NetworkPolicy, st.booleans(), st.lists(st.text(max_size=3)).map(tuple)),
+        env=st.dictionaries(st.text(max_size=3), st.text(max_size=3)).map(
+            lambda env: tuple(sorted(env.items()))
+        ),
+        lifetime_s=st.integers(1, 10**6).map(float),
+    )
+)
+def test_a_spec_survives_the_wire(spec: SandboxSpec) -> None:
+    again = sandbox_spec(pb.SandboxSpec.FromString(spec_message(spec).SerializeToString()))
+    assert again == spec
+    assert again.digest == spec.digest
+
+
+def test_a_spec_recorded_when_there_were_ports_is_read_with_its_digest() -> None:
+    kept = msgspec.json.decode(b'{"image": "a", "env": [["A", "b"]], "ports": []}', type=SandboxSpec)
+    assert kept == SandboxSpec(image="a", env=(("A", "b"),))
+    assert kept.digest == "a8f1ea032037be82"
+
+
+@pytest.mark.parametrize("cpus", [-1.0, float("nan"), float("inf")])
+def test_cpus_must_be_an_amount(cpus: float) -> None:
+    with pytest.raises(InvalidArgument, match="cpus must be"):
+        sandbox_spec(pb.SandboxSpec(resources=pb.Resources(cpus=cpus)))
+
+
+def test_an_empty_spec_means_the_defaults() -> None:
+    assert sandbox_spec(pb.SandboxSpec()) == SandboxSpec()
+
+
+def test_a_record_is_told_in_full() -> None:
+    made = replace(
+        born("sb-1", SandboxSpec(lifetime_s=10), backend="process", at=1.5, lease_s=2, idle_timeout_s=3),
+        tenant="team-a",
+        environment="swe",
+        labels={"run": "7"},
+        revision=42,
+    )
+    message = info_message(made)
+    assert (message.owner, message.environment, dict(message.labels)) == ("team-a", "swe", {"run": "7"})
+    assert (message.revision, message.spec_digest, message.backend) == (42, made.spec.digest, "process")
+    times = (message.created_at, message.lease_expires_at, message.idle_expires_at, message.expires_at)
+    assert [time.ToNanoseconds() / 1e9 for time in times] == [1.5, 3.5, 4.5, 11.5]
+    bare = info_message(record(SandboxState.RUNNING))
+    assert not bare.HasField("lease_expires_at")
+    assert not bare.HasField("idle_expires_at")
+
+
+@pytest.mark.parametrize("wrong_s", [0, -5, 10**9, 10**11])
+def test_a_duration_must_be_positive_and_finite(wrong_s: int) -> None:
+    with pytest.raises(InvalidArgument, match="lease must be from"):
+        seconds(Duration(seconds=wrong_s), "lease")
+    assert seconds(Duration(seconds=1, nanos=500_000_000), "lease") == 1.5
+
+
+@pytest.mark.parametrize("number", [0, 99])
+def test_a_state_must_be_one(number: int) -> None:
+    with pytest.raises(InvalidArgument, match="is no state"):
+        sandbox_state(number)

@@ -1,0 +1,1 @@
+"""What losses and credits are made of: returns, ratios, masks, corrections."""
