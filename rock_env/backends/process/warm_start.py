@@ -20,7 +20,7 @@ for name in plan["preload"]:
     except ImportError:
         missing.append(name)
 before = set(sys.modules), list(sys.path), set(sys.path_importer_cache)
-sys.path.append(folder.removesuffix("/rock_env/backends"))
+sys.path.append(folder.removesuffix("/rock_env/backends/process"))
 
 from rock_env.backends.process.preload import begin  # noqa: E402  only now can it be found
 

@@ -27,7 +27,7 @@ from rock_env.errors import InfraError, InvalidArgument
 from rock_env.sandbox import CommandEnd, OutputChunk
 from rock_env.spec import Resources, SandboxSpec
 
-PACKAGES = Path(rock_env.__file__).resolve().parents[2]
+PACKAGES = Path(rock_env.__file__).resolve().parents[1]
 
 
 @pytest.fixture

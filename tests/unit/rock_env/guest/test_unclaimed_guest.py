@@ -38,7 +38,7 @@ def program(
     process = subprocess.Popen(
         [sys.executable, "-S", "-c", source, *map(str, arguments)],
         pass_fds=fds,
-        env={"PYTHONPATH": str(Path(rock_env.__file__).parents[2])},
+        env={"PYTHONPATH": str(Path(rock_env.__file__).parents[1])},
     )
     try:
         yield process
