@@ -23,8 +23,8 @@ DEFAULT_WAIT_S = 60.0
 """How long a request waits whose caller named no deadline."""
 _MAX_WAITING = 1000
 """Requests one tenant may have waiting: more would only wait for deadlines that pass."""
-_REFUSAL_S = 0.002
-"""What one refusal takes on a busy machine, from the queue to the caller."""
+_REFUSAL_S = 0.006
+"""What one refusal takes from the queue to the caller on a machine with three times the work it can do (2 ms alone)."""
 _RELEASES = 64
 """How many of the last releases the release rate is taken from."""
 _UNKNOWN_RETRY_S = 5.0
