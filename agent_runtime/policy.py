@@ -10,9 +10,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+import numpy as np
+
+from agent_runtime.errors import InvalidTrajectory
 from agent_runtime.types import FloatArray, IntArray, SamplingParams
 
-__all__ = ["ChatTemplate", "Completion", "Message", "PolicyError", "SampleRequest", "Sampler", "first_stop"]
+__all__ = [
+    "ChatTemplate",
+    "Completion",
+    "Message",
+    "PolicyError",
+    "SampleRequest",
+    "Sampler",
+    "check_completion",
+    "first_stop",
+    "turn_seed",
+]
+
+_MASK = (1 << 64) - 1
+_INT32 = np.dtype(np.int32)
+_FLOAT32 = np.dtype(np.float32)
 
 
 class PolicyError(RuntimeError):
@@ -63,6 +80,30 @@ def first_stop(text: str, stop: Sequence[str]) -> tuple[int, str]:
     """Return where the first of some stop texts begins in `text`, and which it is; (-1, "") for none."""
     found = [(at, one) for one in stop if (at := text.find(one)) >= 0]
     return min(found, default=(-1, ""))
+
+
+def turn_seed(seed: int, turn: int) -> int:
+    """Return the 63-bit sampling seed of one turn: SplitMix64 of the rollout's seed and the turn's index."""
+    mixed = (seed + (turn + 1) * 0x9E3779B97F4A7C15) & _MASK
+    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
+    return (mixed ^ (mixed >> 31)) >> 1
+
+
+def check_completion(completion: Completion, rollout_id: str, turn: int) -> None:
+    """Refuse a completion that would break the record: an engine's bug, so a crash, not a failed rollout."""
+    ids, logprobs = completion.ids, completion.logprobs
+    if len(ids) != len(logprobs) or ids.dtype != _INT32 or logprobs.dtype != _FLOAT32:
+        raise InvalidTrajectory(
+            f"the sampler's completion for rollout {rollout_id!r}, turn {turn} is malformed: got {len(ids)} ids "
+            f"of {ids.dtype} and {len(logprobs)} logprobs of {logprobs.dtype}, expected as many float32 as "
+            "int32. Fix the engine's Sampler.sample."
+        )
+    if not np.isfinite(logprobs).all():
+        raise InvalidTrajectory(
+            f"the sampler's completion for rollout {rollout_id!r}, turn {turn} is malformed: got the log-probabilities "
+            f"{logprobs.tolist()!r}, expected finite ones. Look at the engine's weights and numerics."
+        )
 
 
 class Sampler(Protocol):

@@ -15,9 +15,8 @@ from contextlib import asynccontextmanager
 from time import perf_counter
 from typing import Protocol
 
-from agent_runtime.agents.base import Agent, Move, Reply
-from agent_runtime.agents.chat_loop import ChatLoop
-from agent_runtime.policy import ChatTemplate, PolicyError, Sampler
+from agent_runtime.agent import Agent, Move, Reply
+from agent_runtime.policy import PolicyError
 from agent_runtime.types import (
     RolloutFailure,
     RolloutRequest,
@@ -40,7 +39,6 @@ __all__ = [
     "limit",
     "reset_to",
     "rollout",
-    "run_rollout",
 ]
 
 logger = logging.getLogger(__name__)
@@ -89,17 +87,6 @@ class Rock(Protocol):
     async def make(self, env: str, params_json: str) -> RockEnv:
         """Make an environment. Raise `RockError`."""
         ...
-
-
-async def run_rollout(
-    request: RolloutRequest, *, rock: Rock, sampler: Sampler, template: ChatTemplate, policy_step: int = 0
-) -> Trajectory:
-    """Let the policy play one task from the request's start and return the record, failed or not."""
-
-    def agent(instruction: str) -> ChatLoop:
-        return ChatLoop(request, instruction, sampler=sampler, template=template)
-
-    return await rollout(request, agent, rock=rock, policy_step=policy_step)
 
 
 async def rollout(

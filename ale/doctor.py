@@ -12,32 +12,21 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from ale.docker import INSTALL, engine_version
 from ale.rock.reach import step_round_trip
-from ale.terminal import stdout
+from ale.terminal import Finding, stdout
 from rock_env import plugins
 from rock_env.backends.process.backend import why_not_fenced
 from rock_env.backends.process.setup import FENCE_REMEDY
 from rock_env.errors import RockError
 from rock_env.spec import EnvSpec
 
-__all__ = ["CHECKS", "Finding", "doctor_command"]
+__all__ = ["CHECKS", "doctor_command"]
 
 LOW_DISK_BYTES = 2 << 30
 """A long run's checkpoints and trajectories of the tiny engine fit; a Hugging Face model needs more anyway."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What one check found; `remedy` says what to do unless it is ok."""
-
-    status: Literal["ok", "warn", "fail"]
-    found: str
-    remedy: str = ""
 
 
 def doctor_command() -> int:

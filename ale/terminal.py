@@ -1,4 +1,4 @@
-"""Where the command line prints: one way to reach standard output, with or without a terminal behind it.
+"""What commands print, and where: one way to reach standard output, with or without a terminal behind it.
 
 Called by every command that prints a result. Messages and progress go to standard error instead.
 """
@@ -6,15 +6,26 @@ Called by every command that prints a result. Messages and progress go to standa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["print_table", "stdout"]
+__all__ = ["Finding", "print_table", "stdout"]
 
 PIPE_WIDTH = 4000
 """Columns when nobody looks: a line in a pipe is never wrapped or cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check found; `remedy` says what to do unless it is ok."""
+
+    status: Literal["ok", "warn", "fail"]
+    found: str
+    remedy: str = ""
 
 
 def stdout() -> Console:

@@ -19,7 +19,11 @@ __all__ = ["former", "tell_of_old_names"]
 class _OldNames(MetaPathFinder):
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
         """Raise `ImportError` for an old name. Asked last, so that it costs imports that succeed nothing."""
-        new = _table().get(fullname) if fullname.startswith(("rock_env.", "trainer.", "ale.")) else None
+        new = (
+            _table().get(fullname)
+            if fullname.startswith(("rock_env.", "agent_runtime.", "trainer.", "ale."))
+            else None
+        )
         if new is not None:
             raise ImportError(f"the module {fullname} has moved: import {new} instead.", name=fullname)
 

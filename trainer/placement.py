@@ -22,14 +22,14 @@ from agent_runtime.policy import Completion, SampleRequest
 from agent_runtime.types import RolloutRequest
 from rock_env.local import EmbeddedServer, start_embedded
 from trainer.accounts import Accounts, processor_s
+from trainer.actors import InferenceActor, Learner
 from trainer.config import TrainConfig
-from trainer.engine.actors import InferenceActor, Learner
-from trainer.engine.injection import Injection
 from trainer.errors import ConfigError, Halted
 from trainer.ray_errors import deliberate, reason
 from trainer.reward.actor import RewardActor, Rewarded
 from trainer.reward.router import reward_spec
 from trainer.rollout.cli_agents import agent_options
+from trainer.rollout.starts import Injection
 from trainer.rollout.worker import RolloutWorker
 from trainer.signals import ours_while_ray_starts
 

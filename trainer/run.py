@@ -22,7 +22,6 @@ from rock_env.plugins import env_params, load, load_env
 from trainer import checkpoint, lineage
 from trainer.config import TrainConfig
 from trainer.engine.base import EngineSpec
-from trainer.engine.injection import Injection
 from trainer.errors import CheckpointError, Halted, RunFolderError
 from trainer.evaluation import Evaluator
 from trainer.folder import fill_whole, writing
@@ -43,6 +42,7 @@ from trainer.rollout.failures import check_failures
 from trainer.rollout.filling import Rollouts, account, fill, filter_metrics
 from trainer.rollout.filtering import check_learned, nothing_learned
 from trainer.rollout.report import agent_metrics, fault_metrics, start_metrics, summary_metrics
+from trainer.rollout.starts import Injection
 from trainer.rollout.tasks import agent_of, anchored_groups, expert_requests, task_ids, train_requests
 from trainer.run_state import Plan, RunState, saved_state
 from trainer.seeds import derive

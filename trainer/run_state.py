@@ -11,10 +11,10 @@ import msgspec
 
 from agent_runtime.types import RolloutRequest
 from trainer import checkpoint
-from trainer.engine.injection import Injection
 from trainer.metrics import steps_recorded
 from trainer.rollout.anchors import Anchor
 from trainer.rollout.curriculum import PassRates
+from trainer.rollout.starts import Injection
 
 __all__ = ["Plan", "RunState", "saved_state"]
 

@@ -1,6 +1,6 @@
 """The loop of the agents of our own: show what is new, sample an answer, send it. The policy is the whole agent.
 
-Built by `run.run_rollout`, one per rollout. What is shown, and whether an answer is one for the environment, is the
+One `ChatLoop` plays one rollout. What is shown, and whether an answer is one for the environment, is the
 conversation's to say. It never parses the answer (the environment does) and never re-tokenises it.
 """
 
@@ -8,27 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
-from agent_runtime.agents.base import Move
+from agent_runtime.agent import Move
 from agent_runtime.agents.conversation import open_conversation
-from agent_runtime.errors import InvalidTrajectory
-from agent_runtime.policy import ChatTemplate, Completion, Sampler, SampleRequest
-from agent_runtime.types import RolloutRequest, TurnLabel
+from agent_runtime.policy import ChatTemplate, Sampler, SampleRequest, check_completion, turn_seed
+from agent_runtime.run import Rock, rollout
+from agent_runtime.types import RolloutRequest, Trajectory, TurnLabel
 
-__all__ = ["ChatLoop", "check_completion", "turn_seed"]
-
-_MASK = (1 << 64) - 1
-_INT32 = np.dtype(np.int32)
-_FLOAT32 = np.dtype(np.float32)
-
-
-def turn_seed(seed: int, turn: int) -> int:
-    """Return the 63-bit sampling seed of one turn: SplitMix64 of the rollout's seed and the turn's index."""
-    mixed = (seed + (turn + 1) * 0x9E3779B97F4A7C15) & _MASK
-    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
-    return (mixed ^ (mixed >> 31)) >> 1
+__all__ = ["ChatLoop", "run_rollout"]
 
 
 class ChatLoop:
@@ -83,17 +69,12 @@ class ChatLoop:
         )
 
 
-def check_completion(completion: Completion, rollout_id: str, turn: int) -> None:
-    """Refuse a completion that would break the record: an engine's bug, so a crash, not a failed rollout."""
-    ids, logprobs = completion.ids, completion.logprobs
-    if len(ids) != len(logprobs) or ids.dtype != _INT32 or logprobs.dtype != _FLOAT32:
-        raise InvalidTrajectory(
-            f"the sampler's completion for rollout {rollout_id!r}, turn {turn} is malformed: got {len(ids)} ids "
-            f"of {ids.dtype} and {len(logprobs)} logprobs of {logprobs.dtype}, expected as many float32 as "
-            "int32. Fix the engine's Sampler.sample."
-        )
-    if not np.isfinite(logprobs).all():
-        raise InvalidTrajectory(
-            f"the sampler's completion for rollout {rollout_id!r}, turn {turn} is malformed: got the log-probabilities "
-            f"{logprobs.tolist()!r}, expected finite ones. Look at the engine's weights and numerics."
-        )
+async def run_rollout(
+    request: RolloutRequest, *, rock: Rock, sampler: Sampler, template: ChatTemplate, policy_step: int = 0
+) -> Trajectory:
+    """Let the policy play one task from the request's start and return the record, failed or not."""
+
+    def agent(instruction: str) -> ChatLoop:
+        return ChatLoop(request, instruction, sampler=sampler, template=template)
+
+    return await rollout(request, agent, rock=rock, policy_step=policy_step)

@@ -18,7 +18,7 @@ from bisect import bisect_left
 
 import numpy as np
 
-from agent_runtime.agents.base import Reply
+from agent_runtime.agent import Reply
 from agent_runtime.agents.memory import Memory
 from agent_runtime.agents.prompts import Prompt, TokenBuffer, opening
 from agent_runtime.policy import ChatTemplate, Message

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from agent_runtime.agents.base import Reply
+from agent_runtime.agent import Reply
 from agent_runtime.types import TurnFault
 
 __all__ = ["BadCall", "Delete", "Memory", "MemoryCall", "Read", "Write", "parse_memory", "render_memory"]

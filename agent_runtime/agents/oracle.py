@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from agent_runtime.agents.base import Move
+from agent_runtime.agent import Move
 from agent_runtime.agents.conversation import Prompt, open_conversation
 from agent_runtime.policy import ChatTemplate
 from agent_runtime.run import Rock, rollout

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from agent_runtime.agents.base import Reply
+from agent_runtime.agent import Reply
 from agent_runtime.policy import Message
 from agent_runtime.types import IntArray, TurnLabel
 

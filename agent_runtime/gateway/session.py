@@ -19,7 +19,6 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from agent_runtime.agents.chat_loop import check_completion, turn_seed
 from agent_runtime.calls.canonical import Canonical
 from agent_runtime.calls.record import Outcome, trajectory
 from agent_runtime.calls.tree import Call, CallTree, Match, Prompt
@@ -29,7 +28,7 @@ from agent_runtime.faults import blame_of_refusal
 from agent_runtime.gateway.answers import read_answer, reply_to
 from agent_runtime.gateway.rendering import Renderer
 from agent_runtime.gateway.turn_spans import TurnSpans
-from agent_runtime.policy import Completion, PolicyError, Sampler, SampleRequest
+from agent_runtime.policy import Completion, PolicyError, Sampler, SampleRequest, check_completion, turn_seed
 from agent_runtime.types import RolloutFailure, RolloutRequest, SamplingParams, StopReason, Trajectory
 from rock_env.env import Verdict
 from rock_env.faults import Blame

@@ -17,9 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from ale.doctor import Finding
 from ale.rock.boxes import print_json
-from ale.terminal import stdout
+from ale.terminal import Finding, stdout
 from rock_env.client.admin import AdminClient, BackendCensus
 from rock_env.errors import PermissionDenied, RockError, Unauthenticated
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from agent_runtime.types import Trajectory
-from trainer.data.batch import TrainBatch
+from trainer.data.batch import Credit, TrainBatch
 
 __all__ = [
     "AcrossGroups",
@@ -37,30 +37,6 @@ class AlgoOptions(BaseModel):
     """Base of an algorithm's options: frozen, unknown names refused, a docstring under each field."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Credit:
-    """One trajectory's numbers per turn."""
-
-    advantage_K: NDArray[np.float64]
-    """RL weight of each turn's tokens; 0 length turns included. NaN is refused by the batch builder."""
-    positive: bool
-    """The raw outcome was a success."""
-    imitation_K: NDArray[np.float64]
-    """Imitation weight of each turn's tokens; non-zero only on expert trajectories."""
-    dropped: str = ""
-    """Why this trajectory does not train ("" if it does): a reason for the token ledger."""
-    chunk_K: NDArray[np.int64] | None = None
-    """Chunk of each turn, counted from 0 and never falling; None: one chunk per turn."""
-    masked: Mapping[int, str] = field(default_factory=dict)
-    """Why a turn weighs 0, for the token ledger: turn -> reason, where it is not that its credit came out as 0."""
-    every_token: bool = False
-    """Tokens without credit have a gradient nonetheless (a KL term), so their rows must not be left out."""
-    value_K: NDArray[np.float64] | None = None
-    """What the critic says of each turn's state, and 0 for a turn without a token; None without a critic."""
-    return_K: NDArray[np.float64] | None = None
-    """What the critic is to say of it: it learns from turns without credit too, so their rows are not left out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent_runtime.types import IntArray, Trajectory, Turn, TurnFault, TurnLabel
-from trainer.algo.base import Credit
+from trainer.data.batch import Credit
 from trainer.errors import BatchError
 
 __all__ = [

@@ -18,8 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from agent_runtime.types import Trajectory
-from trainer.algo.base import Credit
-from trainer.data.batch import Counts, TrainBatch
+from trainer.data.batch import Counts, Credit, TrainBatch
 from trainer.data.ledger import Ledger
 from trainer.errors import BatchError
 

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from agent_runtime.store import decode, encode
 from agent_runtime.types import Trajectory
-from trainer.algo.base import Credit
 from trainer.config import ReuseOptions
+from trainer.data.batch import Credit
 from trainer.errors import CheckpointError
 
 __all__ = ["TOO_OLD", "Drawn", "ReuseBuffer"]

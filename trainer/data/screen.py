@@ -13,7 +13,7 @@ import numpy as np
 
 from agent_runtime.policy import ChatTemplate
 from agent_runtime.types import IntArray, Trajectory
-from trainer.algo.base import Credit
+from trainer.data.batch import Credit
 from trainer.errors import BatchError
 
 __all__ = ["NO_TOKEN", "check_experts", "screened_credits"]

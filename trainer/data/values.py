@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from agent_runtime.agents.conversation import Prompt
 from agent_runtime.types import Trajectory, Turn
-from trainer.algo.base import Credit
-from trainer.data.batch import TrainBatch
+from trainer.data.batch import Credit, TrainBatch
 from trainer.data.build import build_batch
 
 __all__ = ["states_of", "values_per_turn", "with_next_state"]

@@ -34,7 +34,7 @@ class RewardActor:
         self._kept: KeptAnswers | None = None
 
     async def ready(self) -> None:
-        """Open the workers. First of all calls; see `trainer.engine.actors`."""
+        """Open the workers. First of all calls; see `trainer.actors`."""
         self._router = await Router(self._config, self._rock_address).__aenter__()
 
     async def process_id(self) -> int:

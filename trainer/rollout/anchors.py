@@ -18,10 +18,9 @@ import msgspec
 
 from agent_runtime.types import Trajectory
 from trainer.config import AnchorOptions
-from trainer.engine.injection import Injection
 from trainer.errors import CheckpointError
 from trainer.rollout.schedules import SCHEDULES, Ladder, Progress
-from trainer.rollout.starts import Anchor, Expert, Origin, expert_from, stood_at
+from trainer.rollout.starts import Anchor, Expert, Injection, Origin, expert_from, stood_at
 from trainer.rollout.values import MIN_ROLLOUTS, Tally, crucial_turns
 
 __all__ = ["Anchor", "AnchorPool", "Expert", "Origin", "expert_from", "injections"]

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from agent_runtime.types import PrefixTurn, Start, Trajectory
 
-__all__ = ["Anchor", "Expert", "Origin", "expert_from", "stood_at"]
+__all__ = ["Anchor", "Expert", "Injection", "Origin", "expert_from", "stood_at"]
 
 
 class Origin(StrEnum):
@@ -63,6 +63,18 @@ class Anchor:
             source_id=expert.id,
             hint=f"Hint: {' | '.join(told)}" if told else "",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """Imitate what expert `trajectory_id` did at its environment steps `turns`, scaled by `weight`, beside RL in one step.
+
+    What it said to itself before such a step, such as a summary, goes with it.
+    """
+
+    trajectory_id: str
+    turns: tuple[int, ...]
+    weight: float
 
 
 def expert_from(trajectory: Trajectory, origin: Origin, source: str = "") -> Expert:

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 from ray.exceptions import RayError
 
+from agent_runtime.agents.chat_loop import run_rollout
 from agent_runtime.agents.oracle import record_expert
 from agent_runtime.policy import Completion, PolicyError, SampleRequest
-from agent_runtime.run import run_rollout
 from agent_runtime.store import encode
 from agent_runtime.types import RolloutRequest, Trajectory
 from rock_env.client import Client
@@ -44,7 +44,7 @@ class RolloutWorker:
         self._agents: CliAgents | None = None
 
     async def ready(self) -> None:
-        """Open the chat template, the gateway and the connection. First of all calls; see `trainer.engine.actors`."""
+        """Open the chat template, the gateway and the connection. First of all calls; see `trainer.actors`."""
         spec = load("ale.engines", self._config.engine)
         assert isinstance(spec, EngineSpec)
         options = spec.options(**self._config.engine_options)

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
+from agent_runtime.agents.chat_loop import run_rollout
 from agent_runtime.agents.oracle import record_expert
 from agent_runtime.graph import token_arrays, validate
 from agent_runtime.policy import Completion, SampleRequest
-from agent_runtime.run import run_rollout
 from agent_runtime.types import Trajectory
 from ale.train.rollouts import ByteTemplate
 from rock_env import plugins

@@ -12,11 +12,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from agent_runtime.agents.chat_loop import run_rollout
 from agent_runtime.agents.oracle import record_expert
 from agent_runtime.graph import validate
 from agent_runtime.policy import Completion, Message, SampleRequest
 from agent_runtime.replay import replay
-from agent_runtime.run import run_rollout
 from agent_runtime.store import read_segment, segment_path, write_segment
 from agent_runtime.types import (
     AgentConfig,

@@ -20,8 +20,8 @@ from ale.train.lineage import chain, lineage_command
 from ale.train.model_play import model_settings
 from rock_env.plugins import load, load_env
 from trainer import lineage
+from trainer.actors import Learner
 from trainer.config import TrainConfig
-from trainer.engine.actors import Learner
 from trainer.engine.base import EngineSpec
 from trainer.rollout.experts import hold_out, quizzes, read_experts
 

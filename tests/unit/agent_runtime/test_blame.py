@@ -8,9 +8,9 @@ import math
 import pytest
 from scripted_world import CharTemplate, MemoryRock, ScriptedSampler, a_request
 
+from agent_runtime.agents.chat_loop import run_rollout
 from agent_runtime.chat import RefusalKind
 from agent_runtime.faults import blame_of_refusal, blame_of_turn, count_blame
-from agent_runtime.run import run_rollout
 from agent_runtime.types import AgentConfig, TurnFault
 from rock_env.faults import Blame, blame_of_info
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_world import FIRST_CHAR, CharTemplate, MemoryRock, ScriptedSampler, a_request
 
+from agent_runtime.agents.chat_loop import run_rollout
 from agent_runtime.graph import token_arrays, validate
-from agent_runtime.run import run_rollout
 from agent_runtime.store import decode, encode
 from agent_runtime.types import AgentConfig, PrefixTurn, Start
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_world import ALIAS, END, FIRST_CHAR, CharTemplate, MemoryRock, ScriptedSampler, a_request
 
+from agent_runtime.agents.chat_loop import run_rollout
 from agent_runtime.agents.conversation import prompt_after
 from agent_runtime.agents.long_horizon import ASK_SUMMARY
 from agent_runtime.agents.oracle import record_expert, retell
@@ -19,7 +20,6 @@ from agent_runtime.errors import InvalidTrajectory
 from agent_runtime.graph import token_arrays, validate
 from agent_runtime.policy import Completion, SampleRequest
 from agent_runtime.replay import replay
-from agent_runtime.run import run_rollout
 from agent_runtime.store import decode, encode
 from agent_runtime.types import (
     AgentConfig,

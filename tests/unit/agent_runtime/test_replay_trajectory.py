@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from scripted_world import CharTemplate, MemoryRock, ScriptedSampler, a_request
 
+from agent_runtime.agents.chat_loop import run_rollout
 from agent_runtime.replay import Divergence, replay
-from agent_runtime.run import run_rollout
 from agent_runtime.types import (
     AgentConfig,
     PrefixTurn,

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from scripted_world import FIRST_CHAR, CharTemplate, MemoryRock, ScriptedSampler, a_request
 
-from agent_runtime.agents.chat_loop import turn_seed
+from agent_runtime.agents.chat_loop import run_rollout
 from agent_runtime.agents.oracle import record_expert
 from agent_runtime.errors import InvalidTrajectory
 from agent_runtime.graph import validate
-from agent_runtime.policy import Completion, Message
-from agent_runtime.run import rollout, run_rollout
+from agent_runtime.policy import Completion, Message, turn_seed
+from agent_runtime.run import rollout
 from agent_runtime.store import decode, encode
 from agent_runtime.types import AgentConfig, PrefixTurn, Start, StopReason, TurnFault
 from rock_env.env import observation_hash

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from scripted_world import CharTemplate, MemoryRock, ScriptedSampler, a_request
 
 from agent_runtime import frames
+from agent_runtime.agents.chat_loop import run_rollout
 from agent_runtime.errors import CorruptTrajectory, StoreError, StoreWriteFailed, UnknownSchema
-from agent_runtime.run import run_rollout
 from agent_runtime.store import (
     TrajectoryReader,
     TrajectoryWriter,

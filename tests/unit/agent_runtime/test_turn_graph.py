@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_world import ALIAS, END, CharTemplate, MemoryRock, ScriptedSampler, a_request
 
+from agent_runtime.agents.chat_loop import run_rollout
 from agent_runtime.errors import InvalidTrajectory
 from agent_runtime.graph import token_arrays, validate
-from agent_runtime.run import run_rollout
 from agent_runtime.types import (
     AgentConfig,
     PrefixTurn,

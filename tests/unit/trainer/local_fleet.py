@@ -9,16 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from agent_runtime.agents.chat_loop import run_rollout
 from agent_runtime.agents.oracle import record_expert
-from agent_runtime.run import run_rollout
 from agent_runtime.store import decode, encode
 from agent_runtime.types import RolloutFailure, RolloutRequest, StopReason, Trajectory
 from rock_env.env import StepResult, observation_hash
 from rock_env.errors import EnvLost, ResetDivergence
 from rock_env.plugins import env_params, load, load_env
 from trainer.accounts import Accounts
+from trainer.actors import InferenceActor, Learner
 from trainer.config import FilterOptions, TrainConfig
-from trainer.engine.actors import InferenceActor, Learner
 from trainer.metrics import Evaluation
 from trainer.reward.actor import Rewarded
 from trainer.reward.kept import KeptAnswers

@@ -15,8 +15,8 @@ from random_llama import random_llama
 
 from agent_runtime.types import Trajectory
 from trainer import checkpoint
+from trainer.actors import Learner
 from trainer.config import TrainConfig
-from trainer.engine.actors import Learner
 from trainer.engine.plain_text import plain_text
 from trainer.errors import Halted
 from trainer.run import Run

@@ -27,17 +27,17 @@ from safetensors.torch import load_file
 from agent_runtime.agents.conversation import Prompt
 from agent_runtime.store import encode
 from agent_runtime.types import StopReason, Trajectory, TurnLabel
+from trainer import actors
+from trainer.actors import Learner
 from trainer.algo.base import NeedsCritic, credit_step
 from trainer.algo.terms.critic import gae
 from trainer.algo.terms.monitors import critic_metrics
 from trainer.config import CurriculumOptions, OptimOptions, ReuseOptions, TrainConfig
 from trainer.data.build import build_batch, microbatches, split_rows
 from trainer.data.values import states_of, values_per_turn, with_next_state
-from trainer.engine import actors
-from trainer.engine.actors import Learner
-from trainer.engine.injection import Injection
 from trainer.engine.torch_train import STATE_FILE
 from trainer.errors import BatchError, ConfigError
+from trainer.rollout.starts import Injection
 from trainer.run import Run
 
 INF = float("inf")

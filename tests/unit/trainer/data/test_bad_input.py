@@ -17,11 +17,11 @@ from local_fleet import Listening, config_of, local_run, lost, stripped
 from agent_runtime.store import encode
 from agent_runtime.types import Trajectory
 from rock_env import plugins
+from trainer.actors import Learner
 from trainer.algo.base import Algorithm, AlgorithmSpec, LossOutput
 from trainer.algo.terms.monitors import LOG_RATIO_BOUND, Monitors
 from trainer.data.build import build_batch
 from trainer.data.screen import NO_TOKEN, screened_credits
-from trainer.engine.actors import Learner
 from trainer.engine.base import OptimOptions
 from trainer.engine.tiny.model import TinyModel, TinyShape
 from trainer.engine.torch_train import TorchTrain

@@ -18,16 +18,15 @@ from agent_runtime.graph import validate
 from agent_runtime.store import read_segment
 from agent_runtime.types import PrefixTurn, Trajectory, TurnFault, TurnLabel
 from rock_env.env import observation_hash
+from trainer.actors import Learner
 from trainer.algo.ipa import Ipa, IPAOptions
 from trainer.algo.terms.returns import chunk_of_turn, credit_group, state_ids
 from trainer.config import AgentOptions, FilterOptions
 from trainer.data.build import build_batch
-from trainer.engine.actors import Learner
-from trainer.engine.injection import Injection
 from trainer.rollout.anchors import AnchorPool
 from trainer.rollout.filtering import ILLEGAL, rejection
 from trainer.rollout.report import agent_metrics, fault_metrics
-from trainer.rollout.starts import Origin, expert_from, stood_at
+from trainer.rollout.starts import Injection, Origin, expert_from, stood_at
 
 MAIN, SUMMARY = TurnLabel.MAIN, TurnLabel.SUMMARY
 

@@ -13,10 +13,10 @@ from algo_reference import CONTEXT, tables, trajectory
 
 from agent_runtime.store import encode
 from rock_env.errors import InvalidArgument
+from trainer.actors import Learner
 from trainer.algo.base import Credit
 from trainer.config import OptimOptions, TrainConfig
 from trainer.data.build import build_batch
-from trainer.engine.actors import Learner
 from trainer.engine.versions import VERSION_GONE, Versions
 
 MU, _, _ = tables()

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from trainer.config import AnchorOptions, TrainConfig
-from trainer.engine.injection import Injection
 from trainer.errors import CheckpointError
 from trainer.rollout.anchors import Anchor, AnchorPool, Origin, injections
+from trainer.rollout.starts import Injection
 from trainer.rollout.tasks import eval_requests, train_requests
 
 SCHEDULERS = ["sequential", "parallel", "hint"]

@@ -23,13 +23,12 @@ from agent_runtime.types import (
 )
 from rock_env.env import observation_hash
 from rock_env.plugins import load_env
+from trainer.actors import Learner
 from trainer.config import TrainConfig
-from trainer.engine.actors import Learner
-from trainer.engine.injection import Injection
 from trainer.engine.tiny.tokenizer import END, TinyChatTemplate, TinyTokenizer
 from trainer.errors import BatchError, ConfigError
 from trainer.rollout.experts import MOST_QUIZZES, check_data, hold_out, quizzes, read_experts, recorded
-from trainer.rollout.starts import Origin
+from trainer.rollout.starts import Injection, Origin
 
 SPEC = load_env("frozen_lake")
 PARAMS = SPEC.params()

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 
 from agent_runtime.store import read_segment, segment_path
 from agent_runtime.types import Trajectory
+from trainer.actors import Learner
 from trainer.config import TrainConfig
-from trainer.engine.actors import Learner
 from trainer.errors import ConfigError
 from trainer.run import Run
 

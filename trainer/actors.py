@@ -42,12 +42,12 @@ from trainer.data.reuse import TOO_OLD, Drawn, ReuseBuffer
 from trainer.data.screen import check_experts, screened_credits
 from trainer.data.values import states_of, values_per_turn, with_next_state
 from trainer.engine.base import EngineSpec, LearnsValues, LossFn, TrainEngine, Weights
-from trainer.engine.injection import Injection
 from trainer.engine.plain_text import plain_batch, plain_text, text_nll
 from trainer.engine.versions import Versions, versions_kept
 from trainer.errors import ConfigError
 from trainer.rollout.curriculum import mask_negatives
 from trainer.rollout.filtering import rejection
+from trainer.rollout.starts import Injection
 from trainer.rollout.tasks import agent_of
 from trainer.seeds import derive
 

@@ -1,7 +1,7 @@
 """What an agent is to a rollout: it is shown observations and answers with moves.
 
-Implemented by `chat_loop` (the policy samples) and `oracle` (a reference solution acts); called by `run`'s
-turn loop. An agent never touches the environment.
+Implemented by `agents.chat_loop` (the policy samples) and `agents.oracle` (a reference solution acts), played by
+`run.rollout`. An agent never touches the environment.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from agent_runtime.store import encode
 from agent_runtime.types import TurnFault, TurnLabel
+from trainer.actors import Learner
 from trainer.config import FilterOptions, OptimOptions, RolloutOptions, TrainConfig
-from trainer.engine.actors import Learner
 from trainer.errors import BatchError, ConfigError
 from trainer.rollout.filtering import rejection
 
