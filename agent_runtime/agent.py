@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from agent_runtime.types import FloatArray, IntArray, TurnFault, TurnLabel
+from agent_runtime.types import FloatArray, IntArray, Turn, TurnFault, TurnLabel
 
 __all__ = ["Agent", "Move", "Reply"]
 
@@ -33,6 +33,23 @@ class Move(NamedTuple):
     policy_version: int
     reply: Reply | None = None
     """Where the environment is not to get the action: what the agent is shown next in place of an observation."""
+
+    def turn(
+        self, index: int, started_s: float = 0.0, sampled_s: float = 0.0, stepped_s: float = 0.0
+    ) -> Turn:
+        """Return the turn that this move is, at `index`."""
+        return Turn(
+            index,
+            self.parent,
+            self.context_ids,
+            self.completion_ids,
+            self.logprobs,
+            self.finish_reason,
+            self.policy_version,
+            started_s,
+            sampled_s,
+            stepped_s,
+        )
 
 
 class Agent(Protocol):

@@ -40,5 +40,5 @@ def count_blame(trajectories: Iterable[Trajectory]) -> Counter[Blame]:
     for trajectory in trajectories:
         blames = map(blame_of_turn, trajectory.turn_faults)
         counts.update(blame for blame in blames if blame is not None)
-        counts[Blame.INFRASTRUCTURE] += trajectory.failure is not None
+        counts[Blame.INFRASTRUCTURE] += not trajectory.has_reward
     return counts

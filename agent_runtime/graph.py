@@ -101,7 +101,7 @@ def _outcome_problems(trajectory: Trajectory) -> Iterator[str]:
     failed = trajectory.failure is not None
     if failed != (trajectory.stop_reason is StopReason.FAILED):
         yield f"stop_reason is {trajectory.stop_reason!r} with failure {trajectory.failure!r}"
-    if failed != math.isnan(trajectory.reward):
+    if trajectory.has_reward == math.isnan(trajectory.reward):
         yield f"reward is {trajectory.reward!r} with failure {trajectory.failure!r}; NaN means failed"
     if failed and trajectory.passed:
         yield "passed is True although the rollout failed"

@@ -81,7 +81,7 @@ async def _compare(trajectory: Trajectory, env: RockEnv, version: str) -> tuple[
         if divergence is not None:
             return turn, divergence
     turns = len(trajectory.turns)
-    if trajectory.failure is None:
+    if trajectory.has_reward:
         verdict = await env.evaluate()
         recorded = f"reward {trajectory.env_reward}, passed {trajectory.passed}"
         replayed = f"reward {verdict.reward}, passed {verdict.passed}"
@@ -96,7 +96,7 @@ def _compare_turn(trajectory: Trajectory, turn: int, result: StepResult, *, last
     recorded_reward = trajectory.env_turn_rewards[turn]
     if result.reward != recorded_reward:
         return Divergence(turn, "turn_reward", str(recorded_reward), str(result.reward))
-    if last and trajectory.failure is not None:
+    if last and not trajectory.has_reward:
         return None  # the failure hides how the environment's last turn ended
     recorded = trajectory.stop_reason.value if last and trajectory.stop_reason in _ENDINGS else "goes on"
     replayed = "terminated" if result.terminated else "truncated" if result.truncated else "goes on"

@@ -10,8 +10,9 @@ sampled token belongs to exactly one turn of exactly one trajectory.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate
 from typing import Literal
@@ -278,6 +279,20 @@ class Trajectory:
     internal_turns: tuple[int, ...] = ()
     """Indices, rising, of the turns that asked nothing of the environment: a summary, a call of the agent's own memory. The
     action of such a turn is what was said, its observation what the agent itself replied ("" to a summary)."""
+
+    @property
+    def why_no_reward(self) -> str:
+        """Return why the reward means nothing, as a reason for the token ledger: the rollout failed. "" where it does."""
+        return "" if self.failure is None else f"failed: {self.failure.code}"
+
+    @property
+    def has_reward(self) -> bool:
+        """Return whether the rollout may be learned from, and counts in what is measured."""
+        return not self.why_no_reward
+
+    def as_failed(self, failure: RolloutFailure) -> Trajectory:
+        """Return the record of the same rollout as a failure: without a reward, and not passed."""
+        return replace(self, reward=math.nan, passed=False, stop_reason=StopReason.FAILED, failure=failure)
 
     @property
     def env_turns(self) -> tuple[int, ...]:

@@ -86,7 +86,7 @@ def evaluate(config: TrainConfig, *, ray_address: str | None = None) -> Evaluati
     """
     config = _checked(config)
     trajectories = play_tasks(config, ray_address=ray_address)
-    done = [trajectory for trajectory in trajectories if trajectory.failure is None]
+    done = [trajectory for trajectory in trajectories if trajectory.has_reward]
     if not done:
         failure = trajectories[0].failure
         assert failure is not None

@@ -51,10 +51,10 @@ class Evaluator:
             for split, members in by_split.items():
                 self._check(members, 1.0, f"evaluation episodes of split {split!r}")
         passed = {
-            split: float(np.mean([t.passed for t in members if t.failure is None]))
+            split: float(np.mean([t.passed for t in members if t.has_reward]))
             for split, members in by_split.items()
         }
-        failures = sum(t.failure is not None for t in by_split[config.split])
+        failures = sum(not t.has_reward for t in by_split[config.split])
         evaluation = Evaluation(
             step=step,
             success=passed.pop(config.split),
@@ -62,7 +62,7 @@ class Evaluator:
             episodes=len(by_split[config.split]) - failures,
             failures=failures,
             apart=passed,
-            legal_share=1 - illegal_share([t for t in trajectories if t.failure is None]),
+            legal_share=1 - illegal_share([t for t in trajectories if t.has_reward]),
         )
         return evaluation, encoded
 
@@ -76,7 +76,7 @@ class Evaluator:
         seed = derive(self._config.seed, "held-out tasks")
         ids = task_ids(self._source, config.eval.split, config.eval.tasks, seed)[:count]
         encoded = self._fleet.run(eval_requests(config, self._params.canonical(), 0, ids), 0)
-        return 1 - illegal_share([t for t in map(decode, encoded) if t.failure is None])
+        return 1 - illegal_share([t for t in map(decode, encoded) if t.has_reward])
 
     def quiz(self, held_out: Sequence[Trajectory]) -> dict[str, float]:
         """Return the policy's loss on held-out experts, and how many of their turns it answers the same.

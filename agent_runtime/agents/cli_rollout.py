@@ -23,13 +23,13 @@ from typing import Protocol
 from agent_runtime.agents.cli_run import AgentBox, AgentEnd, AgentRun, Ending, box_python, run_agent
 from agent_runtime.agents.spec import AgentSpec
 from agent_runtime.agents.tunnel import Target
-from agent_runtime.calls.record import Outcome, trajectory
+from agent_runtime.calls.record import trajectory
 from agent_runtime.calls.tree import CallTree
 from agent_runtime.chat import ToolTemplate
 from agent_runtime.gateway.server import Gateway
 from agent_runtime.gateway.session import Budget, Session, SessionEnd
 from agent_runtime.policy import Sampler
-from agent_runtime.run import EVALUATE_LIMIT_S, RockEnv, close_surely, limit, reset_to
+from agent_runtime.run import EVALUATE_LIMIT_S, RockEnv, close_surely, limit, log_failure, reset_to
 from agent_runtime.types import RolloutFailure, RolloutRequest, StopReason, Trajectory
 from rock_env.client.sandbox.handle import AsyncSandbox
 from rock_env.env import Verdict
@@ -125,8 +125,8 @@ async def run_cli_rollout(
         outcome = _told(outcome, end, request)
     if session is None:
         assert isinstance(outcome, RolloutFailure)  # without one nothing was graded
-        nothing = Outcome(name, StopReason.FAILED, failure=outcome)
-        return trajectory(CallTree(agent.template), request, nothing, policy_step=policy_step)
+        tree = CallTree(agent.template)
+        return trajectory(tree, request, name, StopReason.FAILED, outcome, policy_step=policy_step)
     recorded = session.record(name, outcome, policy_step=policy_step)
     if recorded.stop_reason is StopReason.CONTEXT_FULL and not recorded.turns:
         logger.warning(
@@ -137,7 +137,7 @@ async def run_cli_rollout(
             request.sampling.max_tokens,
             request.id,
         )
-    if end is not None and end.ending in _CUT_SHORT and recorded.failure is None:
+    if end is not None and end.ending in _CUT_SHORT and recorded.has_reward:
         return replace(recorded, stop_reason=StopReason.TRUNCATED)
     return recorded
 
@@ -194,12 +194,5 @@ def _told(failure: RolloutFailure, end: AgentEnd | None, request: RolloutRequest
         failure = replace(
             failure, message=f"{failure.message}; {end.ending} ({how}), its last words: {said!r}"
         )
-    logger.warning(
-        "rollout failed: trajectory_id=%s task_id=%s turn=%d code=%s %s",
-        request.id,
-        request.task_id,
-        failure.turn,
-        failure.code,
-        failure.message,
-    )
+    log_failure(request, failure)
     return failure

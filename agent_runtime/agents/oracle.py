@@ -159,8 +159,7 @@ def _retold(trajectory: Trajectory, name: str, told: list[tuple[Move, int | None
     """Return the trajectory with the turns `told`: moves, each with the turn it tells, or None for a summary."""
     turns: list[Turn] = []
     for index, (move, source) in enumerate(told):
-        _, parent, context_ids, completion_ids, logprobs, finish_reason, policy_version, _ = move
-        turn = Turn(index, parent, context_ids, completion_ids, logprobs, finish_reason, policy_version)
+        turn = move.turn(index)
         if source is not None:
             was = trajectory.turns[source]
             turn = replace(turn, started_s=was.started_s, sampled_s=was.sampled_s, stepped_s=was.stepped_s)

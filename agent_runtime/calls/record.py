@@ -5,74 +5,40 @@ Called by the session's owner when the episode is graded. Every sampled token is
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from agent_runtime.calls.labels import labels
 from agent_runtime.calls.nodes import Call, Node
 from agent_runtime.calls.tree import CallTree
 from agent_runtime.chat import Parsed
-from agent_runtime.types import (
-    RolloutFailure,
-    RolloutRequest,
-    StopReason,
-    Trajectory,
-    Turn,
-    TurnFault,
-)
-from rock_env.env import observation_hash
+from agent_runtime.recording import Recording
+from agent_runtime.types import RolloutFailure, RolloutRequest, StopReason, Trajectory, Turn, TurnFault
+from rock_env.env import Verdict
 
-__all__ = ["Outcome", "answer_text", "trajectory"]
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of a session: the environment's verdict, or why there is none."""
-
-    env: str
-    """`name@version`."""
-    stop_reason: StopReason
-    reward: float = math.nan
-    passed: bool = False
-    failure: RolloutFailure | None = None
-    duration_s: float = 0.0
+__all__ = ["answer_text", "trajectory"]
 
 
 def trajectory(
-    tree: CallTree, request: RolloutRequest, outcome: Outcome, *, policy_step: int = 0
+    tree: CallTree,
+    request: RolloutRequest,
+    env: str,
+    stop: StopReason,
+    outcome: Verdict | RolloutFailure,
+    *,
+    duration_s: float = 0.0,
+    policy_step: int = 0,
 ) -> Trajectory:
-    """Return the record of a session. A malformed tool call makes its turn illegal, not the trajectory failed."""
-    calls = tree.calls
-    found = labels(tree)
-    shown = _observations(calls)
-    faults = tuple(TurnFault.ILLEGAL if call.parsed.malformed else TurnFault.NONE for call in calls)
-    illegal = sum(fault is TurnFault.ILLEGAL for fault in faults)
-    return Trajectory(
-        id=request.id,
-        env=outcome.env,
-        params_json=request.params_json,
-        task_id=request.task_id,
-        group_id=request.group_id,
-        index=request.index,
-        seed=request.seed,
-        start=request.start,
-        first_observation=_text(calls[0].node, None) if calls else "",
-        turns=tuple(_turn(call, calls) for call in calls),
-        actions=tuple(answer_text(call.parsed) for call in calls),
-        observations=shown,
-        observation_hashes=tuple(map(observation_hash, shown)),
-        turn_rewards=(0.0,) * len(calls),
-        illegal_actions=illegal,
-        reward=outcome.reward,
-        passed=outcome.passed,
-        stop_reason=outcome.stop_reason,
-        failure=outcome.failure,
-        duration_s=outcome.duration_s,
-        policy_step=policy_step,
-        turn_faults=faults if illegal else (),
-        turn_labels=tuple(found),
-    )
+    """Return the record of a session in `env` (`name@version`), graded or failed.
+
+    A malformed tool call makes its turn illegal, not the trajectory failed.
+    """
+    recording, calls = Recording(request, policy_step=policy_step, labelled=True), tree.calls
+    recording.env = env
+    recording.first_observation = _text(calls[0].node, None) if calls else ""
+    for call, label, shown in zip(calls, labels(tree), _observations(calls), strict=True):
+        fault = TurnFault.ILLEGAL if call.parsed.malformed else TurnFault.NONE
+        recording.add(_turn(call), answer_text(call.parsed), shown, fault=fault, label=label)
+    return recording.trajectory(stop, outcome, duration_s=duration_s)
 
 
 def answer_text(parsed: Parsed) -> str:
@@ -81,7 +47,7 @@ def answer_text(parsed: Parsed) -> str:
     return "\n".join([*said, *(f"{call.name}({call.arguments})" for call in parsed.tool_calls)])
 
 
-def _turn(call: Call, calls: Sequence[Call]) -> Turn:
+def _turn(call: Call) -> Turn:
     completion = call.completion
     return Turn(
         index=call.index,

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from agent_runtime.calls.canonical import Canonical
-from agent_runtime.calls.record import Outcome, trajectory
+from agent_runtime.calls.record import trajectory
 from agent_runtime.calls.tree import Call, CallTree, Match, Prompt
 from agent_runtime.chat import Asked as AskedFor
 from agent_runtime.chat import ChatReply, ChatRequest, Refusal, RefusalKind, ToolTemplate
@@ -443,12 +443,11 @@ class Session:
             raise RuntimeError(f"session {self.id} is open, expected a closed one. Await close() first.")
         if isinstance(outcome, Verdict):
             outcome = self.failure or outcome
-        if isinstance(outcome, Verdict):
-            result = Outcome(env, _STOPS[self._over], outcome.reward, outcome.passed)
-        else:
-            result = Outcome(env, StopReason.FAILED, failure=outcome)
-        result = replace(result, duration_s=self._closed_s - self._opened_s)
-        return trajectory(self.tree, self.request, result, policy_step=policy_step)
+        stop = _STOPS[self._over] if isinstance(outcome, Verdict) else StopReason.FAILED
+        duration_s = self._closed_s - self._opened_s
+        return trajectory(
+            self.tree, self.request, env, stop, outcome, duration_s=duration_s, policy_step=policy_step
+        )
 
     def _ended(self) -> Refusal:
         """Return what a request gets after the end."""

@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from agent_runtime.calls.canonical import canonical_text
-from agent_runtime.chat import ChatMessage, Parsed, Refusal, ToolSpec, ToolUse
+from agent_runtime.chat import ChatMessage, Refusal, ToolSpec, ToolTemplate, ToolUse
 from agent_runtime.types import IntArray
 
 __all__ = ["RenderDrift", "SelfCheck", "self_check"]
@@ -42,18 +42,10 @@ class SelfCheck:
     drift: Mapping[str, RenderDrift]
 
 
-class Renderer(Protocol):
+class Renderer(ToolTemplate, Protocol):
     """What of a template is checked."""
 
     end_id: int
-
-    def open(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> IntArray: ...
-
-    def extend(
-        self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], *, closed: bool
-    ) -> IntArray: ...
-
-    def parse(self, ids: IntArray, tools: Sequence[ToolSpec]) -> Parsed: ...
 
     def encode(self, text: str) -> IntArray: ...
 

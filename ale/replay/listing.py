@@ -23,9 +23,9 @@ def list_command(where: str, *, failed: bool, limit: int) -> None:
     try:
         for path, trajectory in iterate(where):
             total += 1
-            passed += trajectory.passed and trajectory.failure is None
-            failures += trajectory.failure is not None
-            if len(rows) < limit and (trajectory.failure is not None or not failed):
+            passed += trajectory.passed and trajectory.has_reward
+            failures += not trajectory.has_reward
+            if len(rows) < limit and (not trajectory.has_reward or not failed):
                 rows.append(_row(path, trajectory))
     finally:  # what lies before a damaged record is shown before the error is
         if total:

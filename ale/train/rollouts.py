@@ -104,7 +104,7 @@ def rollout_command(command: RolloutCommand) -> None:
     trajectories = asyncio.run(_play(command, spec, params)) if without_model else _play_model(command)
     elapsed = time.monotonic() - started
     print_table(("id", "task", "turns", "reward", "end"), [_row(trajectory) for trajectory in trajectories])
-    done = [trajectory for trajectory in trajectories if trajectory.failure is None]
+    done = [trajectory for trajectory in trajectories if trajectory.has_reward]
     passed = sum(trajectory.passed for trajectory in done)
     turns = sum(len(trajectory.turns) for trajectory in trajectories)
     out = stdout()

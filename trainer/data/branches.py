@@ -30,7 +30,6 @@ __all__ = [
     "BranchRule",
     "branch_weights",
     "check_used",
-    "is_session",
     "share_credit",
     "trained_part",
 ]
@@ -43,11 +42,6 @@ _SLACK = 1e-9
 _T = TypeVar("_T")
 
 
-def is_session(trajectory: Trajectory) -> bool:
-    """Return whether an agent of somebody else played, whose calls have labels of several kinds."""
-    return trajectory.is_session
-
-
 def trained_part(
     trajectory: Trajectory, labels: Collection[str] = (TurnLabel.MAIN,)
 ) -> tuple[Trajectory, Counter[str]]:
@@ -57,7 +51,7 @@ def trained_part(
     Tokens stay as the engine saw them: what is left out stands in the `context_ids` of the turn that goes on from it.
     """
     left: Counter[str] = Counter()
-    if not is_session(trajectory) or all(label in labels for label in trajectory.turn_labels):
+    if not trajectory.is_session or all(label in labels for label in trajectory.turn_labels):
         return trajectory, left
     kept: list[Turn] = []
     before: list[
@@ -101,7 +95,7 @@ def branch_weights(trajectory: Trajectory, rule: BranchRule) -> NDArray[np.float
     if rule == "split":
         weight_K[leaves] = 1 / max(len(leaves), 1)
     elif leaves:
-        main = [leaf for leaf in leaves if _label(trajectory, leaf) is TurnLabel.MAIN]
+        main = [leaf for leaf in leaves if trajectory.label(leaf) is TurnLabel.MAIN]
         weight_K[(main or leaves)[-1]] = 1
     for turn in reversed(turns):  # a parent comes before its children
         if turn.parent is not None:
@@ -121,7 +115,7 @@ def share_credit(
     """Return the credits with each turn's advantage weighed by its branches; chat loops' trajectories are left alone."""
     return [
         credit
-        if rule == "whole" or not is_session(trajectory) or credit.dropped or trajectory.is_expert
+        if rule == "whole" or not trajectory.is_session or credit.dropped or trajectory.is_expert
         else _weighed(credit, branch_weights(trajectory, rule))
         for trajectory, credit in zip(trajectories, credits, strict=True)
     ]
@@ -130,8 +124,8 @@ def share_credit(
 def check_used(trajectories: Sequence[Trajectory], labels: Collection[str], rule: BranchRule) -> None:
     """Raise `BatchError` where options of sessions are set, but no rollout of the step is one."""
     told = tuple(labels) != (TurnLabel.MAIN.value,) or rule != "whole"
-    acted = [t for t in trajectories if t.turns and t.failure is None and not t.is_expert]
-    if told and acted and not any(map(is_session, acted)):
+    acted = [t for t in trajectories if t.turns and t.has_reward and not t.is_expert]
+    if told and acted and not any(t.is_session for t in acted):
         raise BatchError(
             f"rollout.train_labels={tuple(labels)!r} and rollout.branch_credit={rule!r} act on agents with calls of several "
             f"kinds: got {len(acted)} rollouts of our own agents, all of whose turns are learned. Leave both out."
@@ -140,10 +134,6 @@ def check_used(trajectories: Sequence[Trajectory], labels: Collection[str], rule
 
 def _of(values: tuple[_T, ...], chosen: Sequence[int]) -> tuple[_T, ...]:
     return tuple(values[index] for index in chosen) if values else ()
-
-
-def _label(trajectory: Trajectory, turn: int) -> TurnLabel:
-    return trajectory.turn_labels[turn] if trajectory.turn_labels else TurnLabel.MAIN
 
 
 def _weighed(credit: Credit, weight_K: NDArray[np.float64]) -> Credit:

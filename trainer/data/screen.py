@@ -69,7 +69,7 @@ def screened_credits(
 
 def _reason(trajectory: Trajectory, rejection: Callable[[Trajectory], str]) -> str:
     """Return why no credit is asked for; a failure has a reason of its own, which the algorithm names."""
-    if trajectory.failure is not None:
+    if not trajectory.has_reward:
         return ""
     if not math.isfinite(trajectory.reward) or not np.isfinite(trajectory.turn_rewards).all():
         raise BatchError(

@@ -40,7 +40,7 @@ def states_of(trajectories: Sequence[Trajectory]) -> TrainBatch:
     credits = []
     for trajectory in trajectories:
         zeros = np.zeros(len(trajectory.turns))
-        learns = trajectory.failure is None and not trajectory.is_expert
+        learns = trajectory.has_reward and not trajectory.is_expert
         credits.append(Credit(zeros, False, zeros, "" if learns else "learns nothing", every_token=True))
     batch, _ = build_batch(trajectories, credits, token_budget=1)
     assert batch.opens_turn_BT is not None

@@ -20,7 +20,7 @@ from typing import Any
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
 from tenacity.wait import wait_random_exponential
 
-from agent_runtime.types import RewardSource, RolloutFailure, StopReason, Trajectory
+from agent_runtime.types import RewardSource, RolloutFailure, Trajectory
 from rock_env.plugins import env_params, load, load_env
 from rock_env.spec import TaskSpec
 from trainer.config import RewardRoute, TrainConfig
@@ -168,11 +168,7 @@ class Router:
         places: dict[str, list[int]] = {}
         samples: dict[str, tuple[_Route, Sample]] = {}
         for place, trajectory in enumerate(trajectories):
-            if (
-                trajectory.failure is None
-                and trajectory.sampled_tokens
-                and (found := self._route(trajectory))
-            ):
+            if trajectory.has_reward and trajectory.sampled_tokens and (found := self._route(trajectory)):
                 route, sample = found
                 places.setdefault(sample.digest, []).append(place)
                 samples[sample.digest] = route, sample
@@ -301,14 +297,8 @@ class Router:
             if own.turn_rewards is not None:
                 check_learned(self._config, route.spec.name)
             return rewarded(trajectory, own, source, route.route.turn_weight)
-        return replace(
-            trajectory,
-            reward=math.nan,
-            passed=False,
-            stop_reason=StopReason.FAILED,
-            failure=RolloutFailure(own.code, own.message, turn=len(trajectory.turns)),
-            reward_source=source,
-        )
+        failure = RolloutFailure(own.code, own.message, turn=len(trajectory.turns))
+        return replace(trajectory.as_failed(failure), reward_source=source)
 
 
 def _wait_s(state: RetryCallState) -> float:
@@ -330,7 +320,7 @@ def _metrics(judged: Sequence[Trajectory], counts: _Counts) -> dict[str, float]:
     if counts.latency_s:
         metrics["reward/latency_mean_s"] = sum(counts.latency_s) / len(counts.latency_s)
         metrics["reward/latency_max_s"] = max(counts.latency_s)
-    done = [t for t in judged if t.failure is None]
+    done = [t for t in judged if t.has_reward]
     if done:
         metrics["reward/env_distance"] = sum(abs(t.reward - t.env_reward) for t in done) / len(done)
         metrics["reward/turn_mean"] = sum(sum(t.turn_rewards) for t in done) / sum(len(t.turns) for t in done)

@@ -141,8 +141,8 @@ class AnchorPool:
             if anchor and any(t.failure and t.failure.code == "reset_divergence" for t in members):
                 self.drop(anchor.expert.id)
                 continue
-            self._observe_group(anchor, [t for t in members if t.failure is None])
-        self._count(step, [t for t in trajectories if t.failure is None])
+            self._observe_group(anchor, [t for t in members if t.has_reward])
+        self._count(step, [t for t in trajectories if t.has_reward])
         if self._options.refresh and step % self._options.refresh == 0:
             self._refresh()
         self._expire(step)

@@ -100,7 +100,7 @@ def observe(rates: PassRates, trajectories: Sequence[Trajectory], options: Curri
         return
     visited: dict[str, list[float]] = {}
     for trajectory in trajectories:
-        if trajectory.failure is None:
+        if trajectory.has_reward:
             visited.setdefault(trajectory.task_id, [0.0, 0.0])[0 if trajectory.passed else 1] += 1
     for task_id, (passed, failed) in visited.items():
         before = rates.pop(task_id, [0.0, 0.0])

@@ -121,7 +121,7 @@ def play_experts(
             played += encoded
             trajectories = [decode(data) for data in encoded]
             check(trajectories)
-            experts += [t for t in trajectories if t.passed and t.failure is None]
+            experts += [t for t in trajectories if t.passed and t.has_reward]
             if len(experts) >= wanted:
                 break
         if not experts:
@@ -236,7 +236,7 @@ def _quizzes(trajectory: Trajectory) -> Iterator[Quiz]:
 
 def _why_not(trajectory: Trajectory, spec: EnvSpec, params: EnvParams, split: str) -> str:
     """Return why a record is no example for this run, in words for its account; nothing if it is one."""
-    if trajectory.failure is not None:
+    if not trajectory.has_reward:
         return "failed to run"
     if not trajectory.passed or trajectory.reward <= 0 or not trajectory.turns:
         return "not passed"

@@ -145,7 +145,7 @@ def _judging(waves: Sequence[Mapping[str, float]], seen: Sequence[Trajectory]) -
         found["reward/latency_max_s"] = max(wave["reward/latency_max_s"] for wave in timed)
         spent_s = sum(wave["reward/latency_mean_s"] * wave["reward/asked"] for wave in timed)
         found["reward/latency_mean_s"] = spent_s / sum(wave["reward/asked"] for wave in timed)
-    done = [t for t in seen if t.reward_source is not None and t.failure is None]
+    done = [t for t in seen if t.reward_source is not None and t.has_reward]
     if done:
         found["reward/env_distance"] = sum(abs(t.reward - t.env_reward) for t in done) / len(done)
         found["reward/turn_mean"] = sum(sum(t.turn_rewards) for t in done) / sum(len(t.turns) for t in done)

@@ -43,8 +43,8 @@ _FUTILE = frozenset(
 
 def rejection(trajectory: Trajectory, options: FilterOptions) -> str:
     """Return why a rollout is no sample of the policy, as a reason for the token ledger; "" for one that is."""
-    if trajectory.failure is not None:
-        return f"failed: {trajectory.failure.code}"
+    if reason := trajectory.why_no_reward:
+        return reason
     if options.illegal_turns and _longest_illegal(trajectory) >= options.illegal_turns:
         return ILLEGAL
     return ""

@@ -24,7 +24,7 @@ __all__ = [
 
 def summary_metrics(trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
     """Return what a step's rollouts say by themselves: success, length, failures."""
-    done = [t for t in trajectories if t.failure is None]
+    done = [t for t in trajectories if t.has_reward]
     if not done:
         return {"failed": float(len(trajectories))}
     turns = sum(len(t.turns) for t in done)
@@ -45,7 +45,7 @@ def illegal_share(trajectories: Sequence[Trajectory]) -> float:
 
 def agent_metrics(trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
     """Return how many turns the policy spent on itself, per rollout that did not fail: summaries, calls of the memory."""
-    done = [t for t in trajectories if t.failure is None]
+    done = [t for t in trajectories if t.has_reward]
     if not done:
         return {}
     summaries = sum(t.turn_labels.count(TurnLabel.SUMMARY) for t in done)

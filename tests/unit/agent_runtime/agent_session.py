@@ -7,13 +7,14 @@ import json
 import numpy as np
 
 from agent_runtime.calls.labels import labels
-from agent_runtime.calls.record import Outcome, trajectory
+from agent_runtime.calls.record import trajectory
 from agent_runtime.calls.tree import Call, CallTree, Match
 from agent_runtime.chat import Asked, ChatMessage, ChatRequest, ToolSpec, ToolUse
 from agent_runtime.graph import token_arrays, validate
 from agent_runtime.policy import Completion
 from agent_runtime.templates.plain import PlainTemplate
 from agent_runtime.types import AgentConfig, RolloutRequest, SamplingParams, Start, StopReason
+from rock_env.env import Verdict
 
 TOOLS = (
     ToolSpec("bash", "Run a command.", '{"type": "object", "properties": {"command": {"type": "string"}}}'),
@@ -65,7 +66,7 @@ class Session:
 
     def record(self, reward=1.0):
         return trajectory(
-            self.tree, REQUEST, Outcome("toy@1", StopReason.TERMINATED, reward=reward, passed=reward > 0)
+            self.tree, REQUEST, "toy@1", StopReason.TERMINATED, Verdict(reward, passed=reward > 0)
         )
 
     def check(self) -> None:

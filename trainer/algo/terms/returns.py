@@ -232,14 +232,14 @@ def credit_group(
     an edit taken back later) weigh 0: they are context, never an example (IPA.md section 3). `chunk_turns` turns make a
     chunk (0: all); `every_token` says that tokens without credit have a gradient nonetheless.
     """
-    learners = [t for t in group if t.failure is None and not t.is_expert]
+    learners = [t for t in group if t.has_reward and not t.is_expert]
     learned = iter(advantages(learners))
     credits: list[Credit] = []
     for trajectory in group:
         zeros = np.zeros(len(trajectory.turns))
-        positive = trajectory.failure is None and trajectory.reward > 0
-        if trajectory.failure is not None:
-            credits.append(Credit(zeros, False, zeros, f"failed: {trajectory.failure.code}"))
+        positive = trajectory.has_reward and trajectory.reward > 0
+        if reason := trajectory.why_no_reward:
+            credits.append(Credit(zeros, False, zeros, reason))
         elif trajectory.is_expert:
             weights = chunk_returns(trajectory.reward if positive else 0.0, len(zeros), imitation_gamma)
             faulty = faulty_turns(trajectory)
