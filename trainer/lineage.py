@@ -20,7 +20,7 @@ from trainer.folder import writing
 __all__ = [
     "FILE",
     "MODEL",
-    "Expert",
+    "ExpertRecord",
     "Lineage",
     "Parent",
     "Source",
@@ -63,7 +63,7 @@ class Source(msgspec.Struct, frozen=True):
     skipped: dict[str, int] = {}
 
 
-class Expert(msgspec.Struct, frozen=True):
+class ExpertRecord(msgspec.Struct, frozen=True):
     """One expert trajectory."""
 
     id: str
@@ -93,7 +93,7 @@ class Lineage(msgspec.Struct):
     """Of that model's folder; empty for one that is built in or has no folder here."""
     parent: Parent | None = None
     sources: list[Source] = []
-    experts: list[Expert] = []
+    experts: list[ExpertRecord] = []
     experts_digest: str = ""
     """Of all experts' digests, in order."""
     steps: int = 0

@@ -30,7 +30,7 @@ from agent_runtime.chat import Asked, ChatMessage, ChatRequest, Parsed, ToolSpec
 from agent_runtime.policy import Completion
 from agent_runtime.types import IntArray
 
-__all__ = ["Call", "CallTree", "Drift", "Match", "Prompt"]
+__all__ = ["Call", "CallPrompt", "CallTree", "Drift", "Match"]
 
 _RECENT = 16
 """How many of the newest calls may be a summary: agents use one at once, but side calls lie between. So many sets of tools
@@ -64,7 +64,7 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Prompt:
+class CallPrompt:
     """A prompt: `ids` from the first token, of which `context_ids` come after the parent's answer."""
 
     context_ids: IntArray
@@ -127,7 +127,7 @@ class CallTree:
             pending=pending,
         )
 
-    def prompt(self, match: Match) -> Prompt:
+    def prompt(self, match: Match) -> CallPrompt:
         """Return the prompt's tokens. Raise `Refusal` for a history that the template cannot show.
 
         It may run in a thread while other calls are matched and committed, if the template may.
@@ -135,18 +135,18 @@ class CallTree:
         parent = match.parent
         for twin in () if match.pending else tuple(match.node.asked):
             if twin.parent is parent:  # the same prompt again is the same tokens, kept once
-                return Prompt(twin.context_ids, prompt_ids(twin))
+                return CallPrompt(twin.context_ids, prompt_ids(twin))
         if parent is None:
             ids = self._template.open(match.request.messages, match.request.tools)
-            return Prompt(ids, ids)
+            return CallPrompt(ids, ids)
         closed = parent.completion.closed
         ids = self._template.extend(match.new, match.request.tools, closed=closed)
-        return Prompt(ids, np.concatenate([prompt_ids(parent), parent.completion.ids, ids]))
+        return CallPrompt(ids, np.concatenate([prompt_ids(parent), parent.completion.ids, ids]))
 
     def commit(
         self,
         match: Match,
-        prompt: Prompt,
+        prompt: CallPrompt,
         completion: Completion,
         parsed: Parsed,
         *,

@@ -60,7 +60,7 @@ _UNREADABLE = {
 """Items without which the history has a hole. Others of unknown types are passed over: no answer of ours contains them."""
 
 
-class Item(msgspec.Struct, gc=False):
+class InputItem(msgspec.Struct, gc=False):
     """An item of the input."""
 
     type: str = "message"
@@ -97,9 +97,9 @@ class Text(msgspec.Struct):
 class Body(msgspec.Struct):
     """The fields of a request that are read."""
 
-    input: str | Annotated[list[Item], MESSAGES_MOST]
+    input: str | Annotated[list[InputItem], MESSAGES_MOST]
     model: str | None = None
-    instructions: str | Annotated[list[Item], MESSAGES_MOST] | None = None
+    instructions: str | Annotated[list[InputItem], MESSAGES_MOST] | None = None
     tools: Annotated[list[Tool], TOOLS_MOST] | None = None
     tool_choice: Any = None
     stream: bool | None = None
@@ -147,7 +147,7 @@ class _Answer:
         )
 
 
-def _history(items: Sequence[Item], field: str) -> Iterator[ChatMessage]:
+def _history(items: Sequence[InputItem], field: str) -> Iterator[ChatMessage]:
     answer = _Answer()
     for at, item in enumerate(items):
         if _of_answer(item, answer, field, at):
@@ -164,7 +164,7 @@ def _history(items: Sequence[Item], field: str) -> Iterator[ChatMessage]:
         yield answer.message()
 
 
-def _of_answer(item: Item, answer: _Answer, field: str, at: int) -> bool:
+def _of_answer(item: InputItem, answer: _Answer, field: str, at: int) -> bool:
     """Add an item of the model's to its answer; return whether it was one."""
     if item.type == "message" and item.role == "assistant":
         answer.texts.append(text_of(item.content, field, at))
@@ -188,7 +188,7 @@ def _of_answer(item: Item, answer: _Answer, field: str, at: int) -> bool:
     return True
 
 
-def _of_agent(item: Item, field: str, at: int) -> ChatMessage | None:
+def _of_agent(item: InputItem, field: str, at: int) -> ChatMessage | None:
     """Return an item of the agent's as a message; None for one that says nothing to the model. Raise `Refusal`."""
     if item.type == "message":
         role = _ROLES.get(item.role or "")
@@ -202,7 +202,7 @@ def _of_agent(item: Item, field: str, at: int) -> ChatMessage | None:
     return None
 
 
-def _output(item: Item, field: str, at: int) -> str:
+def _output(item: InputItem, field: str, at: int) -> str:
     """Return what a tool answered; an object without a text `content` as JSON. Raise `Refusal` for what is no text."""
     if not isinstance(item.output, dict):
         return text_of(item.output, field, at, "output")
@@ -222,13 +222,13 @@ def _output(item: Item, field: str, at: int) -> str:
     return encode(item.output).decode()
 
 
-def _name(item: Item, field: str, at: int) -> str:
+def _name(item: InputItem, field: str, at: int) -> str:
     if not item.name:
         raise bad(f"{field}[{at}].name is missing, expected the name of the tool that was called.")
     return item.name
 
 
-def _call(item: Item, name: str, arguments: str) -> ToolUse:
+def _call(item: InputItem, name: str, arguments: str) -> ToolUse:
     return ToolUse(item.call_id or item.id or "", name, arguments)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from agent_runtime.calls.tree import Match, Prompt
+from agent_runtime.calls.tree import CallPrompt, Match
 from agent_runtime.chat import ChatReply, ChatRequest, Parsed, ToolTemplate, Usage
 from agent_runtime.policy import Completion, first_stop
 
@@ -33,7 +33,7 @@ def read_answer(
 
 
 def reply_to(
-    match: Match, prompt: Prompt, completion: Completion, parsed: Parsed, *, name: str, stop: str
+    match: Match, prompt: CallPrompt, completion: Completion, parsed: Parsed, *, name: str, stop: str
 ) -> ChatReply:
     """Return the answer `name` to a request; `stop` is the text that ended it."""
     finish = completion.finish_reason

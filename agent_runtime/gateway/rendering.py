@@ -10,24 +10,24 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from agent_runtime.calls.tree import CallTree, Match, Prompt
+from agent_runtime.calls.tree import CallPrompt, CallTree, Match
 from agent_runtime.chat import ChatMessage, ToolSpec
 
-__all__ = ["Renderer"]
+__all__ = ["PromptRenderer"]
 
 LARGE_CHARACTERS, MANY_MESSAGES = 32 << 10, 256
 """From here on what is new would hold the event loop for milliseconds."""
 _THREADS = ThreadPoolExecutor(4, "ale-render")
 
 
-class Renderer:
+class PromptRenderer:
     """Renders the prompts of one session."""
 
     def __init__(self, tree: CallTree) -> None:
         self._tree = tree
         self._turn = asyncio.Lock()
 
-    async def prompt(self, match: Match) -> Prompt:
+    async def prompt(self, match: Match) -> CallPrompt:
         """Return a prompt's tokens. Raise `Refusal`."""
         tools = () if match.parent is not None else match.request.tools
         if not _is_long(match.new, tools):

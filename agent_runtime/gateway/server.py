@@ -38,7 +38,7 @@ from agent_runtime.dialects import (
 from agent_runtime.gateway.exchange import ClientGone, Exchange, Receive, Scope, Send
 from agent_runtime.gateway.http_server import Limits, serving
 from agent_runtime.gateway.reading import LARGE_BYTES, Readers
-from agent_runtime.gateway.session import Asked, Budget, Session, SessionEnd
+from agent_runtime.gateway.session import Budget, PendingReply, Session, SessionEnd
 from agent_runtime.policy import Sampler
 from agent_runtime.types import RolloutRequest
 
@@ -184,7 +184,9 @@ class Gateway:
             parts = await exchange.body_parts()
             return await self._readers.read(dialect, exchange.headers, parts, session.max_context)
 
-    async def _wait(self, exchange: Exchange, dialect: Dialect, asked: Asked, request: ChatRequest) -> str:
+    async def _wait(
+        self, exchange: Exchange, dialect: Dialect, asked: PendingReply, request: ChatRequest
+    ) -> str:
         """Wait for an outcome; return the id of the stream that was opened meanwhile, if any. Raise `ClientGone`."""
         gone = exchange.watch()
         opened = ""

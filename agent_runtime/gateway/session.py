@@ -21,12 +21,11 @@ from enum import StrEnum
 
 from agent_runtime.calls.canonical import Canonical
 from agent_runtime.calls.record import trajectory
-from agent_runtime.calls.tree import Call, CallTree, Match, Prompt
-from agent_runtime.chat import Asked as AskedFor
-from agent_runtime.chat import ChatReply, ChatRequest, Refusal, RefusalKind, ToolTemplate
+from agent_runtime.calls.tree import Call, CallPrompt, CallTree, Match
+from agent_runtime.chat import Asked, ChatReply, ChatRequest, Refusal, RefusalKind, ToolTemplate
 from agent_runtime.faults import blame_of_refusal
 from agent_runtime.gateway.answers import read_answer, reply_to
-from agent_runtime.gateway.rendering import Renderer
+from agent_runtime.gateway.rendering import PromptRenderer
 from agent_runtime.gateway.turn_spans import TurnSpans
 from agent_runtime.policy import Completion, PolicyError, Sampler, SampleRequest, check_completion, turn_seed
 from agent_runtime.types import RolloutFailure, RolloutRequest, SamplingParams, StopReason, Trajectory
@@ -34,7 +33,7 @@ from rock_env.env import Verdict
 from rock_env.faults import Blame
 from rock_env.telemetry import tracing
 
-__all__ = ["Asked", "Budget", "Session", "SessionEnd"]
+__all__ = ["Budget", "PendingReply", "Session", "SessionEnd"]
 
 logger = logging.getLogger(__name__)
 
@@ -112,14 +111,14 @@ _STUCK = frozenset({SessionEnd.NEVER_SPOKE, SessionEnd.REFUSED, SessionEnd.ENGIN
 """Where time runs out on an agent in such a state, it is this that says whether the policy had a part in it."""
 
 
-class Asked:
+class PendingReply:
     """One request on its way to an answer. Any number of clients may wait for it."""
 
     __slots__ = ("beside", "broken", "call", "has_tools", "max_tokens", "outcome", "served")
 
     def __init__(self, request: ChatRequest) -> None:
         self.has_tools = bool(request.tools)
-        self.beside = request.asked in (AskedFor.SUB_AGENT, AskedFor.SIDE) or bool(request.conversation)
+        self.beside = request.asked in (Asked.SUB_AGENT, Asked.SIDE) or bool(request.conversation)
         """The agent says that it is not the main conversation's."""
         self.outcome: asyncio.Future[ChatReply | Refusal] = asyncio.get_running_loop().create_future()
         """Never fails. Others may wait for it too: wait with `asyncio.wait` or shielded."""
@@ -173,8 +172,8 @@ class Session:
         self._sampler = sampler
         self._context = contextvars.copy_context()  # the span and the log ids of the rollout that opened it
         self._opened_s = time.perf_counter()
-        self._asked: dict[bytes, Asked] = {}
-        self._tasks: dict[asyncio.Task[None], Asked] = {}
+        self._asked: dict[bytes, PendingReply] = {}
+        self._tasks: dict[asyncio.Task[None], PendingReply] = {}
         self._begun = self._turns = self._tokens = 0
         self.blamed: Counter[Blame] = Counter()
         """Whose fault the errors were that requests got in place of an answer; what a budget or bound refuses is none."""
@@ -186,7 +185,7 @@ class Session:
         self._spans = TurnSpans(self.id, request.id)
         self.reading = asyncio.Semaphore(READING)
         """Held for as long as a large body of this session's is read."""
-        self._renderer = Renderer(self.tree)
+        self._renderer = PromptRenderer(self.tree)
         self._timer = asyncio.get_running_loop().call_later(budget.time_s, self._stop, SessionEnd.TIME)
 
     @property
@@ -223,7 +222,7 @@ class Session:
         self.delivered(asked)
         return outcome
 
-    def ask(self, request: ChatRequest, canonical: Canonical | None = None) -> Asked:
+    def ask(self, request: ChatRequest, canonical: Canonical | None = None) -> PendingReply:
         """Begin to sample an answer, or find that of the same request. Raise `Refusal`.
 
         `canonical` is the request's canonical form, if it is known.
@@ -247,7 +246,7 @@ class Session:
         if asked is not None and not asked.is_dead():
             return asked
         self._spend(len(self._tasks))
-        asked = self._asked[match.key] = Asked(request)
+        asked = self._asked[match.key] = PendingReply(request)
         asked.max_tokens = self._most(request)
         task = asyncio.get_running_loop().create_task(
             self._sample(asked, match, self._begun), context=self._context.copy()
@@ -264,14 +263,14 @@ class Session:
             raise self._ended()
         return len((await self._renderer.prompt(self.tree.match(request, canonical))).ids)
 
-    def delivered(self, asked: Asked) -> None:
+    def delivered(self, asked: PendingReply) -> None:
         """Note that an answer is with its agent."""
         self._last = SessionEnd.EXITED
         asked.served += 1
         if asked.call is not None:
             self.tree.deliver(asked.call)
 
-    def lost(self, asked: Asked, *, broken: bool) -> None:
+    def lost(self, asked: PendingReply, *, broken: bool) -> None:
         """Note that a client went before its answer was complete; `broken`: part of it had left."""
         asked.broken = asked.broken or broken
         # An agent that exits leaves calls beside its task as they are: those have no tools, or are marked.
@@ -340,7 +339,7 @@ class Session:
 
     # -- sampling
 
-    async def _sample(self, asked: Asked, match: Match, number: int) -> None:
+    async def _sample(self, asked: PendingReply, match: Match, number: int) -> None:
         """Sample, keep what was sampled, then tell who waits; the only place where a turn is made."""
         asked_s = time.perf_counter()
         span = self._spans.begin(number)
@@ -381,7 +380,7 @@ class Session:
                 asked.settle(_upstream("sampling was broken off"))
 
     def _keep(
-        self, asked: Asked, match: Match, prompt: Prompt, completion: Completion, asked_s: float
+        self, asked: PendingReply, match: Match, prompt: CallPrompt, completion: Completion, asked_s: float
     ) -> ChatReply:
         """Put a sample into the tree, before anybody hears of it."""
         ids = completion.ids
@@ -399,7 +398,7 @@ class Session:
         self._tokens += len(ids)
         return reply
 
-    def _give_up(self, asked: Asked, match: Match, refusal: Refusal) -> None:
+    def _give_up(self, asked: PendingReply, match: Match, refusal: Refusal) -> None:
         """End a call without a sample: it takes no turn, and the same request begins anew."""
         self.refused(refusal.kind)
         self._turns -= 1

@@ -24,7 +24,7 @@ from agent_runtime.store import FOLDER, decode, encode, read_segment
 from agent_runtime.types import AgentConfig, IntArray, RolloutRequest, SamplingParams, Trajectory
 from rock_env.spec import EnvParams, EnvSpec
 from trainer.errors import ConfigError, Halted
-from trainer.lineage import Expert, Source, digest_of, digest_of_text
+from trainer.lineage import ExpertRecord, Source, digest_of, digest_of_text
 from trainer.rollout.failures import handing_over
 from trainer.rollout.starts import Origin
 
@@ -52,7 +52,7 @@ class Experts:
     """Trajectories in the run's own tokens, and where they came from."""
 
     trajectories: list[Trajectory]
-    records: list[Expert]
+    records: list[ExpertRecord]
     sources: list[Source]
 
     def provenance(self, trajectory_id: str) -> tuple[Origin, str]:
@@ -266,8 +266,8 @@ def _other_arguments(trajectory: Trajectory, spec: EnvSpec, params: EnvParams) -
     )
 
 
-def _record(told: Trajectory, original: Trajectory, source: str, origin: Origin) -> Expert:
-    return Expert(
+def _record(told: Trajectory, original: Trajectory, source: str, origin: Origin) -> ExpertRecord:
+    return ExpertRecord(
         id=told.id,
         task_id=told.task_id,
         source=source,

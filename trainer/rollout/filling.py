@@ -23,7 +23,7 @@ from trainer.rollout.failures import handing_over
 from trainer.rollout.filtering import check_share, most_extra_groups, rejection, varies
 from trainer.rollout.report import sampled_tokens
 
-__all__ = ["Rollouts", "Sample", "account", "fill", "filter_metrics"]
+__all__ = ["PlayedRollout", "Rollouts", "account", "fill", "filter_metrics"]
 
 
 class Plays(Protocol):
@@ -43,7 +43,7 @@ class Plays(Protocol):
         ...
 
 
-class Sample(NamedTuple):
+class PlayedRollout(NamedTuple):
     """One rollout, as it is stored and as it is read."""
 
     encoded: bytes
@@ -57,9 +57,9 @@ class Rollouts:
     encoded: list[bytes] = field(default_factory=list)
     trajectories: list[Trajectory] = field(default_factory=list)
     """The batch: as many as were asked for; a rejected one without replacement is there as a placeholder."""
-    rejected: list[Sample] = field(default_factory=list)
+    rejected: list[PlayedRollout] = field(default_factory=list)
     """Rejected and sampled again."""
-    flat: list[Sample] = field(default_factory=list)
+    flat: list[PlayedRollout] = field(default_factory=list)
     """Of groups without variance that were replaced, or drawn in vain."""
     flat_groups: int = 0
     """Groups without variance among all that were drawn."""
@@ -74,7 +74,7 @@ class Rollouts:
     reward_metrics: dict[str, float] = field(default_factory=dict)
 
     @property
-    def set_aside(self) -> list[Sample]:
+    def set_aside(self) -> list[PlayedRollout]:
         """Return the rollouts that the learner does not see."""
         return [*self.rejected, *self.flat]
 
@@ -163,16 +163,16 @@ class _Playing:
         self.asked = self.troubled = 0
         """Rollouts asked for, and those of them that were rejected at least once."""
         self._lost: list[Trajectory] = []
-        self.rejected: list[Sample] = []
+        self.rejected: list[PlayedRollout] = []
         """Sampled again."""
         self.tokens = 0
         self._encoded: list[bytes] = []
 
-    def play(self, requests: Sequence[RolloutRequest]) -> dict[str, list[Sample]]:
+    def play(self, requests: Sequence[RolloutRequest]) -> dict[str, list[PlayedRollout]]:
         """Return the groups of the rollouts that count. Raise `Halted`."""
-        groups: dict[str, list[Sample]] = {}
+        groups: dict[str, list[PlayedRollout]] = {}
         for request, tries in zip(requests, self._play(requests), strict=True):
-            samples = [Sample(encoded, decode(encoded)) for encoded in tries]
+            samples = [PlayedRollout(encoded, decode(encoded)) for encoded in tries]
             self._encoded += tries
             self.tokens += sampled_tokens([sample.trajectory for sample in samples])
             self.rejected += samples[:-1]
@@ -203,7 +203,7 @@ class _Playing:
         return [[*tries[:-1], last] for tries, last in zip(played, rewarded.encoded, strict=True)]
 
 
-def _varies(group: Sequence[Sample], config: TrainConfig) -> bool:
+def _varies(group: Sequence[PlayedRollout], config: TrainConfig) -> bool:
     return varies([sample.trajectory for sample in group], config.filter)
 
 

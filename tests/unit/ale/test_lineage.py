@@ -17,7 +17,7 @@ from ale.train.training import sft_overrides
 from trainer import lineage
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError, RunFolderError
-from trainer.lineage import Expert, Source
+from trainer.lineage import ExpertRecord, Source
 
 
 def ended_run(folder: Path, model: str = "tiny", *, steps: int = 3, weights: bytes = b"w") -> Path:
@@ -27,8 +27,8 @@ def ended_run(folder: Path, model: str = "tiny", *, steps: int = 3, weights: byt
     story = lineage.begin(config, "frozen_lake@1")
     story.sources = [Source("oracle of frozen_lake@1", "", 2, {})]
     story.experts = [
-        Expert("a", "train/0", "oracle of frozen_lake@1", "a", "d0", 5, 2, held_out=False),
-        Expert("b", "train/1", "oracle of frozen_lake@1", "b", "d1", 4, 0, held_out=True),
+        ExpertRecord("a", "train/0", "oracle of frozen_lake@1", "a", "d0", 5, 2, held_out=False),
+        ExpertRecord("b", "train/1", "oracle of frozen_lake@1", "b", "d1", 4, 0, held_out=True),
     ]
     (folder / "model").mkdir()
     (folder / "model" / "model.safetensors").write_bytes(weights)
