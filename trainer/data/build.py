@@ -240,17 +240,8 @@ def _pack(kept: _Kept, rows: _Rows, pad_to: int) -> TrainBatch:
     turn_N = rows.turn_S[step_N]
     acts_N = (rows.piece_N % 2 == 1) & rows.first_S[step_N]
     trains_N = acts_N & ~expert_K[turn_N]
-    broken_N = trains_N & ~np.isfinite(rows.mu_N)
-    if broken_N.any():
-        first = int(np.argmax(broken_N))
-        raise BatchError(
-            f"a sampled token of trajectory {kept.trajectories[owner_K[turn_N[first]]].id!r} has {rows.mu_N[first]} as "
-            f"its log-probability (NaN or infinite: {int(broken_N.sum())} of {int(trains_N.sum())} tokens), so every ratio "
-            "to it would be meaningless. Nothing was learned from this step: look at the inference engine."
-        )
-
+    _check_sampled(kept, owner_K[turn_N], rows.mu_N, trains_N)
     opens_N = trains_N & (np.diff(rows.piece_N, prepend=-1) != 0)
-
     row_N = rows.row_S[step_N]
     length_B = np.bincount(row_N, minlength=len(rows.trajectory_B))
     width = -(-int(length_B.max(initial=0)) // pad_to) * pad_to
@@ -287,6 +278,20 @@ def _pack(kept: _Kept, rows: _Rows, pad_to: int) -> TrainBatch:
         returns_BT=None if return_K is None else lay(np.where(opens_N, return_K[turn_N], 0), np.float32),
         old_values_BT=None if value_K is None else lay(np.where(opens_N, value_K[turn_N], 0), np.float32),
     )
+
+
+def _check_sampled(
+    kept: _Kept, owner_N: Ints, mu_N: NDArray[np.float32], trains_N: NDArray[np.bool_]
+) -> None:
+    """Raise `BatchError` for a token to be trained whose log-probability when sampled is not finite."""
+    broken_N = trains_N & ~np.isfinite(mu_N)
+    if broken_N.any():
+        first = int(np.argmax(broken_N))
+        raise BatchError(
+            f"a sampled token of trajectory {kept.trajectories[owner_N[first]].id!r} has {mu_N[first]} as its "
+            f"log-probability (NaN or infinite: {int(broken_N.sum())} of {int(trains_N.sum())} tokens), so every ratio to "
+            "it would be meaningless. Nothing was learned from this step: look at the inference engine."
+        )
 
 
 def _critics(kept: _Kept, which: str) -> Array | None:

@@ -89,6 +89,23 @@ def _traced(page: Page, opened: int) -> set[tuple[int, Clue]]:
     return {(path, clue) for at, path, clue in page.traced if at < opened}
 
 
+def _tell_of_words(
+    clues_CW: NDArray[np.float32], page: Page, opened: int, current: NDArray[np.bool_]
+) -> None:
+    """Write what tells of each word (W, by `Page.at_W`) that the answer opened at `opened` may edit."""
+    here = page.at_W
+    for asked_at, spot in page.spots:
+        if asked_at < opened:
+            clues_CW[_WORD_DONE, page.unit_T[spot]] += 1
+            same = (page.opener_T == page.opener_T[spot]) & (page.line_T == page.line_T[spot])
+            clues_CW[_LINE_DONE] += same[here]
+    clues_CW[_SCOPE_TOLD] = (current & (page.flags_T & SCOPE_TOLD > 0))[here]
+    clues_CW[_LINE_TOLD] = (current & (page.flags_T & LINE_TOLD > 0))[here]
+    file_T = page.path_T[page.view_from_T + 1]  # a view begins with its path
+    for path, clue in _traced(page, opened):
+        clues_CW[_OF_FILE + clue] = (current & (file_T == path))[here]
+
+
 @cache
 def _spelled(words: CoderWords) -> NDArray[np.bool_]:
     table = np.zeros((len(Choice), words.size), np.bool_)
@@ -133,16 +150,7 @@ def choices(asked: Sequence[tuple[Page, int]], words: CoderWords, slots: int) ->
                 clues_CNS[_TRACED + clue, n, units] = (page.path_T == path)[here]
         elif step.choice == Choice.SPOT:
             places_NS[n, units] = current[here]
-            for asked_at, spot in page.spots:
-                if asked_at < opened:
-                    clues_CNS[_WORD_DONE, n, page.unit_T[spot]] += 1
-                    same = (page.opener_T == page.opener_T[spot]) & (page.line_T == page.line_T[spot])
-                    clues_CNS[_LINE_DONE, n, units] += same[here]
-            clues_CNS[_SCOPE_TOLD, n, units] = (current & (page.flags_T & SCOPE_TOLD > 0))[here]
-            clues_CNS[_LINE_TOLD, n, units] = (current & (page.flags_T & LINE_TOLD > 0))[here]
-            file_T = page.path_T[page.view_from_T + 1]  # a view begins with its path
-            for path, clue in _traced(page, opened):
-                clues_CNS[_OF_FILE + clue, n, units] = (current & (file_T == path))[here]
+            _tell_of_words(clues_CNS[:, n, units], page, opened, current)
         elif step.choice == Choice.ACT:
             if not _ends_of_range(page, step.spot).any():
                 closed.append((n, RANGE))
