@@ -13,6 +13,7 @@
     ├── Unimplemented (NotImplementedError)   a capability this backend or environment lacks
     ├── Unavailable (ConnectionError)         server or network gone; safe to retry with the same idempotency key
     └── InfraError (RuntimeError)             the service failed the request; never a reward of 0
+        ├── DiskFull                          a sandbox has no space left for what was to be written
         ├── EnvLost                           the process that hosted the environment died
         └── SandboxLost                       a sandbox ended while its user still needed it
 
@@ -28,6 +29,7 @@ from typing import ClassVar
 __all__ = [
     "CODES",
     "DeadlineExceeded",
+    "DiskFull",
     "EnvLost",
     "FailedPrecondition",
     "InfraError",
@@ -125,6 +127,10 @@ class InfraError(RockError, RuntimeError):
     code, grpc, http, exit_code = "infra", "INTERNAL", 500, 70
 
 
+class DiskFull(InfraError):
+    code, grpc, http, exit_code = "disk_full", "RESOURCE_EXHAUSTED", 507, 70
+
+
 class EnvLost(InfraError):
     code, grpc, http, exit_code = "env_lost", "DATA_LOSS", 500, 70
 
@@ -149,6 +155,7 @@ CODES: dict[str, type[RockError]] = {
         Unimplemented,
         Unavailable,
         InfraError,
+        DiskFull,
         EnvLost,
         SandboxLost,
     )

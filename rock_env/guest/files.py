@@ -20,6 +20,7 @@ from .protocol import (
     COUNT,
     CREDIT,
     DATA,
+    DISK_FULL,
     DONE,
     ENTRY,
     EXHAUSTED,
@@ -39,7 +40,8 @@ MAX_ENTRIES = 100_000
 MAX_KEYS = 20_000
 """Keys of appends that are remembered."""
 _BLOCK = 1 << 19
-_FULL = {ENOSPC, EDQUOT, ENOMEM, EIO}
+_FULL = {ENOSPC, EDQUOT}
+_BROKEN = {ENOMEM, EIO}
 _NO_ROOM = {EAGAIN, EMFILE, ENFILE}
 """The box has as many processes or open files as it may have."""
 
@@ -50,7 +52,9 @@ def error_kind(error: OSError) -> bytes:
         return NOT_FOUND
     if error.errno in _NO_ROOM:
         return EXHAUSTED
-    return INFRA if error.errno in _FULL else INVALID
+    if error.errno in _FULL:
+        return DISK_FULL
+    return INFRA if error.errno in _BROKEN else INVALID
 
 
 class _Reading(Job):

@@ -54,7 +54,7 @@ INPUT, INPUT_END, ACK, KILL, DETACH = range(40, 45)
 READY, DATA, DONE, REFUSED, CREDIT, EVENT = range(64, 70)
 BEGUN, STDOUT, STDERR, GAP, EXIT = range(72, 77)
 
-NOT_FOUND, INVALID, INFRA, PRECONDITION, EXHAUSTED = b"N", b"I", b"F", b"P", b"E"
+NOT_FOUND, INVALID, INFRA, PRECONDITION, EXHAUSTED, DISK_FULL = b"N", b"I", b"F", b"P", b"E", b"D"
 """First byte of a REFUSED payload: which error it is; the rest is its message."""
 
 _BUFFER_BYTES = 16 << 10

@@ -9,7 +9,7 @@ import marshal
 import struct
 from collections.abc import Mapping, Sequence
 
-from rock_env.errors import FailedPrecondition, InfraError, InvalidArgument, NotFound
+from rock_env.errors import DiskFull, FailedPrecondition, InfraError, InvalidArgument, NotFound, RockError
 from rock_env.guest import protocol as guest
 from rock_env.guest_host.command import command_end
 from rock_env.sandbox import ExecResult, FileEntry, ProcessInfo
@@ -60,10 +60,11 @@ def check_tree(result: ExecResult, doing: str) -> None:
     """Raise what the packing or unpacking of a tree failed with."""
     if result.ok:
         return
-    kinds = {
+    kinds: dict[bytes, type[RockError]] = {
         guest.NOT_FOUND: NotFound,
         guest.INVALID: InvalidArgument,
         guest.PRECONDITION: FailedPrecondition,
+        guest.DISK_FULL: DiskFull,
     }
     if result.exit_code == 1 and result.stderr:
         message = result.stderr[1:].decode(errors="replace")

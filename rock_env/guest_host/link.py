@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from rock_env.errors import (
+    DiskFull,
     FailedPrecondition,
     InfraError,
     InvalidArgument,
@@ -336,5 +337,6 @@ def _refusal(payload: bytes | bytearray) -> RockError:
         guest.INVALID: InvalidArgument,
         guest.PRECONDITION: FailedPrecondition,
         guest.EXHAUSTED: ResourceExhausted,
+        guest.DISK_FULL: DiskFull,
     }
     return kinds.get(bytes(payload[:1]), InfraError)(payload[1:].decode(errors="replace"))

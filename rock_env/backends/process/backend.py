@@ -16,6 +16,7 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -28,7 +29,7 @@ from rock_env.backends.process.box_config import (
     process_limits,
 )
 from rock_env.backends.process.host_view import box_identity
-from rock_env.backends.process.launcher import Holder, Launcher, holder_of, recorded_process
+from rock_env.backends.process.launcher import COPY_S, ORDER_S, Holder, Launcher, holder_of, recorded_process
 from rock_env.backends.process.layers import MAX_LINEAGE, Layer, remove_tree
 from rock_env.backends.process.setup import Ready, begin, read_lineages, remove_remains
 from rock_env.backends.process.state_folder import StateFolder
@@ -148,7 +149,7 @@ class ProcessBackend:
         try:
             with _disk():
                 order = self._order(ready, sandbox_id, spec, (record, layer))
-                holder, link = await self._start(await self._launcher(ready, spec), folder, order)
+                holder, link = await self._start(ready, await self._launcher(ready, spec), folder, order)
                 await self._configure(link, ready, folder, (spec, record, lease_s))
             if self._closed:
                 raise NotFound("the process backend was closed meanwhile")
@@ -169,7 +170,9 @@ class ProcessBackend:
         link: GuestLink | None = None
 
         async def explain() -> str:
-            return await holder.explain() if link is not None else "it lives and does not let this server in"
+            if link is None:
+                return "it lives and does not let this server in"
+            return await _explain(holder, ready.state, sandbox_id)
 
         try:
             token = (folder / "token").read_bytes()
@@ -276,7 +279,7 @@ class ProcessBackend:
         }
 
     async def _start(
-        self, launcher: Launcher, folder: Path, order: Mapping[str, object]
+        self, ready: Ready, launcher: Launcher, folder: Path, order: Mapping[str, object]
     ) -> tuple[Holder, GuestLink]:
         """Let the zygote become the box and connect to it. The box waits for us, the guest for the token."""
         token = secrets.token_bytes(32)
@@ -285,7 +288,8 @@ class ProcessBackend:
         with listen(path) as listener:
             holder = await launcher.bear(order, listener.fileno())
         try:
-            return holder, await GuestLink.connect(path, token=token, explain=holder.explain)
+            explain = partial(_explain, holder, ready.state, folder.name)
+            return holder, await GuestLink.connect(path, token=token, explain=explain)
         except BaseException:
             holder.kill()
             await asyncio.shield(holder.end())
@@ -365,8 +369,9 @@ class ProcessBackend:
             order = {
                 "op": "copy",
                 "opaque": "user.overlay.opaque" if ready.plan["user"] else "trusted.overlay.opaque",
+                "within_s": COPY_S,
             }
-            count = await ready.launcher.order(order, fds)
+            count = await ready.launcher.order(order, fds, within_s=COPY_S + ORDER_S)
         except OSError as error:
             raise InfraError(f"cannot read the files of a sandbox: {error}") from error
         finally:
@@ -408,6 +413,15 @@ class ProcessBackend:
                 await self._ready.launcher.close()
                 self._ready.launcher = await Launcher.start(self._ready.plan)
             return self._ready
+
+
+async def _explain(holder: Holder, state: StateFolder, box: str) -> str:
+    """Say what became of a box whose guest hung up, and that its memory was full where the kernel killed for that."""
+    reason = await holder.explain()
+    killed = await for_life(state.killed_for_memory, box)
+    if not killed:
+        return reason
+    return f"{reason}; it had run out of memory, for which the kernel killed {killed} of its processes"
 
 
 @contextlib.contextmanager

@@ -17,7 +17,17 @@ TYPE_CHECKING = False  # importing `typing` costs 5 ms
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Places", "find", "groups", "join", "make_group", "processes", "remove", "sweep"]
+__all__ = [
+    "Places",
+    "find",
+    "groups",
+    "join",
+    "killed_for_memory",
+    "make_group",
+    "processes",
+    "remove",
+    "sweep",
+]
 
 Places = dict[str, str]
 """Controller to the folder that holds the boxes' groups; version 2 has the one key "unified"."""
@@ -85,6 +95,13 @@ def join(places: Places, group: str, limits: dict[str, float]) -> int:
         _write(f"{folder}/{members}", 0)
     counter = "memory.events" if "unified" in places else "memory.oom_control"
     return os.open(f"{folders.get('unified') or folders['memory']}/{counter}", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def killed_for_memory(places: Places, group: str) -> int:
+    """Return how many processes of a box's group were killed for memory; 0 also where there is no such group."""
+    counter = "memory.events" if "unified" in places else "memory.oom_control"
+    words = _words(f"{places.get('unified') or places.get('memory', '')}/{group}/{counter}")
+    return int(words[words.index("oom_kill") + 1]) if "oom_kill" in words else 0
 
 
 def make_group(folder: str) -> None:

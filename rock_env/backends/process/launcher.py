@@ -26,10 +26,14 @@ from rock_env.backends.process.zygote import MAX_FDS, MAX_MESSAGE_BYTES
 from rock_env.errors import InfraError
 from rock_env.threads import for_life
 
-__all__ = ["END_S", "Holder", "Launcher", "holder_of", "recorded_process"]
+__all__ = ["COPY_S", "END_S", "Holder", "Launcher", "holder_of", "recorded_process"]
 
 END_S = 10.0
 """How long a process may take to end after it was told to, or killed."""
+ORDER_S = 60.0
+"""How long an order may take. A zygote takes milliseconds for one; what is late has stopped, or hangs in the kernel."""
+COPY_S = 600.0
+"""How long the copy of a tree may take, which a process of its own does."""
 _PROGRAM = "import os, sys; sys.path.append(os.environ['ROCK']); from rock_env.backends.process.zygote import main; main()"
 """The path comes by the environment, since boxes can read the command line of their guest."""
 _REPORT_S = 1.0
@@ -178,8 +182,14 @@ class Launcher:
         """Return the zygote's process id."""
         return self._process.pid
 
-    async def order(self, order: Mapping[str, object], fds: Sequence[int] = ()) -> object:
-        """Give an order and return what it came to. Raise `InfraError` if it failed; `fds` stay the caller's."""
+    async def order(
+        self, order: Mapping[str, object], fds: Sequence[int] = (), *, within_s: float | None = None
+    ) -> object:
+        """Give an order and return what it came to. Raise `InfraError` if it failed; `fds` stay the caller's.
+
+        One that is late (None: `ORDER_S`) ends the zygote, which takes one order at a time: no other would be carried out.
+        """
+        within_s = ORDER_S if within_s is None else within_s
         request = next(self._requests)
         future: asyncio.Future[object] = self._loop.create_future()
         self._waiting[request] = future
@@ -191,6 +201,12 @@ class Launcher:
                 raise InfraError("the process that makes sandboxes ended")
             self._unsent.append(_Order(message, fds))
             self._flush()
+            done, _ = await asyncio.wait([future], timeout=within_s)
+            if not done:
+                self._process.kill()
+                self._lose(
+                    f"the process that makes sandboxes did not carry out an order within {within_s:g} s"
+                )
             return await future
         finally:
             del self._waiting[request]

@@ -127,6 +127,10 @@ class StateFolder:
     def group_processes(self, box: str) -> set[int]:
         return {pid for places in self._all_groups() for pid in cgroups.processes(places, self.group(box))}
 
+    def killed_for_memory(self, box: str) -> int:
+        """Return how many of a box's processes the kernel has killed for memory."""
+        return sum(cgroups.killed_for_memory(places, self.group(box)) for places in self._all_groups())
+
     def remove_groups(self, box: str) -> None:
         for places in self._all_groups():
             cgroups.remove(places, self.group(box))

@@ -174,6 +174,7 @@ class Zygote:
             return
         try:
             self.leave_loop()
+            signal.alarm(round(order["within_s"]))
             self.tell("done", order["request"], trees.copy(fds[0], fds[1], opaque=order["opaque"]))
             os._exit(0)
         except BaseException as error:  # noqa: BLE001  named boundary: a copy that failed
@@ -199,7 +200,8 @@ class Zygote:
                 self.children.discard(pid)
                 self.tell("ended", 0, pid, code)
             elif (request := self.jobs.pop(pid, None)) is not None and code:
-                self.tell("failed", request, f"the process that copied ended with status {code}")
+                how = "took too long" if code == -signal.SIGALRM else f"ended with status {code}"
+                self.tell("failed", request, f"the process that copied {how}")
 
     def tell(self, *message: Any, fds: list[int] | None = None) -> None:
         """Report to the server; one that is gone is noticed by the loop."""

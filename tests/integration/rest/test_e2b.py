@@ -7,14 +7,17 @@ import gzip
 import io
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from fences import why_not_isolated
 from rest_servers import RestServer, guarded_rest
 
 e2b = pytest.importorskip("e2b", reason="the e2b SDK is absent: its API is NOT tested. pip install e2b")
 
+RAW = {"content-type": "application/octet-stream"}
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:e2b")
 
 
@@ -71,6 +74,25 @@ def test_a_timeout_of_a_day_holds(options: dict[str, Any], server: RestServer) -
             shown_s = made.get_info().end_at - made.get_info().started_at
             assert min(lives_s, shown_s).total_seconds() > least_s - 1
             made.kill()
+
+
+def test_a_full_disk_is_said_as_e2b_says_it(tmp_path: Path) -> None:
+    if why_not_isolated():
+        pytest.skip(f"no isolation here, and so no limit of a disk: {why_not_isolated()}")
+    part = bytes(3 << 19)  # a whole disk's would be too large for a file
+    with guarded_rest(tmp_path, ["--isolation=namespaces"]) as server:
+        with httpx.Client(base_url=server.url, headers=server.headers(), timeout=60) as client:
+            small = {"spec": {"resources": {"disk_bytes": 2 << 20}}}
+            made = client.post("/v1/sandboxes", json=small).json()["id"]
+            file = f"/v1/sandboxes/{made}/file"
+            assert client.put(file, params={"path": "one"}, content=part, headers=RAW).status_code == 200
+            full = client.put(file, params={"path": "two"}, content=part, headers=RAW)
+            assert (full.status_code, full.json()["code"]) == (507, "disk_full"), full.text
+        url = f"{server.url}/e2b"
+        box = e2b.Sandbox.connect(made, api_key=server.key, api_url=url, sandbox_url=url, retries=0)
+        with pytest.raises(e2b.NotEnoughSpaceException, match="No space left"):
+            box.files.write("more", part)
+        box.kill()
 
 
 PACKED = gzip.compress(b"x" * 9000, mtime=0)

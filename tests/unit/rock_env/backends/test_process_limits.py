@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from rock_env.backends.process import box_config, cgroups
+from rock_env.backends.process import box_config, cgroups, launcher
 from rock_env.backends.process.backend import ProcessBackend, why_not_fenced
+from rock_env.errors import InfraError
 from rock_env.guest_host.box import GuestBox
 from rock_env.spec import Resources, SandboxSpec
 
@@ -151,3 +152,34 @@ def test_nothing_asked_for_is_the_default_and_not_everything() -> None:
     assert box_config.limits(nothing) == box_config.limits(SandboxSpec())
     asked = SandboxSpec(resources=Resources(cpus=2, memory_bytes=3, disk_bytes=4, pids=5))
     assert box_config.limits(asked) == {"memory_bytes": 7, "disk_bytes": 4, "pids": 6, "cpus": 2}
+
+
+async def test_a_box_that_ends_of_full_memory_says_so(grouped: ProcessBackend) -> None:
+    """What lies in shared memory outlives whom the kernel kills for it, until only the guest is left to be killed."""
+    small = Resources(memory_bytes=20 << 20, disk_bytes=1 << 20)
+    box = await grouped.create(SandboxSpec(resources=small), sandbox_id="box")
+    fill = "for i in $(seq 60); do head -c 1M /dev/zero > /dev/shm/$i; done"
+    assert (await box.exec(["bash", "-c", fill])).oom_killed
+    for number in range(40):
+        large = ["head", "-c", "15M", "/dev/zero"]  # the guest keeps it, for a command that has a key
+        end = await box.exec(large, key=f"{number}", max_output_bytes=16 << 20)
+        if end.infra_error:
+            break
+    assert "status -9; it had run out of memory" in end.infra_error
+
+
+async def test_an_order_that_is_late_fails_and_the_next_box_has_another_zygote(
+    backend: ProcessBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await (await backend.create(SMALL, sandbox_id="first")).close()
+    assert backend._ready is not None
+    stopped = backend._ready.launcher.pid
+    os.kill(stopped, signal.SIGSTOP)
+    monkeypatch.setattr(launcher, "ORDER_S", 0.5)
+    with pytest.raises(InfraError, match="did not carry out an order within"):
+        async with asyncio.timeout(60):
+            await backend.create(SMALL, sandbox_id="late")
+    monkeypatch.undo()
+    box = await backend.create(SMALL, sandbox_id="next")
+    assert await out(box, "echo here") == "here\n"
+    assert backend._ready.launcher.pid != stopped
