@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from rock_env.env_workers.frames import Frame, FrameReader, Kind, pack
+from rock_env.env_workers.worker_fence import UNFENCED
+from rock_env.env_workers.worker_view import WorkerView
 from rock_env.errors import EnvLost, InfraError, ResourceExhausted
 from rock_env.security.auth import current_tenant
 from rock_env.threads import for_life
@@ -136,7 +139,7 @@ class EnvHostWorker(asyncio.Protocol):
         except subprocess.TimeoutExpired:
             self._process.kill()
             code = self._process.wait()
-        why = self._hung or (f"signal {-code}" if code < 0 else f"exit code {code}")
+        why = self._hung or _cause(code)
         self.lost = EnvLost(f"the env-host worker (pid {self.pid}) died: {why}. Make the environment again.")
         calls, self._calls = self._calls, {}
         if calls or self.envs:
@@ -154,6 +157,14 @@ class EnvHostWorker(asyncio.Protocol):
         except subprocess.TimeoutExpired:
             self._process.kill()
             await for_life(self._process.wait)
+
+
+def _cause(code: int) -> str:
+    if code == UNFENCED:
+        return "it could not be fenced in, and the server's log says why"
+    if code == -signal.SIGKILL:
+        return "signal 9, which the kernel sends where memory is full"
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
 def _load(worker: EnvHostWorker) -> int:
@@ -194,13 +205,18 @@ class EnvHostPool:
         references: Sequence[str] = (),
         hang_grace_s: float = 5.0,
         memory_bytes: int = 0,
+        view: WorkerView | None = None,
     ) -> None:
-        """Take how many workers one tenant has, and what each may allocate; 0 is one per CPU, and no limit."""
+        """Take how many workers one tenant has, and what each may allocate; 0 is one per CPU, and no limit.
+
+        Without a view of its own the code of an environment sees what the server's user may.
+        """
         self.size = workers or _cpus()
         self._shares: dict[str, _Share] = {}
         self._references = tuple(references)
         self._hang_grace_s = hang_grace_s
         self._memory_bytes = memory_bytes
+        self._view = view
 
     @property
     def workers(self) -> list[EnvHostWorker]:
@@ -269,9 +285,16 @@ class EnvHostPool:
         command += [f"--fd={theirs.fileno()}", f"--parent={os.getpid()}"]
         command += [f"--env={reference}" for reference in self._references]
         command += [f"--memory-bytes={self._memory_bytes}"]
+        variables = None
+        if self._view is not None:
+            command, variables = self._view.command(command), self._view.variables(os.environ)
         with theirs:  # vfork and exec, about a millisecond; the worker's stdout joins the server's log
             process = subprocess.Popen(  # noqa: ASYNC220
-                command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno()
+                command,
+                env=variables,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr.fileno(),
             )
         ours.setblocking(False)
         loop = asyncio.get_running_loop()

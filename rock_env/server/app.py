@@ -32,6 +32,7 @@ from rock_env.backends.router import BackendRouter
 from rock_env.catalog import Catalog
 from rock_env.env_workers.memory import keep_large_blocks
 from rock_env.env_workers.pool import EnvHostPool
+from rock_env.env_workers.worker_view import WorkerView
 from rock_env.errors import InvalidArgument, RockError, Unavailable
 from rock_env.security.auth import current_tenant
 from rock_env.security.tls import server_credentials
@@ -214,6 +215,9 @@ def _env_service(options: ServerOptions, sandboxes: SandboxCore) -> EnvServiceCo
             references=options.env,
             hang_grace_s=options.hang_grace_s,
             memory_bytes=int(options.worker_memory_gib * (1 << 30)),
+            view=WorkerView(options.env, options.named_data.values())
+            if options.sandbox_isolation == "namespaces"
+            else None,
         ),
         sandboxes=sandboxes,
         options=CoreOptions(

@@ -1,8 +1,8 @@
 """What a process sandbox sees of this machine, and how a process is put there and gives up everything else.
 
-Called by the zygote only, in a process with one thread: `prepare` once, then `enclose` and `renounce` in each process
-that becomes a box. Starts nothing and never looks at what the box will run. All mounts are made in mount namespaces
-of the zygote and of the boxes, so they end with them.
+Called by the zygote, in a process with one thread: `prepare` once, then `enclose` and `renounce` in each process that
+becomes a box; parts of it by `worker_fence`. Starts nothing and never looks at what the box will run. All mounts are made in
+mount namespaces of the zygote and of the boxes, so they end with them.
 
 As root, boxes get a host uid of their own (so that file ownership and limits are theirs alone) and a user namespace
 in which that uid is BOX_UID. As anyone else, the zygote first enters a user namespace, in which the same can be done
@@ -31,6 +31,8 @@ __all__ = [
     "LAYER_PARTS",
     "enclose",
     "enter_user_namespace",
+    "lay_devices",
+    "lay_system",
     "prepare",
     "renounce",
 ]
@@ -73,8 +75,8 @@ def prepare(plan: dict[str, Any]) -> bool:
     kernel.mount("base", top, "tmpfs", _LOCKED, "mode=0755,size=1m")
     for folder in (BOX, SKELETON, f"{SKELETON}/proc", f"{SKELETON}/tmp", SKELETON + HOME, "/proc", "/old"):
         os.makedirs(top + folder, 0o755)
-    _system(top + SKELETON, plan)
-    _devices(top + SKELETON)
+    lay_system(top + SKELETON, plan)
+    lay_devices(top + SKELETON)
     kernel.mount("/proc", f"{top}/proc", flags=kernel.BIND | kernel.REC)
     for folder in plan["shared"]:  # the same paths mean the same here as for the server
         os.makedirs(top + folder, 0o755, exist_ok=True)
@@ -96,8 +98,8 @@ def forget_code() -> None:
     kernel.umount(CODE)
 
 
-def _system(skeleton: str, plan: dict[str, Any]) -> None:
-    """Bind the read-only parts, each at its place in the box, and cover what is not to be seen."""
+def lay_system(skeleton: str, plan: dict[str, Any]) -> None:
+    """Bind the read-only parts, each at its place below `skeleton`, and cover what is not to be seen."""
     for target, link in plan["links"]:
         os.symlink(target, skeleton + link)
     for host, inside in plan["binds"]:
@@ -113,7 +115,8 @@ def _system(skeleton: str, plan: dict[str, Any]) -> None:
         kernel.mount("hidden", skeleton + folder, "tmpfs", _LOCKED | kernel.RDONLY, "mode=0755,size=4k")
 
 
-def _devices(skeleton: str) -> None:
+def lay_devices(skeleton: str) -> None:
+    """Give /dev below `skeleton` what every program may use."""
     dev = f"{skeleton}/dev"
     os.makedirs(dev, 0o755)
     kernel.mount("dev", dev, "tmpfs", kernel.NOSUID, "mode=0755,size=64k")

@@ -1,6 +1,7 @@
 """Which parts of this machine every process sandbox sees, and at which of its users a box runs.
 
-Asked by `backends/process/backend` once per backend. It looks and decides; the fence carries it out.
+Asked by `backends/process/backend` once per backend, and for the system's part by `env_workers/worker_view`. It looks and
+decides; the fence carries it out.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 import rock_env
 from rock_env.backends.process.toolkit import Toolkit
 
-__all__ = ["BOX_PYTHON", "BOX_SHELF", "BOX_TOOLS", "box_identity", "view"]
+__all__ = ["BOX_PYTHON", "BOX_SHELF", "BOX_TOOLS", "box_identity", "system", "view"]
 
 BOX_TOOLS = "/opt/rock"
 """Where the Python environment of a box lies, read-only."""
@@ -29,8 +30,24 @@ _ETC = ("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime"
 
 def view(tools: Toolkit, shelf: Path | None = None) -> dict[str, list[tuple[str, str]] | list[str]]:
     """Return what `fence.prepare` needs: `links` (target, inside), `binds` (host, inside) and `hidden` folders."""
+    links, binds = system()
+    binds.append((str(tools.folder), BOX_TOOLS))
+    binds += [(str(tools.folder / "etc" / name), f"/etc/{name}") for name in ("passwd", "group", "hosts")]
+    binds += [(str(host), f"{BOX_TOOLS}/{inside}") for host, inside in tools.packages]
+    if shelf is not None:
+        binds.append((str(shelf), BOX_SHELF))
+    return {
+        "links": links,
+        "binds": binds,
+        "hidden": [str(folder) for folder in _hidden((Path("/usr"), Path(sys.base_prefix)))],
+    }
+
+
+def system() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Return what a Python program needs of this machine, as `links` (target, inside) and `binds` (host, inside)."""
     base = Path(sys.base_prefix)
-    links, binds = [], [("/usr", "/usr")]
+    links: list[tuple[str, str]] = []
+    binds = [("/usr", "/usr")]
     for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
         path = Path("/", name)
         if path.is_symlink():
@@ -40,16 +57,7 @@ def view(tools: Toolkit, shelf: Path | None = None) -> dict[str, list[tuple[str,
     binds += [(f"/etc/{name}", f"/etc/{name}") for name in _ETC if Path("/etc", name).exists()]
     if not base.is_relative_to("/usr"):
         binds.append((str(base), str(base)))
-    binds.append((str(tools.folder), BOX_TOOLS))
-    binds += [(str(tools.folder / "etc" / name), f"/etc/{name}") for name in ("passwd", "group", "hosts")]
-    binds += [(str(host), f"{BOX_TOOLS}/{inside}") for host, inside in tools.packages]
-    if shelf is not None:
-        binds.append((str(shelf), BOX_SHELF))
-    return {
-        "links": links,
-        "binds": binds,
-        "hidden": [str(folder) for folder in _hidden((Path("/usr"), base))],
-    }
+    return links, binds
 
 
 def _hidden(shown: Iterable[Path]) -> list[Path]:
