@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import io
+import itertools
 import json
 import tarfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
+from fuzz_server import OWN_WORDS
 from google.protobuf.duration_pb2 import Duration
 from hostile_site import Answer, Site
 
@@ -89,10 +91,22 @@ def _field(number: int, data: bytes) -> bytes:
     return bytes(out) + bytes([size]) + data
 
 
+async def _streamed(site: Site, messages: Callable[[], Iterator[Any]], *, who: str = "sandbox") -> Answer:
+    """Open a Register and stream; again where gRPC's client dropped the answer, which overtook what it still wrote."""
+    for _ in range(5):
+        answer = await site.call("RegistryService.Register", messages(), who=who)
+        if not answer.said.startswith(OWN_WORDS):
+            break
+    return answer
+
+
 async def _flood_of_strangers(site: Site) -> Answer:
     """Open a Register without a token and stream as long as it is taken."""
-    blocks = (registry_pb2.RegisterRequest(tar=bytes(MIB)) for _ in range(256))
-    return await site.call("RegistryService.Register", blocks, who="")
+    block = registry_pb2.RegisterRequest(tar=bytes(MIB))
+    answer = await site.call("RegistryService.Register", itertools.repeat(block, 256), who="")
+    if answer.said.startswith(OWN_WORDS):  # the flood was cut off: what was said to it, a small one hears
+        return await _streamed(site, lambda: iter([block]), who="")
+    return answer
 
 
 _REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
@@ -224,7 +238,7 @@ def _register(*tars: bytes) -> Attack:
             for at in range(0, len(tar), MIB):
                 yield registry_pb2.RegisterRequest(tar=tar[at : at + MIB])
 
-    return lambda site: site.call("RegistryService.Register", messages())
+    return lambda site: _streamed(site, messages)
 
 
 def _upload(tar: bytes) -> Attack:

@@ -12,12 +12,12 @@ from random import Random
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from fuzz_messages import GRANTED, PATHS, Known, Maker, caller_of
+from fuzz_messages import PATHS, UNKNOWN, Known, Maker, anybody, caller_of
 from google.protobuf import json_format
 
 from rock_env.wire.rest_routes import Method
 
-__all__ = ["HttpCase", "e2b_case", "garbage", "http_case"]
+__all__ = ["HttpCase", "e2b_case", "garbage", "http_case", "spoiled_text", "spoiled_tree"]
 
 JUNK_JSON: tuple[Any, ...] = (
     *(
@@ -82,23 +82,23 @@ class HttpCase:
         return f"#{self.number} REST {self.name} as {self.who} {line!r} body={body[:160]!r}({len(body)})"
 
 
-def _spoiled_tree(random: Random, tree: Any, depth: int = 0) -> Any:
+def spoiled_tree(random: Random, tree: Any, depth: int = 0) -> Any:
     """Return JSON near this one."""
     if random.random() < 0.25 or depth > 4:
         return random.choice(JUNK_JSON)
     if isinstance(tree, dict) and tree:
         name = random.choice(list(tree))
-        changed = {**tree, name: _spoiled_tree(random, tree[name], depth + 1)}
+        changed = {**tree, name: spoiled_tree(random, tree[name], depth + 1)}
         if random.random() < 0.15:
             changed[random.choice(("unknown", name.upper(), "", "__proto__", f"{name}."))] = 1
         return changed
     if isinstance(tree, list) and tree:
         at = random.randrange(len(tree))
-        return [*tree[:at], _spoiled_tree(random, tree[at], depth + 1), *tree[at + 1 :]]
+        return [*tree[:at], spoiled_tree(random, tree[at], depth + 1), *tree[at + 1 :]]
     return random.choice(JUNK_JSON)
 
 
-def _spoiled_text(random: Random, good: bytes) -> bytes:
+def spoiled_text(random: Random, good: bytes) -> bytes:
     at = random.randrange(len(good) + 1)
     ways: Sequence[Callable[[], bytes]] = (
         lambda: good[:at],
@@ -177,10 +177,10 @@ def _body(random: Random, method: Method, message: Any) -> tuple[bytes, str]:
             )
     chosen = random.random()
     if chosen < 0.5:
-        tree = _spoiled_tree(random, tree)
+        tree = spoiled_tree(random, tree)
     text = json.dumps(tree).encode()
     if chosen > 0.85:
-        text = _spoiled_text(random, text)
+        text = spoiled_text(random, text)
     kind = random.choice(KINDS) if random.random() < 0.15 else "application/json"
     if method.client_streaming and random.random() < 0.4:
         text, kind = b"\n".join([text] * random.choice((1, 2, 5))), "application/x-ndjson"
@@ -297,17 +297,18 @@ def e2b_case(number: int, seed: int, known: Known, keys: Mapping[str, str]) -> H
     verb, path = _E2B[number % len(_E2B)]
     harmful = verb == "DELETE" or "pause" in path or "timeout" in path
     box = quote(known.pick(random, "sandbox", harmful=harmful)[:2000], safe="")
-    who = random.choice(GRANTED)
+    who = anybody(random)
     tree = {name: value for name, value in _E2B_WORDS.items() if random.random() < 0.6}
-    body = json.dumps(_spoiled_tree(random, tree)).encode()
+    body = json.dumps(spoiled_tree(random, tree)).encode()
     if random.random() < 0.2:
-        body = _spoiled_text(random, body)
+        body = spoiled_text(random, body)
     if path.endswith(("/Start", "/Connect", "/StreamInput")) and random.random() < 0.8:
         size = len(body) if random.random() < 0.7 else random.choice((0, 1, len(body) + 9, 2**32 - 1))
         body = bytes([random.choice((0, 0, 0, 1, 2, 255))]) + size.to_bytes(4, "big") + body
     query = "?" + urlencode({"path": random.choice(PATHS), "username": "user"}) if path == "/files" else ""
     lines = [f"{verb} /e2b{path.replace('{id}', box)}{query} HTTP/1.1", "Host: x", "Connection: close"]
-    lines += [f"X-API-Key: {keys[who]}", f"X-Access-Token: {keys['inside']}"] if who in keys else []
+    inside = keys[who if who in UNKNOWN else "inside"] if who in keys else ""
+    lines += [f"X-API-Key: {keys[who]}", f"X-Access-Token: {inside}"] if who in keys else []
     lines += [f"E2b-Sandbox-Id: {box}", "Content-Type: application/json", "Connect-Timeout-Ms: 3000"]
     lines += [] if verb == "GET" else [f"Content-Length: {len(body)}"]
     request = "\r\n".join(lines).encode("latin-1", "replace") + b"\r\n\r\n" + (b"" if verb == "GET" else body)

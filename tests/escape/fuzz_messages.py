@@ -16,7 +16,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from rock_env.wire.rest_routes import Method
 
-__all__ = ["GRANTED", "PATHS", "GrpcCase", "Known", "Maker", "grpc_case"]
+__all__ = ["PATHS", "UNKNOWN", "GrpcCase", "Known", "Maker", "anybody", "grpc_case"]
 
 INTEGERS = (-(2**63), -(2**31), -1, 0, 1, 2, 7, 4096, 2**31 - 1, 2**32 - 1, 2**63 - 1, 2**64 - 1)
 DOUBLES = (math.nan, math.inf, -math.inf, -1.0, -0.0, 0.0, 1e-320, 0.5, 1.0, 3.0, 1e300)
@@ -94,7 +94,9 @@ IMAGES = (
     "--privileged",
     "host/x@y",
 )
-GRANTED = ("sandbox", "sandbox", "sandbox", "sandbox", "admin", "stranger", "none")
+GRANTED = ("sandbox", "sandbox", "sandbox", "sandbox", "admin", "stranger")
+UNKNOWN = ("none", "wrong", "malformed")
+"""Who has no token, one that nobody gave out, and one that is none."""
 
 
 @dataclass(frozen=True)
@@ -293,10 +295,18 @@ def _headers(random: Random) -> tuple[tuple[str, str | bytes], ...]:
     )
 
 
+def anybody(random: Random) -> str:
+    """Choose who calls: half of the time somebody whom the server does not know."""
+    return random.choice(UNKNOWN if random.random() < 0.5 else GRANTED)
+
+
 def caller_of(random: Random, method: Method) -> str:
     """Choose who calls. Nobody who may ends the server: that is what Drain is for."""
+    who = anybody(random)
+    if who in UNKNOWN:
+        return who
     if method.service != "AdminService":
-        return random.choice(GRANTED)
+        return who
     return "sandbox" if method.name.endswith(".Drain") else random.choice(("admin", "admin", "sandbox"))
 
 

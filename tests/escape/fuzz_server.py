@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import psutil
 from fuzz_http import HttpCase
-from fuzz_messages import GrpcCase, Known
+from fuzz_messages import UNKNOWN, GrpcCase, Known
 from grpc._cython.cygrpc import ExecuteBatchError
 from rest_servers import RestServer, guarded_rest
 from secure_servers import token
@@ -24,7 +24,7 @@ from rock_env.proto.v1.env_pb2_grpc import EnvServiceStub
 from rock_env.proto.v1.sandbox_pb2_grpc import SandboxServiceStub
 from rock_env.wire.channel import CLIENT_OPTIONS, target
 
-__all__ = ["Fuzzed", "Verdicts", "fuzzed_server", "send_grpc", "send_http"]
+__all__ = ["OWN_WORDS", "Fuzzed", "Verdicts", "fuzzed_server", "send_grpc", "send_http"]
 
 QUOTAS = "[capacity]\nboxes = 40\n[default]\nboxes = 16\n"
 GRPC_S = 3.0
@@ -40,7 +40,7 @@ LISTENING = frozenset(
 LISTEN_S = 0.4
 MOST_ANSWERS = 300
 
-_OWN_WORDS = "Internal error from Core"
+OWN_WORDS = "Internal error from Core"
 """What gRPC's client says itself where the answer overtakes what it still writes."""
 
 
@@ -83,6 +83,8 @@ def fuzzed_server(folder: Path) -> Iterator[Fuzzed]:
             "stranger": token(server.tokens, "red", "sandbox", "env"),
             "victim": token(server.tokens, "green", "sandbox", "env"),
             "admin": token(server.tokens, "op", "sandbox", "env", "admin"),
+            "wrong": f"rock_0123456789ab_{'0' * 64}",
+            "malformed": "rock_",
         }
         yield Fuzzed(server, keys, folder / "log")
 
@@ -179,7 +181,7 @@ def _wrong_status(code: str, kind: str, details: str) -> str:
         return ""  # by another request, while this one listened
     if code in ("UNKNOWN", "INTERNAL", "DATA_LOSS") or kind in ("internal", "infra"):
         return f"blames the server ({kind or 'no code'}): {details[:300]}"
-    if code == "RESOURCE_EXHAUSTED" and kind != "resource_exhausted":
+    if code == "RESOURCE_EXHAUSTED" and kind not in ("resource_exhausted", "disk_full"):
         return details[:200]
     if not details.strip():
         return "says nothing"
@@ -219,9 +221,14 @@ async def send_grpc(
         verdicts.note(case, "hangs", f"no answer in {HANG_S:g} s")
         return
     kind = str(dict(trailing or ()).get("rock-error-code", ""))
-    if code is grpc.StatusCode.OK:
+    refused = code is grpc.StatusCode.UNAUTHENTICATED
+    if case.who in UNKNOWN and (code is grpc.StatusCode.OK or (kind and not refused)):
+        verdicts.note(
+            case, f"{code.name} to nobody", f"was answered though nobody knows who called: {details}"
+        )
+    elif code is grpc.StatusCode.OK:
         verdicts.note(case, "OK")
-    elif details == _OWN_WORDS and method.client_streaming:
+    elif details == OWN_WORDS and method.client_streaming:
         verdicts.note(case, "cut off")
     elif code is grpc.StatusCode.DEADLINE_EXCEEDED and listening:
         verdicts.note(case, "listened")
@@ -258,9 +265,9 @@ def _shape(streaming: bool) -> str:
     return "stream" if streaming else "unary"
 
 
-async def send_http(case: HttpCase, server: Fuzzed, verdicts: Verdicts) -> None:
+async def send_http(case: HttpCase, url: str, verdicts: Verdicts) -> None:
     """Send the request, take the answer and judge it."""
-    host, port = server.rest.url.removeprefix("http://").rsplit(":", 1)
+    host, port = url.removeprefix("http://").rsplit(":", 1)
     listening = case.name.partition(".")[2] in LISTENING
     try:
         async with asyncio.timeout(HANG_S):
@@ -319,7 +326,7 @@ def _judge_http(case: HttpCase, answer: bytes, listening: bool, verdicts: Verdic
             verdicts.note(case, "no answer", repr(answer[:100]))
         return
     if status.startswith(("2", "3")):
-        wrong = ""
+        wrong = "was answered though nobody knows who called" if case.who in UNKNOWN else ""
         if b"event: error" in body and (b'"code": "internal"' in body or b'"code": "infra"' in body):
             wrong = body[-300:].decode("utf-8", "replace")
         verdicts.note(case, status, wrong)

@@ -23,6 +23,8 @@ TEMPLATE = PlainTemplate(max_context=1 << 20)
 class Instant:
     """A policy that has always the same answer, and cannot stop at a text."""
 
+    stops = False
+
     def __init__(self) -> None:
         ids = TEMPLATE.encode_answer("I look at the file first.")
         self._completion = Completion(ids, np.zeros(len(ids), np.float32), "stop", 0)

@@ -1,4 +1,6 @@
-"""Ten thousand requests that nobody should send, over gRPC and REST: each gets one clear answer and none does harm.
+"""Ten thousand requests that nobody should send, to ROCK and the gateway: each gets one clear answer and none does harm.
+
+Half of them come from somebody whom the server does not know. None of these may be answered with more than that.
 
 ROCK_FUZZ_SEED makes other ones, ROCK_FUZZ_REQUESTS more or fewer. An offender is named with its number: the same seed
 makes it again, but for the ids in it.
@@ -11,12 +13,14 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
 import pytest
-from fuzz_http import e2b_case, garbage, http_case
-from fuzz_messages import Known, grpc_case
+from fuzz_gateway import FuzzedGateway, fuzzed_gateway, gateway_case
+from fuzz_http import HttpCase, e2b_case, garbage, http_case
+from fuzz_messages import UNKNOWN, GrpcCase, Known, grpc_case
 from fuzz_server import Fuzzed, Stubs, Verdicts, cleared, furnished, fuzzed_server, send_grpc, send_http
 from processes import below, command_line
 from waiting import until
@@ -41,6 +45,12 @@ def server(tmp_path: Path) -> Iterator[Fuzzed]:
         yield running
 
 
+@pytest.fixture
+def gateway() -> Iterator[FuzzedGateway]:
+    with fuzzed_gateway() as running:
+        yield running
+
+
 async def all_of(count: int, send: Callable[[int], Awaitable[None]]) -> None:
     """Send so many requests, some at once."""
     numbers = iter(range(count))
@@ -54,18 +64,39 @@ async def all_of(count: int, send: Callable[[int], Awaitable[None]]) -> None:
             group.create_task(worker())
 
 
-async def fuzz(server: Fuzzed, stubs: Stubs, known: Known, verdicts: Verdicts) -> None:
-    """Send everything: half over gRPC, four tenths over REST, the rest in E2B's words and in none."""
+async def fuzz(
+    server: Fuzzed, gateway: FuzzedGateway, stubs: Stubs, known: Known, verdicts: Verdicts
+) -> float:
+    """Send everything: four tenths over gRPC, three over REST, the rest in E2B's words, to the gateway and in none.
+
+    Return which share came from somebody unknown.
+    """
     calls = list(methods())
-    channel, keys = stubs.channel, server.keys
+    keys, rest = server.keys, server.rest.url
+    unknown = sent = 0
+
+    def counted(case: GrpcCase | HttpCase) -> Any:
+        nonlocal unknown, sent
+        unknown, sent = unknown + (case.who in UNKNOWN), sent + 1
+        return case
+
+    def over_grpc(n: int) -> Awaitable[None]:
+        return send_grpc(counted(grpc_case(n, SEED, calls, known)), stubs.channel, server, verdicts)
+
+    def over_http(n: int) -> Awaitable[None]:
+        return send_http(counted(http_case(n, SEED, calls, known, keys)), rest, verdicts)
+
+    await all_of(REQUESTS * 40 // 100, over_grpc)
+    await all_of(REQUESTS * 30 // 100, over_http)
     await all_of(
-        REQUESTS // 2, lambda n: send_grpc(grpc_case(n, SEED, calls, known), channel, server, verdicts)
+        REQUESTS * 13 // 100, lambda n: send_http(counted(e2b_case(n, SEED, known, keys)), rest, verdicts)
     )
     await all_of(
-        REQUESTS * 4 // 10, lambda n: send_http(http_case(n, SEED, calls, known, keys), server, verdicts)
+        REQUESTS * 13 // 100,
+        lambda n: send_http(counted(gateway_case(n, SEED, gateway.key)), gateway.url, verdicts),
     )
-    await all_of(REQUESTS * 6 // 100, lambda n: send_http(e2b_case(n, SEED, known, keys), server, verdicts))
     await all_of(REQUESTS * 4 // 100, lambda n: throw(garbage(n, SEED), server, n % 2))
+    return (unknown + REQUESTS * 4 // 100) / (sent + REQUESTS * 4 // 100)
 
 
 async def throw(data: bytes, server: Fuzzed, port: int) -> None:
@@ -145,14 +176,15 @@ async def emptied(stubs: Stubs, server: Fuzzed) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-async def test_ten_thousand_requests_nobody_should_send(server: Fuzzed) -> None:
+async def test_ten_thousand_requests_nobody_should_send(server: Fuzzed, gateway: FuzzedGateway) -> None:
     verdicts = Verdicts()
     async with server.channel() as channel:
         stubs = Stubs(channel)
         await works(server, stubs)
         known = await furnished(stubs, server)
         before, handles = server.process.memory_info().rss, server.process.num_fds()
-        await fuzz(server, stubs, known, verdicts)
+        kept = gateway.process.memory_info().rss
+        assert await fuzz(server, gateway, stubs, known, verdicts) > 0.48
         await send_too_much(server, stubs)
         assert not verdicts.offenders, verdicts.first()
         await works(server, stubs)
@@ -162,5 +194,7 @@ async def test_ten_thousand_requests_nobody_should_send(server: Fuzzed) -> None:
         await until(lambda: server.process.num_fds() <= handles)
         grown = server.process.memory_info().rss - before
     assert grown < GROWTH_BYTES, f"the server grew by {grown / MIB:.0f} MiB"
+    assert gateway.process.is_running()
+    assert gateway.process.memory_info().rss - kept < GROWTH_BYTES
     log = server.log.read_text()
     assert "Traceback" not in log, log[log.index("Traceback") - 500 :][:4000]

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
+from rock_env.arguments import shown
 from rock_env.errors import (
     FailedPrecondition,
     InfraError,
@@ -228,6 +229,8 @@ class _Envd:
 
     async def list_dir(self, sandbox_id: str, asked: dict[str, Any], request: Request) -> dict[str, Any]:
         path, depth = _path(asked), asked.get("depth") or 1
+        if not isinstance(depth, int) or depth < 1:
+            raise InvalidArgument(f"depth must be a whole number from 1, got {shown(depth)}")
         ask = pb.ListFilesRequest(sandbox_id=sandbox_id, path=path, recursive=depth > 1)
         found = await self._boxes.call("ListFiles")(ask, metadata=token_of(request.headers))
         base = path.rstrip("/")
