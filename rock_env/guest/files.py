@@ -5,13 +5,14 @@ needs little memory; between two blocks everything else gets its turn.
 """
 
 # pathlib would cost more than the rest of a box's start together.
-# ruff: noqa: PTH105, PTH108, PTH112, PTH113, PTH114, PTH115, PTH118, PTH119, PTH120, PTH208
+# ruff: noqa: PTH105, PTH108, PTH112, PTH113, PTH114, PTH115, PTH118, PTH119, PTH120
 from __future__ import annotations
 
 import marshal
 import os
 import stat
 from errno import EAGAIN, EDQUOT, EIO, EMFILE, ENFILE, ENOENT, ENOMEM, ENOSPC
+from time import monotonic
 
 from .line import Job, Line
 from .places import Places, Refused, make_folders
@@ -34,9 +35,15 @@ from .protocol import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from typing import Any
 
+    from .loop import Loop
+
 MAX_ENTRIES = 100_000
+_SLICE = 500
+_PAUSE_S = 0.001
+"""So many entries of a folder are read, or described, in a row; then whatever else is asked gets its turn."""
 MAX_KEYS = 20_000
 """Keys of appends that are remembered."""
 _BLOCK = 1 << 19
@@ -180,8 +187,9 @@ class _Writing(Job):
 class Files:
     """Answers file requests."""
 
-    def __init__(self, places: Places, line: Line) -> None:
+    def __init__(self, places: Places, line: Line, loop: Loop) -> None:
         self.line = line
+        self.loop = loop
         self._places = places
         self._done: dict[str, int] = {}
 
@@ -242,17 +250,84 @@ class Files:
     def list(self, request: int, payload: bytes | bytearray) -> None:
         """Describe a folder's entries, each by its path from there. Links are never followed."""
         path, recursive = marshal.loads(payload)
-        folders, sent = [(self._places.inside(path), "")], 0
-        while folders:
-            folder, prefix = folders.pop()
-            for name in sorted(os.listdir(folder)):
-                real = f"{folder}/{name}"
-                self.line.send(DATA, request, _entry(real, prefix + name))
-                sent += 1
-                if sent > MAX_ENTRIES:
-                    raise Refused(INVALID, f"{path!r} has more than {MAX_ENTRIES} entries; list a part of it")
-                if recursive and os.path.isdir(real) and not os.path.islink(real):
-                    folders.append((real, f"{prefix}{name}/"))
+        listing = _Listing(self, request, self._places.inside(path), path, recursive)
+        self.line.begin(request, listing)
+        listing.push()
+
+
+class _Listing(Job):
+    """A folder being described, some entries at a time, so that nothing else in the box waits for a huge one."""
+
+    def __init__(self, files: Files, request: int, real: str, path: str, recursive: bool) -> None:
+        self._line = files.line
+        self._loop = files.loop
+        self._request = request
+        self._path = path
+        self._recursive = recursive
+        self._folders = [(real, "")]
+        self._read = 0
+        self._slices = self._walk()
+        self._next: list[Any] | None = None
+
+    def push(self) -> None:
+        self._next = None
+        try:
+            next(self._slices)
+        except StopIteration:
+            self._line.send(DONE, self._request)
+        except Refused as refused:
+            self._line.send(REFUSED, self._request, refused.kind, refused.message.encode(errors="replace"))
+        except OSError as error:
+            self._line.send(REFUSED, self._request, error_kind(error), str(error).encode(errors="replace"))
+        else:
+            if self._line.full:
+                self._line.push_later(self)
+            else:  # not at once: the loop would look at nothing else before
+                self._next = self._loop.at(monotonic() + _PAUSE_S, self.push)
+            return
+        self._line.finish(self._request)
+
+    def detach(self) -> None:
+        if self._next is not None:
+            self._loop.cancel(self._next)
+        self._slices.close()
+        self._line.finish(self._request)
+
+    def _walk(self) -> Generator[None, None, None]:
+        while self._folders:
+            folder, prefix = self._folders.pop()
+            names: list[str] = []
+            try:
+                yield from self._names(folder, names)
+            except FileNotFoundError:
+                if not prefix:
+                    raise
+                continue  # removed meanwhile
+            names.sort()
+            for number, name in enumerate(names, 1):
+                self._tell(f"{folder}/{name}", prefix + name)
+                if number % _SLICE == 0:
+                    yield
+
+    def _names(self, folder: str, names: list[str]) -> Generator[None, None, None]:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                names.append(entry.name)
+                self._read += 1
+                if self._read > MAX_ENTRIES:
+                    raise Refused(
+                        INVALID, f"{self._path!r} has more than {MAX_ENTRIES} entries; list a part of it"
+                    )
+                if self._read % _SLICE == 0:
+                    yield
+
+    def _tell(self, real: str, shown: str) -> None:
+        try:
+            self._line.send(DATA, self._request, _entry(real, shown))
+        except FileNotFoundError:
+            return  # removed meanwhile
+        if self._recursive and os.path.isdir(real) and not os.path.islink(real):
+            self._folders.append((real, f"{shown}/"))
 
 
 def _entry(real: str, shown: str) -> bytes:

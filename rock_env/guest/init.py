@@ -136,7 +136,7 @@ class Guest:
         if config["deadline_s"] is not None:
             self.loop.at(monotonic() + config["deadline_s"], self.end)
         self._commands = commands
-        self._offer(commands, Files(self._places, self.line))
+        self._offer(commands, Files(self._places, self.line, self.loop))
         self._done(request)
 
     def _offer(self, commands: Commands, files: Files) -> None:
@@ -144,6 +144,7 @@ class Guest:
         self._acts |= {
             p.ATTACH: commands.attach,
             p.READ: files.read,
+            p.LIST: files.list,
             p.WRITE: files.write,
             p.EXEC: self._execute,
             p.WATCH: self._watch,
@@ -151,7 +152,6 @@ class Guest:
         }
         answered: dict[int, Act] = {
             p.STAT: files.stat,
-            p.LIST: files.list,
             p.KILL_ALL: lambda *_: commands.kill_all(),
             p.PAUSE: lambda *_: commands.pause(),
             p.RESUME: lambda *_: commands.resume(),

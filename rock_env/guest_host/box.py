@@ -46,6 +46,8 @@ __all__ = ["MAX_KEPT_BYTES", "MAX_READ_BYTES", "GuestBox"]
 MAX_READ_BYTES = 64 << 20
 """What `read_file` returns at most; a larger file can be read with `read_stream`."""
 log = logging.getLogger(__name__)
+_SLICE = 1000
+"""Files of a huge folder that are read in one turn of the event loop."""
 
 
 class GuestBox:
@@ -310,9 +312,12 @@ class GuestBox:
 
     async def list_files(self, path: str, *, recursive: bool = False) -> list[FileEntry]:
         """Describe a folder's entries by their paths from it; links are not followed."""
-        return [
-            file_entry(block) for block in await self._ask(guest.LIST, marshal.dumps((path, recursive), 2))
-        ]
+        blocks = await self._ask(guest.LIST, marshal.dumps((path, recursive), 2))
+        found: list[FileEntry] = []
+        for start in range(0, len(blocks), _SLICE):
+            found += map(file_entry, blocks[start : start + _SLICE])
+            await asyncio.sleep(0)
+        return found
 
     async def watch_files(self, path: str, *, recursive: bool = False) -> AsyncGenerator[FileChange | None]:
         """Yield None once the watch stands, then each change as it happens."""

@@ -258,6 +258,21 @@ async def test_files_are_described(box: ProcessBox) -> None:
         await box.stat("folder/link/passwd")
 
 
+async def test_nobody_waits_for_the_list_of_a_huge_folder(box: ProcessBox) -> None:
+    made = await box.exec(["bash", "-c", "mkdir many && cd many && seq 60000 | xargs touch"])
+    assert made.ok, made.stderr
+    listing = asyncio.create_task(box.list_files("many"))
+    await asyncio.sleep(0)
+    command = asyncio.create_task(box.exec(["true"]))
+    done, _ = await asyncio.wait({listing, command}, return_when=asyncio.FIRST_COMPLETED)
+    assert done == {command}
+    listed = await listing
+    assert (len(listed), listed[0].path, listed[-1].path) == (60_000, "1", "9999")
+    made = await box.exec(["bash", "-c", "cd many && seq 60001 100001 | xargs touch"])
+    with pytest.raises(InvalidArgument, match="more than 100000 entries"):
+        await box.list_files("many")
+
+
 async def test_parts_of_files_and_appending(box: ProcessBox) -> None:
     await box.write_file("log", b"01234")
     await box.write_file("log", b"56789", append=True)
