@@ -20,7 +20,7 @@ from . import protocol as p
 from .commands import Commands
 from .door import Connection, Door
 from .files import Files, error_kind
-from .libc import PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, prctl
+from .libc import PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, filter_calls, prctl
 from .line import Line
 from .loop import Loop
 from .places import Places, Refused
@@ -123,6 +123,8 @@ class Guest:
         if self._commands is not None:
             raise Refused(p.PRECONDITION, "the box is configured already")
         config = marshal.loads(payload)
+        if config.get("filter"):
+            filter_calls(config["filter"])
         os.umask(0o022)
         os.chdir(config["workdir"])
         self._places = Places(config)

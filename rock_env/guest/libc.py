@@ -7,13 +7,26 @@ from __future__ import annotations
 
 import _ctypes
 import os
-from _ctypes import FUNCFLAG_CDECL, FUNCFLAG_USE_ERRNO, CFuncPtr, _SimpleCData
+from _ctypes import FUNCFLAG_CDECL, FUNCFLAG_USE_ERRNO, CFuncPtr, Structure, _SimpleCData
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
+_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
 
 
 class _Int(_SimpleCData):  # type: ignore[type-arg]
     _type_ = "i"
+
+
+class _Short(_SimpleCData):  # type: ignore[type-arg]
+    _type_ = "H"
+
+
+class _Bytes(_SimpleCData):  # type: ignore[type-arg]
+    _type_ = "z"
+
+
+class _Filter(Structure):
+    _fields_ = (("len", _Short), ("filter", _Bytes))
 
 
 class _Function(CFuncPtr):
@@ -30,6 +43,12 @@ _prctl = _Function(_ctypes.dlsym(_LIBC, "prctl"))
 def prctl(option: int, value: int) -> None:
     """Set an attribute of this process. Raise `OSError`."""
     _checked(_prctl(option, value, 0, 0, 0), f"prctl {option}")
+
+
+def filter_calls(program: bytes) -> None:
+    """Filter the system calls of this process and its children for ever; needs no-new-privileges. Raise `OSError`."""
+    wrapped = _Filter(len(program) // 8, program)
+    _checked(_prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, _ctypes.byref(wrapped), 0, 0), "seccomp")
 
 
 def inotify_init() -> int:

@@ -17,6 +17,7 @@ from typing import Any
 from rock_env.backends.docker.bundle import BOX_RUN, Bundle
 from rock_env.backends.process.box_config import SHELF_VARIABLE
 from rock_env.backends.process.host_view import BOX_SHELF
+from rock_env.backends.process.seccomp import assemble_no_io_uring
 from rock_env.errors import InvalidArgument, Unimplemented
 from rock_env.spec import Resources, SandboxSpec
 
@@ -215,6 +216,7 @@ def guest_config(
             (resource.RLIMIT_NOFILE, OPEN_FILES),
             (resource.RLIMIT_FSIZE, limits(spec).disk_bytes),
         ],
+        "filter": assemble_no_io_uring(),
         "linger_s": None if durable else 0.0,
         "deadline_s": spec.lifetime_s,
         "oom": oom,

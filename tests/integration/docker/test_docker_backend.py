@@ -167,6 +167,28 @@ async def test_a_box_beyond_its_disk_limit_is_ended_and_says_so(backend: DockerB
     await small.close()
 
 
+async def test_a_box_with_too_many_files_is_ended_and_says_so(backend: DockerBackend) -> None:
+    spec = SandboxSpec(image=BUSYBOX, resources=Resources(disk_bytes=8 << 20))
+    box = await backend.create(spec, sandbox_id="many")
+    script = "for n in $(seq 40); do mkdir d$n; (cd d$n; seq 200 | xargs touch); done; sleep 60"
+    result = await box.exec(sh(script), timeout_s=60)
+    assert "more than 2048 files" in result.infra_error
+    await box.close()
+
+
+async def test_io_uring_is_refused(backend: DockerBackend) -> None:
+    """By the guest's own filter: the engine's leaves it open before version 25."""
+    box = await backend.create(SPEC, sandbox_id="ring")
+    script = "import ctypes, os; c = ctypes.CDLL(None, use_errno=True); "
+    script += (
+        "[print(c.syscall(n, 8, 0, 0, 0, 0, 0), os.strerror(ctypes.get_errno())) for n in (425, 426, 427)]"
+    )
+    python = ["/opt/rock/ld.so", "--library-path", "/opt/rock/lib", "/opt/rock/bin/python", "-I", "-S"]
+    result = await box.exec([*python, "-c", script])
+    assert result.stdout.decode().splitlines() == ["-1 Operation not permitted"] * 3, result
+    await box.close()
+
+
 async def test_a_lease_ends_the_box_on_the_node(backend: DockerBackend) -> None:
     box = await backend.create(SPEC, sandbox_id="leased", lease_s=60)
     await box.lease(0.2)
