@@ -251,7 +251,8 @@ def _plain(message: Any) -> bytes:
 
 
 async def _http(verb: str, url: str, content: Any, headers: Mapping[str, str]) -> Answer:
-    async with httpx.AsyncClient(timeout=ANSWER_S) as client:
+    # Without certificates to read, which takes longer than the call; nothing here speaks TLS.
+    async with httpx.AsyncClient(timeout=ANSWER_S, verify=False) as client:
         try:
             reply = await client.request(verb, url, content=content, headers=dict(headers))
         except (httpx.WriteError, httpx.ReadError, httpx.RemoteProtocolError) as error:
