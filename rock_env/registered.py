@@ -32,8 +32,8 @@ from rock_env.tasksets.model import Build, Task
 
 __all__ = [
     "CheckEntry",
+    "EnvReport",
     "Registration",
-    "Report",
     "check_name",
     "digest_of",
     "find",
@@ -61,7 +61,7 @@ class CheckEntry(msgspec.Struct, frozen=True):
     duration_s: float
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class EnvReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a check of an environment found."""
 
     digest: str
@@ -151,11 +151,11 @@ def tasks_of(record: Registration) -> tuple[Task, ...]:
     return _tasks(_tasks_path(record), record.source)
 
 
-def report_of(record: Registration) -> Report | None:
+def report_of(record: Registration) -> EnvReport | None:
     """Return the last report on this very content, if there is one that can be read."""
     try:
         content = (_envs() / record.name / "report.json").read_bytes()
-        report = msgspec.json.decode(content, type=Report)
+        report = msgspec.json.decode(content, type=EnvReport)
     except (OSError, msgspec.DecodeError):  # it is made again by `ale env check`
         return None
     return report if report.digest == record.digest else None
@@ -206,7 +206,7 @@ def store(record: Registration, tasks: Sequence[Task]) -> None:
                 path.unlink(missing_ok=True)
 
 
-def store_report(record: Registration, report: Report) -> None:
+def store_report(record: Registration, report: EnvReport) -> None:
     """Keep a report beside its environment, which may have been removed meanwhile."""
     with _changing(record.name) as folder:
         if (folder / "env.json").exists():

@@ -21,7 +21,7 @@ from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from agent_runtime.dialects import COUNT_TOKENS, DIALECTS, MODELS
 from rock_env.lifecycle import SandboxRecord
 from rock_env.server.e2b.process import Processes
-from rock_env.server.interceptors.access import INSIDE, OPEN, SCOPES, Door
+from rock_env.server.interceptors.access import INSIDE, OPEN, SCOPES, AccessControl
 from rock_env.server.parsing import MAX_BATCH_BYTES, MAX_DEPTH, MAX_ITEMS, MAX_JSON_BYTES
 from rock_env.server.rest.app import application
 from rock_env.server.rest.codec import MAX_MESSAGE_BYTES, json_bytes
@@ -139,7 +139,7 @@ def served(routes: Sequence[BaseRoute], prefix: str = "") -> Iterator[tuple[str,
 
 def http_routes() -> list[tuple[str, str]]:
     """Return every route of the REST face but those of ports, which are the proxy's."""
-    door = Door(None, _nobody)
+    door = AccessControl(None, _nobody)
     channel = grpc.aio.insecure_channel("unix:/nowhere")
     app = application(channel, Gateway(channel, door), Processes(), secured=True)
     return list(served(app.router.routes))

@@ -22,7 +22,7 @@ from rock_env import plugins, registered
 from rock_env.client import Client
 from rock_env.client.registry import RegistryClient
 from rock_env.errors import FailedPrecondition
-from rock_env.registered import CheckEntry, Registration, Report
+from rock_env.registered import CheckEntry, EnvReport, Registration
 from rock_env.spec import EnvSpec
 from rock_env.vetting.episodes import Subject
 from rock_env.vetting.vet import Vetted, sample, vet
@@ -87,10 +87,10 @@ async def _need_same(client: Client, spec: EnvSpec, params_json: str) -> None:
         )
 
 
-def report_on(record: Registration, found: Sequence[Vetted]) -> Report:
+def report_on(record: Registration, found: Sequence[Vetted]) -> EnvReport:
     """Return a check as it is kept."""
     entries = tuple(CheckEntry(check.name, check.result, check.evidence, check.duration_s) for check in found)
-    return Report(digest=record.digest, checked_at=time.time(), checks=entries)
+    return EnvReport(digest=record.digest, checked_at=time.time(), checks=entries)
 
 
 def _show(report: Vetted) -> None:

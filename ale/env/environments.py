@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from ale.terminal import print_table, stdout
 from rock_env import plugins, registered
 from rock_env.errors import RockError
-from rock_env.registered import Registration, Report
+from rock_env.registered import EnvReport, Registration
 from rock_env.spec import EnvSpec
 
 __all__ = ["list_command", "show_command"]
@@ -97,7 +97,7 @@ def _own_row(name: str) -> tuple[str, ...]:
     return name, record.version, str(record.tasks), verdict, record.source
 
 
-def _verdict(report: Report | None) -> str:
+def _verdict(report: EnvReport | None) -> str:
     if report is None:
         return "none"
     failed = sum(check.result == "FAIL" for check in report.checks)

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from rock_env.client.connection import Connection
+from rock_env.client.connection import ServiceConnection
 from rock_env.client.credentials import Credentials
 from rock_env.proto.v1 import admin_pb2 as pb
 from rock_env.proto.v1 import admin_pb2_grpc
@@ -69,7 +69,7 @@ class BackendCensus:
     """Why the backend, or its layers, could not be asked; what is unknown is 0 or empty then."""
 
 
-class AdminClient(Connection):
+class AdminClient(ServiceConnection):
     """A connection for questions about the server at `address`; each may take `timeout_s`."""
 
     def __init__(

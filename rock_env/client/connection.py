@@ -15,10 +15,10 @@ import grpc
 from rock_env.client.credentials import Credentials
 from rock_env.client.retry import rock_error
 
-__all__ = ["Connection"]
+__all__ = ["ServiceConnection"]
 
 
-class Connection:
+class ServiceConnection:
     """Calls `stub_class` at `address`, each for up to `timeout_s`, None: without bound.
 
     `credentials` None takes what the environment holds.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rock_env.client.connection import Connection
+from rock_env.client.connection import ServiceConnection
 from rock_env.client.credentials import Credentials
 from rock_env.proto.v1 import admin_pb2 as pb
 from rock_env.proto.v1 import admin_pb2_grpc
@@ -79,7 +79,7 @@ class Collection:
     free_bytes: int
 
 
-class PlacesClient(Connection):
+class PlacesClient(ServiceConnection):
     """A connection to the server at `address`; each call may take `timeout_s`."""
 
     def __init__(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rock_env.client.build_context import packed
-from rock_env.client.connection import Connection
+from rock_env.client.connection import ServiceConnection
 from rock_env.client.credentials import Credentials
 from rock_env.errors import InfraError, Unavailable
 from rock_env.proto.v1 import registry_pb2 as pb
@@ -59,7 +59,7 @@ def _ignored(*_: object) -> None:
     return
 
 
-class RegistryClient(Connection):
+class RegistryClient(ServiceConnection):
     """A connection to the registry at `address`. `retry_for_s` bounds how long a lost build log is asked for again."""
 
     def __init__(

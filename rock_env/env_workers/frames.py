@@ -9,7 +9,7 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-__all__ = ["HEADER", "Frame", "FrameReader", "Kind", "pack"]
+__all__ = ["HEADER", "Frame", "Kind", "WorkerFrameReader", "pack"]
 
 HEADER = struct.Struct("!IIBId")
 """Payload bytes, call id, kind, number of items, per-item timeout in seconds (0 in replies)."""
@@ -44,7 +44,7 @@ def pack(frame: Frame) -> bytes:
     return header + frame.payload
 
 
-class FrameReader:
+class WorkerFrameReader:
     """Cuts a byte stream into frames."""
 
     def __init__(self) -> None:

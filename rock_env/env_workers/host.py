@@ -21,7 +21,7 @@ from time import monotonic
 from typing import Any
 
 from rock_env.catalog import Catalog
-from rock_env.env_workers.frames import Frame, FrameReader, Kind, pack
+from rock_env.env_workers.frames import Frame, Kind, WorkerFrameReader, pack
 from rock_env.env_workers.hosted import HostedEnv
 from rock_env.env_workers.journal import as_rock_error
 from rock_env.errors import DeadlineExceeded, NotFound, ResourceExhausted
@@ -75,7 +75,7 @@ class EnvHost:
     def serve(self) -> None:
         """Answer frames until the service closes the socket."""
         signal.signal(signal.SIGALRM, self._on_alarm)
-        reader = FrameReader()
+        reader = WorkerFrameReader()
         while data := self._connection.recv(1 << 20):
             for frame in reader.feed(data):
                 self._timeout_s = frame.timeout_s

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from rock_env.env_workers.frames import Frame, FrameReader, Kind, pack
+from rock_env.env_workers.frames import Frame, Kind, WorkerFrameReader, pack
 from rock_env.env_workers.worker_fence import UNFENCED
 from rock_env.env_workers.worker_view import WorkerView
 from rock_env.errors import EnvLost, InfraError, ResourceExhausted
@@ -67,7 +67,7 @@ class EnvHostWorker(asyncio.Protocol):
         self.pid = process.pid
         self._process = process
         self._hang_grace_s = hang_grace_s
-        self._reader = FrameReader()
+        self._reader = WorkerFrameReader()
         self._calls: dict[int, _Call] = {}  # in sending order, which is the worker's order
         self._last_id = 0
         self._loop = asyncio.get_running_loop()

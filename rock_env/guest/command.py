@@ -12,7 +12,7 @@ from time import monotonic
 from .line import Job
 from .processes import kill_tree, send_group_signal
 from .protocol import DONE, EXIT, GAP, PLACE, STDOUT
-from .streams import Output
+from .streams import OutputBuffer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from .commands import Commands
 
 
-class Command:
+class BoxCommand:
     """One command. Its pipe ends are -1 where they are closed, or where a session carries its bytes."""
 
-    def __init__(self, name: str, *, pid: int, stdin: int, outputs: list[Output]) -> None:
+    def __init__(self, name: str, *, pid: int, stdin: int, outputs: list[OutputBuffer]) -> None:
         self.name = name
         self.pid = pid
         self.stdin = stdin
@@ -58,7 +58,7 @@ class Listener(Job):
     """One caller that hears a command."""
 
     def __init__(
-        self, commands: Commands, command: Command, request: int, *, follow: bool, offsets: list[int]
+        self, commands: Commands, command: BoxCommand, request: int, *, follow: bool, offsets: list[int]
     ) -> None:
         self._commands = commands
         self._line = commands.line

@@ -12,10 +12,10 @@ import marshal
 import os
 from time import monotonic
 
-from .command import Command, Listener
+from .command import BoxCommand, Listener
 from .line import Line
 from .loop import READABLE, WRITABLE, Loop
-from .places import Places, Refused
+from .places import BoxFolders, Refused
 from .processes import Halt, signal_all
 from .protocol import (
     BEGUN,
@@ -38,7 +38,7 @@ from .protocol import (
     WINDOW_BYTES,
 )
 from .spawn import Spawner
-from .streams import ACKED, ALL, RING, Output
+from .streams import ACKED, ALL, RING, OutputBuffer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,17 +59,17 @@ _F_SETPIPE_SZ = 1031
 class Commands:
     """All commands of the box."""
 
-    def __init__(self, config: dict[str, Any], places: Places, loop: Loop, line: Line) -> None:
+    def __init__(self, config: dict[str, Any], places: BoxFolders, loop: Loop, line: Line) -> None:
         self.line = line
         self.loop = loop
         self.spawner = Spawner(config, places)
         self._places = places
-        self.named: dict[str, Command] = {}
+        self.named: dict[str, BoxCommand] = {}
         self._finished: dict[str, int] = {}
         self._finished_bytes = 0
         self._past: dict[str, None] = {}
-        self._by_pid: dict[int, Command] = {}
-        self._timed: dict[Command, None] = {}
+        self._by_pid: dict[int, BoxCommand] = {}
+        self._timed: dict[BoxCommand, None] = {}
         self._counts: dict[str, int] = {}
         self._halt = Halt()
         self._halted_at: float | None = None
@@ -83,7 +83,7 @@ class Commands:
     # -- asking for them
 
     def execute(
-        self, request: int, payload: bytes | bytearray, start: Callable[[str], Command] | None = None
+        self, request: int, payload: bytes | bytearray, start: Callable[[str], BoxCommand] | None = None
     ) -> None:
         """Run a command and listen to it; one whose key ran before is listened to instead."""
         key, offsets, spec = marshal.loads(payload)
@@ -120,7 +120,7 @@ class Commands:
         command = self.find(name)
         self.listen(command, request, follow=follow, offsets=list(offsets), resumed=True, resends=False)
 
-    def find(self, name: str) -> Command:
+    def find(self, name: str) -> BoxCommand:
         """Return a background process or terminal session. Raise `Refused`."""
         command = self.named.get(name)
         if command is None or command.name != name or not command.outputs:
@@ -149,7 +149,7 @@ class Commands:
         self._counts[prefix] = self._counts.get(prefix, 0) + 1
         return f"{prefix}{self._counts[prefix]}"
 
-    def _known(self, name: str, digest: int | None) -> Command | None:
+    def _known(self, name: str, digest: int | None) -> BoxCommand | None:
         known = self.named.get(name)
         if known is None and name in self._past:
             raise Refused(
@@ -163,7 +163,7 @@ class Commands:
 
     def listen(
         self,
-        command: Command,
+        command: BoxCommand,
         request: int,
         *,
         follow: bool,
@@ -197,7 +197,7 @@ class Commands:
 
     # -- their life
 
-    def _start(self, name: str, what: dict[str, Any]) -> Command:
+    def _start(self, name: str, what: dict[str, Any]) -> BoxCommand:
         pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(3)]
         theirs = [pipes[0][0], pipes[1][1], pipes[2][1]]
         ours = [pipes[0][1], pipes[1][0], pipes[2][0]]
@@ -221,14 +221,14 @@ class Commands:
         keep = {"capture": ALL if name else ACKED, "stream": ACKED, "ring": RING}[what["mode"]]
         limit, ring = (None, what["limit"]) if keep == RING else (what["limit"], 0)
         window = BULK_WINDOW_BYTES if what["mode"] == "stream" else WINDOW_BYTES
-        outputs = [Output(fd, keep=keep, limit=limit, ring=ring, window=window) for fd in ours[1:]]
-        command = Command(name, pid=pid, stdin=ours[0], outputs=outputs)
+        outputs = [OutputBuffer(fd, keep=keep, limit=limit, ring=ring, window=window) for fd in ours[1:]]
+        command = BoxCommand(name, pid=pid, stdin=ours[0], outputs=outputs)
         command.oom_before, command.started = before, began
         command.failed = failed
         self.adopt(command, what)
         return command
 
-    def adopt(self, command: Command, what: dict[str, Any]) -> None:
+    def adopt(self, command: BoxCommand, what: dict[str, Any]) -> None:
         """Look after a process that was started for a command."""
         command.argv = what["argv"]
         self._by_pid[command.pid] = command
@@ -239,7 +239,7 @@ class Commands:
             self._watch(command, output)
         self.register(command, what["timeout_s"])
 
-    def register(self, command: Command, timeout_s: float | None) -> None:
+    def register(self, command: BoxCommand, timeout_s: float | None) -> None:
         """Let the command be found by its name and end at its deadline."""
         if command.name:
             self.named[command.name] = command
@@ -248,7 +248,7 @@ class Commands:
             self._timed[command] = None
             self._set_timer(command)
 
-    def feed(self, command: Command) -> None:
+    def feed(self, command: BoxCommand) -> None:
         """Write what there is to the command's standard input."""
         pending = command.pending
         try:
@@ -271,13 +271,13 @@ class Commands:
         if command.written - command.credited >= command.outputs[0].window // 4:
             self._credit(command)
 
-    def _credit(self, command: Command) -> None:
+    def _credit(self, command: BoxCommand) -> None:
         command.credited = command.written
         total = COUNT.pack(ENDLESS if command.stdin < 0 else command.written)
         for listener in command.listeners:
             self.line.send(CREDIT, listener.request, total)
 
-    def close_stdin(self, command: Command) -> None:
+    def close_stdin(self, command: BoxCommand) -> None:
         """Give no more input, and take what still comes for nothing."""
         if command.stdin >= 0:
             self._shut(command.stdin)
@@ -288,20 +288,20 @@ class Commands:
             if unread:
                 self._credit(command)
 
-    def read_on(self, command: Command) -> None:
+    def read_on(self, command: BoxCommand) -> None:
         """Read outputs again that were let wait."""
         for index, output in enumerate(command.outputs):
             if output.paused and output.fd >= 0 and self._wants(command, index):
                 self._watch(command, output)
 
-    def _wants(self, command: Command, index: int) -> bool:
+    def _wants(self, command: BoxCommand, index: int) -> bool:
         return command.outputs[index].wants([listener.acked[index] for listener in command.listeners])
 
-    def _watch(self, command: Command, output: Output) -> None:
+    def _watch(self, command: BoxCommand, output: OutputBuffer) -> None:
         output.paused = False
         self.loop.watch(output.fd, READABLE, lambda _: self._readable(command, output))
 
-    def _readable(self, command: Command, output: Output) -> None:
+    def _readable(self, command: BoxCommand, output: OutputBuffer) -> None:
         self._read(command, output, output.window // 4)
         for listener in tuple(command.listeners):
             listener.push()
@@ -309,7 +309,7 @@ class Commands:
             output.paused = True
             self.loop.forget(output.fd)
 
-    def _read(self, command: Command, output: Output, size: int) -> bool:
+    def _read(self, command: BoxCommand, output: OutputBuffer, size: int) -> bool:
         """Take at most `size` bytes from the pipe; return whether there were any."""
         try:
             data = os.read(output.fd, size)
@@ -330,11 +330,11 @@ class Commands:
 
     # -- their end
 
-    def _set_timer(self, command: Command) -> None:
+    def _set_timer(self, command: BoxCommand) -> None:
         assert command.deadline is not None
         command.timer = self.loop.at(command.deadline, lambda: self._late(command))
 
-    def _late(self, command: Command) -> None:
+    def _late(self, command: BoxCommand) -> None:
         if self._halted_at is None and not command.exit:  # else `resume` sets it anew
             command.timed_out = True
             command.on_timeout()
@@ -372,7 +372,7 @@ class Commands:
         by_signal = os.WIFSIGNALED(status)
         self.over(command, by_signal, os.WTERMSIG(status) if by_signal else os.WEXITSTATUS(status))
 
-    def over(self, command: Command, by_signal: bool, value: int) -> None:
+    def over(self, command: BoxCommand, by_signal: bool, value: int) -> None:
         """Note how a command ended, and tell whoever listens."""
         if command.timer is not None:
             self.loop.cancel(command.timer)
@@ -393,7 +393,7 @@ class Commands:
         if command.name:
             self._keep(command)
 
-    def _keep(self, command: Command) -> None:
+    def _keep(self, command: BoxCommand) -> None:
         size = sum(output.size for output in command.outputs)
         self._finished[command.name] = size
         self._finished_bytes += size

@@ -28,7 +28,7 @@ HIGH_WATER = 1 << 20
 """With so much unsent, nothing more should be read for the server."""
 
 
-class Connection:
+class FrameConnection:
     """One accepted connection: frames in, frames out, neither ever waiting."""
 
     def __init__(self, fd: int, loop: Loop) -> None:
@@ -138,14 +138,14 @@ class Connection:
 class Door:
     """Accepts connections and hands over those that showed the token."""
 
-    def __init__(self, listener: int, loop: Loop, on_enter: Callable[[Connection], None]) -> None:
+    def __init__(self, listener: int, loop: Loop, on_enter: Callable[[FrameConnection], None]) -> None:
         os.set_inheritable(listener, False)  # a command that held it could take the server's next connection
         self._sock = socket(fileno=listener)
         self._sock.setblocking(False)
         self._loop = loop
         self._on_enter = on_enter
         self._token = b""
-        self._strangers: list[Connection] = []
+        self._strangers: list[FrameConnection] = []
         loop.watch(self._sock.fileno(), READABLE, self._accept)
 
     def _accept(self, _: int) -> None:
@@ -153,7 +153,7 @@ class Door:
             fd, _ = self._sock._accept()  # type: ignore[attr-defined]  # what `socket.accept` wraps
         except OSError:
             return
-        stranger = Connection(fd, self._loop)
+        stranger = FrameConnection(fd, self._loop)
         if len(self._strangers) >= MAX_STRANGERS:
             self._strangers.pop(0).close()
         self._strangers.append(stranger)

@@ -15,7 +15,7 @@ from errno import EAGAIN, EDQUOT, EIO, EMFILE, ENFILE, ENOENT, ENOMEM, ENOSPC
 from time import monotonic
 
 from .line import Job, Line
-from .places import Places, Refused, make_folders
+from .places import BoxFolders, Refused, make_folders
 from .protocol import (
     BULK_WINDOW_BYTES,
     COUNT,
@@ -187,7 +187,7 @@ class _Writing(Job):
 class Files:
     """Answers file requests."""
 
-    def __init__(self, places: Places, line: Line, loop: Loop) -> None:
+    def __init__(self, places: BoxFolders, line: Line, loop: Loop) -> None:
         self.line = line
         self.loop = loop
         self._places = places

@@ -18,12 +18,12 @@ from time import monotonic
 
 from . import protocol as p
 from .commands import Commands
-from .door import Connection, Door
+from .door import Door, FrameConnection
 from .files import Files, error_kind
 from .libc import PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, filter_calls, prctl
 from .line import Line
 from .loop import Loop
-from .places import Places, Refused
+from .places import BoxFolders, Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,10 +48,10 @@ class Guest:
             pass
         self.loop = Loop()
         self.line = Line()
-        self._connection: Connection | None = None
+        self._connection: FrameConnection | None = None
         self._commands: Commands | None = None
         self._sessions: Sessions | None = None
-        self._places: Places
+        self._places: BoxFolders
         self._linger_s: float | None = 0.0
         self._lingering: list[Any] | None = None
         self._lease: list[Any] | None = None
@@ -71,7 +71,7 @@ class Guest:
 
     # -- the server comes and goes
 
-    def _enter(self, connection: Connection) -> None:
+    def _enter(self, connection: FrameConnection) -> None:
         """Take a connection that showed the token; it replaces the one before."""
         if self._connection is not None:
             self._connection.close()
@@ -127,7 +127,7 @@ class Guest:
             filter_calls(config["filter"])
         os.umask(0o022)
         os.chdir(config["workdir"])
-        self._places = Places(config)
+        self._places = BoxFolders(config)
         commands = Commands(config, self._places, self.loop, self.line)
         # Undumpable: a command of the box, which has the guest's uid, can neither trace it nor open its /proc files.
         prctl(PR_SET_DUMPABLE, 0)

@@ -5,7 +5,7 @@ Used by every part of the guest that answers. Where no server is connected, what
 
 from __future__ import annotations
 
-from .door import HIGH_WATER, Connection
+from .door import HIGH_WATER, FrameConnection
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,11 +38,11 @@ class Line:
     """Sends to the server that is connected now."""
 
     def __init__(self) -> None:
-        self._connection: Connection | None = None
+        self._connection: FrameConnection | None = None
         self._jobs: dict[int, Job] = {}
         self._late: dict[Job, None] = {}
 
-    def connect(self, connection: Connection) -> None:
+    def connect(self, connection: FrameConnection) -> None:
         """Use this connection from now on; what was asked on another is at its end."""
         self.disconnect()
         self._connection = connection

@@ -27,7 +27,7 @@ class Refused(Exception):
         self.message = message
 
 
-class Places:
+class BoxFolders:
     """The box's own folders."""
 
     def __init__(self, config: dict[str, Any]) -> None:

@@ -15,13 +15,13 @@ from _collections import deque  # type: ignore[import-not-found]
 from _struct import Struct
 from time import monotonic
 
-from .command import Command
+from .command import BoxCommand
 from .commands import Commands
 from .loop import READABLE, WRITABLE, Loop
 from .places import Refused
 from .processes import descendants, kill_tree, send_group_signal, send_signal
 from .protocol import NOT_FOUND, PRECONDITION, REFUSED, WINDOW_BYTES
-from .streams import ALL, RING, Output
+from .streams import ALL, RING, OutputBuffer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -103,15 +103,15 @@ class Sessions:
             raise
         finally:
             os.close(slave)
-        output = Output(master, keep=RING, limit=None, ring=WINDOW_BYTES, hold=True)
-        command = Command(name, pid=pid, stdin=os.dup(master), outputs=[output])
+        output = OutputBuffer(master, keep=RING, limit=None, ring=WINDOW_BYTES, hold=True)
+        command = BoxCommand(name, pid=pid, stdin=os.dup(master), outputs=[output])
         self._terminals[name] = command.stdin
         command.kill = lambda number: _signal_foreground(command, number)
         command.on_over = lambda *_: self._forget_terminal(name)
         self._commands.adopt(command, what)
 
 
-def _signal_foreground(command: Command, number: int) -> None:
+def _signal_foreground(command: BoxCommand, number: int) -> None:
     """Signal what is in the foreground of the terminal."""
     try:
         group = os.tcgetpgrp(command.stdin)
@@ -126,8 +126,8 @@ class Shell:
     def __init__(self, name: str, what: dict[str, Any], commands: Commands, loop: Loop) -> None:
         self._commands = commands
         self._loop = loop
-        self._queue: deque[tuple[Command, dict[str, Any]]] = deque()
-        self._current: Command | None = None
+        self._queue: deque[tuple[BoxCommand, dict[str, Any]]] = deque()
+        self._current: BoxCommand | None = None
         self._number = 0
         self._said = b""
         self.closed = False
@@ -152,17 +152,17 @@ class Shell:
         for index, fd in enumerate(self._fds):
             os.set_blocking(fd, False)
             loop.watch(fd, READABLE, lambda _, index=index: self._read(index))  # type: ignore[misc]
-        self.command = Command(name, pid=pid, stdin=-1, outputs=[])
+        self.command = BoxCommand(name, pid=pid, stdin=-1, outputs=[])
         self.command.on_over = self._over
         commands.adopt(self.command, {"argv": what["argv"], "timeout_s": None})
         self._write("exec 3<&-\n")
 
-    def submit(self, name: str, what: dict[str, Any]) -> Command:
+    def submit(self, name: str, what: dict[str, Any]) -> BoxCommand:
         """Run a command after those that were given before."""
         if self.command.exit or self.closed:
             raise Refused(PRECONDITION, "the session has ended; open another")
-        outputs = [Output(-1, keep=ALL, limit=what["limit"]) for _ in range(2)]
-        command = Command(name, pid=self.command.pid, stdin=-1, outputs=outputs)
+        outputs = [OutputBuffer(-1, keep=ALL, limit=what["limit"]) for _ in range(2)]
+        command = BoxCommand(name, pid=self.command.pid, stdin=-1, outputs=outputs)
         command.argv = what["argv"]
         command.kill = lambda number: self._kill(command, number)
         command.on_timeout = self._interrupt
@@ -245,7 +245,7 @@ class Shell:
         os.close(self._fds[index])
         self._fds[index] = -1
 
-    def _kill(self, command: Command, number: int) -> None:
+    def _kill(self, command: BoxCommand, number: int) -> None:
         if command is self._current:
             for pid in descendants(self.command.pid) or [self.command.pid]:
                 send_signal(pid, number)

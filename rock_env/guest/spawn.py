@@ -12,7 +12,7 @@ import sys
 from errno import ENOENT
 
 from .libc import PR_SET_PDEATHSIG, prctl
-from .places import Places
+from .places import BoxFolders
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _OURS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGCHLD)
 class Spawner:
     """Starts processes that are commands of the box and not its guest."""
 
-    def __init__(self, config: dict[str, Any], places: Places) -> None:
+    def __init__(self, config: dict[str, Any], places: BoxFolders) -> None:
         self._env: dict[str, str] = config["env"]
         self._env_list = _encoded(self._env)
         self._rlimits: list[tuple[int, int]] = config["rlimits"]

@@ -19,7 +19,7 @@ ALL, ACKED, RING = range(3)
 _SMALL = 4096
 
 
-class Output:
+class OutputBuffer:
     """One output stream. `fd` is where its bytes come from, -1 where it has ended or others bring them.
 
     `hold`: of a ring, that its writer waits for a slow listener (a terminal), instead of the listener missing bytes.

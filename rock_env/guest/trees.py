@@ -14,7 +14,7 @@ import stat
 from .below import FOLDER, enter
 from .files import error_kind
 from .links import Links, clear
-from .places import Places, Refused, make_folders
+from .places import BoxFolders, Refused, make_folders
 from .protocol import INVALID
 
 TYPE_CHECKING = False
@@ -27,7 +27,7 @@ _SEND_BYTES = 1 << 20
 _BLOCK = 512  # of the tar format
 
 
-def tree_act(what: dict[str, Any], places: Places) -> Callable[[], int]:
+def tree_act(what: dict[str, Any], places: BoxFolders) -> Callable[[], int]:
     """Return what the forked process shall do. Raise `Refused` for a path that leads out of the box."""
     real = places.inside(what["argv"][1])
     if what["tree"] == "unpack":

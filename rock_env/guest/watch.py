@@ -13,7 +13,7 @@ from _struct import Struct
 from .libc import inotify_add_watch, inotify_init
 from .line import Job, Line
 from .loop import READABLE, Loop
-from .places import Places, Refused
+from .places import BoxFolders, Refused
 from .protocol import BEGUN, EVENT, INVALID
 
 TYPE_CHECKING = False
@@ -33,7 +33,7 @@ class Watch(Job):
     """One watch of a file, or of a folder and, if asked for, all below it."""
 
     def __init__(
-        self, request: int, payload: bytes | bytearray, places: Places, line: Line, loop: Loop
+        self, request: int, payload: bytes | bytearray, places: BoxFolders, line: Line, loop: Loop
     ) -> None:
         path, self._recursive = marshal.loads(payload)
         real = places.inside(path)

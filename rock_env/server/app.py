@@ -38,7 +38,7 @@ from rock_env.security.auth import current_tenant
 from rock_env.security.tls import server_credentials
 from rock_env.security.token_file import TokenFile
 from rock_env.server.envs.core import CoreOptions, EnvServiceCore
-from rock_env.server.interceptors.access import AccessInterceptor, Door
+from rock_env.server.interceptors.access import AccessControl, AccessInterceptor
 from rock_env.server.interceptors.boundary import BoundaryInterceptor
 from rock_env.server.interceptors.leaving import LeavingInterceptor
 from rock_env.server.interceptors.revocation import Revocation
@@ -112,7 +112,7 @@ async def _serve(
 ) -> None:
     tokens = TokenFile(Path(options.tokens)) if options.tokens else None
     forward = around.shared.forward
-    door = Door(tokens, sandboxes.known, forward)
+    door = AccessControl(tokens, sandboxes.known, forward)
     credentials = server_credentials(options.cert, options.key, options.client_ca) if options.tls else None
     leaving = LeavingInterceptor()
     revocation = Revocation(tokens, leaving.end)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from rock_env.tools.calls import Edit
 
-__all__ = ["Applied", "Refused", "Undoing", "apply_edit", "decode_text", "digest", "take_back"]
+__all__ = ["Applied", "RefusedCall", "Undoing", "apply_edit", "decode_text", "digest", "take_back"]
 
 _MOST_PLACES = 8
 _MOST_COMPARED_LINES = 1000  # comparing takes about 10 us a line
@@ -46,7 +46,7 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedCall:
     """Why an edit was not made, and what to do."""
 
     problem: str
@@ -62,20 +62,20 @@ def decode_text(content: bytes) -> str | None:
     return None if b"\0" in content else content.decode(errors="surrogateescape")
 
 
-def apply_edit(content: bytes, edit: Edit) -> Applied | Refused:
+def apply_edit(content: bytes, edit: Edit) -> Applied | RefusedCall:
     """Replace the one place where `edit.old` is."""
     raw = decode_text(content)
     if raw is None:
-        return Refused(f"{edit.path} is a binary file, which edit cannot change; use bash")
+        return RefusedCall(f"{edit.path} is a binary file, which edit cannot change; use bash")
     text, breaks = _with_plain_breaks(raw)
     old, new = edit.old.replace("\r\n", "\n"), edit.new.replace("\r\n", "\n")
     if old == new:
-        return Refused("the old and the new text are the same: nothing to change")
+        return RefusedCall("the old and the new text are the same: nothing to change")
     places = _places(text, old)
     if not places:
-        return Refused(_no_match(edit.path, text, old))
+        return RefusedCall(_no_match(edit.path, text, old))
     if len(places) > 1:
-        return Refused(_many_matches(edit.path, text, places))
+        return RefusedCall(_many_matches(edit.path, text, places))
     start = places[0]
     end = start + len(old)
     whole_lines = (start == 0 or text[start - 1] == "\n") and text[end : end + 1] == "\n"

@@ -22,7 +22,7 @@ from rock_env.sandbox import ExecResult, FileEntry
 from rock_env.shell import run_in_shell
 from rock_env.tools.box import Box
 from rock_env.tools.calls import Bash, Edit, Malformed, RunTests, Submit, ToolCall, Undo, View
-from rock_env.tools.edits import Refused, Undoing, apply_edit, digest, take_back
+from rock_env.tools.edits import RefusedCall, Undoing, apply_edit, digest, take_back
 from rock_env.tools.json_calls import schemas
 from rock_env.tools.observation import tell_command
 from rock_env.tools.text import parse_call
@@ -184,7 +184,7 @@ class Toolbox:
         except (NotFound, InvalidArgument) as error:
             return await self._unreachable(box, call.path, error)
         shown = show_file(call, content, max_chars=self._max_chars)
-        return _refuse(shown.problem) if isinstance(shown, Refused) else ToolReply(shown)
+        return _refuse(shown.problem) if isinstance(shown, RefusedCall) else ToolReply(shown)
 
     async def _edit(self, box: Box, call: Edit) -> ToolReply:
         try:
@@ -208,7 +208,7 @@ class Toolbox:
         try:
             content = await box.read_file(path)
             done = apply_edit(content, call)
-            if isinstance(done, Refused):
+            if isinstance(done, RefusedCall):
                 return _refuse(done.problem)
             await box.write_file(path, done.content, mode=stat.S_IMODE(entry.mode))
         except (NotFound, InvalidArgument) as error:

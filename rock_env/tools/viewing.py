@@ -7,15 +7,17 @@ from collections.abc import Sequence
 
 from rock_env.sandbox import FileEntry
 from rock_env.tools.calls import View
-from rock_env.tools.edits import Refused, decode_text
+from rock_env.tools.edits import RefusedCall, decode_text
 
 __all__ = ["show_file", "show_folder"]
 
 
-def show_file(call: View, content: bytes, *, max_chars: int) -> str | Refused:
+def show_file(call: View, content: bytes, *, max_chars: int) -> str | RefusedCall:
     """Return `PATH (lines A-B of N)` and these lines as they are; as many as fit."""
     if decode_text(content) is None:
-        return Refused(f"{call.path} is a binary file of {len(content)} bytes; look into it with bash: od -c")
+        return RefusedCall(
+            f"{call.path} is a binary file of {len(content)} bytes; look into it with bash: od -c"
+        )
     lines = content.decode(errors="replace").split("\n")
     if not lines[-1]:
         lines.pop()
@@ -24,9 +26,9 @@ def show_file(call: View, content: bytes, *, max_chars: int) -> str | Refused:
         return f"{call.path} (empty)"
     first, asked = call.first or 1, min(call.last or len(lines), len(lines))
     if first > len(lines):
-        return Refused(f"{call.path} has {len(lines)} lines: there is no line {first}")
+        return RefusedCall(f"{call.path} has {len(lines)} lines: there is no line {first}")
     if call.last is not None and call.last < first:
-        return Refused(f"first line {first} comes after last line {call.last}: view PATH FIRST LAST")
+        return RefusedCall(f"first line {first} comes after last line {call.last}: view PATH FIRST LAST")
     last, size = first, len(lines[first - 1])
     while last < asked and size + 1 + len(lines[last]) <= max_chars:
         size += 1 + len(lines[last])

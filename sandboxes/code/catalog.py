@@ -13,7 +13,7 @@ from rock_env.errors import InvalidArgument, UnknownName, nearest
 from rock_env.spec import EnvParams, TaskSpec
 from sandboxes.code.families import TRAINED, UNSEEN
 from sandboxes.code.params import CodeParams, narrow
-from sandboxes.code.problem import Problem
+from sandboxes.code.problem import CodeProblem
 
 __all__ = ["PROBLEMS", "SPLITS", "CodeTasks", "find", "make_tasks"]
 
@@ -33,10 +33,10 @@ def _hash(name: str) -> bytes:
 
 
 @cache
-def _split(params: CodeParams, split: str) -> tuple[Problem, ...]:
+def _split(params: CodeParams, split: str) -> tuple[CodeProblem, ...]:
     if split == "held_out_family":
         return tuple(problem for problems in UNSEEN for problem in problems)
-    chosen: list[Problem] = []
+    chosen: list[CodeProblem] = []
     for problems in TRAINED:
         if problems[0].family not in params.chosen_families:
             continue
@@ -46,7 +46,7 @@ def _split(params: CodeParams, split: str) -> tuple[Problem, ...]:
     return tuple(sorted(chosen, key=lambda problem: _hash(problem.name)))  # families mixed
 
 
-def find(name: str) -> Problem:
+def find(name: str) -> CodeProblem:
     """Return the problem that a `TaskSpec.payload` names. Raise `UnknownName`."""
     if name not in PROBLEMS:
         raise UnknownName(

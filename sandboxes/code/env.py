@@ -14,7 +14,7 @@ from rock_env.spec import EnvParams, TaskSpec
 from sandboxes.code.catalog import find
 from sandboxes.code.grade import ANSWER, MAX_SOURCE_BYTES, grade
 from sandboxes.code.params import CodeParams, narrow
-from sandboxes.code.problem import Problem
+from sandboxes.code.problem import CodeProblem
 
 __all__ = ["CodeEnv", "make", "source_of"]
 
@@ -28,7 +28,7 @@ class CodeEnv:
     """The first action is the answer and ends the episode; satisfies `RestorableSandboxEnv` and `FreshGraded`."""
 
     def __init__(self, params: CodeParams) -> None:
-        self._problem: Problem | None = None
+        self._problem: CodeProblem | None = None
         self._answered = False
 
     async def reset(self, sandbox: Sandbox, task: TaskSpec, seed: int) -> tuple[str, Info]:
@@ -72,7 +72,7 @@ class CodeEnv:
         text = state.decode(errors="replace")
         self._problem, self._answered = find(text.removesuffix(_ANSWERED)), text.endswith(_ANSWERED)
 
-    def _asked(self) -> Problem:
+    def _asked(self) -> CodeProblem:
         if self._problem is None:
             raise FailedPrecondition("code has no episode: reset the environment first")
         return self._problem

@@ -19,7 +19,7 @@ from rock_env.env import FreshBoxes, Verdict
 from rock_env.errors import InfraError, InvalidArgument, NotFound
 from rock_env.grading import need_box
 from rock_env.sandbox import ExecResult, Sandbox
-from sandboxes.code.problem import Problem
+from sandboxes.code.problem import CodeProblem
 
 __all__ = ["ANSWER", "MAX_SOURCE_BYTES", "grade"]
 
@@ -36,7 +36,7 @@ _HIDDEN = "hidden"
 _RANDOM = SystemRandom()
 
 
-async def grade(box: Sandbox, fresh: FreshBoxes, problem: Problem) -> Verdict:
+async def grade(box: Sandbox, fresh: FreshBoxes, problem: CodeProblem) -> Verdict:
     """Return 1.0 if every hidden call returns what it should, else 0.0. Raise `InfraError` if that cannot be found out."""
     try:
         source = await box.read_range(ANSWER, offset=0, length=MAX_SOURCE_BYTES)
@@ -69,7 +69,7 @@ class _Told:
 class _Run:
     """One run of the hidden calls: what goes in, and what came out of it."""
 
-    def __init__(self, problem: Problem, source: str) -> None:
+    def __init__(self, problem: CodeProblem, source: str) -> None:
         self._problem = problem
         self._source = source
         self._token = secrets.token_hex(16)

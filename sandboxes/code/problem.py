@@ -16,7 +16,7 @@ from typing import Any
 
 from rock_env.tasks import derive_seed
 
-__all__ = ["Arguments", "Call", "Draw", "Problem", "Row", "family"]
+__all__ = ["Arguments", "Call", "CodeProblem", "Draw", "Row", "family"]
 
 Arguments = tuple[Any, ...]
 """Of one call: integers, texts, truth values, lists and dictionaries of them with texts as keys."""
@@ -54,7 +54,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Problem:
+class CodeProblem:
     """A function to write; `name` is the function's, and no other problem has it."""
 
     family: str
@@ -90,7 +90,7 @@ class Problem:
 
 
 @cache
-def _calls(problem: Problem) -> tuple[Call, ...]:
+def _calls(problem: CodeProblem) -> tuple[Call, ...]:
     """Choose arguments that make the results as different as possible, edges behind the examples."""
     space: dict[str, Any] = {}
     exec(compile(problem.solution, f"<solution {problem.name}>", "exec"), space)
@@ -117,10 +117,10 @@ def _call(function: Callable[..., Any], arguments: Arguments) -> Call:
 
 def family(
     name: str, head: str, draw: Draw, edges: tuple[Arguments, ...], rows: tuple[Row, ...]
-) -> tuple[Problem, ...]:
+) -> tuple[CodeProblem, ...]:
     """Return the problems of a family. `head` is `(arguments) -> type`; a row may draw its own arguments."""
     return tuple(
-        Problem(
+        CodeProblem(
             family=name,
             name=row.name,
             signature=f"def {row.name}{head}:",

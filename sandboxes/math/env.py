@@ -8,7 +8,7 @@ from rock_env.env import Env, Info, StepResult, Verdict
 from rock_env.errors import FailedPrecondition, InvalidArgument
 from rock_env.spec import EnvParams, TaskSpec
 from sandboxes.math.params import MathParams, narrow
-from sandboxes.math.problem import Problem, parse
+from sandboxes.math.problem import MathProblem, parse
 from sandboxes.math.verify import MAX_CHARS, NotAnAnswer, read_answer, render
 
 __all__ = ["MathEnv", "make"]
@@ -19,7 +19,7 @@ class MathEnv:
 
     def __init__(self, params: MathParams) -> None:
         self._style = params.style
-        self._problem: Problem | None = None
+        self._problem: MathProblem | None = None
         self._answer: str | None = None
         self._said = ""
         self._passed = False
@@ -70,17 +70,17 @@ class MathEnv:
         """Forget the episode."""
         self._problem = None
 
-    def _ask(self, payload: str) -> Problem:
+    def _ask(self, payload: str) -> MathProblem:
         self._problem = parse(payload)
         self._answer, self._said, self._passed, self._readable = None, "", False, True
         return self._problem
 
-    def _asked(self) -> Problem:
+    def _asked(self) -> MathProblem:
         if self._problem is None:
             raise FailedPrecondition("math has no episode: call reset or restore first.")
         return self._problem
 
-    def _judge(self, problem: Problem, action: str) -> None:
+    def _judge(self, problem: MathProblem, action: str) -> None:
         self._answer = action[-MAX_CHARS:]
         expected = render(problem.answer, problem.names)
         try:

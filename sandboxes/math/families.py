@@ -11,25 +11,25 @@ from collections.abc import Callable
 from fractions import Fraction
 from random import Random
 
-from sandboxes.math.problem import Problem
+from sandboxes.math.problem import MathProblem
 from sandboxes.math.stories import word_problem
 
 __all__ = ["LEVELS", "TRAINED", "UNSEEN", "Family", "draw"]
 
 LEVELS = (1, 5)
 """Easiest and hardest."""
-Family = Callable[[Random, int], Problem]
+Family = Callable[[Random, int], MathProblem]
 
 _TIMES = {"words": " * ", "symbols": "*"}
 _PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31)
 
 
-def draw(family: str, rng: Random, level: int) -> Problem:
+def draw(family: str, rng: Random, level: int) -> MathProblem:
     """Return a question of the family."""
     return {**TRAINED, **UNSEEN}[family](rng, level)
 
 
-def arithmetic(rng: Random, level: int) -> Problem:
+def arithmetic(rng: Random, level: int) -> MathProblem:
     """Integers with +, - and, from level 2, *; from level 3 precedence matters, from level 4 there are parentheses."""
     most = (9, 12, 20, 20, 50)[level - 1]
     terms, value = _sum(rng, (2, 2, 3, 2, 3)[level - 1], most, products=level >= 2)
@@ -37,7 +37,7 @@ def arithmetic(rng: Random, level: int) -> Problem:
         factor, rest = rng.randint(2, 12), rng.randint(0, most)
         terms, value = ["(", *terms, ")", "*", str(factor), "-", str(rest)], value * factor - rest
     text = " ".join(terms).replace("( ", "(").replace(" )", ")")
-    return Problem("arithmetic", f"Compute {text}.", f"{''.join(terms)}=", (Fraction(value),))
+    return MathProblem("arithmetic", f"Compute {text}.", f"{''.join(terms)}=", (Fraction(value),))
 
 
 def _sum(rng: Random, count: int, most: int, *, products: bool) -> tuple[list[str], int]:
@@ -58,7 +58,7 @@ def _sum(rng: Random, count: int, most: int, *, products: bool) -> tuple[list[st
     return terms, total + sign * product
 
 
-def linear(rng: Random, level: int) -> Problem:
+def linear(rng: Random, level: int) -> MathProblem:
     """One equation in x; the unknown is on both sides at level 4, and x may be a fraction at level 5."""
     most = (9, 9, 20, 20, 20)[level - 1]
     x = Fraction(rng.randint(0 if level < 3 else -most, most))
@@ -69,12 +69,12 @@ def linear(rng: Random, level: int) -> Problem:
         x = Fraction(rng.randint(-most, most), abs(a - c))
     d = a * x + b - c * x
     left, right = f"{_term(a, 'x')}{_signed(b)}", f"{_term(c, 'x')}{_signed(int(d))}" if c else str(d)
-    return Problem(
+    return MathProblem(
         "linear", f"Solve {_spaced(left)} = {_spaced(right)} for x.", f"{left}={right}", (x,), ("x",)
     )
 
 
-def system(rng: Random, level: int) -> Problem:
+def system(rng: Random, level: int) -> MathProblem:
     """Two equations in x and y with one integer solution."""
     most, factors = (9, 9, 9, 12, 20)[level - 1], (1, 2, 3, 6, 9)[level - 1]
     low = 0 if level == 1 else -most
@@ -86,10 +86,10 @@ def system(rng: Random, level: int) -> Problem:
             break
     rows = [f"{_term(p, 'x')}{_signed(q, 'y')}={p * x + q * y}" for p, q in ((a, b), (c, d))]
     words = f"Solve {_spaced(rows[0])} and {_spaced(rows[1])} for x and y."
-    return Problem("system", words, ",".join(rows), (Fraction(x), Fraction(y)), ("x", "y"))
+    return MathProblem("system", words, ",".join(rows), (Fraction(x), Fraction(y)), ("x", "y"))
 
 
-def fractions(rng: Random, level: int) -> Problem:
+def fractions(rng: Random, level: int) -> MathProblem:
     """Sums and differences of fractions; products from level 3, quotients from level 4, three of them at level 5."""
     most = (9, 9, 9, 12, 12)[level - 1]
     operators = ("+", "+-", "+-*", "*/", "*/")[level - 1]
@@ -103,17 +103,17 @@ def fractions(rng: Random, level: int) -> Problem:
         if operator in "*/" and not place:
             text[-1] = f"{_grouped(parts[0])}{operator}{_grouped(part)}"
     words = text[-1].replace("+", " + ").replace("-", " - ").replace("*", " * ").replace(")/", ") / ")
-    return Problem("fractions", f"Compute {words} as a fraction.", f"{text[-1]}=", (value,))
+    return MathProblem("fractions", f"Compute {words} as a fraction.", f"{text[-1]}=", (value,))
 
 
-def modular(rng: Random, level: int) -> Problem:
+def modular(rng: Random, level: int) -> MathProblem:
     """A remainder: of a number, a sum, a product, a power; at level 5 an inverse."""
     if level == 5:
         modulus = rng.choice(_PRIMES)
         a, b = rng.randint(2, modulus - 1), rng.randint(1, modulus - 1)
         x = b * pow(a, -1, modulus) % modulus
         words = f"Find the x from 0 to {modulus - 1} for which {a}x leaves remainder {b} when divided by {modulus}."
-        return Problem("modular", words, f"{a}x%{modulus}={b}", (Fraction(x),), ("x",))
+        return MathProblem("modular", words, f"{a}x%{modulus}={b}", (Fraction(x),), ("x",))
     modulus = rng.randint(5, 12) if level < 3 else rng.choice(_PRIMES)
     a, b = rng.randint(2, 60), rng.randint(2, 60)
     text, value = (
@@ -124,10 +124,10 @@ def modular(rng: Random, level: int) -> Problem:
     )[level - 1]
     told = text.strip("()").replace("^", " to the power of ")
     words = f"What is the remainder of {told} divided by {modulus}?"
-    return Problem("modular", words, f"{text.replace(' ', '')}%{modulus}=", (Fraction(value % modulus),))
+    return MathProblem("modular", words, f"{text.replace(' ', '')}%{modulus}=", (Fraction(value % modulus),))
 
 
-def polynomial(rng: Random, level: int) -> Problem:
+def polynomial(rng: Random, level: int) -> MathProblem:
     """The value of a polynomial of degree 1 to 4 at an integer."""
     degree, most = (1, 2, 2, 3, 4)[level - 1], (5, 5, 9, 9, 9)[level - 1]
     x = rng.randint(0, 9) if level == 1 else rng.randint(-most, most)
@@ -139,22 +139,22 @@ def polynomial(rng: Random, level: int) -> Problem:
         text += _signed(factor, _power(power))
     value = sum(factor * x ** (degree - place) for place, factor in enumerate(factors))
     words = f"What is {_spaced(text)} for x = {x}?"
-    return Problem("polynomial", words, f"{text};x={x}", (Fraction(value),))
+    return MathProblem("polynomial", words, f"{text};x={x}", (Fraction(value),))
 
 
-def percentage(rng: Random, level: int) -> Problem:
+def percentage(rng: Random, level: int) -> MathProblem:
     """A share of a number, and from level 3 the number after a change by a share, the whole of a part."""
     share = rng.choice((10, 20, 25, 50, 75) if level == 1 else range(1, 100))
     whole = rng.randint(1, (20, 50, 100, 200, 500)[level - 1]) * (20 if level == 1 else 10)
     part = Fraction(share * whole, 100)
     if level < 3:
-        return Problem("percentage", f"What is {share}% of {whole}?", f"{share}% of {whole}=", (part,))
+        return MathProblem("percentage", f"What is {share}% of {whole}?", f"{share}% of {whole}=", (part,))
     if level < 5 or rng.random() < 0.5:
         more = rng.random() < 0.5
         words = f"{whole} {'grows' if more else 'shrinks'} by {share}%. What is it then?"
         value = whole + part if more else whole - part
-        return Problem("percentage", words, f"{whole}{'+' if more else '-'}{share}%=", (value,))
-    return Problem(
+        return MathProblem("percentage", words, f"{whole}{'+' if more else '-'}{share}%=", (value,))
+    return MathProblem(
         "percentage",
         f"{part} is {share}% of which number?",
         f"{share}% of x={part}",
@@ -163,7 +163,7 @@ def percentage(rng: Random, level: int) -> Problem:
     )
 
 
-def sequence(rng: Random, level: int) -> Problem:
+def sequence(rng: Random, level: int) -> MathProblem:
     """The next number: equal steps, from level 3 equal factors or growing steps as well, from level 5 sums of two."""
     first, step = rng.randint(0, 20), _nonzero(rng, (5, 12, 12, 20, 20)[level - 1], negative=level > 1)
     kind = rng.choice(
@@ -183,10 +183,10 @@ def sequence(rng: Random, level: int) -> Problem:
             numbers.append(numbers[-1] + numbers[-2])
     *shown, following = numbers
     words = f"Which number comes next: {', '.join(map(str, shown))}?"
-    return Problem("sequence", words, f"{','.join(map(str, shown))},?", (Fraction(following),))
+    return MathProblem("sequence", words, f"{','.join(map(str, shown))},?", (Fraction(following),))
 
 
-def divisors(rng: Random, level: int) -> Problem:
+def divisors(rng: Random, level: int) -> MathProblem:
     """Greatest common divisor, least common multiple from level 3, of two numbers or, at level 5, three."""
     most, common = (12, 20, 12, 20, 12)[level - 1], rng.randint(2, 9)
     numbers = [common * rng.randint(1, most) for _ in range(3 if level == 5 else 2)]
@@ -195,7 +195,7 @@ def divisors(rng: Random, level: int) -> Problem:
     name = "least common multiple" if multiple else "greatest common divisor"
     listed = f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
     symbols = f"{'lcm' if multiple else 'gcd'}({','.join(map(str, numbers))})="
-    return Problem("divisors", f"What is the {name} of {listed}?", symbols, (Fraction(value),))
+    return MathProblem("divisors", f"What is the {name} of {listed}?", symbols, (Fraction(value),))
 
 
 def _nonzero(rng: Random, most: int, *, negative: bool = False, other: int = 0) -> int:

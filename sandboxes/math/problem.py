@@ -12,13 +12,13 @@ from typing import Literal
 
 from rock_env.errors import InvalidArgument
 
-__all__ = ["Problem", "Style", "parse"]
+__all__ = ["MathProblem", "Style", "parse"]
 
 Style = Literal["words", "symbols"]
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class MathProblem:
     """Two wordings of one question. The level is not part of it, so that equal questions are equal whatever their level."""
 
     family: str
@@ -47,11 +47,11 @@ class Problem:
         )
 
 
-def parse(payload: str) -> Problem:
+def parse(payload: str) -> MathProblem:
     """Return the problem of a payload. Raise `InvalidArgument` if it is none."""
     try:
         values = json.loads(payload)
-        problem = Problem(
+        problem = MathProblem(
             family=str(values["family"]),
             words=str(values["words"]),
             symbols=str(values["symbols"]),

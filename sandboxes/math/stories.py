@@ -6,7 +6,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from random import Random
 
-from sandboxes.math.problem import Problem
+from sandboxes.math.problem import MathProblem
 
 __all__ = ["word_problem"]
 
@@ -89,9 +89,9 @@ _STORIES: tuple[tuple[_Story, ...], ...] = (
 """By level, easiest first."""
 
 
-def word_problem(rng: Random, level: int) -> Problem:
+def word_problem(rng: Random, level: int) -> MathProblem:
     """A story of one step at level 1 to three at level 5. It is told in words in either style."""
     who, what = rng.choice(_PEOPLE), rng.choice(_THINGS)
     story = rng.choice(_STORIES[level - 1])
     text, answer = story(rng, who, what, (10, 40, 20, 40, 40)[level - 1])
-    return Problem("word_problem", text, text, (Fraction(answer),))
+    return MathProblem("word_problem", text, text, (Fraction(answer),))

@@ -10,7 +10,15 @@ from fences import why_not_isolated
 
 from rock_env.backends.process.backend import ProcessBackend
 from rock_env.errors import InfraError
-from rock_env.server.images.validate import CHECKS, CheckedBoxes, Outcome, Probe, Verdict, need, validate
+from rock_env.server.images.validate import (
+    CHECKS,
+    CheckedBoxes,
+    CheckResult,
+    CheckVerdict,
+    Probe,
+    need,
+    validate,
+)
 from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.spec import SandboxSpec
 from rock_env.store.sqlite.records import SqliteStore
@@ -33,7 +41,7 @@ async def backend(fence: None, tmp_path: Path) -> AsyncIterator[ProcessBackend]:
     await made.close()
 
 
-async def report(backend: ProcessBackend, **options: object) -> dict[str, Outcome]:
+async def report(backend: ProcessBackend, **options: object) -> dict[str, CheckResult]:
     async with await SqliteStore.open() as store, SandboxCore(backend, store) as core:
         boxes = CheckedBoxes(core, SandboxSpec())
         outcomes = [outcome async for outcome in validate(boxes, SandboxSpec(), **options)]  # type: ignore[arg-type]
@@ -46,7 +54,7 @@ async def report(backend: ProcessBackend, **options: object) -> dict[str, Outcom
 async def test_a_sound_box_passes_every_check_with_evidence(backend: ProcessBackend) -> None:
     found = await report(backend)
     assert list(found) == ["box starts", *(name for name, _ in CHECKS)]
-    failed = {name: outcome for name, outcome in found.items() if outcome.verdict is Verdict.FAIL}
+    failed = {name: outcome for name, outcome in found.items() if outcome.verdict is CheckVerdict.FAIL}
     assert failed == {}
     assert all(outcome.evidence for outcome in found.values())
     assert found["exit codes"].evidence == "exit 3, signal 9, timed out True, not found 127"
@@ -66,9 +74,9 @@ async def test_a_check_of_a_later_gate_runs_beside_these_and_its_failure_is_its_
         return need((await probe.sh("exit 0")).ok, "still here")
 
     found = await report(backend, checks=[("oracle", unsound), ("seeds", broken), ("last", fine)])
-    assert (found["oracle"].verdict, found["oracle"].evidence) == (Verdict.FAIL, "the oracle scored 0")
-    assert found["seeds"].verdict is Verdict.FAIL
-    assert found["last"].verdict is Verdict.PASS
+    assert (found["oracle"].verdict, found["oracle"].evidence) == (CheckVerdict.FAIL, "the oracle scored 0")
+    assert found["seeds"].verdict is CheckVerdict.FAIL
+    assert found["last"].verdict is CheckVerdict.PASS
 
 
 async def test_a_box_that_does_not_start_is_reported_alone(tmp_path: Path) -> None:
@@ -79,7 +87,9 @@ async def test_a_box_that_does_not_start_is_reported_alone(tmp_path: Path) -> No
     broken = Broken(root=tmp_path, isolation="none")
     found = await report(broken)
     await broken.close()
-    assert [(outcome.name, outcome.verdict) for outcome in found.values()] == [("box starts", Verdict.FAIL)]
+    assert [(outcome.name, outcome.verdict) for outcome in found.values()] == [
+        ("box starts", CheckVerdict.FAIL)
+    ]
     assert found["box starts"].evidence == "no shell in the image"
 
 
@@ -88,4 +98,4 @@ async def test_a_box_with_a_network_fails(tmp_path: Path) -> None:
     made = ProcessBackend(root=tmp_path, isolation="none")
     found = await report(made, checks=[check for check in CHECKS if check[0] == "network off"])
     await made.close()
-    assert found["network off"].verdict is (Verdict.FAIL if machine_routes() else Verdict.PASS)
+    assert found["network off"].verdict is (CheckVerdict.FAIL if machine_routes() else CheckVerdict.PASS)

@@ -15,7 +15,7 @@ import grpc
 
 from rock_env.client.rest import RestChannel
 from rock_env.lifecycle import SandboxRecord
-from rock_env.server.interceptors.access import Door
+from rock_env.server.interceptors.access import AccessControl
 from rock_env.server.options import ServerOptions
 from rock_env.server.rest.app import face, inner_port
 from rock_env.wire.channel import target
@@ -49,6 +49,6 @@ async def started(server: grpc.aio.Server, socket: str, transport: str) -> Async
             async with channel(socket) as opened:
                 yield opened
         else:
-            door = Door(None, _unknown)
+            door = AccessControl(None, _unknown)
             async with face(inner, ServerOptions(http="127.0.0.1:0"), door) as url, channel(url) as opened:
                 yield opened

@@ -33,10 +33,10 @@ from rock_env.backends.docker.deaths import Deaths
 from rock_env.backends.docker.disk import DiskWatch
 from rock_env.backends.docker.engine import Engine, EngineRefusal
 from rock_env.backends.docker.graft import graft, merged_folder
-from rock_env.backends.docker.layers import LABEL_FROM, Layers
+from rock_env.backends.docker.layers import LABEL_FROM, DockerLayers
 from rock_env.backends.docker.network import Egress, resolve
-from rock_env.backends.docker.ready import Ready
-from rock_env.backends.docker.state import BoxFolder, StateFolder
+from rock_env.backends.docker.ready import ReadySignal
+from rock_env.backends.docker.state import BoxFolder, DockerStateFolder
 from rock_env.errors import InfraError, InvalidArgument, NotFound, Unavailable, nearest
 from rock_env.guest_host.box import GuestBox
 from rock_env.guest_host.link import GuestLink
@@ -79,11 +79,11 @@ class _Held:
 class _Node:
     """What the first use of the backend finds and makes."""
 
-    state: StateFolder
+    state: DockerStateFolder
     engine: Engine
     bundle: Bundle
     deaths: Deaths
-    layers: Layers
+    layers: DockerLayers
     egress: Egress
     host_cpus: int
     runtimes: frozenset[str]
@@ -276,7 +276,7 @@ class DockerBackend:
         engine = Engine(self._socket)
         try:
             info = await engine.call("GET", "/info")
-            state = await for_life(StateFolder.open, self._root, shared=self._shared)
+            state = await for_life(DockerStateFolder.open, self._root, shared=self._shared)
             try:
                 bundle = await for_life(Bundle.build, self._bundles or state.path / "bundles")
                 await _sweep(engine)
@@ -294,7 +294,7 @@ class DockerBackend:
             engine,
             bundle,
             Deaths(engine, label),
-            Layers(engine, state.id),
+            DockerLayers(engine, state.id),
             egress,
             int(info["NCPU"]),
             frozenset(info["Runtimes"]),
@@ -380,7 +380,7 @@ class DockerBackend:
         node.deaths.watch(made)
         if not image.is_root:
             await node.engine.make_folder(made, image.workdir_for(spec), mode=0o777)
-        with Ready(folder.ready) as ready:
+        with ReadySignal(folder.ready) as ready:
             await node.engine.heavy("POST", f"/containers/{made}/start")
             await ready.wait(died=node.deaths.died(made))
         await for_life(folder.take_socket)
@@ -453,7 +453,7 @@ def _name(node: _Node, sandbox_id: str) -> str:
 
 async def _sweep(engine: Engine) -> None:
     """Remove what killed servers with temporary folders left."""
-    for state in await for_life(StateFolder.abandoned):
+    for state in await for_life(DockerStateFolder.abandoned):
         try:
             log.info("removing what a killed server left folder=%s", state.path)
             await _remove_all(engine, state)
@@ -463,9 +463,9 @@ async def _sweep(engine: Engine) -> None:
         await for_life(state.close)
 
 
-async def _remove_all(engine: Engine, state: StateFolder) -> None:
+async def _remove_all(engine: Engine, state: DockerStateFolder) -> None:
     """Remove every container, snapshot and network rule of a state folder."""
     for listed in await engine.containers(f"{LABEL_SERVER}={state.id}"):
         await engine.remove(listed["Id"])
-    await Layers(engine, state.id).delete_all()
+    await DockerLayers(engine, state.id).delete_all()
     await Egress(engine, state.id, {}).close()

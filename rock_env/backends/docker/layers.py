@@ -17,7 +17,7 @@ from rock_env.backends.docker.engine import Engine, EngineRefusal, finished
 from rock_env.backends.docker.graft import GRAFT_BYTES, layers_above
 from rock_env.errors import FailedPrecondition, InfraError, NotFound
 
-__all__ = ["LABEL_FROM", "Layers", "is_snapshot"]
+__all__ = ["LABEL_FROM", "DockerLayers", "is_snapshot"]
 
 LABEL_FROM = "rock.from"
 """On a container: the snapshot it was started from."""
@@ -31,7 +31,7 @@ def is_snapshot(described: Mapping[str, Any]) -> bool:
     return _LABEL_ID in (described["Config"].get("Labels") or {})
 
 
-class Layers:
+class DockerLayers:
     """The snapshots of one backend, told from others' by the id of its state folder."""
 
     def __init__(self, engine: Engine, state_id: str) -> None:

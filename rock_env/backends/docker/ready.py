@@ -13,13 +13,13 @@ from typing import Any
 
 from rock_env.errors import InfraError
 
-__all__ = ["Ready"]
+__all__ = ["ReadySignal"]
 
 START_S = 60.0
 """How long the guest of a started container may take to listen; a machine under load is slow."""
 
 
-class Ready:
+class ReadySignal:
     """The server's end of the FIFO; used as a context, entered before the container starts."""
 
     def __init__(self, path: Path) -> None:
@@ -27,7 +27,7 @@ class Ready:
         self._fd = -1
         self._came: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def __enter__(self) -> Ready:
+    def __enter__(self) -> ReadySignal:
         self._fd = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         asyncio.get_running_loop().add_reader(self._fd, self._readable)
         return self

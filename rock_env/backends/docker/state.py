@@ -22,7 +22,7 @@ from rock_env.backends.folder_lock import begin_shared, end_start
 from rock_env.errors import FailedPrecondition, InvalidArgument
 from rock_env.store.whole_file import make_private_file
 
-__all__ = ["BoxFolder", "StateFolder"]
+__all__ = ["BoxFolder", "DockerStateFolder"]
 
 _PREFIX = "rock-docker-"
 _ABANDONED_S = 60.0
@@ -99,7 +99,7 @@ class BoxFolder:
             shutil.rmtree(self.path)
 
 
-class StateFolder:
+class DockerStateFolder:
     """The folder, locked while this object holds it. Without a path it is a temporary one, which nothing outlives."""
 
     def __init__(self, path: Path, *, temporary: bool, shared: bool = False) -> None:
@@ -122,7 +122,7 @@ class StateFolder:
         self.id = self._own_id()
 
     @classmethod
-    def open(cls, path: Path | None, *, shared: bool = False) -> StateFolder:
+    def open(cls, path: Path | None, *, shared: bool = False) -> DockerStateFolder:
         """Make or find the folder and lock it. Raise `FailedPrecondition` if another server holds it.
 
         `shared`: servers that open it so, too, may hold it at the same time.
@@ -142,7 +142,7 @@ class StateFolder:
         return sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
 
     @staticmethod
-    def abandoned() -> list[StateFolder]:
+    def abandoned() -> list[DockerStateFolder]:
         """Return the temporary folders of servers that were killed, locked."""
         found = []
         for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
@@ -151,7 +151,7 @@ class StateFolder:
             ):  # in use, or another server is at it
                 status = path.lstat()
                 if status.st_uid == os.geteuid() and time.time() - status.st_mtime > _ABANDONED_S:
-                    found.append(StateFolder(path, temporary=True))
+                    found.append(DockerStateFolder(path, temporary=True))
         return found
 
     def close(self, *, keep: bool = False) -> None:

@@ -32,7 +32,7 @@ from rock_env.backends.process.host_view import box_identity
 from rock_env.backends.process.launcher import COPY_S, ORDER_S, Holder, Launcher, holder_of, recorded_process
 from rock_env.backends.process.layers import MAX_LINEAGE, Layer, remove_tree
 from rock_env.backends.process.setup import Ready, begin, read_lineages, remove_remains
-from rock_env.backends.process.state_folder import StateFolder
+from rock_env.backends.process.state_folder import ProcessStateFolder
 from rock_env.errors import (
     FailedPrecondition,
     InfraError,
@@ -335,7 +335,7 @@ class ProcessBackend:
         log.debug("sandbox started sandbox_id=%s spec=%s isolation=%s", sandbox_id, spec.digest, isolation)
         return box
 
-    async def _remove(self, state: StateFolder, sandbox_id: str) -> None:
+    async def _remove(self, state: ProcessStateFolder, sandbox_id: str) -> None:
         """Remove whatever there is of a box: processes, control groups, files, books."""
         folder = state.boxes / sandbox_id
         if (holder := holder_of(folder)) is not None:
@@ -450,7 +450,7 @@ async def _standing_still(box: ProcessBox) -> AsyncIterator[None]:
             await box.resume()
 
 
-def _census(state: StateFolder) -> dict[str, str]:
+def _census(state: ProcessStateFolder) -> dict[str, str]:
     found = dict.fromkeys(state.in_groups(), "control groups")
     for folder in state.boxes.iterdir():
         holder = recorded_process(folder)

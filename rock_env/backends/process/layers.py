@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rock_env.errors import FailedPrecondition, InvalidArgument, NotFound
 
-__all__ = ["MAX_LINEAGE", "Layer", "Layers", "remove_tree"]
+__all__ = ["MAX_LINEAGE", "Layer", "ProcessLayers", "remove_tree"]
 
 MAX_LINEAGE = 32
 """Layers on top of each other; a snapshot of a box that has so many copies all it sees, as a layer without parents."""
@@ -38,7 +38,7 @@ class Layer:
     bytes: int
 
 
-class Layers:
+class ProcessLayers:
     """All layers below one folder, which other servers may add to and take from."""
 
     def __init__(self, folder: Path) -> None:

@@ -22,9 +22,9 @@ from pathlib import Path
 from rock_env.backends.process.box_config import BoxRecord, preloaded, start_up
 from rock_env.backends.process.host_view import BOX_PYTHON, box_identity, view
 from rock_env.backends.process.launcher import END_S, Launcher
-from rock_env.backends.process.layers import Layers, remove_tree
+from rock_env.backends.process.layers import ProcessLayers, remove_tree
 from rock_env.backends.process.seccomp import MACHINES, assemble
-from rock_env.backends.process.state_folder import StateFolder
+from rock_env.backends.process.state_folder import ProcessStateFolder
 from rock_env.backends.process.toolkit import Toolkit
 from rock_env.errors import InfraError, ResourceExhausted
 from rock_env.spec import SandboxSpec
@@ -44,8 +44,8 @@ log = logging.getLogger(__name__)
 class Ready:
     """What was found and made."""
 
-    state: StateFolder
-    layers: Layers
+    state: ProcessStateFolder
+    layers: ProcessLayers
     tools: Toolkit
     plan: dict[str, object]
     launcher: Launcher
@@ -87,10 +87,10 @@ async def begin(
     root: Path | None, wanted: str, packages: tuple[str, ...], *, shared: bool, shelf: Path | None = None
 ) -> Ready:
     """Take the state folder, find out what this machine offers, start the zygote, remove what killed boxes left."""
-    state = await for_life(StateFolder.take, root, shared=shared)
+    state = await for_life(ProcessStateFolder.take, root, shared=shared)
     try:
         tools = await for_life(Toolkit.build, state.tools, packages)
-        layers = Layers(state.layers)
+        layers = ProcessLayers(state.layers)
         await for_life(layers.load, clean=state.sole)
         lineages = await for_life(read_lineages, state)
         for orphan in state.in_groups() - {folder.name for folder in state.boxes.iterdir()}:
@@ -103,7 +103,7 @@ async def begin(
     return Ready(state, layers, tools, plan, launcher, bool(plan["fenced"]), lineages)
 
 
-def read_lineages(state: StateFolder) -> dict[str, tuple[str, ...]]:
+def read_lineages(state: ProcessStateFolder) -> dict[str, tuple[str, ...]]:
     """Return the layers that each box on the node stands on, also boxes of other servers."""
     records = {folder.name: BoxRecord.read(folder) for folder in state.boxes.iterdir()}
     return {box: record.lineage for box, record in records.items() if record is not None}
@@ -162,7 +162,7 @@ async def _fenced_launcher(plan: Mapping[str, object]) -> Launcher:
     return launcher
 
 
-def _plan(state: StateFolder, tools: Toolkit, shelf: Path | None) -> dict[str, object]:
+def _plan(state: ProcessStateFolder, tools: Toolkit, shelf: Path | None) -> dict[str, object]:
     """Return what the zygote prepares for all boxes."""
     groups: dict[str, str] = {}
     try:
@@ -189,7 +189,7 @@ def _plan(state: StateFolder, tools: Toolkit, shelf: Path | None) -> dict[str, o
     }
 
 
-def remove_remains(state: StateFolder, box: str) -> None:
+def remove_remains(state: ProcessStateFolder, box: str) -> None:
     """Kill what still runs in a box's control groups (only where nothing fences it in); remove them and its folder."""
     for pid in state.group_processes(box):
         with contextlib.suppress(ProcessLookupError):

@@ -23,7 +23,7 @@ from rock_env.backends.process import cgroups
 from rock_env.backends.process.layers import remove_tree
 from rock_env.errors import FailedPrecondition
 
-__all__ = ["StateFolder"]
+__all__ = ["ProcessStateFolder"]
 
 PREFIX = "rock-boxes-"
 _TOOLS = ".tools-"
@@ -53,7 +53,7 @@ def spread(folder: Path) -> int:
         os.close(fd)
 
 
-class StateFolder:
+class ProcessStateFolder:
     """One locked folder. Made by `take`, ended by `release`."""
 
     def __init__(
@@ -73,7 +73,7 @@ class StateFolder:
         """Every place this folder's boxes had control groups in; a restarted server may be in another group."""
 
     @classmethod
-    def take(cls, path: Path | None, *, shared: bool = False) -> StateFolder:
+    def take(cls, path: Path | None, *, shared: bool = False) -> ProcessStateFolder:
         """Lock the folder, making it if needed. Raise `FailedPrecondition` if another server has it.
 
         `shared`: servers that take it so, too, may have it at the same time.
@@ -194,7 +194,7 @@ def _remove_if_abandoned(folder: Path) -> None:
     except FailedPrecondition:
         return  # its server lives
     log.info("removing what a killed server left folder=%s", folder)
-    left = StateFolder(folder.resolve(), lock, lasting=False)
+    left = ProcessStateFolder(folder.resolve(), lock, lasting=False)
     left._groups = left._recorded_groups()
     for box in left.in_groups():
         with contextlib.suppress(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rock_env.server.images.context import BuildContext
     from rock_env.server.images.records import ImageRecord
 
-__all__ = ["Build", "BuildLimits", "build_image"]
+__all__ = ["BuildLimits", "BuildRun", "build_image"]
 
 _KEPT_LOG_BYTES = 4 << 20
 """How much of a log is kept for readers that come late; what they are too late for is said."""
@@ -47,7 +47,7 @@ class BuildLimits:
 
 
 @dataclass(eq=False)
-class Build:
+class BuildRun:
     """One build: running until `image` or `error` is set."""
 
     tenant: str
@@ -115,7 +115,7 @@ async def build_image(
     dockerfile: str,
     build_args: Mapping[str, str],
     limits: BuildLimits,
-    build: Build,
+    build: BuildRun,
 ) -> str:
     """Run a build and return the image's id; its log and leftovers go to `build`.
 
@@ -166,7 +166,7 @@ async def build_image(
 class _Reading:
     """What the builder says, as it says it."""
 
-    def __init__(self, build: Build) -> None:
+    def __init__(self, build: BuildRun) -> None:
         self._build = build
         self._base = True
         self._image = ""

@@ -22,7 +22,7 @@ from rock_env.backends.docker.engine import Engine, EngineRefusal
 from rock_env.backends.docker.layers import is_snapshot
 from rock_env.env_workers.journal import plugin_call
 from rock_env.errors import FailedPrecondition, InvalidArgument, NotFound, RockError
-from rock_env.server.images.builds import Build, BuildLimits, build_image
+from rock_env.server.images.builds import BuildLimits, BuildRun, build_image
 from rock_env.server.images.context import MAX_CONTEXT_BYTES, BuildContext
 from rock_env.server.images.records import ImageRecord, ImageRecords
 from rock_env.spec import SandboxSpec
@@ -78,7 +78,7 @@ class Registry:
         self.records = records
         self.options = options or RegistryOptions()
         self._make_room = make_room
-        self._builds: dict[str, Build] = {}
+        self._builds: dict[str, BuildRun] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._turn = asyncio.Semaphore(_PARALLEL)
 
@@ -179,7 +179,7 @@ class Registry:
         most = self.options.max_context_bytes
         return await BuildContext.open(self.options.spool, max_bytes=most, tenant=tenant)
 
-    async def register(self, tenant: str, wish: BuildWish, context: BuildContext) -> tuple[Build, bool]:
+    async def register(self, tenant: str, wish: BuildWish, context: BuildContext) -> tuple[BuildRun, bool]:
         """Return the build of a sealed context, and whether it is a new one: the same context is built once.
 
         The context is the registry's from here on, to be closed when it is not needed any more.
@@ -194,33 +194,33 @@ class Registry:
         except BaseException:
             context.close()
             raise
-        build = Build(tenant, wish.name, context.digest)
+        build = BuildRun(tenant, wish.name, context.digest)
         self._keep(build)
         task = asyncio.get_running_loop().create_task(self._run(build, wish, context))
         self._tasks[build.id] = task
         task.add_done_callback(lambda _: self._tasks.pop(build.id, None))
         return build, True
 
-    def _running(self, tenant: str, name: str, context_digest: str) -> Build | None:
+    def _running(self, tenant: str, name: str, context_digest: str) -> BuildRun | None:
         asked = (tenant, name, context_digest, False)
         for build in self._builds.values():
             if (build.tenant, build.name, build.context_digest, build.ended) == asked:
                 return build
         return None
 
-    async def _found(self, tenant: str, name: str, context_digest: str) -> Build | None:
+    async def _found(self, tenant: str, name: str, context_digest: str) -> BuildRun | None:
         """Return a build that is over before it began, where the image is there already."""
         known = self.records.built_from(tenant, context_digest)
         if known is None or not await self._exists(known):
             return None
         record = msgspec.structs.replace(known, name=name, used_at=time.time())
         await self.records.put(record)
-        build = Build(tenant, name, context_digest)
+        build = BuildRun(tenant, name, context_digest)
         build.end(record)
         self._keep(build)
         return build
 
-    def build(self, tenant: str, build_id: str) -> Build:
+    def build(self, tenant: str, build_id: str) -> BuildRun:
         """Return a build that runs or ended lately. Raise `NotFound`."""
         build = self._builds.get(build_id)
         if build is None or build.tenant != tenant:
@@ -229,7 +229,7 @@ class Registry:
             )
         return build
 
-    async def _run(self, build: Build, wish: BuildWish, context: BuildContext) -> None:
+    async def _run(self, build: BuildRun, wish: BuildWish, context: BuildContext) -> None:
         try:
             with plugin_call(f"building {wish.name!r}"):
                 async with self._turn:
@@ -268,7 +268,7 @@ class Registry:
         finally:
             context.close()
 
-    async def _keep_leftovers(self, build: Build) -> None:
+    async def _keep_leftovers(self, build: BuildRun) -> None:
         """Record what a build left, nameless: it makes the next one quick, and goes when the disk fills up."""
         for layer in filter(None, build.leftovers):
             try:
@@ -301,7 +301,7 @@ class Registry:
             return False
         return True
 
-    def _keep(self, build: Build) -> None:
+    def _keep(self, build: BuildRun) -> None:
         self._builds[build.id] = build
         ended = [build_id for build_id, other in self._builds.items() if other.ended]
         for build_id in ended[:-_KEPT_BUILDS]:

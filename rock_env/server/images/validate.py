@@ -22,7 +22,7 @@ from rock_env.server.sandboxes.checkpoints import CheckpointTree, TreeWish
 from rock_env.server.sandboxes.core import SandboxCore, SandboxWish
 from rock_env.spec import SandboxSpec
 
-__all__ = ["CHECKS", "Check", "CheckedBoxes", "Outcome", "Probe", "Verdict", "validate"]
+__all__ = ["CHECKS", "Check", "CheckResult", "CheckVerdict", "CheckedBoxes", "Probe", "validate"]
 
 _CHECK_S = 120.0
 _STARTS = 3
@@ -34,7 +34,7 @@ _FOR = "rock/validate"
 _LEASE_S = 900.0
 
 
-class Verdict(StrEnum):
+class CheckVerdict(StrEnum):
     """How a check ended; the names are those of the wire."""
 
     PASS = "PASS"
@@ -44,11 +44,11 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CheckResult:
     """What one check found."""
 
     name: str
-    verdict: Verdict
+    verdict: CheckVerdict
     evidence: str
     duration_s: float = 0.0
 
@@ -231,17 +231,17 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 
 async def validate(
     boxes: CheckedBoxes, spec: SandboxSpec, *, checks: Sequence[tuple[str, Check]] = CHECKS
-) -> AsyncGenerator[Outcome]:
+) -> AsyncGenerator[CheckResult]:
     """Start a sandbox and yield the outcome of each check as it ends. One that does not start fails the gate alone."""
     began = time.monotonic()
     try:
         sandbox_id = await boxes.start()
     except RockError as error:
-        yield Outcome("box starts", Verdict.FAIL, error.message, time.monotonic() - began)
+        yield CheckResult("box starts", CheckVerdict.FAIL, error.message, time.monotonic() - began)
         return
     took_s = time.monotonic() - began
     try:
-        yield Outcome("box starts", Verdict.PASS, f"sandbox {sandbox_id}", took_s)
+        yield CheckResult("box starts", CheckVerdict.PASS, f"sandbox {sandbox_id}", took_s)
         async with boxes.using(sandbox_id) as box:
             probe = Probe(boxes, spec, sandbox_id, box, [took_s])
             for name, check in checks:
@@ -250,22 +250,22 @@ async def validate(
         await boxes.stop(sandbox_id)
 
 
-async def _outcome(name: str, check: Check, probe: Probe) -> Outcome:
+async def _outcome(name: str, check: Check, probe: Probe) -> CheckResult:
     began = time.monotonic()
     try:
         async with asyncio.timeout(_CHECK_S):
             with plugin_call(f"check {name!r}"):
                 try:
-                    verdict, evidence = Verdict.PASS, await check(probe)
+                    verdict, evidence = CheckVerdict.PASS, await check(probe)
                 except _Failed as failure:
-                    verdict, evidence = Verdict.FAIL, str(failure)
+                    verdict, evidence = CheckVerdict.FAIL, str(failure)
     except Unimplemented as error:
-        verdict, evidence = Verdict.SKIP, error.message
+        verdict, evidence = CheckVerdict.SKIP, error.message
     except RockError as error:
-        verdict, evidence = Verdict.FAIL, error.message
+        verdict, evidence = CheckVerdict.FAIL, error.message
     except TimeoutError:
-        verdict, evidence = Verdict.FAIL, f"it did not end within {_CHECK_S:g} s"
-    return Outcome(name, verdict, evidence, time.monotonic() - began)
+        verdict, evidence = CheckVerdict.FAIL, f"it did not end within {_CHECK_S:g} s"
+    return CheckResult(name, verdict, evidence, time.monotonic() - began)
 
 
 def _said(result: ExecResult) -> str:

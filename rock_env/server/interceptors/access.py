@@ -27,7 +27,7 @@ from rock_env.server.interceptors.revocation import ApiHolder, BoxHolder, Holder
 from rock_env.server.replicas.passes import HEADER, Admitted
 from rock_env.server.services.envs import fail
 
-__all__ = ["INSIDE", "OPEN", "SCOPES", "AccessInterceptor", "Admission", "Door"]
+__all__ = ["INSIDE", "OPEN", "SCOPES", "AccessControl", "AccessInterceptor", "Permit"]
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class Peers(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class Permit:
     """For whom a call may be made."""
 
     tenant: str
@@ -78,7 +78,7 @@ class Admission:
     """The token that was shown; None where none was needed."""
 
 
-class Door:
+class AccessControl:
     """Decides about each call; the same for every way into a server."""
 
     def __init__(
@@ -97,11 +97,11 @@ class Door:
         """Return whether callers need an API token."""
         return self._tokens is not None
 
-    async def admit(self, method: str, metadata: Iterable[tuple[str, Any]]) -> Admission:
+    async def admit(self, method: str, metadata: Iterable[tuple[str, Any]]) -> Permit:
         """Return for whom the call `/service/Method` with this metadata is. Raise `Unauthenticated`, `PermissionDenied`."""
         service = method.strip("/").rpartition("/")[0]
         if service == OPEN:
-            return Admission("")
+            return Permit("")
         metadata = tuple(metadata)
         passes = [value for name, value in metadata if name == HEADER]
         if passes and self._peers is not None:
@@ -111,23 +111,23 @@ class Door:
         if inside is not None:
             return self._of_sandbox(await self._sandboxes(inside[0]), inside[1], method)
         if self._tokens is None:
-            return Admission("")
+            return Permit("")
         tokens = self._tokens.tokens()
         caller = authenticate(headers, tokens)
         scope = SCOPES.get(service, Scope.ADMIN)
         caller.need(scope)
         holder = ApiHolder(caller.token_id, tokens[caller.token_id].secret_sha256, scope)
-        return Admission(caller.tenant, holder=holder)
+        return Permit(caller.tenant, holder=holder)
 
-    def _of_replica(self, caller: Admitted) -> Admission:
+    def _of_replica(self, caller: Admitted) -> Permit:
         if self.guarded and not caller.tenant:
             raise Unauthenticated(
                 "another replica forwarded this call for nobody, and this one needs a token. Start all servers that "
                 "share a store with --tokens."
             )
-        return Admission(caller.tenant, caller.limit)
+        return Permit(caller.tenant, caller.limit)
 
-    def _of_sandbox(self, record: SandboxRecord | None, secret: str, method: str) -> Admission:
+    def _of_sandbox(self, record: SandboxRecord | None, secret: str, method: str) -> Permit:
         token = recognise(secret, record.tokens if record else ())
         nobodys = self.guarded and record is not None and not record.tenant
         if record is None or token is None or record.state in _OVER or nobodys:
@@ -137,13 +137,13 @@ class Door:
             )
         limit = Limit(record.id, token.port)
         _check_inside(method, limit)
-        return Admission(record.tenant, limit, BoxHolder(record.id, token.secret_sha256))
+        return Permit(record.tenant, limit, BoxHolder(record.id, token.secret_sha256))
 
 
 class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc is not typed
     """Lets in whom the door admits, and answers everybody else without reading what they send."""
 
-    def __init__(self, door: Door, revocation: Revocation) -> None:
+    def __init__(self, door: AccessControl, revocation: Revocation) -> None:
         self._door = door
         self._revocation = revocation
         self._draining = False

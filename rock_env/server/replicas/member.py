@@ -20,7 +20,7 @@ from rock_env.lifecycle import SandboxRecord, SandboxState
 from rock_env.server.own_tasks import OwnTasks, logged
 from rock_env.server.replicas.witness import Witness
 from rock_env.server.sandboxes.core import SandboxCore
-from rock_env.server.sandboxes.ledger import LIVE, Held
+from rock_env.server.sandboxes.ledger import LIVE, HeldSandbox
 from rock_env.server.sandboxes.ownership import elsewhere, node_of
 from rock_env.store.base import Query
 from rock_env.store.postgres.members import Member, Members
@@ -229,7 +229,7 @@ class Replica:
         await asyncio.gather(*tasks, return_exceptions=True)
         return sum(gone.is_set() for gone in self._leaving.values())
 
-    async def _release_idle(self, held: Held) -> None:
+    async def _release_idle(self, held: HeldSandbox) -> None:
         core = self._serving()
         await held.started.wait()
         while True:
@@ -279,7 +279,7 @@ class Replica:
         if self._core is not None and not self.draining:
             await self.take_all()
 
-    async def _give_up(self, held: Held) -> None:
+    async def _give_up(self, held: HeldSandbox) -> None:
         held.give_up(elsewhere(held.record))
         async with held.lock:
             if held.record.owner != self.id and not held.released:
@@ -299,7 +299,7 @@ class Replica:
                     self._tasks.spawn(logged(self._give_up_to(held, record)))
                 self._tell()
 
-    async def _give_up_to(self, held: Held, record: SandboxRecord) -> None:
+    async def _give_up_to(self, held: HeldSandbox, record: SandboxRecord) -> None:
         held.give_up(elsewhere(record))
         async with held.lock:
             if record.revision > held.record.revision and record.owner != self.id and not held.released:

@@ -32,7 +32,7 @@ from rock_env.server.e2b.control import Boxes, control_routes
 from rock_env.server.e2b.envd import envd_routes
 from rock_env.server.e2b.process import Processes
 from rock_env.server.e2b.wire import control_problem
-from rock_env.server.interceptors.access import Door
+from rock_env.server.interceptors.access import AccessControl
 from rock_env.server.options import ServerOptions
 from rock_env.server.rest.codec import MAX_MESSAGE_BYTES, definite, problem, rock_error
 from rock_env.server.rest.gateway import Gateway
@@ -54,7 +54,7 @@ The latter may live and just not read. One bound for both: where set, TCP_USER_T
 _PROBE_S = 60
 
 
-def build(channel: grpc.aio.Channel, processes: Processes, door: Door) -> Any:
+def build(channel: grpc.aio.Channel, processes: Processes, door: AccessControl) -> Any:
     """Return the ASGI application that answers over `channel`."""
     gateway = Gateway(channel, door)
     app = application(channel, gateway, processes, secured=door.guarded)
@@ -261,7 +261,7 @@ def inner_port(server: grpc.aio.Server) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def face(inner: str, options: ServerOptions, door: Door) -> AsyncIterator[str]:
+async def face(inner: str, options: ServerOptions, door: AccessControl) -> AsyncIterator[str]:
     """Serve REST for the server that listens at `inner`; yield the URL."""
     async with (
         grpc.aio.insecure_channel(inner, options=CLIENT_OPTIONS) as channel,

@@ -17,12 +17,12 @@ from starlette.requests import Request
 
 from rock_env.proto.v1 import sandbox_pb2 as pb
 
-__all__ = ["Dialling", "Stream"]
+__all__ = ["DialStream", "Dialling"]
 
 _BLOCK_BYTES = 256 << 10
 
 
-class Stream(httpcore.AsyncNetworkStream):
+class DialStream(httpcore.AsyncNetworkStream):
     """The bytes of one connection."""
 
     def __init__(self, call: Any) -> None:
@@ -63,7 +63,7 @@ class Dialling(httpcore.AsyncNetworkBackend):
         self._dial = dial
         self._start = pb.DialRequest(start=pb.DialStart(sandbox_id=sandbox_id, port=port))
         self.metadata = (("authorization", f"Bearer {token}"),)
-        self._streams: list[Stream] = []
+        self._streams: list[DialStream] = []
         self.port = port
 
     async def connect_tcp(
@@ -73,7 +73,7 @@ class Dialling(httpcore.AsyncNetworkBackend):
         timeout: float | None = None,
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
-    ) -> Stream:
+    ) -> DialStream:
         """Open a connection. Raise `AioRpcError` where nothing listens, or nobody may."""
         call = self._dial(metadata=self.metadata)
         try:
@@ -83,7 +83,7 @@ class Dialling(httpcore.AsyncNetworkBackend):
         except BaseException:
             call.cancel()
             raise
-        stream = Stream(call)
+        stream = DialStream(call)
         self._streams.append(stream)
         return stream
 

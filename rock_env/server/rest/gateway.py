@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rock_env.errors import RockError
-from rock_env.server.interceptors.access import Door
+from rock_env.server.interceptors.access import AccessControl
 from rock_env.server.parsing import SMALL_BYTES, off_loop
 from rock_env.server.rest.codec import (
     definite,
@@ -60,7 +60,7 @@ Metadata = tuple[tuple[str, str], ...]
 class Gateway:
     """Answers requests over `channel`, which leads to the server itself; `door` knows who may."""
 
-    def __init__(self, channel: grpc.aio.Channel, door: Door) -> None:
+    def __init__(self, channel: grpc.aio.Channel, door: AccessControl) -> None:
         self._channel = channel
         self._door = door
         self._calls: dict[str, Callable[..., Any]] = {}

@@ -21,7 +21,7 @@ from rock_env.server.capacity.quotas import Ask
 from rock_env.server.own_tasks import logged
 from rock_env.server.sandboxes.box_call import COPY_S, box_call
 from rock_env.server.sandboxes.core import SandboxCore, SandboxWish, new_sandbox_id
-from rock_env.server.sandboxes.ledger import Held
+from rock_env.server.sandboxes.ledger import HeldSandbox
 from rock_env.server.sandboxes.lives import WORKING
 from rock_env.server.sandboxes.ownership import elsewhere
 from rock_env.snapshots import SnapshotRecord, SnapshotState, Uses
@@ -155,7 +155,7 @@ class CheckpointTree:
             await self._store.save_snapshot(ready)
             return ready
 
-    async def _freeze(self, held: Held, wish: TreeWish, *, forked: tuple[str, ...]) -> SnapshotRecord:
+    async def _freeze(self, held: HeldSandbox, wish: TreeWish, *, forked: tuple[str, ...]) -> SnapshotRecord:
         """Make a layer of the box, and a record that is MAKING still. Nothing is left of either if that failed."""
         source = held.record
         if held.released:
@@ -194,7 +194,7 @@ class CheckpointTree:
             raise
         return replace(record, bytes=size)
 
-    async def _unmake(self, held: Held, record: SnapshotRecord) -> None:
+    async def _unmake(self, held: HeldSandbox, record: SnapshotRecord) -> None:
         if held.record.snapshot_id == record.id:
             await self._ledger.save(held, replace(held.record, snapshot_id=record.parent))
         await self._store.save_snapshot(replace(record, state=SnapshotState.COLLECTED, idempotency_key=""))
@@ -211,7 +211,9 @@ class CheckpointTree:
                 place.release()
             raise
 
-    async def _fork_placed(self, held: Held, wish: TreeWish, forked: Mapping[str, Grant]) -> SnapshotRecord:
+    async def _fork_placed(
+        self, held: HeldSandbox, wish: TreeWish, forked: Mapping[str, Grant]
+    ) -> SnapshotRecord:
         async with held.lock:
             frozen = await self._freeze(held, wish, forked=tuple(forked))
         # Nobody asked for it by name: it is kept as long as its sandboxes need it.
@@ -278,7 +280,7 @@ class CheckpointTree:
             await logged(self._core.layers.collect(leaving))
             return held.record
 
-    async def _replace_box(self, held: Held, before: SandboxRecord, snapshot_id: str) -> None:
+    async def _replace_box(self, held: HeldSandbox, before: SandboxRecord, snapshot_id: str) -> None:
         backend, old = self._core.backends.named(before.backend), held.box
         held.box = None  # its loss is meant
         try:

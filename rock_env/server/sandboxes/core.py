@@ -31,8 +31,8 @@ from rock_env.security.sandbox_tokens import check_sandbox
 from rock_env.server.capacity.admission import Admission, Grant
 from rock_env.server.own_tasks import OwnTasks, logged
 from rock_env.server.sandboxes.box_call import box_call
-from rock_env.server.sandboxes.layers import Layers
-from rock_env.server.sandboxes.ledger import LIVE, Held, Ledger
+from rock_env.server.sandboxes.layers import LayerReferences
+from rock_env.server.sandboxes.ledger import LIVE, HeldSandbox, Ledger
 from rock_env.server.sandboxes.lives import NODE_GRACE_S, WORKING, Lives, Pin
 from rock_env.server.sandboxes.ownership import Ownership, elsewhere
 from rock_env.server.sandboxes.reconcile import BackendCensus, Reconciler
@@ -106,7 +106,7 @@ class SandboxCore:
         self.durable = durable
         self.tasks = OwnTasks()
         self.ledger = Ledger(store, tenant=tenant, due=self._due, ownership=ownership)
-        self.layers = Layers(store, self.backends)
+        self.layers = LayerReferences(store, self.backends)
         self.admission = Admission() if admission is None else admission
         self.lives = Lives(
             self.ledger, self.backends, self.layers, self.tasks, admission=self.admission, pin=pin
@@ -275,7 +275,7 @@ class SandboxCore:
         record = self._born(wish)
         ledger = self.ledger
         # Before it is stored: who finds it there finds it here.
-        held = ledger.held[record.id] = Held(record)
+        held = ledger.held[record.id] = HeldSandbox(record)
         if wish.place is not None and wish.place.held:  # else it came and went with a try before this one
             held.place = wish.place
         async with held.lock:
@@ -385,11 +385,11 @@ def _stopping() -> Unavailable:
     return Unavailable("the server is stopping. Create the sandbox on another one, or once it is back.")
 
 
-def _ended_waiting(held: Held, why: str) -> FailedPrecondition:
+def _ended_waiting(held: HeldSandbox, why: str) -> FailedPrecondition:
     return FailedPrecondition(f"sandbox {held.record.id!r} ended while it waited for a place: {why}")
 
 
-def _away(held: Held) -> Unavailable:
+def _away(held: HeldSandbox) -> Unavailable:
     return Unavailable(
         f"sandbox {held.record.id!r} cannot be reached since the server restarted: {held.away} "
         "It is tried again every minute."

@@ -18,14 +18,14 @@ from rock_env.errors import RockError, Unavailable
 from rock_env.snapshots import SnapshotRecord, SnapshotState
 from rock_env.store.base import SandboxStore, SnapshotQuery
 
-__all__ = ["Layers"]
+__all__ = ["LayerReferences"]
 
 log = logging.getLogger(__name__)
 
 _KEPT = frozenset(SnapshotState) - {SnapshotState.COLLECTED}
 
 
-class Layers:
+class LayerReferences:
     """The reference counting of one server's layers."""
 
     def __init__(self, store: SandboxStore, backends: BackendRouter) -> None:

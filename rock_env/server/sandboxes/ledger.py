@@ -22,14 +22,14 @@ from rock_env.server.sandboxes.ownership import Alone, Ownership, elsewhere
 from rock_env.server.sandboxes.watchers import Watchers
 from rock_env.store.base import SandboxStore
 
-__all__ = ["LIVE", "RETRY_S", "Held", "Ledger"]
+__all__ = ["LIVE", "RETRY_S", "HeldSandbox", "Ledger"]
 
 LIVE = frozenset(SandboxState) - {SandboxState.DELETED}
 RETRY_S = 60.0
 """When to try again to end a sandbox that could not be ended, or to reach one whose engine is not there."""
 
 
-class Held:
+class HeldSandbox:
     """One sandbox that is not deleted, with its box; changed under its lock only."""
 
     def __init__(self, record: SandboxRecord) -> None:
@@ -83,7 +83,7 @@ class Ledger:
         self.store = store
         self.ownership: Ownership = Alone() if ownership is None else ownership
         self.tenant = tenant
-        self.held: dict[str, Held] = {}
+        self.held: dict[str, HeldSandbox] = {}
         self.watchers = Watchers()
         self.deadlines = DeadlineTimer(due)
         self.revision = 0
@@ -97,7 +97,7 @@ class Ledger:
         """Return the time in seconds since the epoch."""
         return self._clock_offset_s + asyncio.get_running_loop().time()
 
-    async def save(self, held: Held, record: SandboxRecord) -> None:
+    async def save(self, held: HeldSandbox, record: SandboxRecord) -> None:
         """Store a sandbox's changed record, then tell."""
         try:
             held.record = await self.store.save(record)
@@ -109,7 +109,7 @@ class Ledger:
             raise
         self.tell(held.record)
 
-    async def move(self, held: Held, to: SandboxState, reason: str) -> None:
+    async def move(self, held: HeldSandbox, to: SandboxState, reason: str) -> None:
         """Store a sandbox's next state, then tell."""
         await self.save(held, transition(held.record, to, at=self.now(), reason=reason))
 
@@ -131,13 +131,13 @@ class Ledger:
         """Set the timer to the record's earliest deadline."""
         self.deadlines.set(record.id, next_deadline(record).at - self._clock_offset_s)
 
-    def look_again(self, held: Held) -> None:
+    def look_again(self, held: HeldSandbox) -> None:
         """Have `due` called for a sandbox after a while, or at its deadline if that comes first."""
         again = asyncio.get_running_loop().time() + RETRY_S
         deadline = next_deadline(held.record).at - self._clock_offset_s
         self.deadlines.set(held.record.id, again if held.doomed else min(again, deadline))
 
-    def visible(self, sandbox_id: str) -> Held | None:
+    def visible(self, sandbox_id: str) -> HeldSandbox | None:
         """Return a sandbox of the present tenant, if it is not deleted."""
         held = self.held.get(sandbox_id)
         return held if held is not None and held.record.tenant == self.tenant() else None
@@ -150,7 +150,7 @@ class Ledger:
             raise NotFound(f"no sandbox {sandbox_id!r} on this server; List shows those there are")
         return record
 
-    async def find_held(self, sandbox_id: str) -> Held:
+    async def find_held(self, sandbox_id: str) -> HeldSandbox:
         """Return a sandbox that can be changed. Raise `NotFound`, or `FailedPrecondition` if it is deleted."""
         held = self.visible(sandbox_id)
         if held is None:

@@ -29,8 +29,8 @@ from rock_env.server.capacity.admission import Admission
 from rock_env.server.capacity.quotas import Ask
 from rock_env.server.own_tasks import OwnTasks, logged
 from rock_env.server.sandboxes.box_call import box_call
-from rock_env.server.sandboxes.layers import Layers
-from rock_env.server.sandboxes.ledger import Held, Ledger
+from rock_env.server.sandboxes.layers import LayerReferences
+from rock_env.server.sandboxes.ledger import HeldSandbox, Ledger
 from rock_env.server.sandboxes.ownership import elsewhere
 from rock_env.spec import SandboxSpec
 
@@ -57,7 +57,7 @@ class Lives:
         self,
         ledger: Ledger,
         backends: BackendRouter,
-        layers: Layers,
+        layers: LayerReferences,
         tasks: OwnTasks,
         *,
         admission: Admission,
@@ -78,7 +78,7 @@ class Lives:
 
     # -- coming
 
-    async def start(self, held: Held, *, wait_s: float | None = None) -> None:
+    async def start(self, held: HeldSandbox, *, wait_s: float | None = None) -> None:
         """Make the box of a record that is STARTING, once it has a place on the node.
 
         Raise what the backend refused it with, or `ResourceExhausted` after `wait_s`, and bury the record.
@@ -106,7 +106,7 @@ class Lives:
             raise
         self.listen(held, held.box)
 
-    async def _place(self, held: Held, wait_s: float | None) -> None:
+    async def _place(self, held: HeldSandbox, wait_s: float | None) -> None:
         """Get the sandbox a place, unless it came with one; where it must wait, its history says so."""
         record = held.record
         if held.place is not None:
@@ -136,11 +136,11 @@ class Lives:
         lease_s = self.node_lease_s(record)
         return max(record.expires_at - self._ledger.now(), 0.0) + NODE_GRACE_S if lease_s is None else lease_s
 
-    def listen(self, held: Held, box: Sandbox) -> None:
+    def listen(self, held: HeldSandbox, box: Sandbox) -> None:
         """Record the loss of a box when it happens."""
         self._listening.spawn(logged(self._await_loss(held, box)))
 
-    async def take_up(self, held: Held) -> None:
+    async def take_up(self, held: HeldSandbox) -> None:
         """Connect to a durable box of an earlier server, or record that it is gone. Call it with the lock held."""
         record = held.record
         try:
@@ -171,7 +171,7 @@ class Lives:
         self.listen(held, box)
         await logged(self._layers.collect(left))
 
-    async def _adopted(self, held: Held, backend: Backend) -> Sandbox | None:
+    async def _adopted(self, held: HeldSandbox, backend: Backend) -> Sandbox | None:
         record = held.record
         async with box_call(f"taking up sandbox {record.id}"):
             box = await backend.adopt(record.box_id, spec=record.spec)
@@ -188,7 +188,7 @@ class Lives:
 
     # -- going
 
-    async def release(self, held: Held, *, owner: str | None) -> None:
+    async def release(self, held: HeldSandbox, *, owner: str | None) -> None:
         """Let go of a box that lives on, for the servers `owner` stands for; None: the record is another's already.
 
         Call it with the lock held.
@@ -206,7 +206,7 @@ class Lives:
         if owner is not None:
             await self._ledger.store.save(replace(held.record, owner=owner))
 
-    async def end_gone(self, held: Held, backend: Backend, reason: str) -> None:
+    async def end_gone(self, held: HeldSandbox, backend: Backend, reason: str) -> None:
         """Record the end of a sandbox whose box went while no server looked."""
         record = held.record
         async with box_call(f"destroying what is left of sandbox {record.id}"):
@@ -222,12 +222,12 @@ class Lives:
             record = transition(record, state, at=self._ledger.now(), reason=reason)
         return record
 
-    async def destroy(self, held: Held, reason: str) -> None:
+    async def destroy(self, held: HeldSandbox, reason: str) -> None:
         """Destroy the box and record it. Raise `InfraError` if that failed; it is tried again until it is done."""
         async with held.lock:
             await self.destroy_locked(held, reason)
 
-    async def destroy_locked(self, held: Held, reason: str) -> None:
+    async def destroy_locked(self, held: HeldSandbox, reason: str) -> None:
         """Do what `destroy` does; the lock is the caller's."""
         record = held.record
         if held.released:
@@ -253,7 +253,7 @@ class Lives:
             self._ledger.look_again(held)
             raise InfraError(f"sandbox {record.id!r} could not be deleted: {error.message}") from error
 
-    async def expire(self, held: Held) -> None:
+    async def expire(self, held: HeldSandbox) -> None:
         """Do what a sandbox's deadline asks for, now that one has come or something was to be tried again."""
         async with held.lock:  # a Renew that was first has moved the deadline
             deadline, now = next_deadline(held.record), self._ledger.now()
@@ -268,7 +268,7 @@ class Lives:
             elif deadline.kind is not DeadlineKind.IDLE or not await self._was_used(held, now):
                 await self.destroy_locked(held, deadline.kind)
 
-    async def _was_used(self, held: Held, now: float) -> bool:
+    async def _was_used(self, held: HeldSandbox, now: float) -> bool:
         """Return whether a sandbox was used within its idle timeout, and store the next time to look if so."""
         if held.users or held.record.state is SandboxState.PAUSED:
             held.last_used_at = now
@@ -278,7 +278,7 @@ class Lives:
         await self._ledger.save(held, busy)
         return True
 
-    async def _bury(self, held: Held, reason: str) -> None:
+    async def _bury(self, held: HeldSandbox, reason: str) -> None:
         """Delete a sandbox that never ran, and free its key for another try."""
         held.doomed = reason
         self._ledger.look_again(held)
@@ -287,7 +287,7 @@ class Lives:
         held.free()
         await self._end(held, self.ended(replace(held.record, idempotency_key=""), reason))
 
-    async def _remove_box(self, held: Held) -> None:
+    async def _remove_box(self, held: HeldSandbox) -> None:
         record, box = held.record, held.box
         async with box_call(f"closing sandbox {record.id}"):
             if box is None:
@@ -297,13 +297,13 @@ class Lives:
         held.box = None
         held.free()
 
-    async def _end(self, held: Held, record: SandboxRecord) -> None:
+    async def _end(self, held: HeldSandbox, record: SandboxRecord) -> None:
         await self._ledger.save(held, record)
         self._ledger.held.pop(record.id, None)
         for snapshot_id in {record.snapshot_id, record.leaving_snapshot_id}:
             await logged(self._layers.collect(snapshot_id))
 
-    async def _await_loss(self, held: Held, box: Sandbox) -> None:
+    async def _await_loss(self, held: HeldSandbox, box: Sandbox) -> None:
         reason = await box.lost()
         async with held.lock:
             if held.box is box and held.record.state in WORKING:

@@ -19,8 +19,8 @@ from rock_env.errors import InfraError, RockError, Unavailable
 from rock_env.lifecycle import SandboxRecord, SandboxState
 from rock_env.server.capacity.quotas import Ask
 from rock_env.server.own_tasks import logged
-from rock_env.server.sandboxes.layers import Layers
-from rock_env.server.sandboxes.ledger import LIVE, Held, Ledger
+from rock_env.server.sandboxes.layers import LayerReferences
+from rock_env.server.sandboxes.ledger import LIVE, HeldSandbox, Ledger
 from rock_env.server.sandboxes.lives import WORKING, Lives
 from rock_env.snapshots import SnapshotRecord, SnapshotState
 from rock_env.store.base import Query
@@ -59,7 +59,9 @@ class BackendCensus:
 class Reconciler:
     """Compares one server's records with its node, and sets right what differs."""
 
-    def __init__(self, ledger: Ledger, backends: BackendRouter, layers: Layers, lives: Lives) -> None:
+    def __init__(
+        self, ledger: Ledger, backends: BackendRouter, layers: LayerReferences, lives: Lives
+    ) -> None:
         self._ledger = ledger
         self._backends = backends
         self._layers = layers
@@ -123,7 +125,7 @@ class Reconciler:
         await self._layers.give_up(snapshot)
 
     async def _settle(self, record: SandboxRecord, *, unanswered: bool) -> None:
-        held = self._ledger.held[record.id] = Held(record)
+        held = self._ledger.held[record.id] = HeldSandbox(record)
         held.started.set()
         held.place = self._lives.admission.adopt(record.tenant, [Ask.of(record.spec.resources)])
         self._ledger.watch_deadline(record)
@@ -135,7 +137,7 @@ class Reconciler:
             elif record.state is not SandboxState.FAILED or not record.durable or unanswered:
                 await self._forget(held)
 
-    async def _forget(self, held: Held) -> None:
+    async def _forget(self, held: HeldSandbox) -> None:
         """End the record of a box that ended with its server, or was never finished."""
         record = held.record
         if record.state in (SandboxState.PENDING, SandboxState.STARTING):

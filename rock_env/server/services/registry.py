@@ -13,7 +13,7 @@ import grpc
 from rock_env.errors import InvalidArgument
 from rock_env.proto.v1 import registry_pb2 as pb
 from rock_env.security.auth import current_tenant
-from rock_env.server.images.builds import Build
+from rock_env.server.images.builds import BuildRun
 from rock_env.server.images.records import ImageRecord
 from rock_env.server.images.registry import BuildWish, Registry
 from rock_env.server.images.validate import CheckedBoxes, validate
@@ -59,7 +59,7 @@ class _RegistryService:
         build = self._registry.build(current_tenant(), request.build_id)
         await self._follow(build, request.offset, context, built_now=True)
 
-    async def _follow(self, build: Build, offset: int, context: Context, *, built_now: bool) -> None:
+    async def _follow(self, build: BuildRun, offset: int, context: Context, *, built_now: bool) -> None:
         async with aclosing(build.read(offset)) as log_of_it:
             async for at, data in log_of_it:
                 await context.write(pb.BuildEvent(build_id=build.id, log=pb.BuildLog(offset=at, data=data)))

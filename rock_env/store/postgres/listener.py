@@ -16,7 +16,7 @@ import asyncpg  # type: ignore[import-untyped]
 
 from rock_env.store.postgres.schema import CHANGES, MEMBERS
 
-__all__ = ["Listener"]
+__all__ = ["NotificationListener"]
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ _ANSWER_S = 5.0
 _LEAST_PAUSE_S, _MOST_PAUSE_S = 0.02, 1.0
 
 
-class Listener:
+class NotificationListener:
     """Create it with how to connect and which errors mean a lost connection; `open` and `close` it."""
 
     def __init__(self, connect: Callable[[], Awaitable[Any]], lost: tuple[type[BaseException], ...]) -> None:

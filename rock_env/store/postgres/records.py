@@ -27,7 +27,7 @@ from rock_env.lifecycle import SandboxRecord
 from rock_env.snapshots import SnapshotRecord, Uses
 from rock_env.store.base import KEPT_DELETED, Query, SnapshotQuery
 from rock_env.store.postgres import snapshots as snapshots
-from rock_env.store.postgres.listener import Listener
+from rock_env.store.postgres.listener import NotificationListener
 from rock_env.store.postgres.schema import CHANGES, digest, find_sql, migrate
 
 __all__ = ["PostgresStore", "masked"]
@@ -79,7 +79,7 @@ class PostgresStore:
         self._pool: Any = None
         self._waiting: list[_Write] = []
         self._writer: asyncio.Task[None] | None = None
-        self._listener: Listener | None = None
+        self._listener: NotificationListener | None = None
         self._closed = False
 
     @classmethod
@@ -174,7 +174,7 @@ class PostgresStore:
                     await told.wait()
 
     @property
-    def listener(self) -> Listener:
+    def listener(self) -> NotificationListener:
         """Return what hears the database's notifications."""
         if self._listener is None:
             raise InfraError(f"{self._where} is closed")
@@ -220,7 +220,7 @@ class PostgresStore:
     async def _connect(self) -> None:
         self._pool = await self._persisting(self._new_pool)
         await self._persisting(self._migrate)
-        self._listener = Listener(self._connection, _LOST)
+        self._listener = NotificationListener(self._connection, _LOST)
         self._listener.open()
 
     async def _migrate(self) -> None:

@@ -20,7 +20,7 @@ from docker_engine import skip_without, why_no_engine
 from waiting import until
 
 from rock_env.backends.docker.engine import Engine
-from rock_env.backends.docker.layers import Layers
+from rock_env.backends.docker.layers import DockerLayers
 from rock_env.backends.process.backend import ProcessBackend
 from rock_env.client.build_context import packed
 from rock_env.client.credentials import Credentials
@@ -202,7 +202,7 @@ async def test_tenants_neither_see_nor_use_each_others_images(place: Place, fold
 
 async def test_nobody_starts_from_a_snapshot_by_the_name_or_id_of_its_image(place: Place) -> None:
     engine, snapshot = place.registry.engine, secrets.token_hex(6)
-    layers = Layers(engine, "another-server")
+    layers = DockerLayers(engine, "another-server")
     made = await engine.call(
         "POST", "/containers/create", body={"Image": BASE, "Cmd": ["sleep", "60"], "StopSignal": "SIGKILL"}
     )

@@ -14,7 +14,7 @@ import pytest
 from rock_env import plugins, registered
 from rock_env.catalog import Catalog
 from rock_env.errors import FailedPrecondition, InvalidArgument, UnknownName
-from rock_env.registered import CheckEntry, Registration, Report
+from rock_env.registered import CheckEntry, EnvReport, Registration
 from rock_env.tasksets.model import Build, Task, TaskFile, Verifier
 
 
@@ -123,7 +123,7 @@ def test_an_unknown_name_says_where_was_looked(home: Path) -> None:
 def test_a_report_counts_for_the_content_that_was_checked_only() -> None:
     record = kept(a_task())
     checks = (CheckEntry("tasks", "PASS", "1 train", 0.1), CheckEntry("oracle", "FAIL", "reward 0", 0.2))
-    report = Report(digest=record.digest, checked_at=2.5, checks=checks)
+    report = EnvReport(digest=record.digest, checked_at=2.5, checks=checks)
     registered.store_report(record, report)
     assert registered.report_of(record) == report
     assert not report.passed
@@ -133,7 +133,7 @@ def test_a_report_counts_for_the_content_that_was_checked_only() -> None:
 def test_a_report_of_what_was_removed_makes_nothing_new(home: Path) -> None:
     record = kept(a_task())
     registered.remove("mine")
-    registered.store_report(record, Report(digest=record.digest, checked_at=0.0, checks=()))
+    registered.store_report(record, EnvReport(digest=record.digest, checked_at=0.0, checks=()))
     assert not (home / "envs" / "mine").exists()
 
 

@@ -26,13 +26,13 @@ from sandboxes.code.catalog import PROBLEMS, SPLITS, find
 from sandboxes.code.env import source_of
 from sandboxes.code.families import TRAINED, UNSEEN
 from sandboxes.code.grade import _CANARY, _Run
-from sandboxes.code.problem import EXAMPLES, HIDDEN, Call, Problem
+from sandboxes.code.problem import EXAMPLES, HIDDEN, Call, CodeProblem
 
 FAMILIES = (*TRAINED, *UNSEEN)
 DOUBLES = PROBLEMS["count_doubles"]
 
 
-def function(problem: Problem) -> Callable[..., Any]:
+def function(problem: CodeProblem) -> Callable[..., Any]:
     space: dict[str, Any] = {}
     exec(problem.solution, space)
     return space[problem.name]
@@ -74,7 +74,7 @@ def test_splits_keep_families_apart() -> None:
 
 
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=lambda problem: problem.name)
-def test_a_function_is_asked_for_by_its_own_examples_and_no_constant_passes(problem: Problem) -> None:
+def test_a_function_is_asked_for_by_its_own_examples_and_no_constant_passes(problem: CodeProblem) -> None:
     assert len(problem.examples()) == EXAMPLES
     assert len(problem.hidden()) == HIDDEN
     known = [json.dumps(call.arguments) for call in (*problem.examples(), *problem.hidden())]
@@ -92,7 +92,7 @@ def test_a_function_is_asked_for_by_its_own_examples_and_no_constant_passes(prob
 
 
 @pytest.mark.parametrize("problems", FAMILIES, ids=lambda problems: problems[0].family)
-def test_no_function_of_a_family_passes_for_another(problems: tuple[Problem, ...]) -> None:
+def test_no_function_of_a_family_passes_for_another(problems: tuple[CodeProblem, ...]) -> None:
     """The nearest wrong answers: they fit the signature, and mean something else."""
     for problem in problems:
         for other in problems:
@@ -100,12 +100,12 @@ def test_no_function_of_a_family_passes_for_another(problems: tuple[Problem, ...
 
 
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=lambda problem: problem.name)
-def test_giving_an_argument_back_is_no_solution(problem: Problem) -> None:
+def test_giving_an_argument_back_is_no_solution(problem: CodeProblem) -> None:
     assert not passes(lambda *arguments: arguments[0], problem.hidden())
     assert not passes(lambda *arguments: arguments[-1], problem.hidden())
 
 
-def played(tmp_path: Path, source: str, problem: Problem = DOUBLES, **changed: Any) -> Verdict:
+def played(tmp_path: Path, source: str, problem: CodeProblem = DOUBLES, **changed: Any) -> Verdict:
     """Grade as in a box, with this Python and no box."""
     run = _Run(problem, source)
     return run.verdict(executed(tmp_path, run, **changed))

@@ -19,7 +19,7 @@ from sandboxes.math import ENV
 from sandboxes.math.env import MathEnv
 from sandboxes.math.families import TRAINED, UNSEEN, draw
 from sandboxes.math.params import MathParams
-from sandboxes.math.problem import Problem, parse
+from sandboxes.math.problem import MathProblem, parse
 from sandboxes.math.verify import NotAnAnswer, read_answer, render
 
 FAMILIES = [*TRAINED, *UNSEEN]
@@ -51,7 +51,7 @@ def calculate(text: str, **names: Fraction) -> Fraction:
     return of(ast.parse(text.replace("^", "**"), mode="eval").body)
 
 
-def many(family: str, level: int, count: int = 200) -> list[Problem]:
+def many(family: str, level: int, count: int = 200) -> list[MathProblem]:
     return [draw(family, Random(seed), level) for seed in range(count)]
 
 
@@ -251,7 +251,7 @@ def test_any_text_is_read_or_refused(text: str, names: tuple[str, ...]) -> None:
     assert len(values) == max(1, len(names))
 
 
-def ask(problem: Problem, params: str = "{}") -> tuple[MathEnv, str]:
+def ask(problem: MathProblem, params: str = "{}") -> tuple[MathEnv, str]:
     env = ENV.factory(env_params(ENV, params))
     assert isinstance(env, MathEnv)
     observation, info = env.reset(TaskSpec("train/0", "train", 0, "", problem.payload()), 0)
@@ -259,7 +259,7 @@ def ask(problem: Problem, params: str = "{}") -> tuple[MathEnv, str]:
     return env, observation
 
 
-HALF = Problem("fractions", "Compute 1/4 + 1/4 as a fraction.", "1/4+1/4=", (Fraction(1, 2),))
+HALF = MathProblem("fractions", "Compute 1/4 + 1/4 as a fraction.", "1/4+1/4=", (Fraction(1, 2),))
 
 
 def test_one_right_answer_is_one_episode() -> None:
@@ -353,7 +353,7 @@ def test_a_payload_that_is_no_problem_is_refused(payload: str) -> None:
 
 
 def test_the_oracle_speaks_the_style() -> None:
-    problem = Problem("system", "Solve.", "x+y=3,x-y=1", (Fraction(2), Fraction(1)), ("x", "y"))
+    problem = MathProblem("system", "Solve.", "x+y=3,x-y=1", (Fraction(2), Fraction(1)), ("x", "y"))
     task = TaskSpec("train/0", "train", 0, "", problem.payload())
     assert ENV.oracle(MathParams(), task)("") == "\\boxed{x = 2, y = 1}"
     assert ENV.oracle(MathParams(style="symbols"), task)("") == "2, 1"

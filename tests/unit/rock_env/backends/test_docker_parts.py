@@ -18,7 +18,7 @@ from rock_env.backends.docker.deaths import Deaths
 from rock_env.backends.docker.engine import Engine, EngineRefusal, engine_socket
 from rock_env.backends.docker.graft import graft
 from rock_env.backends.docker.network import resolve
-from rock_env.backends.docker.state import StateFolder
+from rock_env.backends.docker.state import DockerStateFolder
 from rock_env.errors import FailedPrecondition, InfraError, InvalidArgument, ResourceExhausted, Unavailable
 from rock_env.spec import NetworkPolicy, Resources, SandboxSpec
 
@@ -192,15 +192,15 @@ async def test_deaths_are_told_in_words(tmp_path: Path) -> None:
 
 
 def test_a_state_folder_has_one_server_and_one_id(tmp_path: Path) -> None:
-    first = StateFolder.open(tmp_path / "state")
+    first = DockerStateFolder.open(tmp_path / "state")
     with pytest.raises(FailedPrecondition, match="another server"):
-        StateFolder.open(tmp_path / "state")
+        DockerStateFolder.open(tmp_path / "state")
     first.close()
-    second = StateFolder.open(tmp_path / "state")
+    second = DockerStateFolder.open(tmp_path / "state")
     assert second.id == first.id
     (tmp_path / "link").symlink_to(tmp_path / "state")
     with pytest.raises(OSError, match="link"):
-        StateFolder.open(tmp_path / "link")
+        DockerStateFolder.open(tmp_path / "link")
     second.close()
 
 

@@ -15,7 +15,7 @@ import pytest
 from fences import why_not_isolated
 
 from rock_env.backends.process.backend import ProcessBackend
-from rock_env.backends.process.state_folder import StateFolder, spread
+from rock_env.backends.process.state_folder import ProcessStateFolder, spread
 from rock_env.errors import FailedPrecondition, InfraError, NotFound, Unimplemented
 from rock_env.spec import SandboxSpec
 
@@ -268,7 +268,7 @@ async def test_without_a_folder_nothing_is_durable_and_nothing_stays(
 async def test_boxes_and_layers_are_spread_over_the_disk(tmp_path: Path) -> None:
     if not spread(tmp_path):
         pytest.skip("the file system of the temporary folder is not ext4: spreading is NOT tested")
-    state = StateFolder.take(tmp_path / "state")
+    state = ProcessStateFolder.take(tmp_path / "state")
     try:
         shown = [flags_of(folder) & TOPDIR for folder in (state.path, state.boxes, state.layers)]
         assert shown == [0, TOPDIR, TOPDIR]

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from bare_guest import BareGuest, bare_guest
 
-from rock_env.backends.docker.ready import Ready
+from rock_env.backends.docker.ready import ReadySignal
 from rock_env.errors import FailedPrecondition, InfraError, InvalidArgument, NotFound, Unavailable
 from rock_env.guest import protocol
 from rock_env.guest_host.code import lay_out_guest
@@ -272,7 +272,7 @@ async def test_a_guest_started_in_a_folder_says_when_it_is_ready(tmp_path: Path)
     start = lay_out_guest(tmp_path / "code")
     os.mkfifo(tmp_path / "ready")
     path = str(tmp_path / "guest.sock")
-    with Ready(tmp_path / "ready") as ready:
+    with ReadySignal(tmp_path / "ready") as ready:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-I", "-S", str(start), "--listen-path", path
         )

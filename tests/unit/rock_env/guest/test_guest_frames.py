@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rock_env.errors import RockError
 from rock_env.guest import protocol
 from rock_env.guest.protocol import HEADER, BadFrame, FrameReader
-from rock_env.guest.streams import ACKED, ALL, RING, Output
+from rock_env.guest.streams import ACKED, ALL, RING, OutputBuffer
 from rock_env.guest_host.box import GuestBox
 from rock_env.guest_host.link import GuestLink
 
@@ -70,7 +70,7 @@ def test_a_frame_beyond_the_limit_is_refused_before_it_is_kept(
 def test_what_is_kept_of_a_stream_is_exact(
     keep: int, limit: int | None, steps: list[tuple[bytes, int]]
 ) -> None:
-    output = Output(-1, keep=keep, limit=None if keep == RING else limit, ring=100)
+    output = OutputBuffer(-1, keep=keep, limit=None if keep == RING else limit, ring=100)
     whole = b""
     for data, acked in steps:
         output.add(data)

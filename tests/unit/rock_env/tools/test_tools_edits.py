@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rock_env.tools.calls import Edit
-from rock_env.tools.edits import Applied, Refused, apply_edit, take_back
+from rock_env.tools.edits import Applied, RefusedCall, apply_edit, take_back
 
 
-def edit(content: bytes, old: str, new: str) -> Applied | Refused:
+def edit(content: bytes, old: str, new: str) -> Applied | RefusedCall:
     return apply_edit(content, Edit("a.py", old, new))
 
 
@@ -63,13 +63,13 @@ def test_one_place_changes(content: bytes, old: str, new: str, after: bytes, sai
 )
 def test_a_refusal_says_how_many_matches_and_what_to_do(content: bytes, old: str, problem: str) -> None:
     done = edit(content, old, "a")
-    assert isinstance(done, Refused)
+    assert isinstance(done, RefusedCall)
     assert problem in done.problem
 
 
 def test_a_refusal_of_long_lines_is_short() -> None:
     done = edit(b"y" * 100_000, "x" * 100_000, "")
-    assert isinstance(done, Refused)
+    assert isinstance(done, RefusedCall)
     assert len(done.problem) < 1000
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rock_env.sandbox import ExecResult, FileEntry
 from rock_env.tools.calls import View
-from rock_env.tools.edits import Refused
+from rock_env.tools.edits import RefusedCall
 from rock_env.tools.observation import cut_middle, tell_command
 from rock_env.tools.viewing import show_file, show_folder
 
@@ -69,7 +69,7 @@ def test_a_cut_text_holds_its_beginning_and_end(text: str, most: int) -> None:
 
 def show(
     content: bytes, first: int | None = None, last: int | None = None, most: int = 1000
-) -> str | Refused:
+) -> str | RefusedCall:
     return show_file(View("f", first, last), content, max_chars=most)
 
 
@@ -103,7 +103,7 @@ def test_a_file_is_shown_as_it_is(content: bytes, first: int | None, last: int |
 )
 def test_what_cannot_be_shown_says_why(content: bytes, first: int, last: int, problem: str) -> None:
     shown = show(content, first, last)
-    assert isinstance(shown, Refused)
+    assert isinstance(shown, RefusedCall)
     assert problem in shown.problem
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rock_env.env import StepResult
-from rock_env.env_workers.frames import Frame, FrameReader, Kind, pack
+from rock_env.env_workers.frames import Frame, Kind, WorkerFrameReader, pack
 from rock_env.errors import CODES, InvalidArgument, ResourceExhausted
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.wire.channel import target
@@ -61,7 +61,7 @@ def test_a_retry_hint_survives_the_wire() -> None:
 @given(st.lists(frames, max_size=5), st.integers(1, 64))
 def test_frames_survive_any_cutting_of_the_stream(sent: list[Frame], piece: int) -> None:
     stream = b"".join(map(pack, sent))
-    reader = FrameReader()
+    reader = WorkerFrameReader()
     received = [
         f for start in range(0, len(stream), piece) for f in reader.feed(stream[start : start + piece])
     ]
