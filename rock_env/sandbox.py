@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 __all__ = [
@@ -65,6 +65,10 @@ class CommandEnd:
     oom_killed: bool = False
     infra_error: str = ""
 
+    def with_output(self, stdout: bytes, stderr: bytes) -> ExecResult:
+        """Return the whole result of the command that wrote this."""
+        return ExecResult(stdout=stdout, stderr=stderr, **asdict(self))
+
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
@@ -96,12 +100,14 @@ class TreeSummary:
 
 @dataclass(frozen=True, slots=True)
 class ProcessInfo:
-    """One background process. `end` is None while it runs."""
+    """A background process as it was when it was asked about. `end` is None while it runs."""
 
     id: str
-    pid: int
+    """As the box names it; `SANDBOX/NAME` on the wire."""
     argv: tuple[str, ...]
-    seconds: float
+    pid: int
+    """In the box."""
+    running_for_s: float
     end: CommandEnd | None
 
 

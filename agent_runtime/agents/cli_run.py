@@ -23,7 +23,6 @@ from typing import Any, Protocol, Self
 from agent_runtime.agents.spec import AgentSpec, fill
 from agent_runtime.agents.tunnel import BoxPython, Target, open_tunnel
 from rock_env.backends.docker.bundle import BOX_TOOLS
-from rock_env.client.sandbox.types import Output
 from rock_env.errors import (
     FailedPrecondition,
     InfraError,
@@ -32,7 +31,7 @@ from rock_env.errors import (
     SandboxLost,
     Unavailable,
 )
-from rock_env.sandbox import ExecResult
+from rock_env.sandbox import ExecResult, OutputChunk
 
 __all__ = [
     "AgentBox",
@@ -147,7 +146,7 @@ class RunningCommand(Protocol):
 
     async def signal(self, number: int) -> None: ...
 
-    def output(self) -> AsyncGenerator[Output]: ...
+    def output(self) -> AsyncGenerator[OutputChunk]: ...
 
     async def wait(self) -> ExecResult: ...
 

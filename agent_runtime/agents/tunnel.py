@@ -30,8 +30,8 @@ from agent_runtime.agents.relay import (
     RESET,
     WINDOW_BYTES,
 )
-from rock_env.client.sandbox.types import Output
 from rock_env.errors import InfraError, RockError
+from rock_env.sandbox import OutputChunk
 
 __all__ = ["BoxPython", "Target", "Tunnel", "TunnelBox", "TunnelCommand", "open_tunnel"]
 
@@ -61,7 +61,7 @@ class TunnelCommand(Protocol):
 
     async def write(self, data: bytes) -> None: ...
 
-    def output(self) -> AsyncGenerator[Output]: ...
+    def output(self) -> AsyncGenerator[OutputChunk]: ...
 
 
 class TunnelBox(Protocol):

@@ -16,7 +16,7 @@ from dataclasses import asdict
 
 from ale.terminal import print_table, stdout
 from rock_env.client import Client
-from rock_env.client.admin import AdminClient, BackendCensus
+from rock_env.client.admin import AdminClient
 from rock_env.client.sandbox.types import SandboxInfo
 from rock_env.errors import (
     InvalidArgument,
@@ -26,6 +26,7 @@ from rock_env.errors import (
     Unavailable,
     Unimplemented,
 )
+from rock_env.inventory import BackendCensus
 from rock_env.lifecycle import SandboxState
 
 __all__ = ["age", "find_box", "gc_command", "pairs", "print_json", "ps_command", "server"]

@@ -19,8 +19,9 @@ from pathlib import Path
 
 from ale.rock.boxes import print_json
 from ale.terminal import Finding, stdout
-from rock_env.client.admin import AdminClient, BackendCensus
+from rock_env.client.admin import AdminClient
 from rock_env.errors import PermissionDenied, RockError, Unauthenticated
+from rock_env.inventory import BackendCensus
 
 __all__ = ["census_findings", "doctor_command", "environment_findings"]
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from rock_env.client.places import Collection
     from rock_env.client.registry import CheckReport, Image
+    from rock_env.inventory import Collection
 
 __all__ = ["image_app"]
 

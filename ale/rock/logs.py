@@ -11,8 +11,7 @@ from dataclasses import asdict
 
 from ale.rock.boxes import age, find_box, print_json, server
 from ale.terminal import print_table, stdout
-from rock_env.client.sandbox.process import ProcessInfo
-from rock_env.sandbox import ExecResult
+from rock_env.sandbox import CommandEnd, ProcessInfo
 
 __all__ = ["logs_command"]
 
@@ -25,7 +24,7 @@ def logs_command(address: str, where: str, *, follow: bool, as_json: bool) -> No
         return
     found = asyncio.run(_processes(address, box))
     if as_json:
-        print_json([_plain(process) for process in found])
+        print_json([asdict(process) for process in found])
     elif found:
         rows = [[p.id, _state(p.end), age(p.running_for_s), str(p.pid), " ".join(p.argv)] for p in found]
         print_table(["process", "state", "for", "pid", "command"], rows)
@@ -47,14 +46,7 @@ async def _processes(address: str, box: str) -> list[ProcessInfo]:
         return await (await client.sandboxes.attach((await find_box(client, box)).id)).processes()
 
 
-def _plain(process: ProcessInfo) -> dict[str, object]:
-    plain = asdict(process)
-    if process.end is not None:
-        plain["end"] = {k: v for k, v in asdict(process.end).items() if k not in ("stdout", "stderr")}
-    return plain
-
-
-def _state(end: ExecResult | None) -> str:
+def _state(end: CommandEnd | None) -> str:
     if end is None:
         return "running"
     if end.infra_error:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from rock_env.client.places import Held, Pool, TenantPlaces
+    from rock_env.inventory import Limits, PoolStatus, TenantPlaces
 
 __all__ = ["pool_app", "quota_app"]
 
@@ -62,12 +62,13 @@ def quota_set(
     rock: ServerOption = DEFAULT,
 ) -> None:
     """Replace a tenant's quota. Nobody loses what is held."""
-    from rock_env.client.places import Held, PlacesClient
+    from rock_env.client.places import PlacesClient
+    from rock_env.inventory import Limits
 
     async def act() -> TenantPlaces:
         memory_bytes = None if memory_gib is None else round(memory_gib * _GIB)
         async with PlacesClient(rock) as places:
-            return await places.set_quota(tenant, Held(boxes, cpus, memory_bytes), weight=weight)
+            return await places.set_quota(tenant, Limits(boxes, cpus, memory_bytes), weight=weight)
 
     changed = asyncio.run(act())
     sys.stderr.write(
@@ -81,7 +82,7 @@ def pool_list(*, rock: ServerOption = DEFAULT, as_json: JsonOption = False) -> N
     from ale.terminal import print_table
     from rock_env.client.places import PlacesClient
 
-    async def act() -> list[Pool]:
+    async def act() -> list[PoolStatus]:
         async with PlacesClient(rock) as places:
             return await places.pools()
 
@@ -134,7 +135,7 @@ def pool_set(
     resources = Resources(cpus=cpus, memory_bytes=round(memory_gib * _GIB))
     spec = SandboxSpec(image=image, resources=resources, lifetime_s=lifetime_s)
 
-    async def act() -> Pool:
+    async def act() -> PoolStatus:
         async with PlacesClient(rock) as places:
             return await places.set_pool(spec, size)
 
@@ -154,7 +155,7 @@ def _row(name: str, places: TenantPlaces) -> list[str]:
     ]
 
 
-def _gib(limits: Held) -> float | None:
+def _gib(limits: Limits) -> float | None:
     return None if limits.memory_bytes is None else limits.memory_bytes / _GIB
 
 

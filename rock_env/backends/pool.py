@@ -18,10 +18,11 @@ from typing import Any, Protocol, runtime_checkable
 from rock_env.backends.base import Backend
 from rock_env.env_workers.journal import plugin_call
 from rock_env.errors import InfraError, InvalidArgument, NotFound, RockError
+from rock_env.inventory import PoolStatus
 from rock_env.sandbox import Sandbox
 from rock_env.spec import Resources, SandboxSpec
 
-__all__ = ["PoolStatus", "PooledBackend", "pool_key", "stock_id"]
+__all__ = ["PooledBackend", "pool_key", "stock_id"]
 
 log = logging.getLogger(__name__)
 
@@ -59,31 +60,6 @@ def pool_key(spec: SandboxSpec) -> str:
 def stock_id(box_id: str) -> bool:
     """Return whether some server's pool made this box."""
     return box_id.startswith(_STOCK)
-
-
-@dataclass(frozen=True, slots=True)
-class PoolStatus:
-    """What an operator sees of one pool. Counts are since the server started."""
-
-    digest: str
-    spec: SandboxSpec
-    target: int
-    ready: int
-    starting: int
-    hits: int
-    """Creates that were given a box in stock."""
-    misses: int
-    """Creates of this spec that found none."""
-    lost: int
-    """Boxes that died, did not answer or grew too old in stock."""
-    failures: int
-    """Boxes that did not start."""
-    last_failure: str
-    """Why the last one did not; empty since one did."""
-    retry_in_s: float
-    """When it is tried again, 0 if it is not waiting for that."""
-    waits_for_room: bool
-    """The node is full: stock is not made at the cost of sandboxes."""
 
 
 @dataclass(eq=False, slots=True)
@@ -486,6 +462,7 @@ class PooledBackend:
     def _status(self, pool: _Pool) -> PoolStatus:
         return PoolStatus(
             digest=pool_key(pool.spec),
+            backend=self.name,
             spec=pool.spec,
             target=pool.target,
             ready=len(pool.ready),

@@ -5,7 +5,6 @@ Called by `ale rock status`. One connection for both questions, no retries: the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -13,13 +12,15 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from rock_env.client.connection import ServiceConnection
 from rock_env.client.credentials import Credentials
+from rock_env.inventory import BackendCensus
 from rock_env.proto.v1 import admin_pb2 as pb
 from rock_env.proto.v1 import admin_pb2_grpc
+from rock_env.wire.inventory import backend_census
 
 _CENSUS_S = 120.0
 """Engines under load take their time, and a sweep may have much to remove."""
 
-__all__ = ["AdminClient", "BackendCensus", "Capacity", "Drained"]
+__all__ = ["AdminClient", "Capacity", "Drained"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,30 +44,6 @@ class Drained:
     """These live on, with another replica or until the next start."""
     ending: int
     """These end with the server."""
-
-
-@dataclass(frozen=True, slots=True)
-class BackendCensus:
-    """What one backend has on its node against what the store says of it."""
-
-    backend: str
-    boxes: int
-    """On the node."""
-    records: int
-    """Of sandboxes that are not deleted."""
-    orphans: Mapping[str, str]
-    """Boxes that no sandbox has: id to what it is, such as "container 3fa9"."""
-    ghosts: Mapping[str, str]
-    """Sandboxes said to run whose box is not there: sandbox id to box id."""
-    layers: int
-    stray_layers: tuple[str, ...]
-    """On the node, and no snapshot needs them."""
-    missing_layers: tuple[str, ...]
-    """Snapshots whose layer is not there."""
-    stock: int
-    """Of the boxes: in warm pools, or just handed out by one."""
-    error: str
-    """Why the backend, or its layers, could not be asked; what is unknown is 0 or empty then."""
 
 
 class AdminClient(ServiceConnection):
@@ -100,21 +77,7 @@ class AdminClient(ServiceConnection):
         destroy, and why; the rest is gone then.
         """
         reply = await self._ask("Census", pb.CensusRequest(sweep=sweep), timeout_s=_CENSUS_S)
-        return [
-            BackendCensus(
-                backend=one.backend,
-                boxes=one.boxes,
-                records=one.records,
-                orphans=dict(one.orphans),
-                ghosts=dict(one.ghosts),
-                layers=one.layers,
-                stray_layers=tuple(one.stray_layers),
-                missing_layers=tuple(one.missing_layers),
-                stock=one.stock,
-                error=one.error,
-            )
-            for one in reply.backends
-        ]
+        return [backend_census(one) for one in reply.backends]
 
     async def drain(self, *, within_s: float | None = None) -> Drained:
         """Make the server end gracefully, and return at once; None: within the time it was started with.

@@ -349,15 +349,7 @@ class GuestBox:
             command.close_stdin()
             async for event in events:
                 if not isinstance(event, OutputChunk):
-                    result = ExecResult(
-                        event.exit_code,
-                        event.signal,
-                        b"",
-                        said,
-                        event.duration_s,
-                        infra_error=event.infra_error,
-                    )
-                    check_tree(result, f"packing {path!r}")
+                    check_tree(event.with_output(b"", said), f"packing {path!r}")
                 elif event.stream == "stdout":
                     yield event.data
                 else:

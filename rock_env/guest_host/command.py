@@ -132,17 +132,7 @@ class GuestCommand:
                 output[event.stream].append(event.data)
             else:
                 end = event
-        return ExecResult(
-            exit_code=end.exit_code,
-            signal=end.signal,
-            stdout=b"".join(output["stdout"]),
-            stderr=b"".join(output["stderr"]),
-            duration_s=end.duration_s,
-            timed_out=end.timed_out,
-            oom_killed=end.oom_killed,
-            truncated=end.truncated,
-            infra_error=end.infra_error,
-        )
+        return end.with_output(b"".join(output["stdout"]), b"".join(output["stderr"]))
 
     def frame(self, kind: int, payload: bytes | bytearray) -> None:
         if self._over:

@@ -134,4 +134,4 @@ def process_info(block: bytes | bytearray) -> ProcessInfo:
         raise InfraError(f"the sandbox described a process in {len(block)} bytes") from error
     texts = block[guest.PROCESS.size :]
     end = command_end(guest.EXITED.pack(by_signal, value, flags, seconds)) if ended else None
-    return ProcessInfo(text_of(texts[:length]), pid, tuple(text_of(texts[length:]).split("\0")), seconds, end)
+    return ProcessInfo(text_of(texts[:length]), tuple(text_of(texts[length:]).split("\0")), pid, seconds, end)

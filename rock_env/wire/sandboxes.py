@@ -13,17 +13,20 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from rock_env.errors import InvalidArgument
 from rock_env.lifecycle import SandboxRecord, SandboxState
 from rock_env.proto.v1 import sandbox_pb2 as pb
-from rock_env.sandbox import CommandEnd, FileEntry
+from rock_env.sandbox import CommandEnd, FileEntry, ProcessInfo
 from rock_env.snapshots import SnapshotRecord, SnapshotState, Uses
 from rock_env.spec import NetworkPolicy, Resources, SandboxSpec
 
 __all__ = [
     "asked_idle_s",
     "asked_lease_s",
+    "command_end",
     "duration",
     "exit_message",
     "file_message",
     "info_message",
+    "process_info",
+    "process_message",
     "sandbox_spec",
     "sandbox_state",
     "seconds",
@@ -196,6 +199,41 @@ def exit_message(end: CommandEnd) -> pb.ExecExit:
         truncated=end.truncated,
         infra_error=end.infra_error,
         duration=duration(end.duration_s),
+    )
+
+
+def command_end(message: pb.ExecExit) -> CommandEnd:
+    """Read how a command ended."""
+    return CommandEnd(
+        exit_code=message.exit_code if message.HasField("exit_code") else None,
+        signal=message.signal if message.HasField("signal") else None,
+        duration_s=message.duration.ToNanoseconds() / 1e9,
+        timed_out=message.timed_out,
+        truncated=message.truncated,
+        oom_killed=message.oom_killed,
+        infra_error=message.infra_error,
+    )
+
+
+def process_message(sandbox_id: str, process: ProcessInfo) -> pb.ProcessInfo:
+    """Write a background process's description."""
+    return pb.ProcessInfo(
+        process_id=f"{sandbox_id}/{process.id}",
+        argv=process.argv,
+        pid=process.pid,
+        running_for=duration(process.running_for_s),
+        exit=None if process.end is None else exit_message(process.end),
+    )
+
+
+def process_info(message: pb.ProcessInfo) -> ProcessInfo:
+    """Read a background process's description; its id is `SANDBOX/NAME`."""
+    return ProcessInfo(
+        id=message.process_id,
+        argv=tuple(message.argv),
+        pid=message.pid,
+        running_for_s=message.running_for.ToNanoseconds() / 1e9,
+        end=command_end(message.exit) if message.HasField("exit") else None,
     )
 
 

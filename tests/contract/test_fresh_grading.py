@@ -16,9 +16,10 @@ from rock_env.backends.process.backend import ProcessBackend
 from rock_env.catalog import Catalog
 from rock_env.env_workers.frames import Kind
 from rock_env.errors import DeadlineExceeded, EnvLost, FailedPrecondition, InfraError, NotFound, Unimplemented
+from rock_env.inventory import Limits
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.server.capacity.admission import Admission
-from rock_env.server.capacity.quotas import Limits, QuotaFile, Quotas
+from rock_env.server.capacity.quotas import QuotaFile, Quotas
 from rock_env.server.envs.boxes import EnvBoxes
 from rock_env.server.envs.sandboxed import BoxedState, SandboxedEnv
 from rock_env.server.sandboxes.checkpoints import CheckpointTree

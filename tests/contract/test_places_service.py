@@ -17,11 +17,11 @@ from rock_env.backends.process.backend import ProcessBackend
 from rock_env.client.retry import rock_error
 from rock_env.errors import InfraError, InvalidArgument, ResourceExhausted, Unavailable
 from rock_env.guest_host.box import GuestBox
+from rock_env.inventory import Amount
 from rock_env.lifecycle import SandboxState, born
 from rock_env.proto.v1 import admin_pb2, admin_pb2_grpc
 from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.proto.v1.sandbox_pb2_grpc import SandboxServiceStub
-from rock_env.server.capacity.quotas import Amount
 from rock_env.server.node import Node
 from rock_env.server.options import ServerOptions
 from rock_env.server.sandboxes.core import SandboxCore

@@ -14,10 +14,11 @@ from processes import below
 from waiting import until
 
 from rock_env.backends import pool as pool_module
-from rock_env.backends.pool import PooledBackend, PoolStatus
+from rock_env.backends.pool import PooledBackend
 from rock_env.backends.process.backend import ProcessBackend
 from rock_env.errors import InfraError, InvalidArgument
 from rock_env.guest_host.box import GuestBox
+from rock_env.inventory import PoolStatus
 from rock_env.spec import Resources, SandboxSpec
 
 SPEC = SandboxSpec()

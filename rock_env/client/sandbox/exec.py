@@ -11,7 +11,6 @@ import asyncio
 import signal as signals
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -20,12 +19,11 @@ from opentelemetry.trace import SpanKind
 
 from rock_env.client.retry import Backoff
 from rock_env.client.sandbox.calls import SandboxCalls, texts
-from rock_env.client.sandbox.types import Output, exec_result
 from rock_env.errors import FailedPrecondition, InvalidArgument, RockError, Unavailable
 from rock_env.proto.v1 import sandbox_pb2 as pb
-from rock_env.sandbox import ExecResult
+from rock_env.sandbox import CommandEnd, ExecResult, OutputChunk
 from rock_env.telemetry import tracing
-from rock_env.wire.sandboxes import duration
+from rock_env.wire.sandboxes import command_end, duration
 
 __all__ = ["RemoteCommand", "Stream", "exec_stream", "signal_number", "words"]
 
@@ -149,7 +147,7 @@ class RemoteCommand:
         self._input_bytes = 0
         self._input_closed = stream.no_stdin
         self._backoff = Backoff(calls.retry_for_s)
-        self._end: ExecResult | None = None
+        self._end: CommandEnd | None = None
         self._lock = asyncio.Lock()
         self._span = tracing.NO_SPAN
 
@@ -207,19 +205,19 @@ class RemoteCommand:
         """Send a signal, 1 to 64, to its process group. Raise `Unavailable` where nobody knows if it arrived."""
         await self._send(self._stream.signal(signal_number(number)))
 
-    async def output(self) -> AsyncGenerator[Output]:
+    async def output(self) -> AsyncGenerator[OutputChunk]:
         """Yield output as it comes, to the end of the command. Raise its call's `RockError`."""
         while self._end is None:
             event = await self._next()
             kind = event.WhichOneof("kind")
             if kind == "exit":
-                self._end = exec_result(event.exit, b"", b"")
+                self._end = command_end(event.exit)
                 return
             name, chunk = self._stream.name(kind), getattr(event, kind)
             seen = max(0, self._received[name] - chunk.offset)  # of a call that cannot start at an offset
             if seen < len(chunk.data):
                 self._received[name] = chunk.offset + len(chunk.data)
-                yield Output(name, chunk.offset + seen, chunk.data[seen:])  # type: ignore[arg-type]  # one of the two
+                yield OutputChunk(name, chunk.data[seen:], chunk.offset + seen)  # type: ignore[arg-type]  # one of the two
 
     async def wait(self) -> ExecResult:
         """Return how it ended, with the output that nobody read before. Raise its call's `RockError`."""
@@ -228,7 +226,7 @@ class RemoteCommand:
             async for chunk in output:
                 kept[chunk.stream] += chunk.data
         assert self._end is not None  # output() ends only then
-        return replace(self._end, stdout=bytes(kept["stdout"]), stderr=bytes(kept["stderr"]))
+        return self._end.with_output(bytes(kept["stdout"]), bytes(kept["stderr"]))
 
     # -- the connection
 

@@ -16,13 +16,13 @@ from rock_env.client.sandbox.calls import texts
 from rock_env.client.sandbox.exec import RemoteCommand, exec_stream, words
 from rock_env.client.sandbox.files import SandboxFiles
 from rock_env.client.sandbox.lease import Lease
-from rock_env.client.sandbox.process import ProcessInfo, RemoteProcess, process_info
+from rock_env.client.sandbox.process import RemoteProcess
 from rock_env.client.sandbox.session import RemoteShell, RemoteTerminal
 from rock_env.client.sandbox.types import SandboxInfo, SnapshotInfo, sandbox_info, snapshot_info
 from rock_env.errors import NotFound, RockError, SandboxLost
 from rock_env.proto.v1 import sandbox_pb2 as pb
-from rock_env.sandbox import ExecResult
-from rock_env.wire.sandboxes import duration
+from rock_env.sandbox import ExecResult, ProcessInfo
+from rock_env.wire.sandboxes import duration, process_info
 
 if TYPE_CHECKING:
     from rock_env.client.sandbox.sandboxes import Sandboxes

@@ -7,41 +7,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, replace
 
 from rock_env.client.sandbox.calls import SandboxCalls
 from rock_env.client.sandbox.exec import signal_number
-from rock_env.client.sandbox.types import Output, exec_result
 from rock_env.errors import InfraError
 from rock_env.proto.v1 import sandbox_pb2 as pb
-from rock_env.sandbox import ExecResult
+from rock_env.sandbox import CommandEnd, ExecResult, OutputChunk
+from rock_env.wire.sandboxes import command_end
 
-__all__ = ["ProcessInfo", "RemoteProcess", "process_info"]
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessInfo:
-    """A background process as it was when it was asked about."""
-
-    id: str
-    """`SANDBOX/NAME`."""
-    argv: tuple[str, ...]
-    pid: int
-    """In the sandbox."""
-    running_for_s: float
-    end: ExecResult | None
-    """How it ended, without its output; None while it runs."""
-
-
-def process_info(message: pb.ProcessInfo) -> ProcessInfo:
-    """Read a process's description."""
-    return ProcessInfo(
-        id=message.process_id,
-        argv=tuple(message.argv),
-        pid=message.pid,
-        running_for_s=message.running_for.ToNanoseconds() / 1e9,
-        end=exec_result(message.exit, b"", b"") if message.HasField("exit") else None,
-    )
+__all__ = ["RemoteProcess"]
 
 
 class RemoteProcess:
@@ -50,14 +24,14 @@ class RemoteProcess:
     def __init__(self, calls: SandboxCalls, process_id: str) -> None:
         self.id = process_id
         self._calls = calls
-        self._end: ExecResult | None = None
+        self._end: CommandEnd | None = None
 
     def __repr__(self) -> str:
         return f"RemoteProcess({self.id})"
 
     async def logs(
         self, *, follow: bool = False, stdout_offset: int = 0, stderr_offset: int = 0
-    ) -> AsyncGenerator[Output]:
+    ) -> AsyncGenerator[OutputChunk]:
         """Yield what it wrote, from the offsets on, and with `follow` what it writes until it ends.
 
         Only the end of each stream is kept; where the beginning is gone, the first offset is higher than asked for.
@@ -73,11 +47,11 @@ class RemoteProcess:
             async for event in events:
                 kind = event.WhichOneof("kind")
                 if kind == "exit":
-                    self._end = exec_result(event.exit, b"", b"")
+                    self._end = command_end(event.exit)
                     return
                 chunk = getattr(event, kind)
                 at[kind] = chunk.offset + len(chunk.data)
-                yield Output(kind, chunk.offset, chunk.data)
+                yield OutputChunk(kind, chunk.data, chunk.offset)
 
     async def wait(self) -> ExecResult:
         """Wait for its end and return it with what is kept of its output."""
@@ -87,7 +61,7 @@ class RemoteProcess:
                 kept[chunk.stream] += chunk.data
         if self._end is None:
             raise InfraError(f"the log of process {self.id} ended without the process's end.")
-        return replace(self._end, stdout=bytes(kept["stdout"]), stderr=bytes(kept["stderr"]))
+        return self._end.with_output(bytes(kept["stdout"]), bytes(kept["stderr"]))
 
     async def signal(self, number: int) -> None:
         """Send a signal, 1 to 64, to its process group. Raise `Unavailable` where nobody knows if it arrived."""

@@ -7,22 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from rock_env.lifecycle import SandboxState, StateChange
 from rock_env.proto.v1 import sandbox_pb2 as pb
-from rock_env.sandbox import ExecResult
 from rock_env.snapshots import SnapshotState
 
 __all__ = [
-    "FileChange",
     "FileInfo",
-    "Output",
     "Progress",
     "SandboxInfo",
     "SnapshotInfo",
     "Tree",
-    "exec_result",
     "file_info",
     "sandbox_info",
     "snapshot_info",
@@ -61,15 +57,6 @@ class SandboxInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
-    """A piece of a command's output; `offset` counts the bytes of its stream before it."""
-
-    stream: Literal["stdout", "stderr"]
-    offset: int
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class FileInfo:
     """One file of a sandbox; `path` as asked for, or relative to the listed folder."""
 
@@ -81,16 +68,6 @@ class FileInfo:
     directory: bool
     symlink_target: str
     """Empty for what is no symbolic link."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileChange:
-    """Something happened at a watched place."""
-
-    path: str
-    """From there."""
-    kind: str
-    """created, modified, deleted, or overflow: changes may have been missed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,21 +145,6 @@ def snapshot_info(message: pb.SnapshotInfo) -> SnapshotInfo:
         bytes=message.bytes,
         children=message.children,
         boxes=message.boxes,
-    )
-
-
-def exec_result(message: pb.ExecExit, stdout: bytes, stderr: bytes) -> ExecResult:
-    """Read how a command ended."""
-    return ExecResult(
-        exit_code=message.exit_code if message.HasField("exit_code") else None,
-        signal=message.signal if message.HasField("signal") else None,
-        stdout=stdout,
-        stderr=stderr,
-        duration_s=message.duration.ToNanoseconds() / 1e9,
-        timed_out=message.timed_out,
-        oom_killed=message.oom_killed,
-        truncated=message.truncated,
-        infra_error=message.infra_error,
     )
 
 

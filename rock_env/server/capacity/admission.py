@@ -13,8 +13,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from rock_env.errors import InvalidArgument, ResourceExhausted
+from rock_env.inventory import Amount, Limits
 from rock_env.server.capacity.fair_queue import FairQueue, Waiting
-from rock_env.server.capacity.quotas import Amount, Ask, Limits, Quota, QuotaFile, Quotas
+from rock_env.server.capacity.quotas import Ask, Quota, QuotaFile, Quotas
 from rock_env.spec import Resources
 
 __all__ = ["DEFAULT_WAIT_S", "Admission", "Grant"]

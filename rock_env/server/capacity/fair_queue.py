@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from itertools import count, islice
 
 from rock_env.errors import InvalidArgument
-from rock_env.server.capacity.quotas import Amount, Limits, Quota
+from rock_env.inventory import Amount, Limits
+from rock_env.server.capacity.quotas import Quota
 
 __all__ = ["PATIENCE", "FairQueue", "Waiting"]
 

@@ -18,10 +18,11 @@ from typing import Self
 import msgspec
 
 from rock_env.errors import FailedPrecondition, InvalidArgument, nearest
+from rock_env.inventory import Amount, Limits
 from rock_env.spec import Resources
 from rock_env.store.whole_file import replace_file
 
-__all__ = ["Amount", "Ask", "Limits", "Quota", "QuotaFile", "Quotas", "machine_limits", "parse_quotas"]
+__all__ = ["Ask", "Quota", "QuotaFile", "Quotas", "machine_limits", "parse_quotas"]
 
 _CPU_OVERCOMMIT = 128
 _MEMORY_OVERCOMMIT = 32
@@ -29,30 +30,6 @@ _MEMORY_OVERCOMMIT = 32
 overcommitted kills, so it gets the smaller factor; operators of heavy tasks set both (docs/rock.md)."""
 _BYTES_PER_BOX = 16 << 20
 """What a box costs the node at least: its guest, its folders and its place in the kernel."""
-_MOST = 1 << 53
-
-
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """An exact amount of a node: boxes, thousandths of a CPU, bytes. Integers, so that sums come back to zero."""
-
-    boxes: int = 0
-    millicpus: int = 0
-    memory_bytes: int = 0
-
-    def __add__(self, other: Amount) -> Amount:
-        return Amount(
-            self.boxes + other.boxes,
-            self.millicpus + other.millicpus,
-            self.memory_bytes + other.memory_bytes,
-        )
-
-    def __sub__(self, other: Amount) -> Amount:
-        return Amount(
-            self.boxes - other.boxes,
-            self.millicpus - other.millicpus,
-            self.memory_bytes - other.memory_bytes,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,38 +48,6 @@ class Ask:
     def amount(self) -> Amount:
         """Return it as an amount; a part of a thousandth of a CPU counts as a whole one."""
         return Amount(1, math.ceil(self.cpus * 1000), self.memory_bytes)
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """An upper bound in each dimension; None is no bound."""
-
-    boxes: int | None = None
-    cpus: float | None = None
-    memory_bytes: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("boxes", "cpus", "memory_bytes"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value <= _MOST:
-                raise InvalidArgument(f"{name} of a limit must be from 0 to {_MOST}, got {value!r}")
-
-    def pairs(self, amount: Amount) -> list[tuple[str, int, int]]:
-        """Return (dimension, amount, bound) where there is a bound; CPUs in thousandths."""
-        bounds = (
-            ("boxes", amount.boxes, self.boxes),
-            ("cpus", amount.millicpus, None if self.cpus is None else round(self.cpus * 1000)),
-            ("memory_bytes", amount.memory_bytes, self.memory_bytes),
-        )
-        return [(name, value, bound) for name, value, bound in bounds if bound is not None]
-
-    def hold(self, amount: Amount) -> bool:
-        """Return whether the amount is within every bound."""
-        return all(value <= bound for _, value, bound in self.pairs(amount))
-
-    def dominant_share(self, amount: Amount) -> float:
-        """Return the largest part of any bound that the amount takes."""
-        return max((value / bound for _, value, bound in self.pairs(amount) if bound), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,42 +11,20 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from rock_env.errors import RockError
+from rock_env.inventory import CollectedImage, Collection
 from rock_env.server.images.records import ImageRecord
 from rock_env.server.images.registry import Registry
 from rock_env.threads import for_life
 
-__all__ = ["CachedImage", "Collection", "ImageCache"]
+__all__ = ["ImageCache"]
 
 log = logging.getLogger(__name__)
 
 MIN_FREE_BYTES = 5 << 30
 """Default threshold: a build of a large image writes about as much."""
-
-
-@dataclass(frozen=True, slots=True)
-class CachedImage:
-    """One image the registry knows."""
-
-    image_id: str
-    size_bytes: int
-    names: tuple[str, ...]
-    used_at: float
-    kept_because: str = ""
-    """Empty: nothing uses it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Collection:
-    """What a collection removed, or would have."""
-
-    removed: tuple[CachedImage, ...]
-    kept: tuple[CachedImage, ...]
-    free_bytes: int
-    """Of the engine's disk; afterwards, or after a dry run as it would be at best."""
 
 
 async def _none() -> set[str]:
@@ -81,8 +59,8 @@ class ImageCache:
         async with self._lock:
             folder = str((await self._registry.engine.call("GET", "/info"))["DockerRootDir"])
             free = await for_life(self._free_bytes, folder)
-            removed: list[CachedImage] = []
-            kept: list[CachedImage] = []
+            removed: list[CollectedImage] = []
+            kept: list[CollectedImage] = []
             for image in await self._images():
                 if image.kept_because:
                     kept.append(image)
@@ -98,7 +76,7 @@ class ImageCache:
                     kept.append(_kept(image, "the engine would not remove it"))
             return Collection(tuple(removed), tuple(kept), free)
 
-    async def _remove(self, image: CachedImage) -> bool:
+    async def _remove(self, image: CollectedImage) -> bool:
         try:
             await self._registry.remove(image.image_id)
         except RockError as error:  # something began to use it just now
@@ -108,7 +86,7 @@ class ImageCache:
         log.info("image evicted image=%s bytes=%d", image.image_id, image.size_bytes)
         return True
 
-    async def _images(self) -> list[CachedImage]:
+    async def _images(self) -> list[CollectedImage]:
         """Return what the registry knows, least recently used first, each with why it must stay."""
         engine = self._registry.engine
         containers = await engine.call("GET", "/containers/json", params={"all": "1"})
@@ -135,8 +113,8 @@ class ImageCache:
         return sorted(found, key=lambda image: image.used_at)
 
 
-def _cached(image_id: str, records: list[ImageRecord], because: str) -> CachedImage:
-    return CachedImage(
+def _cached(image_id: str, records: list[ImageRecord], because: str) -> CollectedImage:
+    return CollectedImage(
         image_id,
         max(record.size_bytes for record in records),
         tuple(sorted(record.name for record in records if record.name)),
@@ -145,8 +123,8 @@ def _cached(image_id: str, records: list[ImageRecord], because: str) -> CachedIm
     )
 
 
-def _kept(image: CachedImage, because: str) -> CachedImage:
-    return CachedImage(image.image_id, image.size_bytes, image.names, image.used_at, because)
+def _kept(image: CollectedImage, because: str) -> CollectedImage:
+    return CollectedImage(image.image_id, image.size_bytes, image.names, image.used_at, because)
 
 
 def _free_bytes(folder: str) -> int:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from rock_env.backends.base import Backend
 from rock_env.backends.router import BackendRouter
 from rock_env.errors import FailedPrecondition, NotFound, RockError, Unavailable
+from rock_env.inventory import BackendCensus
 from rock_env.lifecycle import (
     SandboxRecord,
     SandboxState,
@@ -35,7 +36,7 @@ from rock_env.server.sandboxes.layers import LayerReferences
 from rock_env.server.sandboxes.ledger import LIVE, HeldSandbox, Ledger
 from rock_env.server.sandboxes.lives import NODE_GRACE_S, WORKING, Lives, Pin
 from rock_env.server.sandboxes.ownership import Ownership, elsewhere
-from rock_env.server.sandboxes.reconcile import BackendCensus, Reconciler
+from rock_env.server.sandboxes.reconcile import Reconciler
 from rock_env.spec import SandboxSpec
 from rock_env.store.base import Query, SandboxStore
 

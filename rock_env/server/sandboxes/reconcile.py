@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from rock_env.backends.base import Backend
 from rock_env.backends.pool import PooledBackend, stock_id
 from rock_env.backends.router import BackendRouter
 from rock_env.env_workers.journal import plugin_call
 from rock_env.errors import InfraError, RockError, Unavailable
+from rock_env.inventory import BackendCensus
 from rock_env.lifecycle import SandboxRecord, SandboxState
 from rock_env.server.capacity.quotas import Ask
 from rock_env.server.own_tasks import logged
@@ -25,35 +26,13 @@ from rock_env.server.sandboxes.lives import WORKING, Lives
 from rock_env.snapshots import SnapshotRecord, SnapshotState
 from rock_env.store.base import Query
 
-__all__ = ["BackendCensus", "Reconciler"]
+__all__ = ["Reconciler"]
 
 log = logging.getLogger(__name__)
 
 RESTARTED = "server restarted"
 _AT_ONCE = 32
 """How many boxes are taken up at a time; each costs a connection and two writes of its record."""
-
-
-@dataclass(frozen=True, slots=True)
-class BackendCensus:
-    """What exists on the node against what should, for one backend."""
-
-    backend: str
-    boxes: int = 0
-    records: int = 0
-    stock: int = 0
-    """Boxes of warm pools, or just handed out by one."""
-    orphans: Mapping[str, str] = field(default_factory=dict)
-    """Boxes that no sandbox has: id -> what it is."""
-    ghosts: Mapping[str, str] = field(default_factory=dict)
-    """Sandboxes that are said to run and have no box: sandbox id -> box id."""
-    layers: int = 0
-    stray_layers: tuple[str, ...] = ()
-    """Layers on the node that no snapshot needs."""
-    missing_layers: tuple[str, ...] = ()
-    """Snapshots whose layer is not there."""
-    error: str = ""
-    """Why the backend, or its layers, could not be asked; what is unknown is 0 or empty then."""
 
 
 class Reconciler:

@@ -20,10 +20,10 @@ from rock_env.proto.v1 import admin_pb2_grpc
 from rock_env.security.auth import acting_for
 from rock_env.server.envs.core import EnvServiceCore
 from rock_env.server.sandboxes.core import LIVE, SandboxCore
-from rock_env.server.sandboxes.reconcile import BackendCensus
 from rock_env.server.services.envs import fail
 from rock_env.server.services.places import PlaceCalls, Places
 from rock_env.store.base import Query
+from rock_env.wire.inventory import census_message
 
 __all__ = ["SERVICE", "add_admin_service"]
 
@@ -69,7 +69,7 @@ class _AdminService(PlaceCalls, admin_pb2_grpc.AdminServiceServicer):  # type: i
             )
             for census in counted
         ]
-        return pb.CensusResponse(backends=map(_census_message, found))
+        return pb.CensusResponse(backends=map(census_message, found))
 
     async def _nobodys(self, *, sweep: bool) -> Sequence[SandboxRecord]:
         """Return the sandboxes that were made when nobody needed a token, and that no token opens now."""
@@ -89,21 +89,6 @@ class _AdminService(PlaceCalls, admin_pb2_grpc.AdminServiceServicer):  # type: i
         held = [each.record.durable for each in self._sandboxes.ledger.held.values()]
         self._drain(within_s)
         return pb.DrainResponse(durable=sum(held), ending=len(held) - sum(held))
-
-
-def _census_message(census: BackendCensus) -> pb.BackendCensus:
-    return pb.BackendCensus(
-        backend=census.backend,
-        boxes=census.boxes,
-        records=census.records,
-        stock=census.stock,
-        orphans=census.orphans,
-        ghosts=census.ghosts,
-        layers=census.layers,
-        stray_layers=census.stray_layers,
-        missing_layers=census.missing_layers,
-        error=census.error,
-    )
 
 
 def add_admin_service(

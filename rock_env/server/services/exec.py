@@ -13,10 +13,10 @@ from typing import Any
 
 from rock_env.errors import InvalidArgument
 from rock_env.proto.v1 import sandbox_pb2 as pb
-from rock_env.sandbox import Command, OutputChunk, ProcessInfo, Sandbox
+from rock_env.sandbox import Command, OutputChunk, Sandbox
 from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.server.services.envs import Act, Context
-from rock_env.wire.sandboxes import duration, exit_message, seconds
+from rock_env.wire.sandboxes import exit_message, process_message, seconds
 
 __all__ = ["ExecService"]
 
@@ -105,7 +105,7 @@ class ExecService:
         async with self._core.using(request.sandbox_id) as box:
             found = await box.processes()
         return pb.ListProcessesResponse(
-            processes=[_process_message(request.sandbox_id, process) for process in found]
+            processes=[process_message(request.sandbox_id, process) for process in found]
         )
 
     async def _open_session(self, request: pb.OpenSessionRequest, _: Context) -> pb.OpenSessionResponse:
@@ -294,15 +294,3 @@ def _split(full: str, what: str) -> tuple[str, str]:
     if not (sandbox_id and slash and name):
         raise InvalidArgument(f"{full!r} is no id of a {what}; expected the one that was given, SANDBOX/NAME")
     return sandbox_id, name
-
-
-def _process_message(sandbox_id: str, process: ProcessInfo) -> pb.ProcessInfo:
-    message = pb.ProcessInfo(
-        process_id=f"{sandbox_id}/{process.id}",
-        argv=process.argv,
-        pid=process.pid,
-        running_for=duration(process.seconds),
-    )
-    if process.end is not None:
-        message.exit.CopyFrom(exit_message(process.end))
-    return message

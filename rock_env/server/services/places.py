@@ -6,25 +6,27 @@ Put together by `server/node`, registered by `server/services/admin`. It convert
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from rock_env.backends.pool import PooledBackend, PoolStatus, pool_key
+from rock_env.backends.pool import PooledBackend, pool_key
 from rock_env.backends.router import BackendRouter
 from rock_env.errors import FailedPrecondition, InvalidArgument, Unimplemented
+from rock_env.inventory import Amount, Limits, TenantPlaces
 from rock_env.proto.v1 import admin_pb2 as pb
 from rock_env.security.auth import check_tenant, current_tenant
 from rock_env.server.capacity.admission import Admission
-from rock_env.server.capacity.quotas import Amount, Limits, Quota
-from rock_env.server.images.cache import CachedImage, ImageCache
+from rock_env.server.capacity.quotas import Quota
+from rock_env.server.images.cache import ImageCache
 from rock_env.server.services.envs import Context, guarded
 from rock_env.spec import SandboxSpec
 from rock_env.store.whole_file import replace_file
-from rock_env.wire.sandboxes import sandbox_spec, spec_message, timestamp
+from rock_env.wire.inventory import image_message, limits, limits_message, pool_message, tenant_message
+from rock_env.wire.sandboxes import sandbox_spec
 
 __all__ = ["PlaceCalls", "Places", "PoolFile"]
 
@@ -85,15 +87,15 @@ class Places:
     async def set_quota(self, request: pb.SetQuotaRequest, _: Context) -> pb.TenantQuota:
         """Change a tenant's quota; "" is the owner of a server without tokens."""
         tenant = check_tenant(request.tenant) if request.tenant else ""
-        self.admission.set_quota(tenant, Quota(_limits(request.limits), request.weight or 1.0))
+        self.admission.set_quota(tenant, Quota(limits(request.limits), request.weight or 1.0))
         return self._tenant(tenant)
 
     async def list_quotas(self, _: pb.ListQuotasRequest, __: Context) -> pb.ListQuotasResponse:
         """Return the capacity, and each tenant that has a quota of its own, holds or wants something."""
         admission = self.admission
         return pb.ListQuotasResponse(
-            capacity=_limits_message(admission.capacity),
-            used=_used_message(admission.used),
+            capacity=limits_message(admission.capacity),
+            used=limits_message(_used(admission.used)),
             waiting=admission.waiting,
             tenants=map(self._tenant, admission.tenants()),
         )
@@ -108,13 +110,13 @@ class Places:
             )
         status = pooled.set_target(spec, request.size)
         self.pools.set(spec, request.size)
-        return _pool_message(pooled.name, status)
+        return pool_message(status)
 
     async def list_pools(self, _: pb.ListPoolsRequest, __: Context) -> pb.ListPoolsResponse:
         """Return all pools."""
         pooled = [backend for backend in self.backends if isinstance(backend, PooledBackend)]
         return pb.ListPoolsResponse(
-            pools=[_pool_message(backend.name, status) for backend in pooled for status in backend.status()]
+            pools=[pool_message(status) for backend in pooled for status in backend.status()]
         )
 
     async def collect_images(self, request: pb.CollectImagesRequest, _: Context) -> pb.CollectImagesResponse:
@@ -123,8 +125,8 @@ class Places:
             raise Unimplemented("this server offers no images, so it has none to remove")
         done = await self.cache.collect(free_bytes=request.free_bytes, dry_run=request.dry_run)
         return pb.CollectImagesResponse(
-            removed=_cached_messages(done.removed),
-            kept=_cached_messages(done.kept),
+            removed=map(image_message, done.removed),
+            kept=map(image_message, done.kept),
             free_bytes=done.free_bytes,
         )
 
@@ -136,60 +138,12 @@ class Places:
 
     def _tenant(self, tenant: str) -> pb.TenantQuota:
         quota = self.admission.quota(tenant)
-        return pb.TenantQuota(
-            tenant=tenant,
-            limits=_limits_message(quota.limits),
-            weight=quota.weight,
-            used=_used_message(self.admission.used_by(tenant)),
-            waiting=self.admission.waiting_of(tenant),
-        )
+        used, waiting = _used(self.admission.used_by(tenant)), self.admission.waiting_of(tenant)
+        return tenant_message(TenantPlaces(tenant, quota.limits, used, waiting, quota.weight))
 
 
-def _limits(message: pb.Limits) -> Limits:
-    return Limits(
-        message.boxes if message.HasField("boxes") else None,
-        message.cpus if message.HasField("cpus") else None,
-        message.memory_bytes if message.HasField("memory_bytes") else None,
-    )
-
-
-def _limits_message(limits: Limits) -> pb.Limits:
-    return pb.Limits(boxes=limits.boxes, cpus=limits.cpus, memory_bytes=limits.memory_bytes)
-
-
-def _used_message(amount: Amount) -> pb.Limits:
-    return pb.Limits(boxes=amount.boxes, cpus=amount.millicpus / 1000, memory_bytes=amount.memory_bytes)
-
-
-def _pool_message(backend: str, status: PoolStatus) -> pb.PoolInfo:
-    return pb.PoolInfo(
-        digest=status.digest,
-        spec=spec_message(status.spec),
-        target=status.target,
-        ready=status.ready,
-        starting=status.starting,
-        hits=status.hits,
-        misses=status.misses,
-        lost=status.lost,
-        failures=status.failures,
-        last_failure=status.last_failure,
-        retry_in_s=status.retry_in_s,
-        waits_for_room=status.waits_for_room,
-        backend=backend,
-    )
-
-
-def _cached_messages(images: Sequence[CachedImage]) -> list[pb.CollectedImage]:
-    return [
-        pb.CollectedImage(
-            image_id=image.image_id,
-            size_bytes=image.size_bytes,
-            names=image.names,
-            used_at=timestamp(image.used_at),
-            kept_because=image.kept_because,
-        )
-        for image in images
-    ]
+def _used(amount: Amount) -> Limits:
+    return Limits(amount.boxes, amount.millicpus / 1000, amount.memory_bytes)
 
 
 class PlaceCalls:

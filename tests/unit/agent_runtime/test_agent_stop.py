@@ -12,9 +12,8 @@ import pytest
 from agent_runtime.agents import cli_run
 from agent_runtime.agents.cli_run import AgentRun
 from agent_runtime.agents.spec import load_agent
-from rock_env.client.sandbox.types import Output
 from rock_env.errors import RockError, Unavailable
-from rock_env.sandbox import ExecResult
+from rock_env.sandbox import ExecResult, OutputChunk
 
 
 class EndingCommand:
@@ -39,11 +38,11 @@ class EndingCommand:
         self._ended.set()
         raise Unavailable("the connection broke while a command's input was written")
 
-    async def output(self) -> AsyncGenerator[Output]:
+    async def output(self) -> AsyncGenerator[OutputChunk]:
         await self._ended.wait()
         if isinstance(self._end, RockError):
             raise self._end
-        yield Output("stdout", 0, b"done")
+        yield OutputChunk("stdout", b"done")
 
     async def wait(self) -> ExecResult:
         assert isinstance(self._end, ExecResult)

@@ -10,8 +10,8 @@ from ale.rock.boxes import age, pairs
 from ale.rock.copy import remote
 from ale.rock.doctor import census_findings, environment_findings
 from ale.rock.exec import exit_code
-from rock_env.client.admin import BackendCensus
 from rock_env.errors import InvalidArgument
+from rock_env.inventory import BackendCensus
 from rock_env.sandbox import ExecResult
 
 

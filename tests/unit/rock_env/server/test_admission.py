@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rock_env.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, UnknownName
+from rock_env.inventory import Amount, Limits
 from rock_env.server.capacity.admission import Admission
-from rock_env.server.capacity.quotas import Amount, Ask, Limits, Quota, QuotaFile, Quotas, parse_quotas
+from rock_env.server.capacity.quotas import Ask, Quota, QuotaFile, Quotas, parse_quotas
 
 BOX = Ask(cpus=1, memory_bytes=1 << 30)
 

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rock_env.errors import InvalidArgument
+from rock_env.inventory import Amount, Limits
 from rock_env.server.capacity.fair_queue import PATIENCE, FairQueue, Waiting
-from rock_env.server.capacity.quotas import Amount, Limits, Quota
+from rock_env.server.capacity.quotas import Quota
 
 ONE = Amount(boxes=1)
 
