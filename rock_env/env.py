@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from rock_env.sandbox import Sandbox
-from rock_env.spec import TaskSpec
+from rock_env.task_spec import TaskSpec
 
 __all__ = [
     "Env",

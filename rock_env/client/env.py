@@ -6,20 +6,37 @@ keeps no copy of the episode.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from rock_env.client.coalesce import Call, Verb, outcome
+from rock_env.client.coalesce import Call, Coalescer, Verb, outcome
 from rock_env.client.sandbox.handle import AsyncSandbox
+from rock_env.client.sandbox.sandboxes import Sandboxes
 from rock_env.env import Info, StepResult, Verdict
 from rock_env.errors import EnvLost, FailedPrecondition, NotFound, RockError
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.wire.envs import decode_info, step_result, verdict
 
-if TYPE_CHECKING:
-    from rock_env.client.client import Client
-
 __all__ = ["AsyncEnv"]
+
+
+class EnvCalls(Protocol):
+    """What an environment needs of its client."""
+
+    @property
+    def coalescer(self) -> Coalescer: ...
+
+    @property
+    def sandboxes(self) -> Sandboxes: ...
+
+    async def make(self, env: str, params_json: str) -> AsyncEnv: ...
+
+    async def ask(self, rpc: str, request: Any) -> Any: ...
+
+    def key(self) -> str: ...
+
+    def future(self) -> asyncio.Future[Any]: ...
 
 
 class AsyncEnv:
@@ -38,7 +55,7 @@ class AsyncEnv:
         "workdir",
     )
 
-    def __init__(self, client: Client, *, env_id: str, name: str, version: str, params_json: str) -> None:
+    def __init__(self, client: EnvCalls, *, env_id: str, name: str, version: str, params_json: str) -> None:
         self.env_id = env_id
         self.name = name
         self.version = version

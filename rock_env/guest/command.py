@@ -17,9 +17,18 @@ from .streams import OutputBuffer
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, Protocol
 
-    from .commands import Commands
+    from .line import Line
+
+    class Feeding(Protocol):
+        """Who moves the bytes of commands: `commands.Commands`."""
+
+        line: Line
+
+        def feed(self, command: BoxCommand) -> None: ...
+
+        def read_on(self, command: BoxCommand) -> None: ...
 
 
 class BoxCommand:
@@ -58,7 +67,7 @@ class Listener(Job):
     """One caller that hears a command."""
 
     def __init__(
-        self, commands: Commands, command: BoxCommand, request: int, *, follow: bool, offsets: list[int]
+        self, commands: Feeding, command: BoxCommand, request: int, *, follow: bool, offsets: list[int]
     ) -> None:
         self._commands = commands
         self._line = commands.line

@@ -22,7 +22,7 @@ for name in plan["preload"]:
 before = set(sys.modules), list(sys.path), set(sys.path_importer_cache)
 sys.path.append(folder.removesuffix("/rock_env/backends/process"))
 
-from rock_env.backends.process.preload import begin  # noqa: E402  only now can it be found
+from rock_env.backends.process.zygote import begin  # noqa: E402  only now can it be found
 
 do, arguments = begin(plan, missing, before)
 try:

@@ -228,6 +228,30 @@ def lay_out(order: dict[str, Any]) -> None:
         os.makedirs(f"{order['folder']}/files/{part}", 0o755, exist_ok=True)
 
 
+def begin(plan: dict[str, Any], missing: list[str], before: tuple[set[str], list[str], set[str]]) -> Program:
+    """Be a zygote; return in a process of a box that is to run a program."""
+    from rock_env.guest.warm.interpreter import Warm
+
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+    os.umask(0o022)
+    sys.path.remove(preload.CODE)
+    os.fchdir(preload.ROOT_FD)
+    os.chroot(".")
+    os.close(preload.ROOT_FD)
+    fence.forget_code()
+    os.set_inheritable(preload.CONTROL_FD, False)
+    zygote = Zygote(socket.socket(fileno=preload.CONTROL_FD))
+    zygote.plan = plan
+    zygote.warm = Warm(*before)
+    gc.collect()
+    gc.freeze()
+    zygote.tell("ready", plan["request"], (plan["overlay"], missing))
+    zygote.run()
+    if zygote.become is None:
+        os._exit(0)
+    return zygote.become()
+
+
 def main() -> None:
     """Serve the inherited socket; with the word `user`, in a user namespace, entered before this program starts anew.
 

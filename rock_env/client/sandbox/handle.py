@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from rock_env.client.sandbox.calls import texts
+from rock_env.client.sandbox.calls import SandboxCalls, texts
 from rock_env.client.sandbox.exec import RemoteCommand, exec_stream, words
 from rock_env.client.sandbox.files import SandboxFiles
 from rock_env.client.sandbox.lease import Lease
@@ -24,17 +24,14 @@ from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.sandbox import ExecResult, ProcessInfo
 from rock_env.wire.sandboxes import duration, process_info
 
-if TYPE_CHECKING:
-    from rock_env.client.sandbox.sandboxes import Sandboxes
-
-__all__ = ["AsyncSandbox"]
+__all__ = ["AsyncSandbox", "HeldSandboxes"]
 
 
 class AsyncSandbox:
     """A sandbox on the server. Leaving its block deletes it if it was made here, and lets go of an attached one."""
 
     def __init__(
-        self, sandboxes: Sandboxes, info: SandboxInfo, *, lease_s: float | None, owned: bool
+        self, sandboxes: HeldSandboxes, info: SandboxInfo, *, lease_s: float | None, owned: bool
     ) -> None:
         self.id = info.id
         self.info = info
@@ -295,3 +292,30 @@ async def _feed(command: RemoteCommand, stdin: bytes) -> None:
     with suppress(RockError):  # the end of the command says what happened
         await command.write(stdin)
         await command.close_stdin()
+
+
+class HeldSandboxes:
+    """The sandboxes whose leases one client renews."""
+
+    def __init__(self, calls: SandboxCalls) -> None:
+        self.calls = calls
+        self._held: set[AsyncSandbox] = set()
+
+    def taken(self, info: SandboxInfo, *, lease_s: float | None, asked_at: float) -> AsyncSandbox:
+        """Return a sandbox that was just made for us, with its lease, asked for at `asked_at`, being renewed."""
+        box = AsyncSandbox(self, info, lease_s=lease_s, owned=True)
+        box.keep(asked_at=asked_at)
+        return box
+
+    def hold(self, box: AsyncSandbox) -> None:
+        """Remember whose lease is renewed, until `forget` or `close`."""
+        self._held.add(box)
+
+    def forget(self, box: AsyncSandbox) -> None:
+        """Forget a sandbox that was let go."""
+        self._held.discard(box)
+
+    def close(self) -> None:
+        """Renew nothing any more: sandboxes nobody deleted end with their leases."""
+        for box in tuple(self._held):
+            box.let_go()

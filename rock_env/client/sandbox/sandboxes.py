@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import aclosing
 
 from rock_env.client.retry import patient
-from rock_env.client.sandbox.calls import SandboxCalls, texts
-from rock_env.client.sandbox.handle import AsyncSandbox
+from rock_env.client.sandbox.calls import texts
+from rock_env.client.sandbox.handle import AsyncSandbox, HeldSandboxes
 from rock_env.client.sandbox.types import SandboxInfo, SnapshotInfo, sandbox_info, snapshot_info
 from rock_env.errors import InvalidArgument
 from rock_env.lifecycle import SandboxState
@@ -26,12 +26,8 @@ DEFAULT_LEASE_S = 60.0
 """A sandbox outlives a user that died by at most this long."""
 
 
-class Sandboxes:
+class Sandboxes(HeldSandboxes):
     """The SandboxService of one server. Use on its client's event loop."""
-
-    def __init__(self, calls: SandboxCalls) -> None:
-        self.calls = calls
-        self._held: set[AsyncSandbox] = set()
 
     async def create(
         self,
@@ -157,24 +153,3 @@ class Sandboxes:
             async for change in changes:
                 seen = max(seen, change.revision)
                 yield sandbox_info(change)
-
-    # -- for AsyncSandbox and Client
-
-    def taken(self, info: SandboxInfo, *, lease_s: float | None, asked_at: float) -> AsyncSandbox:
-        """Return a sandbox that was just made for us, with its lease, asked for at `asked_at`, being renewed."""
-        box = AsyncSandbox(self, info, lease_s=lease_s, owned=True)
-        box.keep(asked_at=asked_at)
-        return box
-
-    def hold(self, box: AsyncSandbox) -> None:
-        """Remember whose lease is renewed, until `forget` or `close`."""
-        self._held.add(box)
-
-    def forget(self, box: AsyncSandbox) -> None:
-        """Forget a sandbox that was let go."""
-        self._held.discard(box)
-
-    def close(self) -> None:
-        """Renew nothing any more: sandboxes nobody deleted end with their leases."""
-        for box in tuple(self._held):
-            box.let_go()

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rock_env.env_workers.frames import Kind
 from rock_env.errors import InvalidArgument, NotFound, ResourceExhausted, RockError
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1 import host_pb2 as host
 from rock_env.security.auth import acting_for, current_tenant
+from rock_env.server.envs.core import EnvServiceCore, Hosted
 from rock_env.server.envs.sandboxed import BoxedState
 from rock_env.server.own_tasks import logged
 from rock_env.wire.envs import error_of
-
-if TYPE_CHECKING:
-    from rock_env.server.envs.core import EnvServiceCore, Hosted
 
 __all__ = ["Branches"]
 
@@ -47,9 +45,9 @@ class Branches:
 
     def __init__(self, core: EnvServiceCore) -> None:
         self._core = core
+        core.reapers.append(self._reap)
         self._checkpoints: dict[str, _Checkpoint] = {}
         self._bytes = 0
-        self._replies: dict[str, asyncio.Future[Any]] = {}
 
     async def checkpoint(self, request: pb.CheckpointRequest) -> pb.CheckpointResponse:
         """Store the state of an environment. Idempotent by key."""
@@ -111,11 +109,11 @@ class Branches:
     async def _once(self, hosted: Hosted, key: str, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """Run `work` in a task of the core's, or join the one that an equal key started."""
         name = f"{hosted.env_id}/{key}"
-        reply = self._replies.get(name) if key else None
+        reply = self._core.kept.get(name) if key else None
         if reply is None:
             reply = asyncio.get_running_loop().create_future()
             if key:
-                self._replies[name] = reply
+                self._core.kept[name] = reply
                 hosted.keys.append(name)
             self._core.spawn(self._run(name, work(), reply))
         return await asyncio.shield(reply)
@@ -124,7 +122,7 @@ class Branches:
         try:
             reply.set_result(await work)
         except RockError as error:
-            self._replies.pop(name, None)  # nothing was made, so a retry may try again
+            self._core.kept.pop(name, None)  # nothing was made, so a retry may try again
             reply.set_exception(error)
             reply.exception()  # retrieved: the caller may have gone away
 
@@ -206,11 +204,7 @@ class Branches:
         if isinstance(state, BoxedState) and state.snapshot_id:
             await logged(self._core.boxes.drop(state.snapshot_id))
 
-    def forget(self, key: str) -> None:
-        """Drop the stored reply of an environment that was closed."""
-        self._replies.pop(key, None)
-
-    def reap(self, oldest: float) -> None:
+    def _reap(self, oldest: float) -> None:
         """Drop checkpoints not used since `oldest` (event-loop time)."""
         for checkpoint_id in [key for key, kept in self._checkpoints.items() if kept.last_used < oldest]:
             dropped = self._checkpoints.pop(checkpoint_id)

@@ -12,7 +12,7 @@ import json
 import logging
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +27,6 @@ from rock_env.proto.v1 import host_pb2 as host
 from rock_env.security.auth import acting_for, current_tenant
 from rock_env.server.envs.batch import MESSAGES, Batch, Reply, Shard
 from rock_env.server.envs.boxes import EnvBoxes
-from rock_env.server.envs.branches import Branches
 from rock_env.server.envs.sandboxed import SandboxedEnv
 from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.spec import EnvParams, EnvSpec
@@ -94,7 +93,10 @@ class EnvServiceCore:
         )
         self._count = 0
         self._reaper: asyncio.TimerHandle | None = None
-        self.branches = Branches(self)
+        self.kept: dict[str, asyncio.Future[Any]] = {}
+        """Replies by idempotency key, for as long as the environment they belong to."""
+        self.reapers: list[Callable[[float], None]] = []
+        """Each drops what was not used since a time of the event loop."""
 
     async def __aenter__(self) -> EnvServiceCore:
         await self._tasks.__aenter__()
@@ -407,7 +409,7 @@ class EnvServiceCore:
             hosted.worker.envs -= 1
         for key in hosted.keys:
             self._made.pop(key, None)
-            self.branches.forget(key)
+            self.kept.pop(key, None)
 
     async def _run_sandboxed(
         self, hosted: Hosted, kind: Kind, item: Any, asked_s: float | None, batch: Batch
@@ -442,7 +444,8 @@ class EnvServiceCore:
             theirs = [hosted.env_id for hosted in idle if hosted.tenant == tenant]
             with acting_for(tenant):
                 self._start(Kind.CLOSE, [pb.CloseRequest(env_id=env_id) for env_id in theirs], None)
-        self.branches.reap(oldest)
+        for reap in self.reapers:
+            reap(oldest)
         self.spawn(self._pool.release())
         loop = asyncio.get_running_loop()
         self._reaper = loop.call_later(max(self._options.idle_timeout_s / 4, 0.05), self._reap)

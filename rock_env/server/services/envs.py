@@ -17,6 +17,7 @@ from google.protobuf.message_factory import GetMessageClass
 from rock_env.env_workers.frames import Kind
 from rock_env.errors import ResourceExhausted, RockError
 from rock_env.proto.v1 import env_pb2 as pb
+from rock_env.server.envs.branches import Branches
 from rock_env.server.envs.core import EnvServiceCore
 from rock_env.wire.bulk import serialize
 from rock_env.wire.envs import error_of
@@ -193,6 +194,7 @@ def _make(core: EnvServiceCore) -> tuple[Act, Callable[[Any, Context], AsyncIter
 
 def add_env_service(server: grpc.aio.Server, core: EnvServiceCore) -> None:
     """Register the EnvService on a server that has not started yet."""
+    branches = Branches(core)
 
     async def list_envs(request: pb.ListEnvsRequest, context: Context) -> pb.ListEnvsResponse:
         return core.list_envs()
@@ -201,13 +203,13 @@ def add_env_service(server: grpc.aio.Server, core: EnvServiceCore) -> None:
         return await core.list_splits(request)
 
     async def checkpoint(request: pb.CheckpointRequest, context: Context) -> pb.CheckpointResponse:
-        return await core.branches.checkpoint(request)
+        return await branches.checkpoint(request)
 
     async def restore(request: pb.RestoreRequest, context: Context) -> pb.ResetResponse:
-        return await core.branches.restore(request, context.time_remaining())
+        return await branches.restore(request, context.time_remaining())
 
     async def fork(request: pb.ForkRequest, context: Context) -> pb.ForkResponse:
-        return await core.branches.fork(request)
+        return await branches.fork(request)
 
     make, make_many = _make(core)
     unary: dict[str, tuple[Any, Act]] = {
