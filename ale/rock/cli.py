@@ -5,15 +5,18 @@ Added to the command line by `ale/cli.py`. As there, nothing heavy is imported b
 
 from __future__ import annotations
 
-import platform
+import inspect
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
 
 from ale.rock.box_cli import add_box_commands
 from ale.rock.images import image_app
 from ale.rock.places import pool_app, quota_app
+from rock_env.server.options import LogLevel, ServerOptions
 
 __all__ = ["rock_app"]
 
@@ -28,163 +31,58 @@ rock_app.add_typer(image_app, name="image")
 rock_app.add_typer(quota_app, name="quota")
 rock_app.add_typer(pool_app, name="pool")
 
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+
 TokensOption = Annotated[Path, typer.Option("--tokens", metavar="FILE", help="The server's token file.")]
 
 
-@rock_app.command("serve")
-def rock_serve(
-    *,
-    listen: Annotated[
-        str, typer.Option("--listen", metavar="ADDRESS", help="host:port (port 0: any) or unix:///path.")
-    ] = "127.0.0.1:8120",
-    http: Annotated[
-        str,
-        typer.Option("--http", metavar="HOST:PORT", help="Also serve REST here; its URL is printed second."),
-    ] = "",
-    http_url: Annotated[
-        str, typer.Option("--http-url", metavar="URL", help="Where clients reach --http, if elsewhere.")
-    ] = "",
-    tokens: Annotated[
-        Path | None, typer.Option("--tokens", metavar="FILE", help="Who may call (ale rock token create).")
-    ] = None,
-    cert: Annotated[
-        Path | None, typer.Option("--cert", metavar="FILE", help="TLS: the certificate chain, PEM.")
-    ] = None,
-    key: Annotated[
-        Path | None, typer.Option("--key", metavar="FILE", help="TLS: its key without a passphrase, PEM.")
-    ] = None,
-    client_ca: Annotated[
-        Path | None,
-        typer.Option("--client-ca", metavar="FILE", help="mTLS: only clients this CA signed may connect."),
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Neither tokens nor TLS; loopback addresses only.")
-    ] = False,
-    workers: Annotated[
-        int, typer.Option("--workers", min=0, help="Env-host processes; 0 is one per CPU.")
-    ] = 0,
-    env: Annotated[
-        list[str] | None,
-        typer.Option("--env", metavar="MODULE:OBJECT", help="Also offer this EnvSpec (or FILE.py:OBJECT)."),
-    ] = None,
-    data: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--data",
-            metavar="NAME=PATH",
-            help="A file or folder that arguments of environments may name, as NAME; else callers may name none.",
-        ),
-    ] = None,
-    most_environments: Annotated[
-        int, typer.Option("--most-environments", min=1, help="Environments of one tenant at once.")
-    ] = 10_000,
-    worker_memory_gib: Annotated[
-        float, typer.Option("--worker-memory-gib", min=0.1, help="What one env-host process may allocate.")
-    ] = 4.0,
-    isolation: Annotated[
-        Literal["auto", "namespaces", "none"],
-        typer.Option(
-            "--isolation",
-            help="Of sandboxes. auto: namespaces, or none where they do not work and there are no --tokens.",
-        ),
-    ] = "auto",
-    state: Annotated[
-        Path | None,
-        typer.Option(
-            "--state", metavar="DIR", help="Records, boxes and snapshots: sandboxes then outlive the server."
-        ),
-    ] = None,
-    store: Annotated[
-        str,
-        typer.Option(
-            "--store",
-            metavar="FILE|URL",
-            help="SQLite file for records, or postgresql://… for several servers; else in --state, or in memory.",
-        ),
-    ] = "",
-    shelf: Annotated[
-        Path | None,
-        typer.Option(
-            "--shelf", metavar="DIR", help="Every sandbox sees this folder, read-only (ale agent install)."
-        ),
-    ] = None,
-    node: Annotated[
-        str,
-        typer.Option(
-            "--node",
-            show_default="this machine's name",
-            help="Servers that share a store take over each other's boxes on one node.",
-        ),
-    ] = "",
-    replica_lease_s: Annotated[
-        float,
-        typer.Option("--replica-lease-s", help="Without a sign of life for so long, others take over."),
-    ] = 10.0,
-    quotas: Annotated[
-        Path | None,
-        typer.Option(
-            "--quotas", metavar="FILE", help="TOML: what the machine holds, what a tenant may take."
-        ),
-    ] = None,
-    build_network: Annotated[
-        Literal["default", "none"],
-        typer.Option("--build-network", help="What an image's RUN steps may reach."),
-    ] = "default",
-    idle_timeout_s: Annotated[
-        float, typer.Option("--idle-timeout-s", min=0.1, help="Close what nobody used for so long.")
-    ] = 1800.0,
-    drain_s: Annotated[
-        float,
-        typer.Option("--drain-s", min=0.0, help="How long running calls may take to finish after Ctrl-C."),
-    ] = 30.0,
-    log_level: Annotated[
-        Literal["DEBUG", "INFO", "WARNING", "ERROR"], typer.Option("--log-level", help="To standard error.")
-    ] = "WARNING",
-    log_format: Annotated[
-        Literal["text", "json"], typer.Option("--log-format", help="Of the lines on standard error.")
-    ] = "text",
-    metrics: Annotated[
-        str,
-        typer.Option("--metrics", metavar="HOST:PORT", help="Answer GET /metrics there, for Prometheus."),
-    ] = "",
-) -> None:
+_DRAIN_S = 30.0
+"""Of a server in the foreground; an embedded one ends with its owner."""
+
+
+def _served() -> Iterator[inspect.Parameter]:
+    """Yield an option of the command line for each of the server's."""
+    hints = get_type_hints(ServerOptions)
+    for each in fields(ServerOptions):
+        how = dict(each.metadata)
+        if how["own"]:
+            continue
+        kind, default = hints[each.name], _DRAIN_S if each.name == "drain_s" else each.default
+        if how["metavar"] in ("FILE", "DIR"):
+            kind, default = Path | None, None
+        elif get_origin(kind) is Sequence:
+            kind, default = list[str] | None, None
+        option = typer.Option(
+            f"--{each.name.replace('_', '-')}",
+            metavar=how["metavar"] or None,
+            help=how["help"],
+            min=how["least"],
+            show_default="this machine's name" if each.name == "node" else True,
+        )
+        yield inspect.Parameter(each.name, _KEYWORD, default=default, annotation=Annotated[kind, option])
+    level = Annotated[LogLevel, typer.Option("--log-level", help="To standard error.")]
+    yield inspect.Parameter("log_level", _KEYWORD, default="WARNING", annotation=level)
+
+
+def _serve(*, log_level: LogLevel, **given: Any) -> None:
     """Run a ROCK server until Ctrl-C; it prints its address on one line when it is ready.
 
     Ctrl-C refuses new calls and lets running ones finish; a second one ends them.
     """
     from ale.rock.server import serve_command
-    from rock_env.server.options import ServerOptions
 
-    serve_command(
-        ServerOptions(
-            listen=listen,
-            http=http,
-            http_url=http_url,
-            tokens=_text(tokens),
-            insecure=insecure,
-            cert=_text(cert),
-            key=_text(key),
-            client_ca=_text(client_ca),
-            workers=workers,
-            env=tuple(env or ()),
-            data=tuple(data or ()),
-            worker_memory_gib=worker_memory_gib,
-            most_environments=most_environments,
-            isolation=isolation,
-            state=_text(state),
-            store=store,
-            shelf=_text(shelf),
-            node=node or platform.node(),
-            replica_lease_s=replica_lease_s,
-            quotas=_text(quotas),
-            build_network=build_network,
-            idle_timeout_s=idle_timeout_s,
-            drain_s=drain_s,
-            log_format=log_format,
-            metrics=metrics,
-        ),
-        log_level,
-    )
+    values: dict[str, Any] = {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in given.items()
+        if value is not None
+    }
+    serve_command(ServerOptions(**values), log_level)
+
+
+_options = list(_served())
+_serve.__signature__ = inspect.Signature(_options)  # type: ignore[attr-defined]  # what Typer reads
+_serve.__annotations__ = {each.name: each.annotation for each in _options}
+rock_app.command("serve")(_serve)
 
 
 @rock_app.command("status")
@@ -264,7 +162,3 @@ def token_revoke(
     from ale.rock.tokens import revoke_command
 
     revoke_command(tokens, token_id)
-
-
-def _text(path: Path | None) -> str:
-    return "" if path is None else str(path)

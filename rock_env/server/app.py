@@ -52,8 +52,9 @@ from rock_env.server.services import admin
 from rock_env.server.services import envs as env_service
 from rock_env.server.services import registry as registry_service
 from rock_env.server.services import sandboxes as sandbox_service
+from rock_env.store.address import is_postgres
 from rock_env.store.base import SandboxStore
-from rock_env.store.open import is_postgres, open_store
+from rock_env.store.open import open_store
 from rock_env.telemetry.setup import set_up_telemetry
 from rock_env.threads import for_life
 from rock_env.wire.channel import SERVER_OPTIONS, target

@@ -1,6 +1,7 @@
 """What an operator may set when starting a server, by `python -m rock_env.server` or `ale rock serve`.
 
-Used by `server/app.py` and the command line. It checks what can be checked without touching the system.
+Each option stands here once, with its type, default and help. It checks what can be checked without touching the system, and
+imports nothing heavy: the command line's help reads it.
 """
 
 from __future__ import annotations
@@ -8,57 +9,150 @@ from __future__ import annotations
 import argparse
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from rock_env.errors import InvalidArgument
-from rock_env.store.open import is_postgres
-from rock_env.telemetry.logs import LogFormat
+from rock_env.store.address import is_postgres
 from rock_env.wire.channel import is_local, is_rest, is_tls, target
 
-__all__ = ["BuildNetwork", "Isolation", "ServerOptions", "parse"]
+__all__ = ["BuildNetwork", "Isolation", "LogLevel", "ServerOptions", "parse"]
 
 BuildNetwork = Literal["default", "none"]
 _LEAST_LEASE_S = 0.5
 """A server under load does not come to renew more often."""
 Isolation = Literal["auto", "namespaces", "none"]
+LogFormat = Literal["text", "json"]
+LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
+
+
+def _told(text: str, metavar: str = "", *, least: float | None = None, own: bool = False) -> dict[str, Any]:
+    """Return what a command line says of an option. `ale rock serve` does not offer the server's `own`."""
+    return {"help": text, "metavar": metavar, "least": least, "own": own}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """The options of one server; each is documented by the command line's help."""
+    """The options of one server, for `python -m rock_env.server` and `ale rock serve` alike."""
 
-    listen: str = "127.0.0.1:8120"
-    http: str = ""
-    http_url: str = ""
-    tokens: str = ""
-    insecure: bool = False
-    cert: str = ""
-    key: str = ""
-    client_ca: str = ""
-    workers: int = 0
-    idle_timeout_s: float = 1800.0
-    step_timeout_s: float = 60.0
-    sandbox_timeout_s: float = 600.0
-    most_environments: int = 10_000
-    hang_grace_s: float = 5.0
-    drain_s: float = 2.0
-    env: Sequence[str] = ()
-    data: Sequence[str] = ()
-    worker_memory_gib: float = 4.0
-    state: str = ""
-    store: str = ""
-    shelf: str = ""
-    quotas: str = ""
-    build_network: BuildNetwork = "default"
-    node: str = platform.node()
-    replica_lease_s: float = 10.0
-    isolation: Isolation = "auto"
-    metrics: str = ""
-    log_format: LogFormat = "text"
-    exit_with_parent: bool = False
-    remove_folder: bool = False
+    listen: str = field(
+        default="127.0.0.1:8120", metadata=_told("host:port (port 0: any) or unix:///path.", "ADDRESS")
+    )
+    http: str = field(
+        default="",
+        metadata=_told(
+            "Also serve REST, /openapi.json and /docs here, over the same TLS (port 0: any); its URL is printed second.",
+            "HOST:PORT",
+        ),
+    )
+    http_url: str = field(
+        default="",
+        metadata=_told(
+            "Where clients reach --http, if elsewhere; `*` for a name per exposed port (https://*.boxes.example.org).",
+            "URL",
+        ),
+    )
+    tokens: str = field(default="", metadata=_told("Who may call (ale rock token create).", "FILE"))
+    insecure: bool = field(default=False, metadata=_told("Neither tokens nor TLS; loopback addresses only."))
+    cert: str = field(default="", metadata=_told("TLS: the server's certificate chain, PEM.", "FILE"))
+    key: str = field(default="", metadata=_told("TLS: its key without a passphrase, PEM.", "FILE"))
+    client_ca: str = field(
+        default="", metadata=_told("mTLS: only clients this CA signed may connect.", "FILE")
+    )
+    workers: int = field(default=0, metadata=_told("Env-host processes; 0 is one per CPU.", least=0))
+    idle_timeout_s: float = field(
+        default=1800.0, metadata=_told("Close what nobody used for so long.", least=0.1)
+    )
+    step_timeout_s: float = field(
+        default=60.0, metadata=_told("Longest call on an env in a worker.", own=True)
+    )
+    sandbox_timeout_s: float = field(
+        default=600.0, metadata=_told("Longest call on an env in a sandbox.", own=True)
+    )
+    most_environments: int = field(
+        default=10_000, metadata=_told("Environments of one tenant at once.", "N", least=1)
+    )
+    hang_grace_s: float = field(default=5.0, metadata=_told("Then a worker that hangs is killed.", own=True))
+    drain_s: float = field(
+        default=2.0,
+        metadata=_told("How long running calls may take to finish when the server stops.", least=0.0),
+    )
+    env: Sequence[str] = field(
+        default=(), metadata=_told("Also offer this EnvSpec (or FILE.py:OBJECT).", "MODULE:OBJECT")
+    )
+    data: Sequence[str] = field(
+        default=(),
+        metadata=_told(
+            "A file or folder that arguments of environments may name, as NAME; without it callers may name none.",
+            "NAME=PATH",
+        ),
+    )
+    worker_memory_gib: float = field(
+        default=4.0, metadata=_told("What one env-host process may allocate.", "GIB", least=0.1)
+    )
+    state: str = field(
+        default="",
+        metadata=_told(
+            "Folder for records, boxes and snapshots, made if absent: sandboxes then outlive the server, and the next one "
+            "takes them up again; without it they end with the server.",
+            "DIR",
+        ),
+    )
+    store: str = field(
+        default="",
+        metadata=_told(
+            "SQLite file for the records of sandboxes, made if absent, or postgresql://user@host:port/database, which "
+            "several servers may share; without it they are in the folder --state, or in memory.",
+            "FILE|URL",
+        ),
+    )
+    shelf: str = field(
+        default="",
+        metadata=_told(
+            "Folder that every sandbox sees, read-only, as /opt/shelf (ale agent install); commands find it by ROCK_SHELF.",
+            "DIR",
+        ),
+    )
+    quotas: str = field(
+        default="",
+        metadata=_told(
+            "TOML with what the machine holds and what each tenant may take; without it only the machine's size.",
+            "FILE",
+        ),
+    )
+    build_network: BuildNetwork = field(
+        default="default",
+        metadata=_told(
+            "What RUN steps of an image's build may reach: the engine's default network, or none."
+        ),
+    )
+    node: str = field(
+        default=platform.node(),
+        metadata=_told(
+            "Name of this machine among servers that share a store: they take over each other's boxes on one node.",
+            "NAME",
+        ),
+    )
+    replica_lease_s: float = field(
+        default=10.0,
+        metadata=_told("After so long without a sign of life, servers that share the store take over."),
+    )
+    isolation: Isolation = field(
+        default="auto",
+        metadata=_told(
+            "Of process sandboxes. auto: namespaces, or none where they do not work and there are no --tokens."
+        ),
+    )
+    metrics: str = field(
+        default="", metadata=_told("Answer GET /metrics there, without a token, for Prometheus.", "HOST:PORT")
+    )
+    log_format: LogFormat = field(default="text", metadata=_told("Of the lines on standard error."))
+    exit_with_parent: bool = field(default=False, metadata=_told("Stop when stdin closes.", own=True))
+    remove_folder: bool = field(
+        default=False,
+        metadata=_told("At the end, remove the folder of the unix socket (embedded mode).", own=True),
+    )
 
     @property
     def tls(self) -> bool:
@@ -153,77 +247,25 @@ class ServerOptions:
             )
 
 
-def parse(argv: Sequence[str] | None) -> tuple[ServerOptions, str]:
+def parse(argv: Sequence[str] | None) -> tuple[ServerOptions, LogLevel]:
     """Return the options in `argv` (None: the process's own) and the log level; exit on a mistake."""
     parser = argparse.ArgumentParser(
         prog="python -m rock_env.server", description="Serve environments over gRPC."
     )
-    default = ServerOptions()
-    add = parser.add_argument
-    add("--listen", default=default.listen, help="unix:///path or host:port (port 0: any)")
-    rest = "also serve REST, /openapi.json and /docs here, over the same TLS (port 0: any)"
-    add("--http", default="", metavar="HOST:PORT", help=rest)
-    url = "where clients reach --http, if elsewhere; `*` for a name per exposed port (https://*.boxes.example.org)"
-    add("--http-url", default="", metavar="URL", help=url)
-    add("--tokens", default="", metavar="FILE", help="who may call (ale rock token)")
-    add("--insecure", action="store_true", help="no tokens and no TLS; loopback addresses only")
-    add("--cert", default="", metavar="FILE", help="TLS: the server's certificate chain, PEM")
-    add("--key", default="", metavar="FILE", help="TLS: its key, PEM")
-    add("--client-ca", default="", metavar="FILE", help="mTLS: only clients this CA signed may connect")
-    add("--workers", type=int, default=0, help="env-host processes; 0 means one per CPU")
-    seconds = {
-        "idle-timeout-s": "close what nobody used for so long",
-        "step-timeout-s": "longest call on an env in a worker",
-        "sandbox-timeout-s": "longest call on an env in a sandbox",
-        "hang-grace-s": "then a worker that hangs is killed",
-        "replica-lease-s": "after so long without a sign of life, servers that share the store take over",
-        "drain-s": "how long running calls may take to finish when the server stops",
-    }
-    for name, meaning in seconds.items():
-        add(f"--{name}", type=float, default=getattr(default, name.replace("-", "_")), help=meaning)
-    offered = "also offer this EnvSpec (or FILE.py:OBJECT)"
-    add("--env", action="append", default=[], metavar="MODULE:OBJECT", help=offered)
-    named = (
-        "a file or folder that arguments of environments may name, as NAME; without it callers may name none"
-    )
-    most = "environments of one tenant at once"
-    add("--most-environments", type=int, default=default.most_environments, metavar="N", help=most)
-    add("--data", action="append", default=[], metavar="NAME=PATH", help=named)
-    memory = "what one env-host process may allocate"
-    add("--worker-memory-gib", type=float, default=default.worker_memory_gib, metavar="GIB", help=memory)
-    isolation = (
-        "of process sandboxes; auto: namespaces, or none where they do not work and --tokens is not given"
-    )
-    add("--isolation", default="auto", choices=["auto", "namespaces", "none"], help=isolation)
-    lasting = (
-        "folder for records, boxes and snapshots, made if absent: sandboxes then outlive the server, and the next "
-        "one takes them up again; without it they end with the server"
-    )
-    add("--state", default="", metavar="DIR", help=lasting)
-    kept = (
-        "SQLite file for the records of sandboxes, made if absent, or postgresql://user@host:port/database, which "
-        "several servers may share; without it they are in the folder --state, or in memory"
-    )
-    add("--store", default="", metavar="FILE|URL", help=kept)
-    shown = "folder that every sandbox sees, read-only, as /opt/shelf (commands find it by ROCK_SHELF)"
-    add("--shelf", default="", metavar="DIR", help=shown)
-    node = (
-        "name of this machine among servers that share a store: they take over each other's boxes on one node"
-    )
-    add("--node", default=default.node, help=node)
-    scraped = "answer GET /metrics on HOST:PORT, without a token; off by default"
-    add("--metrics", default="", metavar="HOST:PORT", help=scraped)
-    add("--log-format", default="text", choices=["text", "json"], help="of the lines on standard error")
-    bounds = (
-        "TOML with what the machine holds and what each tenant may take; without it only the machine's size"
-    )
-    add("--quotas", default="", metavar="FILE", help=bounds)
-    reach = "what RUN steps of an image's build may reach: the engine's default network, or none"
-    add("--build-network", default="default", choices=["default", "none"], help=reach)
-    add("--exit-with-parent", action="store_true", help="stop when stdin closes")
-    folder = "at the end, remove the folder of the unix socket (embedded mode)"
-    add("--remove-folder", action="store_true", help=folder)
-    add("--log-level", default="WARNING", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
+    hints = get_type_hints(ServerOptions)
+    for option in fields(ServerOptions):
+        kind, default = hints[option.name], option.default
+        how: dict[str, Any] = {"type": kind, "default": default}
+        if kind is bool:
+            how = {"action": "store_true"}
+        elif get_origin(kind) is Literal:
+            how = {"choices": get_args(kind), "default": default}
+        elif get_origin(kind) is not None:
+            how = {"action": "append", "default": []}
+        if option.metadata["metavar"]:
+            how["metavar"] = option.metadata["metavar"]
+        parser.add_argument(f"--{option.name.replace('_', '-')}", help=option.metadata["help"], **how)
+    parser.add_argument("--log-level", default="WARNING", choices=get_args(LogLevel))
     values = vars(parser.parse_args(argv))
-    level: str = values.pop("log_level")
+    level: LogLevel = values.pop("log_level")
     return ServerOptions(**values), level

@@ -8,17 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from rock_env.errors import InvalidArgument
+from rock_env.store.address import is_postgres
 from rock_env.store.base import SandboxStore
 from rock_env.store.sqlite.records import SqliteStore
 
-__all__ = ["is_postgres", "open_store"]
-
-_POSTGRES = ("postgresql://", "postgres://")
-
-
-def is_postgres(where: str) -> bool:
-    """Return whether this names a PostgreSQL database, which several servers can share."""
-    return where.startswith(_POSTGRES)
+__all__ = ["open_store"]
 
 
 async def open_store(where: str = "") -> SandboxStore:

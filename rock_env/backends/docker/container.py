@@ -167,9 +167,8 @@ def container(
         "PidsLimit": may.pids + GUEST_PIDS,
         "ShmSize": min(SHM_BYTES, may.memory_bytes),
         "Ulimits": [
-            {"Name": "core", "Soft": 0, "Hard": 0},
-            {"Name": "nofile", "Soft": GUEST_OPEN_FILES, "Hard": GUEST_OPEN_FILES},
-            {"Name": "fsize", "Soft": may.disk_bytes, "Hard": may.disk_bytes},
+            {"Name": name, "Soft": most, "Hard": most}
+            for name, most in (("core", 0), ("nofile", GUEST_OPEN_FILES), ("fsize", may.disk_bytes))
         ],
     }
     if spec.runtime:

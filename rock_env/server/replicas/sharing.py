@@ -16,8 +16,8 @@ import grpc
 from rock_env.errors import InvalidArgument
 from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.server.sandboxes.ownership import Alone, Ownership
+from rock_env.store.address import is_postgres
 from rock_env.store.base import SandboxStore
-from rock_env.store.open import is_postgres
 
 if TYPE_CHECKING:
     from rock_env.server.replicas.forward import ForwardInterceptor
