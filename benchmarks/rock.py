@@ -43,9 +43,8 @@ import grpc
 import psutil
 
 from rock_env.client import Client
-from rock_env.env_workers.memory import keep_large_blocks
 from rock_env.proto.v1 import admin_pb2, admin_pb2_grpc, sandbox_pb2, sandbox_pb2_grpc
-from rock_env.wire.bulk import CHUNK, TAR, add_bulk_calls
+from rock_env.wire.bulk import CHUNK, TAR, add_bulk_calls, keep_large_blocks
 from rock_env.wire.channel import CLIENT_OPTIONS
 
 IMAGE = "rock-test:busybox"

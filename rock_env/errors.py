@@ -23,7 +23,9 @@ Every class is picklable (Ray) and crosses the wire as its `code`, never as a cl
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 __all__ = [
@@ -44,9 +46,13 @@ __all__ = [
     "Unavailable",
     "Unimplemented",
     "UnknownName",
+    "as_rock_error",
     "from_code",
     "nearest",
+    "plugin_call",
 ]
+
+log = logging.getLogger(__name__)
 
 
 class RockError(Exception):
@@ -176,3 +182,22 @@ def nearest(what: str, got: str, known: Iterable[str]) -> UnknownName:
     close = difflib.get_close_matches(got, names, n=1, cutoff=0.5)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return UnknownName(f"unknown {what} {got!r}.{hint} Known: {', '.join(names) or '(none)'}")
+
+
+def as_rock_error(error: Exception, *, doing: str) -> RockError:
+    """Return a plugin's error as it is if it is ROCK's own, else as an `InfraError` that names type and call."""
+    if isinstance(error, RockError):
+        return error
+    return InfraError(f"{doing} failed: {type(error).__name__}: {error}.")
+
+
+@contextmanager
+def plugin_call(doing: str) -> Iterator[None]:
+    """Turn whatever a plugin raises inside into a `RockError`, logged with its traceback."""
+    try:
+        yield
+    except RockError:
+        raise
+    except Exception as error:
+        log.exception("plugin failed call=%s", doing)
+        raise as_rock_error(error, doing=doing) from error

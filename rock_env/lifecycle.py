@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from rock_env.errors import FailedPrecondition
-from rock_env.security.sandbox_tokens import SandboxToken
 from rock_env.spec import SandboxSpec
 
 __all__ = [
@@ -68,6 +67,15 @@ class StateChange:
     state: SandboxState
     reason: str
     at: float
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxToken:
+    """What a sandbox's record keeps of a token."""
+
+    secret_sha256: bytes
+    port: int = 0
+    """The one port that may be dialled with it, and nothing else; 0: all that can be done inside the box."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ from typing import Any
 import msgspec
 
 from rock_env.errors import FailedPrecondition, InvalidArgument, nearest
+from rock_env.grading.model import Build, Task
 from rock_env.store.whole_file import replace_file
-from rock_env.tasksets.model import Build, Task
 
 __all__ = [
     "CheckEntry",

@@ -20,6 +20,7 @@ from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 
 from agent_runtime.dialects import COUNT_TOKENS, DIALECTS, MODELS
 from rock_env.lifecycle import SandboxRecord
+from rock_env.server.e2b.mount import e2b_route
 from rock_env.server.e2b.process import Processes
 from rock_env.server.interceptors.access import INSIDE, OPEN, SCOPES, AccessControl
 from rock_env.server.parsing import MAX_BATCH_BYTES, MAX_DEPTH, MAX_ITEMS, MAX_JSON_BYTES
@@ -141,7 +142,8 @@ def http_routes() -> list[tuple[str, str]]:
     """Return every route of the REST face but those of ports, which are the proxy's."""
     door = AccessControl(None, _nobody)
     channel = grpc.aio.insecure_channel("unix:/nowhere")
-    app = application(channel, Gateway(channel, door), Processes(), secured=True)
+    gateway = Gateway(channel, door)
+    app = application(channel, gateway, [e2b_route(gateway, Processes())], secured=True)
     return list(served(app.router.routes))
 
 

@@ -23,9 +23,9 @@ from ale.terminal import stdout
 from rock_env import plugins, registered
 from rock_env.client.registry import RegistryClient
 from rock_env.errors import InvalidArgument, Unavailable
+from rock_env.grading.model import Build, Task, Unread
 from rock_env.registered import Registration
 from rock_env.tasksets.detect import read_each, read_tasks
-from rock_env.tasksets.model import Build, Task, Unread
 from rock_env.vetting.vet import Vetted
 
 __all__ = ["RegisterCommand", "register_command", "remove_command"]

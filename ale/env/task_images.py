@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from rock_env.client.registry import RegistryClient
 from rock_env.errors import DeadlineExceeded, InvalidArgument, Unimplemented
+from rock_env.grading.model import Build, Task
 from rock_env.tasksets.images import build_images
-from rock_env.tasksets.model import Build, Task
 
 __all__ = ["BuiltImages", "built_images"]
 

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 from rock_env.backends.base import Backend
-from rock_env.env_workers.journal import plugin_call
-from rock_env.errors import InfraError, InvalidArgument, NotFound, RockError
+from rock_env.errors import InfraError, InvalidArgument, NotFound, RockError, plugin_call
 from rock_env.inventory import PoolStatus
 from rock_env.sandbox import Sandbox
 from rock_env.spec import Resources, SandboxSpec

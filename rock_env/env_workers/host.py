@@ -23,8 +23,7 @@ from typing import Any
 from rock_env.catalog import Catalog
 from rock_env.env_workers.frames import Frame, Kind, WorkerFrameReader, pack
 from rock_env.env_workers.hosted import HostedEnv
-from rock_env.env_workers.journal import as_rock_error
-from rock_env.errors import DeadlineExceeded, NotFound, ResourceExhausted
+from rock_env.errors import DeadlineExceeded, NotFound, ResourceExhausted, as_rock_error
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1 import host_pb2 as host
 from rock_env.wire.envs import fill_error

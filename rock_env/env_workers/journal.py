@@ -6,17 +6,12 @@ remembers; it never calls the environment.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import Enum
 from typing import Any, TypeVar
 
-from rock_env.errors import FailedPrecondition, InfraError, ResetDivergence, RockError
+from rock_env.errors import FailedPrecondition, ResetDivergence, RockError
 
-__all__ = ["Journal", "Phase", "as_rock_error", "check_goes_on", "check_observation", "plugin_call"]
-
-log = logging.getLogger(__name__)
+__all__ = ["Journal", "Phase", "check_goes_on", "check_observation"]
 
 Reply = TypeVar("Reply")
 
@@ -116,25 +111,6 @@ class Journal:
         """Record a sound state."""
         self.phase = Phase.DONE if done else Phase.RUNNING
         self.cause = None
-
-
-def as_rock_error(error: Exception, *, doing: str) -> RockError:
-    """Return a plugin's error as it is if it is ROCK's own, else as an `InfraError` that names type and call."""
-    if isinstance(error, RockError):
-        return error
-    return InfraError(f"{doing} failed: {type(error).__name__}: {error}.")
-
-
-@contextmanager
-def plugin_call(doing: str) -> Iterator[None]:
-    """Turn whatever a plugin raises inside into a `RockError`, logged with its traceback."""
-    try:
-        yield
-    except RockError:
-        raise
-    except Exception as error:
-        log.exception("plugin failed call=%s", doing)
-        raise as_rock_error(error, doing=doing) from error
 
 
 def check_goes_on(turn: int, *, done: bool, env_id: str) -> None:

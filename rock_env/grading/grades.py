@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from rock_env.env import FreshBoxes, Verdict
 from rock_env.errors import InfraError, InvalidArgument, NotFound
+from rock_env.grading.model import Verifier
 from rock_env.grading.outcomes import Outcome
 from rock_env.grading.verifier import Report, run_verifier
 from rock_env.grading.work import carry_work, need_box
 from rock_env.sandbox import Sandbox
-from rock_env.tasksets.model import Verifier
 
 __all__ = ["Flakiness", "Prepare", "grade_task", "repeat", "verdict_of"]
 

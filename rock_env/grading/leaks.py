@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from rock_env.errors import InfraError, InvalidArgument, NotFound
 from rock_env.grading.history import GIT_ENV
+from rock_env.grading.model import Task
 from rock_env.sandbox import Sandbox
-from rock_env.tasksets.model import Task
 
 __all__ = ["Leak", "leaks"]
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rock_env.errors import InfraError, InvalidArgument, NotFound, nearest
+from rock_env.grading.model import Verifier
 from rock_env.grading.outcomes import Outcome, Unreadable
 from rock_env.grading.parsers import PARSERS, Left, Read
 from rock_env.sandbox import CommandEnd, OutputChunk, Sandbox
-from rock_env.tasksets.model import Verifier
 
 __all__ = ["OWN_FOLDERS", "Report", "run_verifier"]
 

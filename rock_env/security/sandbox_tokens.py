@@ -17,11 +17,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from rock_env.errors import PermissionDenied
+from rock_env.lifecycle import SandboxToken
 
 __all__ = [
     "KEPT",
     "Limit",
-    "SandboxToken",
     "check_port",
     "check_sandbox",
     "current_limit",
@@ -39,15 +39,6 @@ _PORT_SECRET_BYTES = 20
 """160 bits: with port and id it still fits the 63 characters of a name in DNS."""
 KEPT = 64
 """Tokens of one sandbox that are valid at once; the oldest goes first."""
-
-
-@dataclass(frozen=True, slots=True)
-class SandboxToken:
-    """What a sandbox's record keeps of a token."""
-
-    secret_sha256: bytes
-    port: int = 0
-    """The one port that may be dialled with it, and nothing else; 0: all that can be done inside the box."""
 
 
 @dataclass(frozen=True, slots=True)

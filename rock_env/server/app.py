@@ -30,13 +30,13 @@ from rock_env.backends.docker.backend import DockerBackend
 from rock_env.backends.process.backend import ProcessBackend
 from rock_env.backends.router import BackendRouter
 from rock_env.catalog import Catalog
-from rock_env.env_workers.memory import keep_large_blocks
 from rock_env.env_workers.pool import EnvHostPool
 from rock_env.env_workers.worker_view import WorkerView
 from rock_env.errors import InvalidArgument, RockError, Unavailable
 from rock_env.security.auth import current_tenant
 from rock_env.security.tls import server_credentials
 from rock_env.security.token_file import TokenFile
+from rock_env.server.e2b.mount import e2b_face
 from rock_env.server.envs.core import CoreOptions, EnvServiceCore
 from rock_env.server.interceptors.access import AccessControl, AccessInterceptor
 from rock_env.server.interceptors.boundary import BoundaryInterceptor
@@ -57,6 +57,7 @@ from rock_env.store.base import SandboxStore
 from rock_env.store.open import open_store
 from rock_env.telemetry.setup import set_up_telemetry
 from rock_env.threads import for_life
+from rock_env.wire.bulk import keep_large_blocks
 from rock_env.wire.channel import SERVER_OPTIONS, target
 
 __all__ = ["hosting", "main", "serve"]
@@ -136,7 +137,7 @@ async def _serve(
         faces.callback(watching.cancel)
         faces.push_async_callback(server.stop, None)  # also where the REST port is taken
         if options.http:
-            addresses.append(await faces.enter_async_context(rest.face(inner, options, door)))
+            addresses.append(await faces.enter_async_context(rest.face(inner, options, door, e2b_face)))
             ports.url = options.http_url or addresses[-1]
         sys.stdout.write("".join(f"{address}\n" for address in addresses))
         sys.stdout.flush()

@@ -14,10 +14,10 @@ from pathlib import Path
 import yaml  # type: ignore[import-untyped]
 
 from rock_env.errors import InvalidArgument
+from rock_env.grading.model import Build
 from rock_env.spec import NetworkPolicy
 from rock_env.tasksets.fields import Fields, text_of
 from rock_env.tasksets.folder import PUBLIC, is_idle, resolved
-from rock_env.tasksets.model import Build
 
 __all__ = ["Service", "read_service", "yaml_of"]
 

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from rock_env.grading.model import Build
 from rock_env.tasksets.mirror import Scratch, run_git
-from rock_env.tasksets.model import Build
 
 __all__ = ["Recipe", "default_contexts", "lay_out", "with_image"]
 

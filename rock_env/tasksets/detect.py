@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rock_env.errors import InvalidArgument, nearest
+from rock_env.grading.model import Task, Unread
 from rock_env.tasksets.harbor import HarborOptions, is_harbor, read_harbor
-from rock_env.tasksets.model import Task, Unread
 from rock_env.tasksets.options import ReadOptions, options_of
 from rock_env.tasksets.rows import SUFFIXES, read_rows
 from rock_env.tasksets.swe_bench import SweBenchOptions, is_swe_bench, read_swe_bench

@@ -17,10 +17,10 @@ from pydantic import Field
 from rock_env.env import FreshBoxes, Info, StepResult, Verdict
 from rock_env.errors import FailedPrecondition, InfraError, InvalidArgument, Unimplemented
 from rock_env.grading import grade_task
+from rock_env.grading.model import Build, Task
 from rock_env.sandbox import Sandbox
 from rock_env.spec import EnvParams, EnvSpec, SandboxSpec, TaskSpec
 from rock_env.tasksets.edits import write_action
-from rock_env.tasksets.model import Build, Task
 from rock_env.tasksets.source import TaskSetTasks
 from rock_env.tools import Toolbox
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rock_env.errors import InvalidArgument
+from rock_env.grading.model import TaskFile
 from rock_env.spec import NetworkPolicy
 from rock_env.tasksets.fields import text_of
-from rock_env.tasksets.model import TaskFile
 
 __all__ = ["PUBLIC", "ROOT", "ImageWords", "files_of", "image_words", "is_idle", "resolved", "run_script"]
 

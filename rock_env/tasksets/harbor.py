@@ -17,10 +17,10 @@ from pathlib import Path
 from pydantic import Field
 
 from rock_env.errors import InvalidArgument
+from rock_env.grading.model import Build, Task, TaskFile, Verifier
 from rock_env.spec import NetworkPolicy, Resources
 from rock_env.tasksets.fields import Fields, required_text, text_of
 from rock_env.tasksets.folder import PUBLIC, ROOT, files_of, image_words, is_idle, resolved, run_script
-from rock_env.tasksets.model import Build, Task, TaskFile, Verifier
 from rock_env.tasksets.options import FolderOptions
 
 __all__ = ["HarborOptions", "is_harbor", "read_harbor"]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rock_env.client.registry import RegistryClient
 from rock_env.errors import DeadlineExceeded, InvalidArgument, RockError
-from rock_env.tasksets.model import Build, Task
+from rock_env.grading.model import Build, Task
 
 __all__ = ["BuildLog", "build_images", "image_name"]
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from rock_env.errors import InvalidArgument, nearest
-from rock_env.tasksets.model import GradeIn
+from rock_env.grading.model import GradeIn
 
 __all__ = ["FolderOptions", "ReadOptions", "options_of"]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rock_env.errors import InvalidArgument
+from rock_env.grading.model import Unread
 from rock_env.tasksets.fields import text_of
-from rock_env.tasksets.model import Unread
 
 __all__ = ["SUFFIXES", "read_rows"]
 

@@ -10,9 +10,9 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 
 from rock_env.errors import InvalidArgument, nearest
+from rock_env.grading.model import Task
 from rock_env.spec import SandboxSpec, TaskSpec
 from rock_env.tasks import HELD_OUT_ONE_IN, SPLITS
-from rock_env.tasksets.model import Task
 
 __all__ = ["TaskSetTasks", "split_tasks"]
 

@@ -21,13 +21,13 @@ from typing import Any, Literal
 from pydantic import Field
 
 from rock_env.errors import InvalidArgument
+from rock_env.grading.model import Build, GradeIn, Task, TaskFile, Unread, Verifier
 from rock_env.grading.work import steers_tests
 from rock_env.spec import Resources
 from rock_env.tasksets.contexts import Recipe, default_contexts, lay_out, with_image
 from rock_env.tasksets.edits import edits_between
 from rock_env.tasksets.fields import Fields
 from rock_env.tasksets.mirror import Mirror, Scratch, Tree, find_mirror
-from rock_env.tasksets.model import Build, GradeIn, Task, TaskFile, Unread, Verifier
 from rock_env.tasksets.options import ReadOptions
 from rock_env.tasksets.rows import read_rows
 

@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from rock_env.errors import InvalidArgument
+from rock_env.grading.model import Build, Task, TaskFile, Verifier
 from rock_env.spec import Resources
 from rock_env.tasksets.compose import Service, check_idle, read_service, yaml_of
 from rock_env.tasksets.fields import Fields, refused
 from rock_env.tasksets.folder import ROOT, files_of, image_words
-from rock_env.tasksets.model import Build, Task, TaskFile, Verifier
 from rock_env.tasksets.options import FolderOptions
 
 __all__ = ["TerminalBenchOptions", "is_terminal_bench", "read_terminal_bench"]

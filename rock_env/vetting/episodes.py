@@ -15,10 +15,9 @@ from dataclasses import dataclass, field, replace
 from rock_env.client import Client
 from rock_env.client.env import AsyncEnv
 from rock_env.env import Verdict, observation_hash
-from rock_env.env_workers.journal import plugin_call
-from rock_env.errors import NotFound, RockError
+from rock_env.errors import NotFound, RockError, plugin_call
+from rock_env.grading.model import Task
 from rock_env.spec import EnvParams, EnvSpec, TaskSpec
-from rock_env.tasksets.model import Task
 
 __all__ = ["NOISE", "Chooser", "Episode", "Subject", "at_random", "box_of", "branch", "made", "play"]
 

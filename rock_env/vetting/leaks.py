@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, cast
 
 from rock_env.client import AsyncSandbox
 from rock_env.grading.leaks import leaks
+from rock_env.grading.model import Task
 from rock_env.sandbox import ExecResult
-from rock_env.tasksets.model import Task
 
 if TYPE_CHECKING:
     from rock_env.sandbox import Sandbox

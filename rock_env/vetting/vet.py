@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from rock_env.client.registry import CheckReport, RegistryClient
-from rock_env.env_workers.journal import plugin_call
-from rock_env.errors import InvalidArgument, RockError, Unimplemented
+from rock_env.errors import InvalidArgument, RockError, Unimplemented, plugin_call
 from rock_env.spec import EnvParams, EnvSpec, SandboxSpec, TaskSpec
 from rock_env.vetting.checks import (
     CHECKS,

@@ -11,9 +11,9 @@ from fences import why_not_isolated
 from rock_env.backends.process.backend import ProcessBackend
 from rock_env.errors import InfraError, InvalidArgument
 from rock_env.grading import leaks, strip_history
+from rock_env.grading.model import Build, Task, TaskFile, Verifier
 from rock_env.sandbox import Sandbox
 from rock_env.spec import SandboxSpec
-from rock_env.tasksets.model import Build, Task, TaskFile, Verifier
 
 SECRET = "return the_secret_way(to, solve, it)"
 HISTORY = f"""

@@ -16,9 +16,9 @@ from rock_env.backends.process.backend import ProcessBackend
 from rock_env.env import Verdict
 from rock_env.errors import InfraError, InvalidArgument, UnknownName
 from rock_env.grading import Outcome, carry_work, grade_task, repeat, run_verifier
+from rock_env.grading.model import TaskFile, Verifier
 from rock_env.sandbox import Sandbox
 from rock_env.spec import SandboxSpec
-from rock_env.tasksets.model import TaskFile, Verifier
 
 SPEC = SandboxSpec()
 ISOLATION: Literal["namespaces", "none"] = "none" if why_not_isolated() else "namespaces"

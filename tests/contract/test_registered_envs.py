@@ -12,9 +12,9 @@ from ale.env.check import check_command
 from rock_env import registered
 from rock_env.client import Client
 from rock_env.errors import FailedPrecondition, UnknownName
+from rock_env.grading.model import Build, Task, Verifier
 from rock_env.local import start_embedded
 from rock_env.registered import Registration
-from rock_env.tasksets.model import Build, Task, Verifier
 from rock_env.vetting.vet import Vetted
 
 

@@ -13,10 +13,10 @@ import pytest
 from rock_env.backends.process.backend import ProcessBackend
 from rock_env.env import FreshGraded, KeepsRunning, RestorableSandboxEnv
 from rock_env.errors import FailedPrecondition, InfraError, InvalidArgument, Unimplemented
+from rock_env.grading.model import Build, Task, TaskFile, Verifier
 from rock_env.sandbox import Sandbox
 from rock_env.spec import SandboxSpec, TaskSpec
 from rock_env.tasksets.environment import TaskEnv, TaskSetParams
-from rock_env.tasksets.model import Build, Task, TaskFile, Verifier
 
 TASK = Task(
     name="sum",

@@ -10,7 +10,8 @@ from fences import why_not_isolated
 
 from rock_env.backends.process.backend import ProcessBackend
 from rock_env.errors import InfraError
-from rock_env.server.images.validate import (
+from rock_env.server.sandboxes.core import SandboxCore
+from rock_env.server.sandboxes.validate import (
     CHECKS,
     CheckedBoxes,
     CheckResult,
@@ -19,7 +20,6 @@ from rock_env.server.images.validate import (
     need,
     validate,
 )
-from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.spec import SandboxSpec
 from rock_env.store.sqlite.records import SqliteStore
 

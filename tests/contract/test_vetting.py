@@ -13,9 +13,9 @@ from vetted_envs import BOXED, GAME, SECRET
 from rock_env.catalog import load_reference
 from rock_env.client import Client
 from rock_env.client.registry import CheckReport, RegistryClient
+from rock_env.grading.model import Build, Task, TaskFile, Verifier
 from rock_env.local import start_embedded
 from rock_env.spec import EnvSpec
-from rock_env.tasksets.model import Build, Task, TaskFile, Verifier
 from rock_env.vetting.episodes import Subject
 from rock_env.vetting.vet import sample, vet
 

@@ -15,6 +15,7 @@ import grpc
 
 from rock_env.client.rest import RestChannel
 from rock_env.lifecycle import SandboxRecord
+from rock_env.server.e2b.mount import e2b_face
 from rock_env.server.interceptors.access import AccessControl
 from rock_env.server.options import ServerOptions
 from rock_env.server.rest.app import face, inner_port
@@ -50,5 +51,8 @@ async def started(server: grpc.aio.Server, socket: str, transport: str) -> Async
                 yield opened
         else:
             door = AccessControl(None, _unknown)
-            async with face(inner, ServerOptions(http="127.0.0.1:0"), door) as url, channel(url) as opened:
+            async with (
+                face(inner, ServerOptions(http="127.0.0.1:0"), door, e2b_face) as url,
+                channel(url) as opened,
+            ):
                 yield opened

@@ -18,13 +18,13 @@ from docker_engine import skip_without
 from rock_env.client.client import Client
 from rock_env.client.registry import RegistryClient
 from rock_env.env import Verdict
+from rock_env.grading.model import Task
 from rock_env.local import embedded
 from rock_env.server.images.records import ImageRecords
 from rock_env.server.images.registry import TAG
 from rock_env.tasksets.detect import read_tasks
 from rock_env.tasksets.environment import solution_actions
 from rock_env.tasksets.images import build_images
-from rock_env.tasksets.model import Task
 from rock_env.tasksets.source import split_tasks
 
 FOREIGN = Path(__file__).parents[1] / "tasks" / "foreign"

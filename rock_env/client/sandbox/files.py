@@ -19,11 +19,10 @@ from rock_env.client.retry import retrying
 from rock_env.client.sandbox.calls import SandboxCalls
 from rock_env.client.sandbox.trees import packed, unpacked
 from rock_env.client.sandbox.types import FileInfo, Progress, Tree, file_info
-from rock_env.env_workers.memory import keep_large_blocks
 from rock_env.errors import RockError, Unavailable
 from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.sandbox import FileChange
-from rock_env.wire.bulk import CHUNK, TAR
+from rock_env.wire.bulk import CHUNK, TAR, keep_large_blocks
 
 __all__ = ["FileWatch", "SandboxFiles"]
 

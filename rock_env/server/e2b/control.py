@@ -1,6 +1,6 @@
 """E2B's control plane over ours, so that the `e2b` SDKs work against a ROCK server: create, list, time out, kill.
 
-Mounted by `server/rest/app` at /e2b. Point an SDK here with E2B_API_URL and E2B_SANDBOX_URL, both <REST URL>/e2b, and with
+Mounted by `mount` at /e2b. Point an SDK here with E2B_API_URL and E2B_SANDBOX_URL, both <REST URL>/e2b, and with
 an API token as E2B_API_KEY. A sandbox's timeout is its lease, its metadata are its labels, and a template is an image
 ("base": none). What has no counterpart answers 501 and names it.
 """

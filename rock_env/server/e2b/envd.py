@@ -1,6 +1,6 @@
 """E2B's in-box daemon (envd) over our calls: files, the file system and commands of one sandbox.
 
-Mounted by `server/rest/app` at /e2b beside the control plane. Which sandbox is meant stands in the header E2b-Sandbox-Id
+Mounted by `mount` at /e2b beside the control plane. Which sandbox is meant stands in the header E2b-Sandbox-Id
 and who may is said by X-Access-Token, the sandbox's own token. What envd offers beyond this answers 501 and names it.
 """
 

@@ -18,9 +18,8 @@ from typing import Any
 
 from rock_env.catalog import Catalog
 from rock_env.env_workers.frames import Kind
-from rock_env.env_workers.journal import plugin_call
 from rock_env.env_workers.pool import EnvHostPool, EnvHostWorker
-from rock_env.errors import InvalidArgument, NotFound, ResourceExhausted, RockError
+from rock_env.errors import InvalidArgument, NotFound, ResourceExhausted, RockError, plugin_call
 from rock_env.proto.v1 import admin_pb2 as pb_admin
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1 import host_pb2 as host

@@ -24,13 +24,14 @@ from rock_env.env import (
     observation_hash,
 )
 from rock_env.env_workers.frames import Kind
-from rock_env.env_workers.journal import Journal, check_goes_on, check_observation, plugin_call
+from rock_env.env_workers.journal import Journal, check_goes_on, check_observation
 from rock_env.errors import (
     DeadlineExceeded,
     InvalidArgument,
     NotFound,
     RockError,
     Unimplemented,
+    plugin_call,
 )
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.sandbox import Sandbox

@@ -20,8 +20,7 @@ import msgspec
 
 from rock_env.backends.docker.engine import Engine, EngineRefusal
 from rock_env.backends.docker.layers import is_snapshot
-from rock_env.env_workers.journal import plugin_call
-from rock_env.errors import FailedPrecondition, InvalidArgument, NotFound, RockError
+from rock_env.errors import FailedPrecondition, InvalidArgument, NotFound, RockError, plugin_call
 from rock_env.server.images.builds import BuildLimits, BuildRun, build_image
 from rock_env.server.images.context import MAX_CONTEXT_BYTES, BuildContext
 from rock_env.server.images.records import ImageRecord, ImageRecords

@@ -23,9 +23,9 @@ from rock_env.lifecycle import SandboxRecord, SandboxState
 from rock_env.security.auth import Scope, act_for, authenticate
 from rock_env.security.sandbox_tokens import Limit, limit_to, parse, recognise
 from rock_env.security.token_file import TokenFile
+from rock_env.server.calls import fail
 from rock_env.server.interceptors.revocation import ApiHolder, BoxHolder, Holder, Revocation
 from rock_env.server.replicas.passes import HEADER, Admitted
-from rock_env.server.services.envs import fail
 
 __all__ = ["INSIDE", "OPEN", "SCOPES", "AccessControl", "AccessInterceptor", "Permit"]
 

@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 
 from rock_env.errors import RockError
-from rock_env.server.services.envs import cut_off, fail
+from rock_env.server.calls import cut_off, fail
 
 __all__ = ["LeavingInterceptor"]
 

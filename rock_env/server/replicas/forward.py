@@ -22,10 +22,10 @@ from rock_env.errors import InvalidArgument, RockError, Unauthenticated, Unavail
 from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.security.auth import current_tenant
 from rock_env.security.sandbox_tokens import current_limit
+from rock_env.server.calls import fail
 from rock_env.server.parsing import check_counts
 from rock_env.server.replicas.member import Replica
 from rock_env.server.replicas.passes import HEADER, Admitted, Passes
-from rock_env.server.services.envs import fail
 from rock_env.store.postgres.members import Member
 from rock_env.telemetry.logs import add_log_ids
 from rock_env.wire.channel import CLIENT_OPTIONS, target

@@ -13,8 +13,8 @@ import logging
 import socket
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib import metadata
 from typing import Any
 
@@ -25,13 +25,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 
-from rock_env.errors import InvalidArgument, NotFound, PermissionDenied, RockError, Unavailable, Unimplemented
-from rock_env.server.e2b.control import Boxes, control_routes
-from rock_env.server.e2b.envd import envd_routes
-from rock_env.server.e2b.process import Processes
-from rock_env.server.e2b.wire import control_problem
+from rock_env.errors import InvalidArgument, NotFound, PermissionDenied, RockError, Unavailable
 from rock_env.server.interceptors.access import AccessControl
 from rock_env.server.options import ServerOptions
 from rock_env.server.rest.codec import MAX_MESSAGE_BYTES, definite, problem, rock_error
@@ -45,7 +41,6 @@ from rock_env.wire.rest_routes import methods
 __all__ = ["application", "build", "face", "inner_port", "serving"]
 
 _BACKLOG = 1024
-_VERBS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 _DEAD_PEER_S = 300
 """A peer that vanished without closing, or that takes nothing of what is sent to it, is cut off after so long.
 
@@ -54,17 +49,16 @@ The latter may live and just not read. One bound for both: where set, TCP_USER_T
 _PROBE_S = 60
 
 
-def build(channel: grpc.aio.Channel, processes: Processes, door: AccessControl) -> Any:
+def build(channel: grpc.aio.Channel, gateway: Gateway, more: Sequence[BaseRoute], door: AccessControl) -> Any:
     """Return the ASGI application that answers over `channel`."""
-    gateway = Gateway(channel, door)
-    app = application(channel, gateway, processes, secured=door.guarded)
+    app = application(channel, gateway, more, secured=door.guarded)
     return _OneLength(Proxy(gateway, app if door.guarded else _SameSite(app)))
 
 
 def application(
-    channel: grpc.aio.Channel, gateway: Gateway, processes: Processes, *, secured: bool
+    channel: grpc.aio.Channel, gateway: Gateway, more: Sequence[BaseRoute], *, secured: bool
 ) -> FastAPI:
-    """Return all routes but those of ports."""
+    """Return all routes but those of ports, `more` among them."""
     known = list(methods())
     version = metadata.version("ale-rl")
     app = FastAPI(title="ROCK", version=version, redirect_slashes=False)
@@ -83,9 +77,7 @@ def application(
         return JSONResponse({"status": name}, 200 if name == "SERVING" else 503)
 
     app.router.routes.append(Route("/healthz", healthz))
-    boxes = Boxes(gateway)
-    e2b = [*control_routes(boxes), *envd_routes(boxes, processes)]
-    app.router.routes.append(Mount("/e2b", routes=[*e2b, Route("/{rest:path}", _no_e2b, methods=_VERBS)]))
+    app.router.routes.extend(more)
     app.add_exception_handler(404, _no_route)
     app.add_exception_handler(405, _no_route)
     app.add_exception_handler(grpc.aio.AioRpcError, _lost)
@@ -96,13 +88,6 @@ def application(
 async def _no_route(request: Request, _: Exception) -> Response:
     return problem(
         NotFound(f"there is no {request.method} {request.url.path}; /openapi.json lists what there is")
-    )
-
-
-async def _no_e2b(request: Request) -> Response:
-    what = request.url.path.removeprefix("/e2b")
-    return control_problem(
-        Unimplemented(f"E2B's {request.method} {what} has no counterpart on a ROCK server")
     )
 
 
@@ -261,11 +246,14 @@ def inner_port(server: grpc.aio.Server) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def face(inner: str, options: ServerOptions, door: AccessControl) -> AsyncIterator[str]:
-    """Serve REST for the server that listens at `inner`; yield the URL."""
-    async with (
-        grpc.aio.insecure_channel(inner, options=CLIENT_OPTIONS) as channel,
-        Processes() as processes,
-        serving(build(channel, processes, door), options) as url,
-    ):
-        yield url
+async def face(
+    inner: str,
+    options: ServerOptions,
+    door: AccessControl,
+    mounted: Callable[[Gateway], AbstractAsyncContextManager[BaseRoute]],
+) -> AsyncIterator[str]:
+    """Serve REST, and what is mounted beside it, for the server that listens at `inner`; yield the URL."""
+    async with grpc.aio.insecure_channel(inner, options=CLIENT_OPTIONS) as channel:
+        gateway = Gateway(channel, door)
+        async with mounted(gateway) as route, serving(build(channel, gateway, [route], door), options) as url:
+            yield url

@@ -9,8 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from rock_env.env_workers.journal import plugin_call
-from rock_env.errors import InfraError
+from rock_env.errors import InfraError, plugin_call
 
 __all__ = ["COPY_S", "QUICK_S", "box_call"]
 

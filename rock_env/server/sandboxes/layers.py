@@ -13,8 +13,7 @@ from dataclasses import replace
 from graphlib import TopologicalSorter
 
 from rock_env.backends.router import BackendRouter
-from rock_env.env_workers.journal import plugin_call
-from rock_env.errors import RockError, Unavailable
+from rock_env.errors import RockError, Unavailable, plugin_call
 from rock_env.snapshots import SnapshotRecord, SnapshotState
 from rock_env.store.base import SandboxStore, SnapshotQuery
 

@@ -13,8 +13,7 @@ from dataclasses import replace
 
 from rock_env.backends.base import Backend
 from rock_env.backends.router import BackendRouter
-from rock_env.env_workers.journal import plugin_call
-from rock_env.errors import FailedPrecondition, InfraError, RockError, Unavailable
+from rock_env.errors import FailedPrecondition, InfraError, RockError, Unavailable, plugin_call
 from rock_env.lifecycle import (
     DeadlineKind,
     SandboxRecord,

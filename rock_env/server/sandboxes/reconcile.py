@@ -14,8 +14,7 @@ from dataclasses import replace
 from rock_env.backends.base import Backend
 from rock_env.backends.pool import PooledBackend, stock_id
 from rock_env.backends.router import BackendRouter
-from rock_env.env_workers.journal import plugin_call
-from rock_env.errors import InfraError, RockError, Unavailable
+from rock_env.errors import InfraError, RockError, Unavailable, plugin_call
 from rock_env.inventory import BackendCensus
 from rock_env.lifecycle import SandboxRecord, SandboxState
 from rock_env.server.capacity.quotas import Ask

@@ -18,9 +18,9 @@ from rock_env.lifecycle import SandboxRecord
 from rock_env.proto.v1 import admin_pb2 as pb
 from rock_env.proto.v1 import admin_pb2_grpc
 from rock_env.security.auth import acting_for
+from rock_env.server.calls import fail
 from rock_env.server.envs.core import EnvServiceCore
 from rock_env.server.sandboxes.core import LIVE, SandboxCore
-from rock_env.server.services.envs import fail
 from rock_env.server.services.places import PlaceCalls, Places
 from rock_env.store.base import Query
 from rock_env.wire.inventory import census_message

@@ -14,8 +14,8 @@ from typing import Any
 from rock_env.errors import InvalidArgument
 from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.sandbox import Command, OutputChunk, Sandbox
+from rock_env.server.calls import Act, Context
 from rock_env.server.sandboxes.core import SandboxCore
-from rock_env.server.services.envs import Act, Context
 from rock_env.wire.sandboxes import exit_message, process_message, seconds
 
 __all__ = ["ExecService"]

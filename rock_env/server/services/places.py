@@ -19,10 +19,10 @@ from rock_env.errors import FailedPrecondition, InvalidArgument, Unimplemented
 from rock_env.inventory import Amount, Limits, TenantPlaces
 from rock_env.proto.v1 import admin_pb2 as pb
 from rock_env.security.auth import check_tenant, current_tenant
+from rock_env.server.calls import Context, guarded
 from rock_env.server.capacity.admission import Admission
 from rock_env.server.capacity.quotas import Quota
 from rock_env.server.images.cache import ImageCache
-from rock_env.server.services.envs import Context, guarded
 from rock_env.spec import SandboxSpec
 from rock_env.store.whole_file import replace_file
 from rock_env.wire.inventory import image_message, limits, limits_message, pool_message, tenant_message

@@ -12,11 +12,11 @@ from contextlib import aclosing
 import grpc
 
 from rock_env.proto.v1 import sandbox_pb2 as pb
+from rock_env.server.calls import Act, Context, add_service, patience_s
 from rock_env.server.sandboxes.checkpoints import CheckpointTree
 from rock_env.server.sandboxes.core import LIVE, SandboxCore, SandboxWish
 from rock_env.server.sandboxes.gangs import Gangs
 from rock_env.server.sandboxes.ports import Ports
-from rock_env.server.services.envs import Act, Context, add_service, patience_s
 from rock_env.server.services.exec import ExecService
 from rock_env.server.services.files import FileService
 from rock_env.server.services.snapshots import SnapshotCalls

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rock_env.proto.v1 import sandbox_pb2 as pb
+from rock_env.server.calls import Context, patience_s
 from rock_env.server.sandboxes.checkpoints import CheckpointTree, TreeWish
-from rock_env.server.services.envs import Context, patience_s
 from rock_env.snapshots import SnapshotRecord, SnapshotState
 from rock_env.store.base import SnapshotQuery
 from rock_env.wire.sandboxes import (

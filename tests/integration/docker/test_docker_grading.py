@@ -13,9 +13,9 @@ from fresh_boxes import BackendBoxes
 from rock_env.backends.docker.backend import DockerBackend
 from rock_env.errors import InfraError
 from rock_env.grading import grade_task
+from rock_env.grading.model import TaskFile, Verifier
 from rock_env.sandbox import Sandbox
 from rock_env.spec import SandboxSpec
-from rock_env.tasksets.model import TaskFile, Verifier
 
 SPEC = SandboxSpec(image=BUSYBOX)
 TEST = b"""#!/bin/sh

@@ -12,10 +12,10 @@ from foreign_tasks import bases, serving  # noqa: F401  fixture
 
 from rock_env.client.registry import RegistryClient
 from rock_env.errors import InfraError, InvalidArgument, Unavailable
+from rock_env.grading.model import Build, Task
 from rock_env.local import embedded
 from rock_env.tasksets.detect import read_tasks
 from rock_env.tasksets.images import build_images
-from rock_env.tasksets.model import Build, Task
 
 SERVE = """\
 bash cd /tmp && echo up >page && (python3 -m http.server 8099 >/dev/null 2>&1 &)

@@ -13,8 +13,8 @@ import pytest
 
 from ale.config import MOST_PRETRAINED_LR, resolve
 from rock_env import plugins, registered
+from rock_env.grading.model import Build, Task, Verifier
 from rock_env.registered import Registration
-from rock_env.tasksets.model import Build, Task, Verifier
 from trainer.config import engine_of
 
 PRETRAINED = "somebody/a-pretrained-model"

@@ -6,8 +6,16 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from rock_env.env_workers.journal import Journal, as_rock_error, check_observation, plugin_call
-from rock_env.errors import DeadlineExceeded, FailedPrecondition, InfraError, ResetDivergence, RockError
+from rock_env.env_workers.journal import Journal, check_observation
+from rock_env.errors import (
+    DeadlineExceeded,
+    FailedPrecondition,
+    InfraError,
+    ResetDivergence,
+    RockError,
+    as_rock_error,
+    plugin_call,
+)
 
 
 class OneEnvironment(RuleBasedStateMachine):

@@ -14,8 +14,8 @@ import pytest
 from rock_env import plugins, registered
 from rock_env.catalog import Catalog
 from rock_env.errors import FailedPrecondition, InvalidArgument, UnknownName
+from rock_env.grading.model import Build, Task, TaskFile, Verifier
 from rock_env.registered import CheckEntry, EnvReport, Registration
-from rock_env.tasksets.model import Build, Task, TaskFile, Verifier
 
 
 @pytest.fixture(autouse=True)

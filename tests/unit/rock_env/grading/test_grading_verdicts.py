@@ -8,7 +8,7 @@ import pytest
 
 from rock_env.errors import InfraError
 from rock_env.grading import Outcome, Report, steers_tests, verdict_of
-from rock_env.tasksets.model import Verifier
+from rock_env.grading.model import Verifier
 
 P, F, S, E = Outcome.PASSED, Outcome.FAILED, Outcome.SKIPPED, Outcome.ERROR
 VERIFIER = Verifier(command=("true",), parser="pytest", must_pass=("a", "b"), keep_passing=("k",))

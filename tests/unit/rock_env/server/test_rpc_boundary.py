@@ -12,8 +12,8 @@ import pytest
 
 from rock_env.errors import NotFound
 from rock_env.proto.v1 import env_pb2 as pb
+from rock_env.server.calls import fail
 from rock_env.server.interceptors.boundary import BoundaryInterceptor
-from rock_env.server.services.envs import fail
 
 MALFORMED = b"\x0a\x05x"
 ROUGH = b"the handler's own business"

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from rock_env.errors import InvalidArgument
+from rock_env.grading.model import Task, Unread
 from rock_env.tasksets.detect import read_each, read_tasks
-from rock_env.tasksets.model import Task, Unread
 
 FILES = {
     "pkg/core.py": "def add(a, b):\n    return a - b\n",

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rock_env.errors import InvalidArgument, Unimplemented, UnknownName
+from rock_env.grading.model import Build, Task, TaskFile, Unread, Verifier
 from rock_env.tasksets.detect import read_each, read_tasks
 from rock_env.tasksets.edits import edits_between
 from rock_env.tasksets.environment import TaskSetParams, make_env_spec, solution_actions
 from rock_env.tasksets.images import image_name
-from rock_env.tasksets.model import Build, Task, TaskFile, Unread, Verifier
 from rock_env.tasksets.source import split_tasks
 from rock_env.tools import Edit, parse_call
 from rock_env.tools.edits import Applied, apply_edit

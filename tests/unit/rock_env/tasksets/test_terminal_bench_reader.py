@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rock_env.errors import InvalidArgument
+from rock_env.grading.model import Build, Task
 from rock_env.spec import NetworkPolicy
 from rock_env.tasksets.detect import read_tasks
-from rock_env.tasksets.model import Build, Task
 
 YAML = "instruction: Do it.\n"
 CLIENT = """

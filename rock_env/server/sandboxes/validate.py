@@ -15,8 +15,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from rock_env.env_workers.journal import plugin_call
-from rock_env.errors import RockError, Unimplemented
+from rock_env.errors import RockError, Unimplemented, plugin_call
 from rock_env.sandbox import ExecResult, Sandbox
 from rock_env.server.sandboxes.checkpoints import CheckpointTree, TreeWish
 from rock_env.server.sandboxes.core import SandboxCore, SandboxWish
