@@ -415,7 +415,7 @@ class ProcessBackend:
             return self._ready
 
 
-async def _explain(holder: Holder, state: StateFolder, box: str) -> str:
+async def _explain(holder: Holder, state: ProcessStateFolder, box: str) -> str:
     """Say what became of a box whose guest hung up, and that its memory was full where the kernel killed for that."""
     reason = await holder.explain()
     killed = await for_life(state.killed_for_memory, box)
