@@ -10,9 +10,9 @@ from pathlib import Path
 from rich.console import Console
 
 from ale.config import expand
-from ale.train import plots, runs
-from ale.train.model_play import play_tasks
-from ale.train.progress import PlainProgress
+from ale.training import plots, runs
+from ale.training.model_play import play_tasks
+from ale.training.progress import PlainProgress
 from rock_env.errors import InvalidArgument, UnknownName
 from rock_env.plugins import load, load_env
 from trainer.config import TrainConfig

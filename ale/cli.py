@@ -20,7 +20,7 @@ from ale.agent.cli import agent_app
 from ale.env.cli import env_app
 from ale.errors import AleError
 from ale.rock.cli import rock_app
-from ale.train.stop import sigterm_is_ctrl_c
+from ale.training.stop import sigterm_is_ctrl_c
 from rock_env.errors import RockError
 from trainer.errors import TrainerError
 from trainer.signals import held
@@ -126,7 +126,7 @@ def train(
     Face. It works in the environment's own sandbox, and the environment grades what it left.
     """
     with held():
-        from ale.train.training import TrainCommand, train_command
+        from ale.training.training import TrainCommand, train_command
 
     named = {"env": env, "algo": algo, "model": model, "seed": seed, "steps": steps, "agent": _agent(agent)}
     _end(
@@ -175,7 +175,7 @@ def sft(
 ) -> None:
     """Imitate successful expert trajectories (supervised fine-tuning); `ale train --from` goes on from there."""
     with held():
-        from ale.train.training import TrainCommand, sft_overrides, train_command
+        from ale.training.training import TrainCommand, sft_overrides, train_command
 
     chosen = sft_overrides(experts=experts, data=data or [], held_out=held_out)
     _end(
@@ -199,7 +199,7 @@ def sft(
 @app.command()
 def lineage(run: Annotated[str, typer.Argument(metavar="RUN", help="A run, by name or folder.")]) -> None:
     """Show the chain of runs behind a model, and check that their files still agree."""
-    from ale.train.lineage import lineage_command
+    from ale.training.lineage import lineage_command
 
     lineage_command(run)
 
@@ -220,7 +220,7 @@ def evaluate(
 ) -> None:
     """Measure a trained model on tasks, from their true start."""
     with held():
-        from ale.train.evaluating import EvalCommand, eval_command
+        from ale.training.evaluating import EvalCommand, eval_command
 
     chosen = {"eval.tasks": tasks, "eval.split": split, "eval.temperature": temperature}
     settings = [f"{name}={value}" for name, value in chosen.items() if value is not None]
@@ -251,7 +251,7 @@ def rollout(
 ) -> None:
     """Play episodes and say how they went."""
     with held():
-        from ale.train.rollouts import RolloutCommand, rollout_command
+        from ale.training.rollouts import RolloutCommand, rollout_command
 
     rollout_command(
         RolloutCommand(

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ale.train.plots import read_metrics
+from ale.training.plots import read_metrics
 
 __all__ = ["commit", "markdown_table", "run_training", "write_results"]
 

@@ -13,7 +13,7 @@ from agent_runtime.errors import StoreError
 from agent_runtime.store import FOLDER, read_segment
 from agent_runtime.types import Trajectory
 from ale.errors import RecordError
-from ale.train import runs
+from ale.training import runs
 
 SUFFIX = ".traj"
 

@@ -11,7 +11,7 @@ import pytest
 from command_line import ale, refused
 
 from ale.config import resolve
-from ale.train import runs
+from ale.training import runs
 
 RUN = ("train", "--env", "frozen_lake", "--quiet")
 PLAY = ("rollout", "--env", "frozen_lake", "-n", "2")

@@ -15,7 +15,7 @@ from agent_runtime.agents.oracle import record_expert
 from agent_runtime.graph import token_arrays, validate
 from agent_runtime.policy import Completion, SampleRequest
 from agent_runtime.types import Trajectory
-from ale.train.rollouts import ByteTemplate
+from ale.training.rollouts import ByteTemplate
 from rock_env import plugins
 from rock_env.client import Client
 from rock_env.local import start_embedded

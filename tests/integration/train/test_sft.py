@@ -16,8 +16,8 @@ from random_llama import random_llama
 
 from agent_runtime.store import encode, read_segment
 from agent_runtime.types import AgentConfig
-from ale.train.lineage import chain, lineage_command
-from ale.train.model_play import model_settings
+from ale.training.lineage import chain, lineage_command
+from ale.training.model_play import model_settings
 from rock_env.plugins import load, load_env
 from trainer import lineage
 from trainer.actors import Learner

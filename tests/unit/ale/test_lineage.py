@@ -11,9 +11,9 @@ import pytest
 from agent_runtime.store import segment_path, write_segment
 from ale.config import Layer, resolve
 from ale.errors import Diverged, RecordError
-from ale.train import runs
-from ale.train.lineage import chain, lineage_command
-from ale.train.training import sft_overrides
+from ale.training import runs
+from ale.training.lineage import chain, lineage_command
+from ale.training.training import sft_overrides
 from trainer import lineage
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError, RunFolderError

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ale.errors import RecordError
-from ale.train.plots import read_metrics, success_curve
+from ale.training.plots import read_metrics, success_curve
 
 RECORDS = [
     {"step": -1, "kind": "warmup", "loss": 1.0},

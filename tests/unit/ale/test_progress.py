@@ -7,8 +7,8 @@ import signal
 import pytest
 from rich.console import Console
 
-from ale.train.progress import LiveProgress, PlainProgress, StepClock, duration
-from ale.train.stop import STOPPING
+from ale.training.progress import LiveProgress, PlainProgress, StepClock, duration
+from ale.training.stop import STOPPING
 from trainer.metrics import Evaluation, Observer
 
 METRICS = {"success": 0.25, "turns_per_s": 1234.5, "tokens_per_s": 99_999.0, "lr": 1e-3}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ale.config import resolve
-from ale.train import runs
+from ale.training import runs
 from trainer.errors import ConfigError, RunFolderError
 
 

@@ -14,9 +14,9 @@ from rich.console import Console
 from agent_runtime.types import RolloutFailure, StopReason
 from ale import api
 from ale.config import resolve
-from ale.train import runs
-from ale.train.progress import PlainProgress
-from ale.train.rollouts import RolloutCommand, rollout_command
+from ale.training import runs
+from ale.training.progress import PlainProgress
+from ale.training.rollouts import RolloutCommand, rollout_command
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError, Halted
 

@@ -13,7 +13,7 @@ from local_fleet import Listening, LocalFleet, config_of, decode, local_run, los
 
 from agent_runtime.store import encode, read_segment
 from agent_runtime.types import RolloutRequest
-from ale.train.plots import success_curve
+from ale.training.plots import success_curve
 from trainer import checkpoint, loop
 from trainer.config import TrainConfig
 from trainer.errors import Halted

@@ -24,7 +24,7 @@ from agent_runtime.types import AgentConfig, IntArray, RolloutRequest, SamplingP
 from ale.errors import NotRun
 from ale.rock.reach import connected
 from ale.terminal import print_table, stdout
-from ale.train import runs
+from ale.training import runs
 from rock_env import plugins
 from rock_env.env import Oracle
 from rock_env.errors import (
@@ -144,7 +144,7 @@ def _play_model(command: RolloutCommand) -> list[Trajectory]:
     if not (runs.locate(command.policy) / runs.CONFIG).is_file():
         raise nearest("policy or run", command.policy, [*WITHOUT_MODEL, *runs.known()])
     with held():
-        from ale.train.model_play import model_settings, play_tasks  # brings torch and Ray
+        from ale.training.model_play import model_settings, play_tasks  # brings torch and Ray
 
     arguments = [f"env_args.{name}={value}" for name, value in command.env_args.items()]
     chosen = [f"eval.tasks={command.episodes}", f"eval.split={command.split}"]

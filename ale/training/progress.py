@@ -14,7 +14,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from ale.train.stop import STOPPING, StopRequest
+from ale.training.stop import STOPPING, StopRequest
 
 if TYPE_CHECKING:
     from trainer.metrics import Evaluation

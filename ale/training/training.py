@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from ale import config as configuration
-from ale.train import runs
-from ale.train.progress import LiveProgress, PlainProgress
+from ale.training import runs
+from ale.training.progress import LiveProgress, PlainProgress
 from trainer import checkpoint
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError

@@ -12,7 +12,7 @@ import msgspec
 from agent_runtime.store import decode
 from agent_runtime.types import Trajectory
 from ale import config as configuration
-from ale.train import runs
+from ale.training import runs
 from rock_env.errors import UnknownName, nearest
 from rock_env.plugins import env_params, load_env
 from trainer.config import TrainConfig, engine_of

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ale import api
 from ale.terminal import stdout
-from ale.train.model_play import model_settings
+from ale.training.model_play import model_settings
 
 __all__ = ["EvalCommand", "eval_command"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ale.errors import Diverged, RecordError
 from ale.terminal import print_table, stdout
-from ale.train import runs
+from ale.training import runs
 from trainer import lineage
 from trainer.lineage import Lineage
 
