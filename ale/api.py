@@ -14,9 +14,9 @@ from ale.training import plots, runs
 from ale.training.model_play import play_tasks
 from ale.training.progress import PlainProgress
 from rock_env.errors import InvalidArgument, UnknownName
-from rock_env.plugins import load, load_env
+from rock_env.plugins import load_env
 from trainer.config import TrainConfig
-from trainer.engine.base import EngineSpec
+from trainer.engine.chosen import check_model, learner_of, sampler_of
 from trainer.errors import ConfigError, Halted
 from trainer.idle import idle_settings
 from trainer.lineage import MODEL
@@ -126,11 +126,10 @@ def _check_data(config: TrainConfig) -> None:
 def _checked(config: TrainConfig) -> TrainConfig:
     """Return the config with all plugin defaults; refuse a model that does not open, before any process starts."""
     config = expand(config)
-    spec = load("ale.engines", config.engine)
-    if not isinstance(spec, EngineSpec):
-        raise ConfigError(
-            f"the engine plugin {config.engine!r} is not an EngineSpec: got {type(spec).__name__}"
-        )
+    if not config.learner:
+        check_model(config.model)
+    spec, options = learner_of(config)
+    sampler_of(config)
     agent_options(config)
-    spec.template(config.model, spec.options.model_validate(config.engine_options))
+    spec.template(config.model, options)
     return config

@@ -23,6 +23,7 @@ from agent_runtime.agents.spec import load_agent
 from ale import toml_text
 from ale.option_names import OPTION_TABLES, check_names, comments, flat, option_names
 from rock_env import plugins
+from rock_env.backends.plugin import choose_backends
 from rock_env.errors import nearest
 from rock_env.tasksets.environment import TaskSetParams
 from trainer.config import RewardRoute, TrainConfig
@@ -104,6 +105,7 @@ def expand(config: TrainConfig) -> TrainConfig:
     """
     _check_splits(config)
     _check_sessions(config)
+    choose_backends(config.rollout.backends)
     algo, engine = plugins.load("ale.algorithms", config.algo), plugins.load("ale.engines", config.engine)
     if config.agent.name:
         load_agent(config.agent.name)
@@ -112,6 +114,7 @@ def expand(config: TrainConfig) -> TrainConfig:
         "env_args": _env_args(config),
         "algo_options": _plugin_options(algo, config.algo_options, f"algorithm {config.algo!r}"),
         "engine_options": _plugin_options(engine, config.engine_options, f"engine {config.engine!r}"),
+        "sampler_options": _sampler_options(config),
     }
     expanded = TrainConfig.model_validate({**config.model_dump(), **tables})
     for route in expanded.reward.routes:
@@ -299,6 +302,18 @@ def _plugin_options(plugin: object, values: Mapping[str, Any], owner: str) -> Va
     if not isinstance(plugin, _WithOptions):
         raise ConfigError(f"the plugin for {owner} declares no options: got {type(plugin).__name__}")
     return _validated(plugin.options, values, f"option of {owner}")
+
+
+def _sampler_options(config: TrainConfig) -> Values:
+    if config.sampler:
+        sampler = plugins.load("ale.engines", config.sampler)
+        return _plugin_options(sampler, config.sampler_options, f"sampler {config.sampler!r}")
+    if config.sampler_options:
+        raise ConfigError(
+            f"sampler_options={config.sampler_options!r} would do nothing: got sampler='', expected an installed engine. "
+            "The learner's own sampler goes by engine_options."
+        )
+    return {}
 
 
 def _reward_route(route: RewardRoute) -> Values:

@@ -16,7 +16,12 @@ from trainer.errors import ConfigError
 
 __all__ = ["OPTION_TABLES", "check_names", "comments", "flat", "option_names"]
 
-OPTION_TABLES = {"env": "env_args", "algo": "algo_options", "model": "engine_options"}
+OPTION_TABLES = {
+    "env": "env_args",
+    "algo": "algo_options",
+    "model": "engine_options",
+    "sampler": "sampler_options",
+}
 """Options that a plugin declares, by the option that chooses the plugin."""
 
 

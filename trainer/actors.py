@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -41,7 +40,8 @@ from trainer.data.ledger import Ledger
 from trainer.data.reuse import TOO_OLD, Drawn, ReuseBuffer
 from trainer.data.screen import check_experts, screened_credits
 from trainer.data.values import states_of, values_per_turn, with_next_state
-from trainer.engine.base import EngineSpec, LearnsValues, LossFn, TrainEngine, Weights
+from trainer.engine.base import LearnsValues, LossFn, TrainEngine, Weights
+from trainer.engine.chosen import learner_of, sampler_of
 from trainer.engine.plain_text import plain_batch, plain_text, text_nll
 from trainer.engine.versions import Versions, versions_kept
 from trainer.errors import ConfigError
@@ -56,12 +56,6 @@ __all__ = ["InferenceActor", "Learner"]
 _NORMS = ("grad_norm", "critic/grad_norm")
 
 
-def _engine_spec(config: TrainConfig) -> tuple[EngineSpec, Any]:
-    spec = load("ale.engines", config.engine)
-    assert isinstance(spec, EngineSpec)
-    return spec, spec.options(**config.engine_options)
-
-
 class InferenceActor:
     """Samples for rollout workers."""
 
@@ -71,7 +65,7 @@ class InferenceActor:
     def ready(self) -> None:
         """Build the engine. First of all calls."""
         torch.set_num_threads(1)
-        spec, options = _engine_spec(self._config)
+        spec, options = sampler_of(self._config)
         self._engine = spec.inference(self._config.model, options, self._config.seed)
 
     def process_id(self) -> int:
@@ -101,7 +95,7 @@ class Learner:
         """Build the engine and the algorithm. First of all calls."""
         config = self._config
         torch.set_num_threads(config.optim.threads)
-        spec, options = _engine_spec(config)
+        spec, options = learner_of(config)
         algorithm = load("ale.algorithms", config.algo)
         assert isinstance(algorithm, AlgorithmSpec)
         imitation = load("ale.algorithms", "bc")

@@ -21,7 +21,11 @@ from pydantic import (
     model_validator,
 )
 
+from rock_env import plugins
+from rock_env.errors import UnknownName
+
 __all__ = [
+    "PRETRAINED",
     "AgentOptions",
     "AnchorOptions",
     "CheckpointOptions",
@@ -41,6 +45,8 @@ __all__ = [
     "engine_of",
 ]
 
+PRETRAINED = "hf"
+"""The engine of models that name none: those of Hugging Face."""
 _LONG_HORIZON = ("compact_at", "summary_tokens", "memory_chars")
 
 Scalar = bool | int | float | str
@@ -148,6 +154,9 @@ class RolloutOptions(_Section):
     rock_address: str = ""
     """A running ROCK server (`unix:PATH`, `HOST:PORT`, `grpc://`, `grpcs://`, `http://` or `https://`); empty starts an
     embedded one."""
+    backends: tuple[str, ...] = ()
+    """What the embedded server hosts sandboxes on: installed backends (`ale.backends`), each `NAME` or
+    `NAME:KEY=VALUE,KEY=VALUE`, the first of several that takes a sandbox first. Empty: `process` and `docker`."""
 
     @field_validator("train_labels")
     @classmethod
@@ -157,6 +166,15 @@ class RolloutOptions(_Section):
                 f"got {labels!r}, expected main and, if you like, sub_agent, summary, side and error, each once"
             )
         return labels
+
+    @model_validator(mode="after")
+    def _backends_of_ours(self) -> Self:
+        if self.backends and self.rock_address:
+            raise ValueError(
+                f"rollout.backends={self.backends!r} would do nothing: the server at {self.rock_address} chose its own. "
+                "Start that server with --backend, or leave rollout.rock_address out"
+            )
+        return self
 
 
 class FilterOptions(_Section):
@@ -361,9 +379,18 @@ class TrainConfig(_Section):
     algo_options: dict[str, Scalar] = Field(default_factory=dict)
     """The algorithm's own options."""
     model: str = "tiny"
-    """`tiny` or `coder` (built in), a folder that a run exported, or a Hugging Face model's folder or id."""
+    """An engine that begins from nothing (`tiny`, `coder`, or one you installed), a folder that a run exported, or a
+    Hugging Face model's folder or id."""
+    learner: str = ""
+    """The installed engine (`ale.engines`) that trains the model. Empty: the one that `model` names or that exported its
+    folder; of any other model `hf`."""
     engine_options: dict[str, Scalar] = Field(default_factory=dict)
     """The engine's own options."""
+    sampler: str = ""
+    """The installed engine that samples from the model in place of the learner's own sampler; it takes the learner's
+    weights."""
+    sampler_options: dict[str, Scalar] = Field(default_factory=dict)
+    """The sampler's own options."""
     seed: int = Field(default=0, ge=0)
     """Determines tasks, experts, initial weights and all sampling."""
     steps: NonNegativeInt = 100
@@ -437,13 +464,25 @@ class TrainConfig(_Section):
 
     @property
     def engine(self) -> str:
-        """Return the engine plugin that runs `model`."""
-        return engine_of(self.model)
+        """Return the engine plugin that trains `model`."""
+        return self.learner or engine_of(self.model)
 
 
 def engine_of(model: str) -> str:
-    """Return the engine plugin that runs a model of this name or in this folder."""
-    for name in ("tiny", "coder"):
-        if model == name or (Path(model) / f"ale_{name}.json").is_file():
-            return name
-    return "hf"
+    """Return the engine plugin for a model of this name or in this folder, which its file `ale_ENGINE.json` marks.
+
+    Raise `UnknownName` for the export of an engine that is not installed.
+    """
+    known = plugins.names("ale.engines")
+    if model in known:
+        return model
+    marks = {path.stem.removeprefix("ale_") for path in Path(model).glob("ale_*.json")}
+    if not marks:
+        return PRETRAINED
+    found = sorted(marks.intersection(known))
+    if found:
+        return found[0]
+    raise UnknownName(
+        f"the model in {model} was exported by an engine that is not installed here: got {', '.join(sorted(marks))}, "
+        f"expected one of {', '.join(known)}. Install the package that brings it."
+    )

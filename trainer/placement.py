@@ -60,7 +60,7 @@ class Fleet:
             self._connect_ray(stack)
             rock_address = self._config.rollout.rock_address
             if not rock_address:
-                self._server = start_embedded(shelf)
+                self._server = start_embedded([*shelf, *_hosted_on(self._config)])
                 stack.callback(self._server.close)
                 rock_address = self._server.address
             self._place(rock_address, stack)
@@ -271,6 +271,11 @@ class Fleet:
                 f"{reason(error)}. What was saved before is intact: continue with --resume. If memory ran out, "
                 "lower rollout.concurrency or optim.microbatch_tokens."
             ) from error
+
+
+def _hosted_on(config: TrainConfig) -> list[str]:
+    """Return the embedded server's options for the backends that the run asked for."""
+    return [f"--backend={backend}" for backend in config.rollout.backends]
 
 
 def _from_anywhere(config: TrainConfig) -> TrainConfig:

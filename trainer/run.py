@@ -18,10 +18,10 @@ import msgspec
 from agent_runtime.errors import StoreWriteFailed
 from agent_runtime.store import decode, encode, read_encoded, segment_path, write_segment
 from agent_runtime.types import RolloutRequest, Trajectory
-from rock_env.plugins import env_params, load, load_env
+from rock_env.plugins import env_params, load_env
 from trainer import checkpoint, lineage
 from trainer.config import TrainConfig
-from trainer.engine.base import EngineSpec
+from trainer.engine.chosen import learner_of
 from trainer.errors import CheckpointError, Halted, RunFolderError
 from trainer.evaluation import Evaluator
 from trainer.folder import fill_whole, writing
@@ -151,14 +151,13 @@ class Run:
     def _read_experts(self) -> Experts:
         """Take the experts from records, in this model's tokens."""
         config = self._config
-        engine = load("ale.engines", config.engine)
-        assert isinstance(engine, EngineSpec)
+        engine, options = learner_of(config)
         return read_experts(
             config.warmup.data,
             spec=self._spec,
             params=self._params,
             split=config.train_split,
-            template=engine.template(config.model, engine.options(**config.engine_options)),
+            template=engine.template(config.model, options),
             agent=agent_of(config),
             max_tokens=config.sampling.max_tokens,
         )

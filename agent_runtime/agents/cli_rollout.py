@@ -22,7 +22,7 @@ from typing import Protocol
 
 from agent_runtime.agents.cli_run import AgentBox, AgentEnd, AgentRun, Ending, box_python, run_agent
 from agent_runtime.agents.spec import AgentSpec
-from agent_runtime.agents.tunnel import Target
+from agent_runtime.agents.tunnel import BoxPython, Target
 from agent_runtime.calls.record import trajectory
 from agent_runtime.calls.tree import CallTree
 from agent_runtime.chat import ToolTemplate
@@ -31,9 +31,10 @@ from agent_runtime.gateway.session import Budget, Session, SessionEnd
 from agent_runtime.policy import Sampler
 from agent_runtime.run import EVALUATE_LIMIT_S, RockEnv, close_surely, limit, log_failure, reset_to
 from agent_runtime.types import RolloutFailure, RolloutRequest, StopReason, Trajectory
+from rock_env.backends.docker.bundle import BOX_TOOLS
 from rock_env.client.sandbox.handle import AsyncSandbox
 from rock_env.env import Verdict
-from rock_env.errors import InvalidArgument, RockError
+from rock_env.errors import InvalidArgument, NotFound, RockError
 
 __all__ = ["BoxedEnv", "BoxedRock", "CliAgent", "run_cli_rollout"]
 
@@ -170,15 +171,23 @@ async def _work(agent: CliAgent, session: Session, box: AsyncSandbox, prompt: st
         output_tokens=request.sampling.max_tokens,
     )
     inside: AgentBox = box
-    image = "" if box.info.backend == "process" else box.info.backend
     end = await run_agent(
-        inside, agent.spec, run, gateway=agent.target, python=box_python(image), stop=session.spent
+        inside, agent.spec, run, gateway=agent.target, python=await _python_of(box), stop=session.spent
     )
     told = SessionEnd.TIME if end.ending is Ending.OUT_OF_TIME else None
     if end.ending in _CUT_SHORT and session.end is SessionEnd.CLIENT_GONE and session.tree.calls:
         told = SessionEnd.EXITED  # it did not hang up by itself
     await agent.gateway.close(session, told)
     return end
+
+
+async def _python_of(box: AsyncSandbox) -> BoxPython:
+    """Return the Python in a box: ROCK's own where its backend brings one, as those of images do; else its `python3`."""
+    try:
+        await box.files.stat(f"{BOX_TOOLS}/ld.so")
+    except (NotFound, InvalidArgument):  # no such file, or none in the box's own folders
+        return box_python("")
+    return box_python("an image")
 
 
 async def _graded(env: RockEnv, limit_s: float) -> Verdict:

@@ -185,7 +185,7 @@ class AgentBox(Protocol):
 def box_python(image: str) -> BoxPython:
     """Return how to start the Python that ROCK itself brings into a sandbox: of an image, or (empty) of processes.
 
-    This is the seam for another backend: it has to bring some Python with sockets, of any version from 3.9 on.
+    Another backend's boxes need one of the two: some `python3` with sockets, of any version from 3.9 on, or ROCK's own.
     """
     if not image:
         return ("python3", "-I", "-S")

@@ -5,17 +5,15 @@ Called by `ale.api.evaluate` and `ale rollout --policy RUN`. Nothing is learned 
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 
 from agent_runtime.store import decode
 from agent_runtime.types import Trajectory
 from ale import config as configuration
 from ale.training import runs
-from rock_env.errors import UnknownName, nearest
 from rock_env.plugins import env_params, load_env
-from trainer.config import TrainConfig, engine_of
+from trainer.config import TrainConfig
+from trainer.engine.chosen import check_model
 from trainer.placement import Fleet
 from trainer.rollout.tasks import eval_requests, task_ids
 from trainer.seeds import derive
@@ -30,21 +28,12 @@ def model_settings(model: str, *, named: dict[str, object], overrides: list[str]
     """
     folder = runs.locate(model)
     if not (folder / runs.CONFIG).is_file():
-        _check_is_model(model)
+        check_model(model, also=runs.known())
         return configuration.resolve(options={**named, "model": model}, overrides=overrides)
     trained_model = runs.trained_model(folder)
     resolved = configuration.resolve(file=folder / runs.CONFIG, options=named, overrides=overrides)
     trained = {**resolved.config.model_dump(), "model": str(trained_model)}
     return configuration.Resolved(TrainConfig.model_validate(trained), resolved.notices)
-
-
-def _check_is_model(model: str) -> None:
-    """Raise `UnknownName` for what is no run, no model of ours, no folder and no OWNER/NAME: no hub is asked for it."""
-    owner, _, name = model.partition("/")
-    on_a_hub = owner and name and "/" not in name and not owner.startswith(".") and not Path(owner).exists()
-    if engine_of(model) == "hf" and not Path(model).is_dir() and not on_a_hub:
-        error = nearest("run or model", model, [*runs.known(), "coder", "tiny"])
-        raise UnknownName(f"{error}. A model of Hugging Face is named OWNER/NAME.")
 
 
 def play_tasks(config: TrainConfig, *, ray_address: str | None = None) -> list[Trajectory]:

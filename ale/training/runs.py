@@ -105,7 +105,8 @@ def inherited(folder: Path) -> dict[str, Any]:
     before = recorded_config(folder)
     model = trained_model(folder)
     settings = before.model_dump()
-    taken = ("env", "env_args", "engine_options", "seed", "train_split", "agent", "sampling")
+    engines = ("learner", "engine_options", "sampler", "sampler_options")
+    taken = ("env", "env_args", *engines, "seed", "train_split", "agent", "sampling")
     experts = segment_path(folder, "expert")
     return {
         **{name: settings[name] for name in taken},

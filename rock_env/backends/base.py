@@ -7,12 +7,15 @@ Implemented by `rock_env/backends/*`, called by the sandbox core. What a running
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Literal, Protocol
 
 from rock_env.sandbox import Sandbox
 from rock_env.spec import SandboxSpec
 
-__all__ = ["Backend"]
+__all__ = ["Backend", "Isolation"]
+
+Isolation = Literal["auto", "namespaces", "none"]
+"""How boxes without an image are fenced in: `namespaces` refuses to run without them."""
 
 
 class Backend(Protocol):
@@ -26,6 +29,10 @@ class Backend(Protocol):
     @property
     def name(self) -> str:
         """Return the name written into records, such as "process" or "docker"."""
+        ...
+
+    def hosts(self, spec: SandboxSpec) -> bool:
+        """Return whether sandboxes of this spec are for this backend, where a server has several. Pure."""
         ...
 
     async def create(

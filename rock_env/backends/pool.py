@@ -111,7 +111,7 @@ class PooledBackend:
         parallel: int = 2,
         room: Callable[[Sequence[Resources]], bool] = lambda _: True,
     ) -> None:
-        self._inner = inner
+        self._inner, self.hosts = inner, inner.hosts
         self._durable = durable
         self._starts = asyncio.Semaphore(parallel)
         self._parallel = parallel

@@ -12,16 +12,13 @@ from rock_env.backends.base import Backend
 from rock_env.errors import FailedPrecondition, Unimplemented
 from rock_env.spec import SandboxSpec
 
-__all__ = ["IMAGES", "PLAIN", "BackendRouter"]
-
-IMAGES = "docker"
-"""The backend of specs with an image."""
-PLAIN = "process"
-"""The backend of specs without one."""
+__all__ = ["BackendRouter"]
 
 
 class BackendRouter:
-    """The backends of one server, by name. A server with a single backend asks that one for everything."""
+    """The backends of one server, by name. A server with a single backend asks that one for everything; of several the
+    first that hosts the spec gets it.
+    """
 
     def __init__(self, *backends: Backend) -> None:
         self._backends = {backend.name: backend for backend in backends}
@@ -40,14 +37,14 @@ class BackendRouter:
         """Return the backend for a new sandbox. Raise `Unimplemented` if this server has none for its spec."""
         if len(self._backends) == 1:
             return next(iter(self))  # what it cannot honour it refuses itself
-        name = IMAGES if spec.image else PLAIN
-        backend = self._backends.get(name)
-        if backend is None:
-            raise Unimplemented(
-                f"a sandbox {f'of the image {spec.image!r}' if spec.image else 'without an image'} needs the {name} "
-                f"backend, and this server has only: {', '.join(sorted(self._backends))}. Use a server that offers it."
-            )
-        return backend
+        for backend in self:
+            if backend.hosts(spec):
+                return backend
+        raise Unimplemented(
+            f"no backend of this server hosts a sandbox "
+            f"{f'of the image {spec.image!r}' if spec.image else 'without an image'}: it has only "
+            f"{', '.join(sorted(self._backends))}. Use a server that has another (ale rock serve --backend NAME)."
+        )
 
     def named(self, name: str) -> Backend:
         """Return the backend of a record. Raise `FailedPrecondition` if this server runs without it."""

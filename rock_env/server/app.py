@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from rock_env.arguments import Data
-from rock_env.backends.docker.backend import DockerBackend
-from rock_env.backends.process.backend import ProcessBackend
+from rock_env.backends.plugin import BackendPlace, ChosenBackend, choose_backends
 from rock_env.backends.router import BackendRouter
 from rock_env.catalog import Catalog
 from rock_env.env_workers.pool import EnvHostPool
@@ -154,19 +153,17 @@ async def _serve(
 @asynccontextmanager
 async def hosting(options: ServerOptions, node: Node, observed: Observation) -> AsyncIterator[BackendRouter]:
     """Yield the backends of a server; afterwards let go of their durable boxes if there is a folder for these."""
-    state = await for_life(_state_folder, options.state) if options.state else None
-    shared = state is not None and is_postgres(options.store)
-    shelf = await for_life(_shelf, options.shelf) if options.shelf else None
+    chosen = choose_backends(options.backends)
+    state = await for_life(_state_folder, options.state, chosen) if options.state else None
+    place = BackendPlace(
+        shared=state is not None and is_postgres(options.store),
+        shelf=await for_life(_shelf, options.shelf) if options.shelf else None,
+        isolation=options.sandbox_isolation,
+    )
+    backends = [one.build(replace(place, root=state and state / one.spec.name)) for one in chosen]
     router = node.pooled(
-        observed.backend(
-            ProcessBackend(
-                root=state and state / "process",
-                shared=shared,
-                isolation=options.sandbox_isolation,
-                shelf=shelf,
-            )
-        ),
-        observed.backend(DockerBackend(root=state and state / "docker", shared=shared, shelf=shelf)),
+        *map(observed.backend, backends),
+        uses_registry=[one.spec.name for one in chosen if one.spec.uses_registry],
     )
     try:
         yield router
@@ -183,12 +180,12 @@ def _shelf(name: str) -> Path:
     return folder
 
 
-def _state_folder(name: str) -> Path:
+def _state_folder(name: str, chosen: Sequence[ChosenBackend]) -> Path:
     folder = Path(name).absolute()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for backend in ("process", "docker"):
-            (folder / backend).mkdir(mode=0o700, exist_ok=True)
+        for one in chosen:
+            (folder / one.spec.name).mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise InvalidArgument(
             f"cannot make the folder --state: {error}. Name one that can be written."

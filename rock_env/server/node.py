@@ -6,7 +6,7 @@ Built by `server/app` around the backends and the sandbox core. It decides nothi
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import grpc
 from rock_env.backends.base import Backend
 from rock_env.backends.docker.engine import Engine
 from rock_env.backends.pool import PooledBackend
-from rock_env.backends.router import IMAGES, BackendRouter
+from rock_env.backends.router import BackendRouter
 from rock_env.errors import InvalidArgument
 from rock_env.server.capacity.admission import Admission
 from rock_env.server.capacity.quotas import QuotaFile
@@ -44,7 +44,8 @@ class Node:
         written = Path(options.quotas) if options.quotas else None
         self.admission = Admission(QuotaFile.open(written, state and state / "quotas.json"))
         self._pool_file = PoolFile(state and state / "pools.json")
-        self._offers_images = False
+        self._uses_registry: frozenset[str] = frozenset()
+        self._router: BackendRouter | None = None
         self._sandboxes: SandboxCore | None = None
         self._pools: list[PooledBackend] = []
         self.registry: Registry | None = None
@@ -72,20 +73,25 @@ class Node:
                 await stack.enter_async_context(node.registry)
             yield node
 
-    def pooled(self, *backends: Backend) -> BackendRouter:
-        """Return a router over these backends, each with warm pools."""
+    def pooled(self, *backends: Backend, uses_registry: Iterable[str]) -> BackendRouter:
+        """Return a router over these backends, each with warm pools; `uses_registry` names those whose images are the
+        registry's.
+        """
         self._pools = [
             PooledBackend(backend, durable=self._durable, room=self.admission.has_room)
             for backend in backends
         ]
         for pool in self._pools:
             self.admission.on_release(pool.refill)
-        self._offers_images = any(backend.name == IMAGES for backend in backends)
-        return BackendRouter(*self._pools)
+        self._uses_registry = frozenset(uses_registry)
+        self._router = BackendRouter(*self._pools)
+        return self._router
 
     async def pin(self, tenant: str, spec: SandboxSpec) -> SandboxSpec:
-        """Resolve the image a tenant named, where this server offers images."""
-        if self.registry is None or not self._offers_images:
+        """Resolve the image a tenant named, where the backend that will host it takes the registry's images."""
+        if self.registry is None or self._router is None:
+            return spec
+        if self._router.hosting(spec).name not in self._uses_registry:
             return spec
         return await self.registry.pin(tenant, spec)
 

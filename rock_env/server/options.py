@@ -13,18 +13,22 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from rock_env.backends.base import Isolation
 from rock_env.errors import InvalidArgument
 from rock_env.store.address import is_postgres
 from rock_env.wire.channel import is_local, is_rest, is_tls, target
 
-__all__ = ["BuildNetwork", "Isolation", "LogLevel", "ServerOptions", "parse"]
+__all__ = ["BuildNetwork", "LogLevel", "ServerOptions", "parse"]
 
 BuildNetwork = Literal["default", "none"]
 _LEAST_LEASE_S = 0.5
 """A server under load does not come to renew more often."""
-Isolation = Literal["auto", "namespaces", "none"]
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
+
+
+OFFERED = ("process", "docker")
+"""The backends of a server whose operator asked for none by name."""
 
 
 def _told(text: str, metavar: str = "", *, least: float | None = None, own: bool = False) -> dict[str, Any]:
@@ -86,6 +90,14 @@ class ServerOptions:
         metadata=_told(
             "A file or folder that arguments of environments may name, as NAME; without it callers may name none.",
             "NAME=PATH",
+        ),
+    )
+    backend: Sequence[str] = field(
+        default=(),
+        metadata=_told(
+            "Host sandboxes on this installed backend, the first of several that takes a spec first; without it on "
+            f"{' and '.join(OFFERED)}.",
+            "NAME[:KEY=VALUE,…]",
         ),
     )
     worker_memory_gib: float = field(
@@ -158,6 +170,11 @@ class ServerOptions:
     def tls(self) -> bool:
         """Return whether the server speaks TLS."""
         return bool(self.cert)
+
+    @property
+    def backends(self) -> Sequence[str]:
+        """Return the backends that were asked for, the first that hosts a spec first; else those that come with ROCK."""
+        return self.backend or OFFERED
 
     @property
     def sandbox_isolation(self) -> Isolation:

@@ -1,6 +1,7 @@
 """What an engine is: one side samples (inference), one side learns (train), tied by versioned weights.
 
 Found by entry point `ale.engines`. Engines are synchronous and own their device; Ray actors wrap them (`trainer.placement`).
+Between a rollout and the sampling side stands `trainer.rollout.sampler.BatchingSampler`, so an engine sees batches only.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ __all__ = [
     "LearnsValues",
     "LossFn",
     "OptimOptions",
+    "SamplerSpec",
     "TrainEngine",
     "Weights",
 ]
@@ -114,15 +116,29 @@ class LearnsValues(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class SamplerSpec:
+    """An engine plugin that only samples, from models that another engine trains: also a value of `ale.engines`."""
+
+    name: str
+    summary: str
+    options: type[EngineOptions]
+    inference: Callable[[str, Any, int], InferenceEngine]
+    """As that of an `EngineSpec`; its `load` takes the weights by the learner's names."""
+    stops: bool = False
+    """It ends an answer at a text (`SampleRequest.stop`)."""
+
+
+@dataclass(frozen=True, slots=True)
 class EngineSpec:
-    """An engine plugin: the value of an `ale.engines` entry point. Each builder takes (model, options[, seed])."""
+    """An engine plugin that trains: a value of `ale.engines`. Each builder takes (model, options[, seed])."""
 
     name: str
     summary: str
     options: type[EngineOptions]
     template: Callable[[str, Any], ChatTemplate]
-    inference: Callable[[str, Any, int], InferenceEngine]
-    """(model, options, seed) -> engine; weights arrive by `load` before the first `sample`."""
+    inference: Callable[[str, Any, int], InferenceEngine] | None
+    """(model, options, seed) -> engine; weights arrive by `load` before the first `sample`. None: it only trains, and a run
+    names a sampler beside it."""
     train: Callable[[str, Any, int, OptimOptions], TrainEngine]
     tools: Callable[[str, Any], ToolTemplate] | None = None
     """(model, options) -> the template of CLI agents, which bring their own tools; None: the model cannot chat with them."""
@@ -131,3 +147,10 @@ class EngineSpec:
     prose, so that nothing can be forgotten."""
     stops: bool = False
     """Its inference ends an answer at a text (`SampleRequest.stop`)."""
+
+    @property
+    def sampler(self) -> SamplerSpec | None:
+        """Return the part that samples, if there is one."""
+        if self.inference is None:
+            return None
+        return SamplerSpec(self.name, self.summary, self.options, self.inference, self.stops)

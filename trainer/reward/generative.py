@@ -14,9 +14,8 @@ from pydantic import Field, PositiveInt
 
 from agent_runtime.policy import SampleRequest
 from agent_runtime.types import SamplingParams
-from rock_env.plugins import load
 from trainer.config import engine_of
-from trainer.engine.base import EngineSpec
+from trainer.engine.chosen import learner_spec, sampler_spec
 from trainer.reward.base import Answer, NoAnswer, RewardContext, RewardSpec, Sample
 from trainer.reward.prompt import PROMPT_VERSION, JudgeForm, judged, messages
 from trainer.seeds import derive
@@ -53,11 +52,10 @@ class GenerativeModel:
         pass  # the weights go with the process
 
     def _open(self) -> None:
-        spec = load("ale.engines", engine_of(self._options.model))
-        assert isinstance(spec, EngineSpec)
-        engine_options = spec.options()
-        self._template = spec.template(self._options.model, engine_options)
-        self._engine = spec.inference(self._options.model, engine_options, self._seed)
+        name, model = engine_of(self._options.model), self._options.model
+        spec, sampler = learner_spec(name), sampler_spec(name)
+        self._template = spec.template(model, spec.options())
+        self._engine = sampler.inference(model, sampler.options(), self._seed)
 
     async def reward(self, samples: Sequence[Sample], attempt: int) -> list[Answer | NoAnswer]:
         """Let the model judge the samples that fit its context."""

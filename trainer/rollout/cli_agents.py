@@ -17,9 +17,9 @@ from agent_runtime.gateway.server import Gateway
 from agent_runtime.policy import Sampler
 from agent_runtime.types import RolloutRequest, Trajectory
 from rock_env.client import Client
-from rock_env.plugins import load, load_env
+from rock_env.plugins import load_env
 from trainer.config import TrainConfig
-from trainer.engine.base import EngineSpec
+from trainer.engine.chosen import learner_of
 from trainer.errors import ConfigError
 
 __all__ = ["CliAgents", "agent_options"]
@@ -35,8 +35,7 @@ def agent_options(config: TrainConfig) -> list[str]:
     name = config.agent.name
     if not name:
         return []
-    spec, env, engine = load_agent(name), load_env(config.env), load("ale.engines", config.engine)
-    assert isinstance(engine, EngineSpec)
+    spec, env, (engine, options) = load_agent(name), load_env(config.env), learner_of(config)
     if spec.unavailable:
         raise ConfigError(f"the agent {name!r} cannot be had: {spec.unavailable}")
     if env.sandbox is None:
@@ -54,7 +53,7 @@ def agent_options(config: TrainConfig) -> list[str]:
             f"the agent {name!r} needs a model that chats with whatever tools an agent brings: {config.model!r} (engine "
             f"{engine.name}) cannot. Choose an instruct model of Hugging Face with --model, or leave --agent out."
         )
-    engine.tools(config.model, engine.options.model_validate(config.engine_options))
+    engine.tools(config.model, options)
     if config.rollout.rock_address:
         return []
     shelf = default_shelf()

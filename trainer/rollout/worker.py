@@ -19,10 +19,10 @@ from agent_runtime.policy import Completion, PolicyError, SampleRequest
 from agent_runtime.store import encode
 from agent_runtime.types import RolloutRequest, Trajectory
 from rock_env.client import Client
-from rock_env.plugins import env_params, load, load_env
+from rock_env.plugins import env_params, load_env
 from rock_env.spec import EnvSpec
 from trainer.config import TrainConfig
-from trainer.engine.base import EngineSpec
+from trainer.engine.chosen import learner_of, sampler_of
 from trainer.ray_errors import reason
 from trainer.rollout.cli_agents import CliAgents
 from trainer.rollout.filtering import attempts
@@ -45,11 +45,9 @@ class RolloutWorker:
 
     async def ready(self) -> None:
         """Open the chat template, the gateway and the connection. First of all calls; see `trainer.actors`."""
-        spec = load("ale.engines", self._config.engine)
-        assert isinstance(spec, EngineSpec)
-        options = spec.options(**self._config.engine_options)
+        spec, options = learner_of(self._config)
         self._template = spec.template(self._config.model, options)
-        self._stops = spec.stops
+        self._stops = sampler_of(self._config)[0].stops
         if self._config.agent.name:
             assert spec.tools is not None  # checked before any process was started
             self._agents = CliAgents(self._config, spec.tools(self._config.model, options))

@@ -37,13 +37,14 @@ from rock_env.backends.docker.layers import LABEL_FROM, DockerLayers
 from rock_env.backends.docker.network import Egress, resolve
 from rock_env.backends.docker.ready import ReadySignal
 from rock_env.backends.docker.state import BoxFolder, DockerStateFolder
+from rock_env.backends.plugin import BackendOptions, BackendPlace, BackendSpec
 from rock_env.errors import InfraError, InvalidArgument, NotFound, Unavailable, nearest
 from rock_env.guest_host.box import GuestBox
 from rock_env.guest_host.link import GuestLink
 from rock_env.spec import SandboxSpec
 from rock_env.threads import for_life
 
-__all__ = ["DockerBackend"]
+__all__ = ["BACKEND", "DockerBackend"]
 
 _KERNEL_RUNTIMES = {"runc", "crun", "io.containerd.runc.v2"}
 """Runtimes whose boxes see the host's control groups."""
@@ -101,6 +102,10 @@ class DockerBackend:
     """
 
     name = "docker"
+
+    def hosts(self, spec: SandboxSpec) -> bool:
+        """Return whether the spec names an image."""
+        return bool(spec.image)
 
     def __init__(
         self,
@@ -469,3 +474,16 @@ async def _remove_all(engine: Engine, state: DockerStateFolder) -> None:
         await engine.remove(listed["Id"])
     await DockerLayers(engine, state.id).delete_all()
     await Egress(engine, state.id, {}).close()
+
+
+def _build(place: BackendPlace, options: BackendOptions) -> DockerBackend:
+    del options  # it has none of its own
+    return DockerBackend(root=place.root, shared=place.shared, shelf=place.shelf)
+
+
+BACKEND = BackendSpec(
+    name="docker",
+    summary="containers of the Docker engine of this machine, from any image",
+    build=_build,
+    uses_registry=True,
+)

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from rock_env.backends.plugin import BackendOptions, BackendPlace, BackendSpec
 from rock_env.backends.process import fence
 from rock_env.backends.process.box_config import (
     BoxRecord,
@@ -47,7 +48,7 @@ from rock_env.spec import SandboxSpec
 from rock_env.store.whole_file import make_private_file
 from rock_env.threads import for_life
 
-__all__ = ["Isolation", "ProcessBackend", "ProcessBox", "why_not_fenced"]
+__all__ = ["BACKEND", "Isolation", "ProcessBackend", "ProcessBox", "why_not_fenced"]
 
 Isolation = Literal["namespaces", "none"]
 _NODE_GRACE_S = 5.0
@@ -112,6 +113,9 @@ class ProcessBackend:
     @property
     def name(self) -> str:
         return "process"
+
+    def hosts(self, spec: SandboxSpec) -> bool:
+        return not spec.image
 
     async def isolation(self) -> Isolation:
         """Return what fences this backend's boxes in. The first call finds out."""
@@ -468,3 +472,15 @@ async def why_not_fenced() -> str:
     finally:
         await backend.close()
     return ""
+
+
+def _build(place: BackendPlace, options: BackendOptions) -> ProcessBackend:
+    del options  # it has none of its own
+    return ProcessBackend(root=place.root, shared=place.shared, isolation=place.isolation, shelf=place.shelf)
+
+
+BACKEND = BackendSpec(
+    name="process",
+    summary="processes of this machine in namespaces, upon its own file system, read-only",
+    build=_build,
+)

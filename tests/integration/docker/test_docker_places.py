@@ -66,7 +66,7 @@ class Server:
 async def place(engine: None, bundles: Path, state: Path) -> AsyncIterator[Server]:  # noqa: F811
     server, address = grpc.aio.server(), f"unix://{state}/socket"
     async with Node.open(ServerOptions(state=str(state))) as node, await SqliteStore.open() as store:
-        router = node.pooled(DockerBackend(root=state / "docker", bundles=bundles))
+        router = node.pooled(DockerBackend(root=state / "docker", bundles=bundles), uses_registry=["docker"])
         async with SandboxCore(router, store, admission=node.admission, pin=node.pin) as core:
             add_sandbox_service(server, core)
             admin = Admin()

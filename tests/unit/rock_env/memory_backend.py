@@ -122,6 +122,9 @@ class MemoryBackend:
         self.name = name
         self.boxes: dict[str, MemoryBox] = {}
 
+    def hosts(self, spec: SandboxSpec) -> bool:
+        return bool(spec.image) == (self.name == "docker")
+
     def _call(self, method: str) -> None:
         if self.node.engine_missing is not None:
             raise self.node.engine_missing

@@ -20,6 +20,12 @@ def test_an_image_goes_to_docker_and_everything_else_to_processes() -> None:
     assert BackendRouter.of(router) is router
 
 
+def test_the_first_that_hosts_a_spec_gets_it() -> None:
+    other = MemoryBackend(Node(), "other")
+    assert BackendRouter(other, PROCESS, DOCKER).hosting(SandboxSpec()) is other
+    assert BackendRouter(PROCESS, other, DOCKER).hosting(SandboxSpec()) is PROCESS
+
+
 def test_a_single_backend_gets_everything_and_refuses_for_itself() -> None:
     assert BackendRouter.of(DOCKER).hosting(SandboxSpec()) is DOCKER
     assert BackendRouter.of(PROCESS).hosting(SandboxSpec(image="debian")) is PROCESS
@@ -27,9 +33,7 @@ def test_a_single_backend_gets_everything_and_refuses_for_itself() -> None:
 
 def test_a_backend_that_is_not_there_is_named() -> None:
     router = BackendRouter(PROCESS, MemoryBackend(Node(), "other"))
-    with pytest.raises(
-        Unimplemented, match=r"of the image .debian. needs the docker backend.* other, process"
-    ):
+    with pytest.raises(Unimplemented, match=r"hosts a sandbox of the image .debian.: .* other, process"):
         router.hosting(SandboxSpec(image="debian"))
     with pytest.raises(FailedPrecondition, match="without the backend 'docker'; it has: other, process"):
         router.named("docker")
