@@ -1,5 +1,27 @@
-"""The command line and the library face of ALE."""
+"""Train LLM agents by reinforcement learning in real environments: `ale.train`, and the command line.
+
+Importing it is cheap: what needs torch and Ray is imported when it is first asked for.
+"""
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 from rock_env.moved import tell_of_old_names
 
+if TYPE_CHECKING:
+    from ale.python import train
+
+__all__ = ["__version__", "train"]
+
+__version__ = version("ale-rl")
+
 tell_of_old_names()
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Import `train` when it is asked for."""
+        if name == "train":
+            return import_module("ale.python").train
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)

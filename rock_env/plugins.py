@@ -1,13 +1,14 @@
 """Find plugins by entry point, and environments also among those a user registered. All come in by this one door.
 
-Groups: `ale.envs`, `ale.algorithms`, `ale.engines`, `ale.rewards`, `ale.agents`; value `package.module:OBJECT`. A name that
-is both installed and registered is refused, since records and runs say no more than the name. Loading is lazy: listing
-names imports no plugin.
+Groups: `ale.envs`, `ale.algorithms`, `ale.engines`, `ale.backends`, `ale.rewards`, `ale.agents`; value
+`package.module:OBJECT`. A script may also give objects of its own to this process (`give`). A name that stands for two
+things is refused, since records and runs say no more than the name. Loading is lazy: listing names imports no plugin.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache, lru_cache
 from importlib.metadata import EntryPoint, entry_points
 
@@ -20,7 +21,25 @@ from rock_env.registered import Registration
 from rock_env.spec import EnvParams, EnvSpec
 from rock_env.tasksets.environment import make_env_spec
 
-__all__ = ["env_names", "env_params", "knows_env", "load", "load_env", "names", "unknown_env"]
+__all__ = [
+    "NO_OWN",
+    "Own",
+    "env_names",
+    "env_params",
+    "give",
+    "given",
+    "knows_env",
+    "load",
+    "load_env",
+    "names",
+    "own",
+    "unknown_env",
+]
+
+Own = Mapping[tuple[str, str], object]
+"""Objects that nobody installed: (group, name) -> plugin."""
+NO_OWN: Own = {}
+_own: dict[tuple[str, str], object] = {}
 
 
 @cache
@@ -28,9 +47,42 @@ def _group(group: str) -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=group)}
 
 
+def give(objects: Own) -> None:
+    """Let this process find objects by name as if they were installed; a second one of a name takes the first one's place.
+
+    Raise `InvalidArgument` for the name of something else that is installed or registered.
+    """
+    for (group, name), plugin in objects.items():
+        registered_too = group == "ale.envs" and registered.known(name)
+        if (name in _group(group) and load(group, name) is not plugin) or registered_too:
+            kind = group.removeprefix("ale.").removesuffix("s")
+            raise InvalidArgument(
+                f"the {kind} you gave has the name {name!r}, as one that is installed or registered here: a record would "
+                "not say which it was. Give it another name."
+            )
+    _own.update((key, plugin) for key, plugin in objects.items() if key[1] not in _group(key[0]))
+
+
+@contextmanager
+def given(objects: Own) -> Iterator[None]:
+    """Give objects to this process for the time of the block."""
+    before = dict(_own)
+    give(objects)
+    try:
+        yield
+    finally:
+        _own.clear()
+        _own.update(before)
+
+
+def own() -> Own:
+    """Return what this process was given."""
+    return dict(_own)
+
+
 def names(group: str) -> tuple[str, ...]:
-    """Return the sorted names installed in `group`."""
-    return tuple(sorted(_group(group)))
+    """Return the sorted names known in `group`."""
+    return tuple(sorted({*_group(group), *(name for where, name in _own if where == group)}))
 
 
 def load(group: str, name: str) -> object:
@@ -38,10 +90,12 @@ def load(group: str, name: str) -> object:
 
     Raise `UnknownName` naming the nearest and all known names, or `InvalidArgument` if the plugin does not load.
     """
+    if (group, name) in _own:
+        return _own[group, name]
     kind = group.removeprefix("ale.").removesuffix("s")
     point = _group(group).get(name)
     if point is None:
-        raise nearest(kind, name, _group(group))
+        raise nearest(kind, name, names(group))
     try:
         return point.load()
     except Exception as error:  # boundary: a third party's module runs here
@@ -56,12 +110,12 @@ def load(group: str, name: str) -> object:
 
 def env_names() -> tuple[str, ...]:
     """Return the sorted names of all environments, installed and registered."""
-    return tuple(sorted({*_group("ale.envs"), *registered.names()}))
+    return tuple(sorted({*names("ale.envs"), *registered.names()}))
 
 
 def knows_env(name: str) -> bool:
     """Return whether there is an environment of this name."""
-    return name in _group("ale.envs") or registered.known(name)
+    return name in names("ale.envs") or registered.known(name)
 
 
 def load_env(name: str) -> EnvSpec:
@@ -69,7 +123,7 @@ def load_env(name: str) -> EnvSpec:
 
     Raise `UnknownName`, or `InvalidArgument` for a wrong object and for a name that is both.
     """
-    installed = name in _group("ale.envs")
+    installed = name in names("ale.envs")
     if registered.known(name):
         if installed:
             raise InvalidArgument(

@@ -20,7 +20,7 @@ from agent_runtime.agents.conversation import prompt_after
 from agent_runtime.policy import Completion, SampleRequest
 from agent_runtime.store import decode
 from agent_runtime.types import Trajectory
-from rock_env.plugins import env_params, load, load_env
+from rock_env.plugins import NO_OWN, Own, env_params, give, load, load_env
 from trainer.algo.base import (
     Algorithm,
     AlgorithmSpec,
@@ -62,8 +62,9 @@ class InferenceActor:
     def __init__(self, config: TrainConfig) -> None:
         self._config = config
 
-    def ready(self) -> None:
-        """Build the engine. First of all calls."""
+    def ready(self, own: Own = NO_OWN) -> None:
+        """Build the engine, among `own` plugins too. First of all calls."""
+        give(own)
         torch.set_num_threads(1)
         spec, options = sampler_of(self._config)
         self._engine = spec.inference(self._config.model, options, self._config.seed)
@@ -91,8 +92,9 @@ class Learner:
         self._reuse = ReuseBuffer(config.reuse)
         self._version = 0
 
-    def ready(self) -> None:
-        """Build the engine and the algorithm. First of all calls."""
+    def ready(self, own: Own = NO_OWN) -> None:
+        """Build the engine and the algorithm, among `own` plugins too. First of all calls."""
+        give(own)
         config = self._config
         torch.set_num_threads(config.optim.threads)
         spec, options = learner_of(config)

@@ -21,6 +21,7 @@ from ray.exceptions import RayError
 from agent_runtime.policy import Completion, SampleRequest
 from agent_runtime.types import RolloutRequest
 from rock_env.local import EmbeddedServer, start_embedded
+from rock_env.plugins import own
 from trainer.accounts import Accounts, processor_s
 from trainer.actors import InferenceActor, Learner
 from trainer.config import TrainConfig
@@ -29,6 +30,7 @@ from trainer.ray_errors import deliberate, reason
 from trainer.reward.actor import RewardActor, Rewarded
 from trainer.reward.router import reward_spec
 from trainer.rollout.cli_agents import agent_options
+from trainer.rollout.own import own_env
 from trainer.rollout.starts import Injection
 from trainer.rollout.worker import RolloutWorker
 from trainer.signals import ours_while_ray_starts
@@ -60,7 +62,8 @@ class Fleet:
             self._connect_ray(stack)
             rock_address = self._config.rollout.rock_address
             if not rock_address:
-                self._server = start_embedded([*shelf, *_hosted_on(self._config)])
+                options = [*shelf, *_hosted_on(self._config), *stack.enter_context(own_env(self._config.env))]
+                self._server = start_embedded(options)
                 stack.callback(self._server.close)
                 rock_address = self._server.address
             self._place(rock_address, stack)
@@ -235,7 +238,8 @@ class Fleet:
             self._rewarder = rewarder.remote(config, rock_address)
             actors.append(self._rewarder)
         stack.callback(self._stop, actors)
-        self._get([actor.ready.remote() for actor in actors])
+        given = own()
+        self._get([actor.ready.remote(given) for actor in actors])
         self._pids: list[int] = self._get([actor.process_id.remote() for actor in actors])
         self._accounts = Accounts()
         self.time_shares()

@@ -30,6 +30,7 @@ def model_settings(model: str, *, named: dict[str, object], overrides: list[str]
     if not (folder / runs.CONFIG).is_file():
         check_model(model, also=runs.known())
         return configuration.resolve(options={**named, "model": model}, overrides=overrides)
+    runs.check_own(folder)
     trained_model = runs.trained_model(folder)
     resolved = configuration.resolve(file=folder / runs.CONFIG, options=named, overrides=overrides)
     trained = {**resolved.config.model_dump(), "model": str(trained_model)}

@@ -6,6 +6,7 @@ trajectories/, checkpoints/, model/, rewards/`; this module writes `config.toml`
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 from agent_runtime.store import segment_path
 from ale import config as configuration
 from ale.option_names import flat
+from rock_env import plugins
 from rock_env.store.whole_file import write_whole
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError, RunFolderError
@@ -22,6 +24,8 @@ from trainer.lineage import MODEL
 
 __all__ = [
     "CONFIG",
+    "OWN",
+    "check_own",
     "continue_run",
     "default_name",
     "inherited",
@@ -34,6 +38,8 @@ __all__ = [
 ]
 
 CONFIG = "config.toml"
+OWN = "own.json"
+"""Names what a script gave to the run, so that nobody else continues it without."""
 HOME = Path("runs")
 
 
@@ -59,6 +65,8 @@ def open_new(folder: Path, config: TrainConfig) -> None:
         taken = any(folder.iterdir())
         if not taken:
             content = configuration.render(config).encode()
+            if given := _given():
+                write_whole(folder / OWN, lambda beside: beside.write_bytes(json.dumps(given).encode()))
             write_whole(folder / CONFIG, lambda beside: beside.write_bytes(content))
     except OSError as error:
         raise RunFolderError(
@@ -73,7 +81,7 @@ def open_new(folder: Path, config: TrainConfig) -> None:
 
 def withdraw(folder: Path) -> None:
     """Remove the folder of a run that never began, so that its name is free for other settings."""
-    if all(path.name in {CONFIG, LOCK} for path in folder.iterdir()):
+    if all(path.name in {CONFIG, LOCK, OWN} for path in folder.iterdir()):
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -83,7 +91,40 @@ def recorded_config(folder: Path) -> TrainConfig:
         raise RunFolderError(
             f"no run in {folder}: it holds no {CONFIG}. Runs here: {', '.join(known()) or '(none)'}"
         )
+    check_own(folder)
     return configuration.resolve(file=folder / CONFIG).config
+
+
+def check_own(folder: Path) -> None:
+    """Raise `RunFolderError` where a script gave the run objects of its own and this process has not got them."""
+    try:
+        wanted: dict[str, list[str]] = json.loads((folder / OWN).read_bytes())
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"cannot read {folder / OWN}: {error}. Restore it from a copy.") from error
+    here = _given()
+    missing = [
+        f"the {kind} {name!r}"
+        for kind, names in wanted.items()
+        for name in names
+        if name not in here.get(kind, [])
+    ]
+    if missing:
+        raise RunFolderError(
+            f"the run in {folder} was begun by a Python script with {', '.join(missing)}, and only the script has "
+            f"{'it' if len(missing) == 1 else 'them'}: the command line cannot resume or evaluate the run. Continue it "
+            f"from the script with ale.train(..., run={str(folder)!r}, resume=True), or install them under these names "
+            f"by entry point and remove {OWN}."
+        )
+
+
+def _given() -> dict[str, list[str]]:
+    """Return the names of what this process was given, by kind."""
+    found: dict[str, list[str]] = {}
+    for group, name in sorted(plugins.own()):
+        found.setdefault(group.removeprefix("ale.").removesuffix("s"), []).append(name)
+    return found
 
 
 def trained_model(folder: Path) -> Path:

@@ -119,7 +119,7 @@ def _options(spec: BackendSpec, text: str) -> BackendOptions:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
-            raise nearest(f"option of the backend {spec.name!r}", key, spec.options.model_fields) from error
+            raise nearest(f"option of the {spec.name} backend", key, spec.options.model_fields) from error
         raise InvalidArgument(
             f"bad option {key!r} of the backend {spec.name!r}: {first['msg']}, got {first['input']!r}."
         ) from error

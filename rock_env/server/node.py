@@ -73,7 +73,7 @@ class Node:
                 await stack.enter_async_context(node.registry)
             yield node
 
-    def pooled(self, *backends: Backend, uses_registry: Iterable[str]) -> BackendRouter:
+    def pooled(self, *backends: Backend, uses_registry: Iterable[str] = ()) -> BackendRouter:
         """Return a router over these backends, each with warm pools; `uses_registry` names those whose images are the
         registry's.
         """

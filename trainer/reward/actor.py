@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent_runtime.store import decode, encode
+from rock_env.plugins import NO_OWN, Own, give
 from trainer.config import TrainConfig
 from trainer.reward.kept import KeptAnswers
 from trainer.reward.router import Router
@@ -33,8 +34,9 @@ class RewardActor:
         self._config, self._rock_address = config, rock_address
         self._kept: KeptAnswers | None = None
 
-    async def ready(self) -> None:
+    async def ready(self, own: Own = NO_OWN) -> None:
         """Open the workers. First of all calls; see `trainer.actors`."""
+        give(own)
         self._router = await Router(self._config, self._rock_address).__aenter__()
 
     async def process_id(self) -> int:

@@ -19,7 +19,7 @@ from agent_runtime.policy import Completion, PolicyError, SampleRequest
 from agent_runtime.store import encode
 from agent_runtime.types import RolloutRequest, Trajectory
 from rock_env.client import Client
-from rock_env.plugins import env_params, load_env
+from rock_env.plugins import NO_OWN, Own, env_params, give, load_env
 from rock_env.spec import EnvSpec
 from trainer.config import TrainConfig
 from trainer.engine.chosen import learner_of, sampler_of
@@ -43,8 +43,9 @@ class RolloutWorker:
         self._client: Client | None = None
         self._agents: CliAgents | None = None
 
-    async def ready(self) -> None:
+    async def ready(self, own: Own = NO_OWN) -> None:
         """Open the chat template, the gateway and the connection. First of all calls; see `trainer.actors`."""
+        give(own)
         spec, options = learner_of(self._config)
         self._template = spec.template(self._config.model, options)
         self._stops = sampler_of(self._config)[0].stops

@@ -16,8 +16,8 @@ from agent_runtime.store import index, read_segment
 from agent_runtime.types import StopReason, TurnFault, TurnLabel
 from ale.replay.listing import list_command
 from ale.replay.records import iterate
-from ale.train import runs
-from ale.train.lineage import lineage_command
+from ale.training import runs
+from ale.training.lineage import lineage_command
 from rock_env.lifecycle import SandboxState
 from rock_env.snapshots import SnapshotState
 from rock_env.store.base import Query, SnapshotQuery
