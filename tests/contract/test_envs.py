@@ -24,6 +24,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "frozen_lake": ("{}", '{"slippery": true}', '{"size": 8, "slippery": true, "symbols": "gymnasium"}'),
     "math": ("{}", '{"style": "symbols", "min_level": 4, "max_level": 5}'),
     "sokoban": ("{}", '{"level": "8x8", "symbols": "boxoban"}'),
+    "webshop": ("{}", '{"style": "brief", "products": 60, "kinds": 10, "per_page": 4, "attributes": 1}'),
 }
 """Arguments worth testing beside the defaults; an environment that is not named is tested with its defaults."""
 CASES = [(name, params) for name in names("ale.envs") for params in VARIANTS.get(name, ("{}",))]

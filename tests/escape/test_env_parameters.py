@@ -64,6 +64,7 @@ async def test_no_argument_names_a_file_of_the_host(server: RestServer, place: s
         for env, params in (
             ("sokoban", {"boxoban_file": place}),
             ("swe", {"source": "quixbugs", "path": place}),
+            ("webshop", dict.fromkeys(("products_file", "attributes_file", "instructions_file"), place)),
         ):
             make = pb.MakeRequest(env=env, params_json=json.dumps(params))
             for answer in (call("ListSplits", splits(env, **params)), call("Make", make)):
