@@ -6,6 +6,7 @@ parameters are those of Pyserini, which the published task uses (k1 0.9, b 0.4).
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 
@@ -15,6 +16,8 @@ from bm25s import BM25
 from sandboxes.webshop.product import Product
 
 __all__ = ["ProductIndex", "words_of"]
+
+logging.getLogger("bm25s").setLevel(logging.WARNING)  # it sets its own level to DEBUG when it is imported
 
 MOST_HITS = 50
 """Products that a search finds at most, as in the published task."""

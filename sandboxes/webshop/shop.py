@@ -17,7 +17,7 @@ from sandboxes.webshop.product import Goal, Product
 from sandboxes.webshop.reward import Score, score
 from sandboxes.webshop.search import MOST_QUERY_CHARS
 
-__all__ = ["BACK", "BUY", "DETAILS", "NEXT", "PREVIOUS", "Page", "Shop", "Visit"]
+__all__ = ["BACK", "BUY", "DETAILS", "NEXT", "PREVIOUS", "Page", "Shop", "Visit", "asked"]
 
 Page = Literal["search", "results", "item", "description", "features", "bought"]
 BACK, NEXT, PREVIOUS, BUY = "back to search", "next >", "< prev", "buy now"
@@ -36,6 +36,11 @@ class Visit(NamedTuple):
     asin: str = ""
     chosen: tuple[tuple[str, str], ...] = ()
     """Group and value of the options chosen, in the product's order of groups."""
+
+
+def asked(words: str) -> str:
+    """Return what a search for some words looks for: lower case, single spaces, as much of it as is read."""
+    return " ".join(words.lower().split())[:MOST_QUERY_CHARS].rstrip()
 
 
 class Shop:
@@ -68,7 +73,7 @@ class Shop:
 
     def search(self, visit: Visit, query: str) -> Visit | None:
         """Return where a search leads, or None: there is no search box, or nothing in it."""
-        query = " ".join(query.lower().split())[:MOST_QUERY_CHARS].rstrip()
+        query = asked(query)
         return Visit("results", query) if visit.page == "search" and query else None
 
     def _links(self, visit: Visit) -> Mapping[str, Visit]:
