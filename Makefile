@@ -51,6 +51,7 @@ bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.chaos --quick
 	$(BIN)/python -m benchmarks.reward_hacks --quick
 	$(BIN)/python -m benchmarks.hostile --quick
+	$(BIN)/python -m benchmarks.webshop --quick
 
 clean:
 	rm -rf $(VENV) build dist
