@@ -54,15 +54,17 @@ class Evaluator:
             split: float(np.mean([t.passed for t in members if t.has_reward]))
             for split, members in by_split.items()
         }
-        failures = sum(not t.has_reward for t in by_split[config.split])
+        whole = [t for t in by_split[config.split] if t.has_reward]
         evaluation = Evaluation(
             step=step,
             success=passed.pop(config.split),
             optimum=float(np.mean([self._optimum(task_id) for task_id in ids])),
-            episodes=len(by_split[config.split]) - failures,
-            failures=failures,
+            episodes=len(whole),
+            failures=len(by_split[config.split]) - len(whole),
             apart=passed,
             legal_share=1 - illegal_share([t for t in trajectories if t.has_reward]),
+            reward=float(np.mean([t.reward for t in whole])),
+            turns=float(np.mean([len(t.turns) for t in whole])),
         )
         return evaluation, encoded
 

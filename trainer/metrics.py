@@ -60,6 +60,9 @@ class Evaluation:
     """Success on each split of `eval.apart`."""
     legal_share: float = math.nan
     """Share of the turns, all splits together, that were an action; NaN where there was no turn."""
+    reward: float = math.nan
+    """Mean reward of the episodes, and their mean number of turns; NaN where nobody counted."""
+    turns: float = math.nan
 
     @property
     def share(self) -> float:
@@ -69,13 +72,14 @@ class Evaluation:
     def metrics(self) -> dict[str, float]:
         """Return the result under the names of docs/metrics.md."""
         share = {"share_of_optimum": self.share} if self.optimum else {}
+        counted = {"reward": self.reward, "turns": self.turns, "legal_share": self.legal_share}
         return {
             "success": self.success,
             **share,
             "optimum": self.optimum,
             "episodes": float(self.episodes),
             "failures": float(self.failures),
-            **({} if math.isnan(self.legal_share) else {"legal_share": self.legal_share}),
+            **{name: value for name, value in counted.items() if not math.isnan(value)},
             **{f"success/{split}": success for split, success in self.apart.items()},
         }
 

@@ -52,6 +52,9 @@ def test_a_failed_episode_is_left_out_of_its_split_and_counted():
 
     found, encoded = evaluator(first_of_its_split).play(0, 2, ["train"])
     assert (found.episodes, found.failures, len(encoded)) == (1, 1, 4)
+    (whole,) = [t for t in map(decode, encoded) if t.failure is None and t.task_id.startswith("held_out")]
+    assert (found.reward, found.turns) == (whole.reward, len(whole.turns))
+    assert found.metrics()["turns"] == found.turns
     assert found.success in (0, 1)
     assert found.apart["train"] in (0, 1)
     assert found.metrics()["success/train"] == found.apart["train"]
