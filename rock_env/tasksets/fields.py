@@ -99,11 +99,11 @@ class Fields:
         self.wrong(name, f"got {value!r}, expected a string", "Quote it.")
         return default
 
-    def need_text(self, name: str) -> str:
-        """Take a string that must say something, whatever the user would do without."""
+    def need_text(self, name: str, *, whole: bool = False) -> str:
+        """Take a string that must say something, whatever the user would do without; `whole` keeps the blanks around it."""
         value = self._values.pop(name, None)
         if isinstance(value, str) and value.strip():
-            return value.strip()
+            return value if whole else value.strip()
         what = (
             "it is missing or empty" if value is None or value == "" else f"got {value!r}, expected a string"
         )

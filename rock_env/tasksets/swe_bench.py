@@ -161,7 +161,7 @@ class _Instance:
         self._commit = row.text("base_commit") or (self._repo.rpartition(".")[2] if smith else "")
         if not self._commit:
             row.lacks("base_commit", "it is missing or empty")
-        self._patch = row.need_text("patch") if smith else row.text("patch")
+        self._patch = row.need_text("patch", whole=True) if smith else row.text("patch")
         self._test_patch = row.text("test_patch")
         hints = row.text("hints_text").strip()
         said = row.need_text("problem_statement")

@@ -219,6 +219,18 @@ def test_the_bug_of_swe_smith_is_where_the_agent_begins(tmp_path: Path, copy: Co
     assert task.source.startswith("SWE-smith")
 
 
+@pytest.mark.parametrize("style", ["swe-bench", "swe-smith"])
+def test_a_patch_keeps_an_empty_last_line_of_its_context(tmp_path: Path, style: str) -> None:
+    work = tmp_path / "repos" / "shop__calc"
+    write(work, {"late.py": "x = 1\n\n\ny = 1\n", "tests/test_core.py": "old tests\n"})
+    for words in (["init", "-q", "-b", "main", "--template="], ["add", "-A"], ["commit", "-q", "-m", "one"]):
+        git(work, *words)
+    copy = Copy(tmp_path / "repos", git(work, "rev-parse", "HEAD").strip(), "", "")
+    patch = "--- a/late.py\n+++ b/late.py\n@@ -1,3 +1,3 @@\n-x = 1\n+x = 2\n \n \n"
+    task = read_one(tmp_path, copy, {"patch": patch, "environment_setup_commit": ...}, style=style)
+    assert len(task.solution) == 1
+
+
 def test_an_image_may_hold_the_project(tmp_path: Path, copy: Copy) -> None:
     (task,) = read(tmp_path, [row(copy)], image="eval/{repo}:{instance_id}", workdir="/w")
     assert task.build.context is not None
