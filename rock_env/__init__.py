@@ -6,6 +6,12 @@ first use, so importing a core type costs no gRPC.
 
 from __future__ import annotations
 
+import sys
+
+# `python -m` looks into the working folder first, and what lies there is not the server's. This file runs before any other.
+if sys.argv[:1] == ["-m"] and "rock_env.server" in sys.orig_argv and not sys.flags.safe_path:
+    sys.path.pop(0)
+
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -70,7 +70,7 @@ def start_embedded(options: Sequence[str] = ()) -> EmbeddedServer:
     if len(str(folder)) > _MAX_SOCKET_PATH:
         folder.rmdir()
         folder = Path(tempfile.mkdtemp(prefix="rock-", dir="/tmp"))
-    command = [sys.executable, "-m", "rock_env.server", f"--listen=unix://{folder}/s"]
+    command = [sys.executable, "-P", "-m", "rock_env.server", f"--listen=unix://{folder}/s"]
     command += ["--exit-with-parent", "--remove-folder", *options]
     process = subprocess.Popen(
         command,

@@ -162,7 +162,7 @@ class _Reader:
         if self._process is None:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                *("-m", "agent_runtime.gateway.reader"),
+                *("-P", "-m", "agent_runtime.gateway.reader"),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 start_new_session=True,  # a terminal's Ctrl-C is its parent's

@@ -281,7 +281,7 @@ class EnvHostPool:
 
     async def _spawn(self) -> EnvHostWorker:
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "rock_env.env_workers.host"]
+        command = [sys.executable, "-P", "-m", "rock_env.env_workers.host"]
         command += [f"--fd={theirs.fileno()}", f"--parent={os.getpid()}"]
         command += [f"--env={reference}" for reference in self._references]
         command += [f"--memory-bytes={self._memory_bytes}"]
