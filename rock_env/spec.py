@@ -13,6 +13,7 @@ from typing import Annotated, Protocol
 from pydantic import BaseModel, ConfigDict
 
 from rock_env.env import Env, Oracle, SandboxEnv
+from rock_env.errors import Unimplemented
 from rock_env.task_spec import NetworkPolicy, Resources, SandboxSpec, TaskSpec
 
 __all__ = [
@@ -65,6 +66,14 @@ class TaskSource(Protocol):
         ...
 
 
+def _no_oracle(params: EnvParams, task: TaskSpec) -> Oracle:
+    raise Unimplemented(f"the environment has no reference policy for task {task.id!r}.")
+
+
+def _no_optimum(params: EnvParams, task: TaskSpec) -> float:
+    return 1.0
+
+
 @dataclass(frozen=True, slots=True)
 class EnvSpec:
     """An environment plugin: the value of an `ale.envs` entry point.
@@ -79,10 +88,11 @@ class EnvSpec:
     params: type[EnvParams]
     factory: Callable[[EnvParams], Env | SandboxEnv]
     tasks: Callable[[EnvParams], TaskSource]
-    oracle: Callable[[EnvParams, TaskSpec], Oracle]
-    """A reference policy for one task, which must succeed where success is certain."""
-    optimum: Callable[[EnvParams, TaskSpec], float]
-    """Success probability of an optimal policy on one task (1.0 where the task is deterministic and solvable)."""
+    oracle: Callable[[EnvParams, TaskSpec], Oracle] = _no_oracle
+    """A reference policy for one task, which must succeed where success is certain. Raises `Unimplemented` where none exists."""
+    optimum: Callable[[EnvParams, TaskSpec], float] = _no_optimum
+    """Success probability of an optimal policy on one task (1.0 where the task is deterministic and solvable); where
+    nobody knows it the upper bound, 1.0."""
     sandbox: SandboxSpec | None = None
     graded_as_it_lies: bool = True
     """What lies in the sandbox is graded, so that an agent which never gives an action can do the task. Where an action is

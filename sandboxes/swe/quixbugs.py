@@ -4,8 +4,8 @@ The folder holds `python_programs/NAME.py` (or `programs/`) with the bug, `corre
 `correct_programs/`) without, and tests: `json_testcases/NAME.json`, a line `[[arguments], expected]` per case, or else
 `python_testcases/test_NAME.py`. Nothing of it comes with this project, and nothing is downloaded.
 
-Of JSON cases every other one is visible, and all grade. Python tests are visible and grade. Programs without a test are
-left out.
+Of JSON cases every other one is visible, and all grade, but for those that the Python test beside them skips; its bound on
+the error of a result is taken over, too. Python tests are visible and grade. Programs without a test are left out.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def plain(value):
 '''
 _CASE = """
 def test_case_{number}():
-    assert plain({name}(*{arguments!r})) == {expected!r}
+    assert plain({name}(*{arguments!r})) == {expected}
 
 """
 _HEAD = """\
@@ -138,15 +139,48 @@ def _suites(tests: Path, module: str, name: str) -> tuple[bytes, bytes, tuple[st
         found = (node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef))
         ids = tuple(f"{tests.name}::{node.name}" for node in found if node.name.startswith("test"))
         return text.encode(), text.encode(), ids
+    rules = _rules(tests.parents[1] / "python_testcases" / f"test_{name}.py")
     cases = []
     for number, line in enumerate(tests.read_text().splitlines()):
         if line.strip():
             arguments, expected = json.loads(line)
             arguments = arguments if isinstance(arguments, list) else [arguments]
-            cases.append(_CASE.format(number=number, name=name, arguments=arguments, expected=expected))
+            if arguments not in rules.skipped:
+                expected = rules.expected(arguments, expected)
+                cases.append(_CASE.format(number=number, name=name, arguments=arguments, expected=expected))
     head = _CASES.format(module=module, name=name)
     ids = tuple(f"test_{name}.py::{case.split()[1].removesuffix('():')}" for case in cases)
     return (head + "".join(cases[::2])).encode(), (head + "".join(cases)).encode(), ids
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """What a Python test says of the JSON cases that it runs."""
+
+    skipped: list[object]
+    """Arguments that take the right program minutes."""
+    bound: int | None
+    """Number of the argument that bounds the error of the result, if one does."""
+
+    def expected(self, arguments: list[object], expected: object) -> str:
+        """Return the text of what a result is compared with."""
+        if self.bound is None:
+            return repr(expected)
+        return f"pytest.approx({expected!r}, abs={arguments[self.bound]!r})"
+
+
+def _rules(test: Path) -> _Rules:
+    """Read them off a test that skips where `input_data == [...]` or compares with `approx(..., abs=input_data[N])`."""
+    skipped: list[object] = []
+    bound: int | None = None
+    for node in ast.walk(ast.parse(test.read_text() if test.is_file() else "")):
+        match node:
+            case ast.If(test=condition, body=[ast.Expr(ast.Call(func=ast.Attribute(attr="skip")))]):
+                compared = (part for part in ast.walk(condition) if isinstance(part, ast.Compare))
+                skipped += [ast.literal_eval(part.comparators[0]) for part in compared]
+            case ast.keyword(arg="abs", value=ast.Subscript(slice=number)):
+                bound = ast.literal_eval(number)
+    return _Rules(skipped, bound)
 
 
 def _difference(buggy: str, correct: str) -> tuple[str, str]:

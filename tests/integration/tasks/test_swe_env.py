@@ -154,10 +154,17 @@ CHECKOUT = {
     "if pytest.use_correct:\n    from correct_python_programs.last import last\n"
     "else:\n    from python_programs.last import last\n"
     "\n\ndef test_last():\n    assert list(last(Pair)) == [2]\n",
+    "python_programs/root.py": "def root(number, bound):\n    return number\n",
+    "correct_python_programs/root.py": "def root(number, bound):\n    while number > 99:\n        pass\n"
+    "    return number ** 0.5 + bound / 2\n",
+    "json_testcases/root.json": "[[4, 0.5], 2]\n[[9, 0.01], 3]\n[[100, 0.5], 10]\n",
+    "python_testcases/test_root.py": "import pytest\n\n\ndef test_root(input_data, expected):\n"
+    "    if not pytest.run_slow and input_data == [100, 0.5]:\n        pytest.skip('too slow')\n"
+    "    assert root(*input_data) == pytest.approx(expected, abs=input_data[-1])\n",
 }
 
 
-@pytest.mark.parametrize("name", ["halve", "last"])
+@pytest.mark.parametrize("name", ["halve", "last", "root"])
 async def test_a_quixbugs_checkout_is_played(backend: ProcessBackend, tmp_path: Path, name: str) -> None:
     for path, text in CHECKOUT.items():
         (tmp_path / "checkout" / path).parent.mkdir(parents=True, exist_ok=True)
@@ -165,7 +172,7 @@ async def test_a_quixbugs_checkout_is_played(backend: ProcessBackend, tmp_path: 
     params = SweParams(source="quixbugs", path=str(tmp_path / "checkout"))
     tasks = ENV.tasks(params)
     every = [tasks.get(split, index) for split in tasks.splits for index in range(tasks.count(split))]
-    assert sorted(task.payload for task in every) == ["halve", "last"]
+    assert sorted(task.payload for task in every) == ["halve", "last", "root"]
     task = next(task for task in every if task.payload == name)
     before, results, after = await first_try(backend, params, task)
     assert (before.reward, after.reward) == (0.0, 1.0), (before, after)
