@@ -89,7 +89,7 @@ class EnvSpec:
     factory: Callable[[EnvParams], Env | SandboxEnv]
     tasks: Callable[[EnvParams], TaskSource]
     oracle: Callable[[EnvParams, TaskSpec], Oracle] = _no_oracle
-    """A reference policy for one task, which must succeed where success is certain. Raises `Unimplemented` where none exists."""
+    """A reference policy for one task, which must succeed where success is certain; `Unimplemented` where none exists."""
     optimum: Callable[[EnvParams, TaskSpec], float] = _no_optimum
     """Success probability of an optimal policy on one task (1.0 where the task is deterministic and solvable); where
     nobody knows it the upper bound, 1.0."""

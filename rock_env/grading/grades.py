@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rock_env.env import FreshBoxes, Verdict
 from rock_env.errors import InfraError, InvalidArgument, NotFound
 from rock_env.grading.model import Verifier
-from rock_env.grading.outcomes import Outcome
+from rock_env.grading.outcomes import Outcome, worst
 from rock_env.grading.verifier import Report, run_verifier
 from rock_env.grading.work import carry_work, need_box
 from rock_env.sandbox import Sandbox
@@ -52,12 +52,27 @@ def verdict_of(report: Report, verifier: Verifier) -> Verdict:
         for test, outcome in report.outcomes.items()
         if outcome is not Outcome.SKIPPED and test not in kept
     )
+    by_beginning = _by_beginning(report, {*must, *kept}) if verifier.cut_at_space else {}
+    report = replace(report, outcomes={**report.outcomes, **by_beginning})
     broken = [test for test in verifier.keep_passing if not _passed(report, test)]
     missed = [test for test in must if not _passed(report, test)]
     share = (len(must) - len(missed)) / len(must) if must else 0.0
     passed = bool(must or kept) and not broken and not missed
     reward = (0.0 if broken else share) if verifier.partial and must else float(passed)
-    return Verdict(reward, passed=passed, details=_details((must, missed), broken))
+    details = _details((must, missed), broken)
+    if by_beginning:
+        details += f"; {len(by_beginning)} by names that end at a space"
+    return Verdict(reward, passed=passed, details=details)
+
+
+def _by_beginning(report: Report, wanted: Collection[str]) -> Mapping[str, Outcome]:
+    """Return outcomes for names that were not reported but as the beginning of others, up to their first space.
+
+    One that stands for several tests has their worst outcome: they have to agree.
+    """
+    missing = {name for name in wanted if name not in report.outcomes}
+    cut = ((name.partition(" ")[0], outcome) for name, outcome in report.outcomes.items() if " " in name)
+    return worst((name, outcome) for name, outcome in cut if name in missing)
 
 
 def _passed(report: Report, test: str) -> bool:

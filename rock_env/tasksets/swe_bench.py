@@ -37,6 +37,8 @@ _LABELS = ("repo", "version", "created_at", "difficulty", "environment_setup_com
 _DATA = {".json", ".png", ".csv", ".txt", ".md", ".jpg", ".jpeg", ".pkl", ".yml", ".yaml", ".toml"}
 """Kinds of files that a test patch brings along and that are no tests."""
 _UNITTEST_ID = re.compile(r"\S+ \(([\w.]+)\)")
+_ADDRESS_IN_ID = re.compile(r"\[.*\b(?:https?|ftp)://")
+_PATH_IN_ID = re.compile(r"\[(?:.*[-=])?/(?:tmp|home|testbed|root|usr|opt|var|build)/")
 _PATCHED = re.compile(r"^diff --git a/.* b/(.*)$", re.MULTILINE)
 _RUNNERS = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "exceptiongroup", "tomli")
 _CARRIED_BYTES = 24 << 20
@@ -171,7 +173,7 @@ class _Instance:
         if not self._fail:
             row.lacks("FAIL_TO_PASS", "it names no test", "Without one, nothing tells a fix from none.")
         row.end()
-        self._labels = tuple(sorted(row_labels.items()))
+        self._labels = tuple(sorted((row_labels | _told_apart((*self._fail, *self._pass))).items()))
 
     def task(self) -> Task:
         options = self._options
@@ -180,7 +182,8 @@ class _Instance:
         if options.grade_in != "auto":
             grade_in = options.grade_in
         modules = [path.removesuffix(".py").replace("/", ".") for path in start.paths]
-        said = (start.paths, modules, (*self._fail, *self._pass))
+        named = (test.partition("[")[0] if _is_cut(test) else test for test in (*self._fail, *self._pass))
+        said = (start.paths, modules, tuple(dict.fromkeys(named)))
         words = dict(zip(_FILLED, map(shlex.join, said), strict=True))
         return Task(
             name=self.id,
@@ -193,6 +196,7 @@ class _Instance:
                 workdir=options.workdir,
                 must_pass=self._fail,
                 keep_passing=self._pass,
+                cut_at_space=options.parser == "pytest",
                 timeout_s=options.test_timeout_s,
                 grade_in=grade_in,
             ),
@@ -360,6 +364,21 @@ def _tests(row: Fields, name: str) -> tuple[str, ...]:
         row.wrong(name, f"got {said!r}, expected a list of tests, or JSON of one", "Correct it.")
         return ()
     return tuple(said or ())
+
+
+def _is_cut(test: str) -> bool:
+    """Return whether a published name ends at the first space of its parameters: `test_x[a` for `test_x[a b]`."""
+    return "::" in test and "[" in test.rpartition("::")[2] and not test.endswith("]")
+
+
+def _told_apart(tests: tuple[str, ...]) -> dict[str, str]:
+    """Return, as labels, how many names are not a test's alone: cut, or with a path or an address of one machine."""
+    kinds = {
+        "tests_cut_at_space": [test for test in tests if _is_cut(test)],
+        "tests_named_by_path": [test for test in tests if _PATH_IN_ID.search(test)],
+        "tests_named_by_address": [test for test in tests if _ADDRESS_IN_ID.search(test)],
+    }
+    return {kind: str(len(found)) for kind, found in kinds.items() if found}
 
 
 def _filled(template: str, words: Mapping[str, str], option: str) -> str:

@@ -56,6 +56,25 @@ def test_tests_that_only_have_to_go_on_passing() -> None:
     assert verdict_of(Report({"k": F, "x": P}), verifier).reward == 0.0
 
 
+@pytest.mark.parametrize(
+    ("outcomes", "reward"),
+    [
+        ({"t::a[x y]": P, "t::b": P}, 1.0),
+        ({"t::a[x y]": F, "t::b": P}, 0.0),
+        ({"t::a[x y]": P, "t::a[x z]": P, "t::b": P}, 1.0),
+        ({"t::a[x y]": P, "t::a[x z]": F, "t::b": P}, 0.0),
+        ({"t::a[xy]": P, "t::b": P}, 0.0),
+        ({"t::a[x y]": P, "t::b more": F, "t::b": P}, 1.0),
+    ],
+)
+def test_names_that_end_at_their_first_space(outcomes: dict[str, Outcome], reward: float) -> None:
+    verifier = Verifier(command=("true",), parser="pytest", must_pass=("t::a[x", "t::b"), cut_at_space=True)
+    verdict = verdict_of(Report(outcomes), verifier)
+    assert verdict.reward == reward
+    assert ("1 by names that end at a space" in verdict.details) is ("t::a[x y]" in outcomes)
+    assert verdict_of(Report(outcomes), replace(verifier, cut_at_space=False)).reward == 0.0
+
+
 def test_a_verifiers_own_reward_is_taken_as_it_is() -> None:
     for reward, passed in ((1.0, True), (0.3, False), (-1.0, False), (2.0, True)):
         verdict = verdict_of(Report(reward=reward, exit_code=1), VERIFIER)

@@ -193,6 +193,17 @@ def test_a_fix_that_steers_tests_or_removes_files_is_graded_in_a_fork(tmp_path: 
     assert read_one(tmp_path, copy, {"patch": removed}, grade_in="pristine").verifier.grade_in == "pristine"
 
 
+def test_names_that_are_not_a_tests_alone_are_told_apart(tmp_path: Path, copy: Copy) -> None:
+    place = "tests/test_core.py::test_add"
+    names = ["[a", "[a b]", "[/tmp/x]", "[https://example.org/x-1]", "[a/tmp/b]", ""]
+    fields = {"FAIL_TO_PASS": [place + name for name in names], "PASS_TO_PASS": []}
+    task = read_one(tmp_path, copy, fields, test_command="pytest {tests}")
+    told = {name: value for name, value in task.labels if name.startswith("tests_")}
+    assert told == {"tests_cut_at_space": "1", "tests_named_by_path": "1", "tests_named_by_address": "1"}
+    assert task.verifier.cut_at_space
+    assert " tests/test_core.py::test_add '" in task.verifier.command[2], "pytest knows no cut name"
+
+
 def test_hints_are_told_only_if_asked_for(tmp_path: Path, copy: Copy) -> None:
     task = read_one(tmp_path, copy, hints=True)
     assert task.instruction == "add subtracts\n\nHints:\nlook at the sign"
