@@ -53,7 +53,7 @@ _SHORT = 12
 
 
 class CheckEntry(msgspec.Struct, frozen=True):
-    """One check of a report: `result` is PASS, FAIL or SKIP."""
+    """One check of a report: `result` is PASS, FAIL, SKIP or WARN."""
 
     name: str
     result: str

@@ -29,7 +29,7 @@ from rock_env.vetting.vet import Vetted, sample, vet
 
 __all__ = ["check_command", "checked", "report_on"]
 
-_COLOURS = {"PASS": "green", "FAIL": "red", "SKIP": "yellow"}
+_COLOURS = {"PASS": "green", "FAIL": "red", "SKIP": "yellow", "WARN": "yellow"}
 
 
 def check_command(name: str, env_args: Mapping[str, object], *, tasks: int, rock: str, as_json: bool) -> int:

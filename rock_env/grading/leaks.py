@@ -7,9 +7,10 @@ taken over as they are; a solution told in other words is not found.
 from __future__ import annotations
 
 import posixpath
+import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rock_env.errors import InfraError, InvalidArgument, NotFound
 from rock_env.grading.history import GIT_ENV
@@ -23,6 +24,9 @@ _LEAST_CHARS = 16
 _LEAST_LINES = 2
 _SHARE = 0.4
 """So much of a secret's telling lines in one place is no coincidence."""
+_LEAST_NAME = 4
+_APART = ("/tests/", "/logs/", "/solution/", "/oracle/")
+"""Where formats keep what is the grader's and the solution's: nothing there is a task's input."""
 _TIMEOUT_S = 300.0
 _FIND = """
 needles=$1; shift
@@ -57,6 +61,8 @@ class Leak:
     """Path of the verifier's or the solution's file, or `solution` for its actions."""
     lines: int
     """How many of its telling lines are there."""
+    is_input: bool = False
+    """The task gives the agent this file: its instruction names it or its folder, or it is a file of the project itself."""
 
 
 async def leaks(box: Sandbox, task: Task, *, roots: Sequence[str] = ("/",)) -> tuple[Leak, ...]:
@@ -67,14 +73,40 @@ async def leaks(box: Sandbox, task: Task, *, roots: Sequence[str] = ("/",)) -> t
     """
     hidden, given = await _secrets(box, task)
     if not hidden:
-        return given
+        return _judged(task, given)
     needles = f".{secrets.token_hex(8)}"
     await box.write_file(needles, "\n".join(sorted(set().union(*hidden.values()))).encode() + b"\n")
     try:
         in_files = await _in_files(box, hidden, (needles, *roots))
-        return (*given, *in_files, *await _in_objects(box, hidden, (needles, *roots)))
+        return _judged(task, (*given, *in_files, *await _in_objects(box, hidden, (needles, *roots))))
     finally:
         await box.exec(["rm", "-f", needles])
+
+
+def _judged(task: Task, found: Iterable[Leak]) -> tuple[Leak, ...]:
+    return tuple(replace(leak, is_input=_is_input(task, leak)) for leak in found)
+
+
+def _is_input(task: Task, leak: Leak) -> bool:
+    """Return whether the task itself gives the agent the file; a grader's file by another path is never its folder's."""
+    if not posixpath.isabs(leak.where):
+        return False  # in git objects
+    if leak.where == leak.secret:
+        return not leak.where.startswith(_APART)
+    name = posixpath.basename(leak.where)
+    if len(name) >= _LEAST_NAME and _names(task.instruction, name):
+        return True
+    if name in {posixpath.basename(file.path) for file in (*task.verifier.files, *task.solution_files)}:
+        return False
+    folders, folder = [], posixpath.dirname(leak.where)
+    while folder != "/":
+        folders.append(folder)
+        folder = posixpath.dirname(folder)
+    return any(_names(task.instruction, folder) for folder in folders)
+
+
+def _names(text: str, name: str) -> bool:
+    return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text) is not None
 
 
 async def _in_files(box: Sandbox, hidden: Secrets, arguments: Sequence[str]) -> list[Leak]:

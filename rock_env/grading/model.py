@@ -64,7 +64,7 @@ class Verifier:
     keep_passing: tuple[str, ...] = ()
     """Tests that must not break (PASS_TO_PASS)."""
     cut_at_space: bool = False
-    """A test with no outcome is the one whose name begins with it and a space: published names that end at their first space."""
+    """A test with no outcome stands for those that begin with its name and a space: published names end there."""
     partial: bool = False
     """Reward is the share of `must_pass` that passes, if all of `keep_passing` do; else all or nothing."""
     timeout_s: float = 120.0

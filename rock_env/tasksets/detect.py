@@ -5,7 +5,7 @@ Called by `ale env register` and by user code; the only door to the readers that
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,18 @@ def read_each(path: Path, **options: Any) -> list[Task | Unread]:
             found += _READ[format_](place, own)
         except InvalidArgument as error:
             found.append(Unread(place.name, error.message))
+    _need_tasks(options.get("grade_in"), found)
     return _of_one_name_once(found)
+
+
+def _need_tasks(grade_in: object, found: list[Task | Unread]) -> None:
+    """Raise `UnknownName` where `grade_in` names a task that is not there."""
+    if isinstance(grade_in, str):
+        grade_in = {part.rpartition("=")[0].strip(): "" for part in grade_in.split(",")}
+    known = {each.name for each in found}
+    for name in grade_in if isinstance(grade_in, Mapping) else ():
+        if name and name not in known:
+            raise nearest("task in the option grade_in", str(name), known)
 
 
 def _of_one_name_once(found: list[Task | Unread]) -> list[Task | Unread]:

@@ -87,7 +87,7 @@ class _Reader:
         workdir = environment.text("workdir")
         setup = (_FOLDERS, *_healthcheck(environment))
         actions, files = self._solution(solution)
-        graded = self._verifier(verifier)
+        graded = self._verifier(verifier, name)
         for table in (agent, environment, verifier, solution):
             table.close()
         top.end()
@@ -234,7 +234,7 @@ class _Reader:
         words = [*(["env", *(f"{name}={value}" for name, value in env)] if env else [])]
         return (f"bash {shlex.join([*words, *run_script('/solution/solve.sh', content)])}",), files
 
-    def _verifier(self, verifier: Fields) -> Verifier:
+    def _verifier(self, verifier: Fields, task: str) -> Verifier:
         mode = verifier.text("environment_mode", "shared")
         if mode != "shared":
             why = f"a verifier in a box of its own ({mode!r}) needs artifacts, which are not copied out of boxes here"
@@ -253,7 +253,7 @@ class _Reader:
             env=self._values(verifier, "verifier.env"),
             report="/logs/verifier",
             timeout_s=verifier.number("timeout_sec", 600.0),
-            grade_in=self._options.grade_in,
+            grade_in=self._options.where(task),
         )
 
 

@@ -30,12 +30,24 @@ class ReadOptions(BaseModel):
 class FolderOptions(ReadOptions):
     """Options of the formats that are one folder for each task."""
 
-    grade_in: GradeIn = Field(default="fork")
+    grade_in: Mapping[str, GradeIn] = Field(default_factory=dict)
     """`fork`: the tests see the agent's files, and none of its processes. `same`: also what it left running, for tasks that
-    ask for a service."""
+    ask for a service. One for all, or by the names of tasks: `http-kv=same,fork`."""
     variables: Mapping[str, str] = Field(default_factory=dict)
     """What `${NAME}` stands for in the task's environment variables; the reader's own environment is not looked at.
     A table, or `NAME=VALUE,NAME=VALUE`."""
+
+    def where(self, task: str) -> GradeIn:
+        """Return where the tests of a task run."""
+        return self.grade_in.get(task, self.grade_in.get("", "fork"))
+
+    @field_validator("grade_in", mode="before")
+    @classmethod
+    def _by_task(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        cut = (part.rpartition("=") for part in value.split(",") if part.strip())
+        return {name.strip(): where.strip() for name, _, where in cut}
 
     @field_validator("variables", mode="before")
     @classmethod
@@ -55,7 +67,7 @@ def options_of(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
         return kind.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"])
+        name = ".".join(str(part) for part in first["loc"] if part != "")
         if first["type"] == "extra_forbidden":
             raise nearest("option of this task format", name, kind.model_fields) from error
         raise InvalidArgument(f"bad option {name!r}: {first['msg']}, got {first['input']!r}.") from error

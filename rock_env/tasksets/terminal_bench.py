@@ -89,7 +89,7 @@ def read_terminal_bench(path: Path, options: TerminalBenchOptions) -> Task:
             ),
             env=(("TEST_DIR", "/tests"),),
             timeout_s=test_timeout_s,
-            grade_in=options.grade_in,
+            grade_in=options.where(path.resolve().name),
         ),
         solution=actions,
         solution_files=files,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from rock_env.vetting.episodes import Episode, Subject
+from rock_env.vetting.leaks import Scan
 
 __all__ = [
     "CHECKS",
@@ -38,7 +39,7 @@ class Finding:
     """What a check found."""
 
     result: str
-    """PASS, FAIL or SKIP."""
+    """PASS, FAIL, SKIP, or WARN: something to look at that costs no task its place."""
     evidence: str
     wrong: Mapping[str, str] = field(default_factory=dict)
     """What is wrong with which task, where a failure is some tasks' own."""
@@ -58,8 +59,7 @@ class Played:
     replayed: Mapping[str, Episode] = field(default_factory=dict)
     restored: Mapping[str, Episode] = field(default_factory=dict)
     no_snapshots: str = ""
-    leaks: Mapping[str, list[str]] = field(default_factory=dict)
-    unseen: Mapping[str, list[str]] = field(default_factory=dict)
+    scans: Mapping[str, Scan] = field(default_factory=dict)
     left_behind: tuple[str, ...] = ()
     took_s: dict[str, float] = field(default_factory=dict)
     """How long the episodes of a check took, by the check's name."""
@@ -73,9 +73,13 @@ class Played:
 def _result(wrong: Mapping[str, str], right: str) -> Finding:
     if not wrong:
         return Finding("PASS", right)
+    return Finding("FAIL", _listed(wrong), wrong)
+
+
+def _listed(wrong: Mapping[str, str]) -> str:
     shown = [f"{title}: {what}" for title, what in wrong.items()][:_SHOWN]
     more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
-    return Finding("FAIL", "; ".join(shown) + more, wrong)
+    return "; ".join(shown) + more
 
 
 def _grade(episode: Episode) -> tuple[float, bool] | None:
@@ -209,14 +213,18 @@ def no_leaks(played: Played) -> Finding:
     """Nothing gives the answer away"""
     if played.subject.spec.sandbox is None:
         return Finding("SKIP", "no sandbox to look into")
-    wrong = {title: "; ".join(leaks[:_SHOWN]) for title, leaks in played.leaks.items() if leaks}
-    unseen = sorted({what for whats in played.unseen.values() for what in whats})
+    scans = played.scans
+    wrong = {title: "; ".join(scan.found[:_SHOWN]) for title, scan in scans.items() if scan.found}
+    inputs = {title: "; ".join(scan.inputs[:_SHOWN]) for title, scan in scans.items() if scan.inputs}
+    unseen = sorted({what for scan in scans.values() for what in scan.unseen})
     if not wrong and unseen:
         return Finding("SKIP", f"not looked at: {'; '.join(unseen[:_SHOWN])}")
+    if not wrong and inputs:
+        return Finding("WARN", f"the task's own input: {_listed(inputs)}")
     files = (
         "no file of a grader or solution" if played.subject.tasks_by_name else "grader and solution unknown"
     )
-    return _result(wrong, f"{files}, no later git history, in {len(played.leaks)} boxes")
+    return _result(wrong, f"{files}, no later git history, in {len(scans)} boxes")
 
 
 def nothing_left(played: Played) -> Finding:

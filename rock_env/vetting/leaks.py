@@ -6,6 +6,7 @@ and solution are `rock_env.grading.leaks`' to find; here is git history beyond t
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from rock_env.client import AsyncSandbox
@@ -16,7 +17,7 @@ from rock_env.sandbox import ExecResult
 if TYPE_CHECKING:
     from rock_env.sandbox import Sandbox
 
-__all__ = ["leaks_in"]
+__all__ = ["Scan", "leaks_in"]
 
 _SCAN_S = 60.0
 _HISTORY = r"""
@@ -40,19 +41,33 @@ exit 0
 """
 
 
-async def leaks_in(box: AsyncSandbox, task: Task | None, *, whole_box: bool) -> tuple[list[str], list[str]]:
-    """Return what gives the task away, and what could not be looked at. Raise `RockError` where the box fails.
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What a look into a box found, each in words."""
+
+    found: tuple[str, ...] = ()
+    """What gives the task away."""
+    inputs: tuple[str, ...] = ()
+    """Files that the task itself gives the agent and that hold lines of its grader or solution."""
+    unseen: tuple[str, ...] = ()
+    """What could not be looked at."""
+
+
+async def leaks_in(box: AsyncSandbox, task: Task | None, *, whole_box: bool) -> Scan:
+    """Return what is in a box. Raise `RockError` where the box fails.
 
     `whole_box` looks everywhere; without, where the box's own files are, since all else is the machine's.
     """
     home = (await box.exec(["sh", "-c", 'echo "$HOME"'])).stdout.decode().strip()
     roots = ["/"] if whole_box else ["/tmp", home]
     found, unseen = await _history(box, roots)
+    inputs: list[str] = []
     if task is not None:
         scanned = cast("Sandbox", _ScannedBox(box))  # a scan needs no more of a box
-        copies = await leaks(scanned, task, roots=roots)
-        found += [f"{leak.where} holds {leak.lines} lines of {leak.secret}" for leak in copies]
-    return found, unseen
+        for leak in await leaks(scanned, task, roots=roots):
+            words = f"{leak.where} holds {leak.lines} lines of {leak.secret}"
+            (inputs if leak.is_input else found).append(words)
+    return Scan(tuple(found), tuple(inputs), tuple(unseen))
 
 
 class _ScannedBox:

@@ -37,7 +37,7 @@ from rock_env.vetting.episodes import (
     made,
     play,
 )
-from rock_env.vetting.leaks import leaks_in
+from rock_env.vetting.leaks import Scan, leaks_in
 
 __all__ = ["Vetted", "sample", "vet"]
 
@@ -155,8 +155,7 @@ async def _play_all(subject: Subject) -> Played:
     if subject.spec.sandbox is not None:
         with _timed(played, no_leaks):
             scanned = await _each(subject, lambda task: _scan(subject, task))
-        played.leaks = {title: found for title, (found, _) in scanned.items()}
-        played.unseen = {title: unseen for title, (_, unseen) in scanned.items()}
+        played.scans = scanned
     with _timed(played, idle_scores_nothing):
         idle = await _each(subject, lambda task: play(subject, task, None))
         played.idle = {title: [episode] for title, episode in idle.items()}
@@ -256,7 +255,7 @@ async def _chance(played: Played, sound: Subject) -> dict[str, list[Episode]]:
     return await _each(sound, plays)
 
 
-async def _scan(subject: Subject, task: TaskSpec) -> tuple[list[str], list[str]]:
+async def _scan(subject: Subject, task: TaskSpec) -> Scan:
     """Look for leaks in the box of a task as the agent first sees it."""
     spec = task.sandbox or subject.spec.sandbox or SandboxSpec()
     try:
@@ -266,4 +265,4 @@ async def _scan(subject: Subject, task: TaskSpec) -> tuple[list[str], list[str]]
                 own = (subject.tasks_by_name or {}).get(task.payload)
                 return await leaks_in(box, own, whole_box=bool(spec.image))
     except RockError as error:
-        return [], [f"the box of {subject.title(task)}: {error.message}"]
+        return Scan(unseen=(f"the box of {subject.title(task)}: {error.message}",))

@@ -34,7 +34,9 @@ def fence() -> None:
         pytest.skip(f"no isolation here: {why}")
 
 
-async def vetted(address: str, spec: EnvSpec, defect: str = "", tasks: int = 4) -> dict[str, CheckReport]:
+async def vetted(
+    address: str, spec: EnvSpec, defect: str = "", tasks: int = 4, instruction: str = "Write the word."
+) -> dict[str, CheckReport]:
     params = spec.params.model_validate({"defect": defect})
     async with Client(address) as client, RegistryClient(address) as registry:
         subject = Subject(
@@ -42,15 +44,15 @@ async def vetted(address: str, spec: EnvSpec, defect: str = "", tasks: int = 4) 
             spec,
             params,
             sample(spec, params, tasks),
-            tasks_of(spec),
+            tasks_of(spec, instruction),
         )
         return {report.name: report async for report in vet(subject, registry)}
 
 
-def tasks_of(spec: EnvSpec) -> dict[str, Task]:
+def tasks_of(spec: EnvSpec, instruction: str) -> dict[str, Task]:
     verifier = Verifier(("sh", "/tests/test.sh"), "exit_code", files=(TaskFile("/tests/test.sh", SECRET),))
     words = ("apple", "pear", "plum", "quince", "cherry") if spec is BOXED else ()
-    return {word: Task(word, "Write the word.", Build(), verifier) for word in words}
+    return {word: Task(word, instruction, Build(), verifier) for word in words}
 
 
 def failed(reports: dict[str, CheckReport]) -> set[str]:
@@ -106,6 +108,16 @@ async def test_a_copy_of_the_grader_in_the_box_is_found(address: str) -> None:
     leak = reports["nothing gives the answer away"]
     assert leak.result == "FAIL"
     assert leak.evidence.endswith("/old/innocent.txt holds 2 lines of /tests/test.sh")
+
+
+async def test_lines_of_the_grader_in_the_tasks_own_input_are_a_warning(address: str) -> None:
+    told = "Write the word that old/innocent.txt asks for."
+    reports = await vetted(address, BOXED, "copy", tasks=1, instruction=told)
+    leak = reports["nothing gives the answer away"]
+    assert leak.result == "WARN"
+    assert leak.evidence.startswith("the task's own input: ")
+    assert leak.evidence.endswith("/old/innocent.txt holds 2 lines of /tests/test.sh")
+    assert "nothing gives the answer away" not in failed(reports)
 
 
 async def test_later_git_history_in_the_box_is_found(address: str) -> None:

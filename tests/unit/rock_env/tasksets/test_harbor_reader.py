@@ -107,6 +107,10 @@ def test_a_bare_task_has_the_formats_defaults_and_no_network(tmp_path: Path) -> 
     assert (task.resources.memory_bytes, task.network, task.solution) == (2 << 30, NetworkPolicy(), ())
     assert task.verifier.grade_in == "fork"
     assert read(tmp_path, options={"grade_in": "same"}).verifier.grade_in == "same"
+    assert read(tmp_path, options={"grade_in": f"{task.name}=same,fork"}).verifier.grade_in == "same"
+    assert read(tmp_path, options={"grade_in": {"": "same", task.name: "fork"}}).verifier.grade_in == "fork"
+    with pytest.raises(UnknownName, match="unknown task in the option grade_in 'other'"):
+        read(tmp_path, options={"grade_in": "other=same"})
 
 
 @pytest.mark.parametrize(
