@@ -15,7 +15,7 @@ from typing import Protocol
 
 from rock_env.sandbox import ExecResult
 
-__all__ = ["Executor", "run_in_shell"]
+__all__ = ["Executor", "run_in_shell", "shell_argv"]
 
 _CHOOSE = r"""
 __rock_home=${HOME:-/tmp}
@@ -118,6 +118,11 @@ class Executor(Protocol):
         ...
 
 
+def shell_argv(start_in: str = "") -> list[str]:
+    """Return the program that takes a command of the sandbox's shell from its standard input."""
+    return ["/bin/sh", "-c", _CHOOSE, "sh", _BASH, _SH, start_in]
+
+
 async def run_in_shell(
     sandbox: Executor,
     command: str,
@@ -131,7 +136,7 @@ async def run_in_shell(
     `start_in` is the first command's working folder; later ones begin where the one before left.
     """
     return await sandbox.exec(
-        ["/bin/sh", "-c", _CHOOSE, "sh", _BASH, _SH, start_in],
+        shell_argv(start_in),
         stdin=command.encode(errors="replace"),
         timeout_s=timeout_s,
         max_output_bytes=max_output_bytes,

@@ -39,12 +39,14 @@ def verdict_of(report: Report, verifier: Verifier) -> Verdict:
             0.0, passed=False, details=f"the verifier did not finish within {verifier.timeout_s:g} s"
         )
     if report.problem:
-        raise InfraError(f"the verifier showed nothing: {report.problem}. {_said(report)}")
+        raise InfraError(f"the verifier showed nothing: {report.problem}. {_said(report, verifier)}")
     if report.reward is not None:
         if not math.isfinite(report.reward):
             raise InfraError(f"the verifier's reward is not a finite number: {report.reward}")
         passed = report.reward >= 1.0
-        details = f"reward {report.reward:g}" if passed else f"reward {report.reward:g}. {_said(report)}"
+        details = (
+            f"reward {report.reward:g}" if passed else f"reward {report.reward:g}. {_said(report, verifier)}"
+        )
         return Verdict(report.reward, passed=passed, details=details)
     kept = set(verifier.keep_passing)
     must = verifier.must_pass or tuple(
@@ -62,7 +64,7 @@ def verdict_of(report: Report, verifier: Verifier) -> Verdict:
     details = _details((must, missed), broken)
     if by_beginning:
         details += f"; {len(by_beginning)} by names that end at a space"
-    return Verdict(reward, passed=passed, details=details)
+    return Verdict(reward, passed=passed, details=details if passed else details + _offline(verifier))
 
 
 def _by_beginning(report: Report, wanted: Collection[str]) -> Mapping[str, Outcome]:
@@ -89,8 +91,16 @@ def _details(tests: tuple[Sequence[str], Sequence[str]], broken: Sequence[str]) 
     return details
 
 
-def _said(report: Report) -> str:
-    return f"Its last words: {report.tail}" if report.tail else "It said nothing."
+def _said(report: Report, verifier: Verifier) -> str:
+    words = f"Its last words: {report.tail}" if report.tail else "It said nothing."
+    return words + _offline(verifier)
+
+
+def _offline(verifier: Verifier) -> str:
+    if not verifier.download:
+        return ""
+    what = f"Its tests fetch something ({verifier.download}), and the box has no network"
+    return f" {what}: allow one, or put what they need into the image."
 
 
 async def grade_task(
@@ -112,7 +122,7 @@ async def grade_task(
     if untouched.problem or untouched.timed_out:
         why = untouched.problem or "it did not finish in time"
         raise InfraError(
-            f"the verifier cannot be used: {report.problem}; without the agent's work: {why}. {_said(untouched)}"
+            f"the verifier cannot be used: {report.problem}; without the agent's work: {why}. {_said(untouched, verifier)}"
         )
     return Verdict(0.0, passed=False, details=f"the agent's work broke the verifier: {report.problem}")
 

@@ -70,6 +70,10 @@ class Verifier:
     timeout_s: float = 120.0
     """Its own reserve: not part of the agent's time."""
     grade_in: GradeIn = "fork"
+    in_shell: bool = False
+    """It runs in the shell that the agent left: its working folder, variables and options (see `rock_env.shell`)."""
+    download: str = ""
+    """The first command of its scripts that fetches from a network, where the box has none."""
 
 
 @dataclass(frozen=True, slots=True)

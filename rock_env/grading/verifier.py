@@ -7,9 +7,10 @@ box held before in the places of the verifier is removed first, so that nobody g
 from __future__ import annotations
 
 import posixpath
+import shlex
 import stat
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -18,6 +19,7 @@ from rock_env.grading.model import Verifier
 from rock_env.grading.outcomes import Outcome, Unreadable
 from rock_env.grading.parsers import PARSERS, Left, Read
 from rock_env.sandbox import CommandEnd, OutputChunk, Sandbox
+from rock_env.shell import shell_argv
 
 __all__ = ["OWN_FOLDERS", "Report", "run_verifier"]
 
@@ -121,8 +123,14 @@ async def _kind(box: Sandbox, path: str) -> Literal["nothing", "file", "folder",
 
 async def _run(box: Sandbox, verifier: Verifier) -> tuple[CommandEnd, bytes, bytes]:
     kept = {"stdout": _Tail(), "stderr": _Tail()}
+    typed = b""
+    argv: Sequence[str] = verifier.command
+    if verifier.in_shell:
+        assignments = (f"{name}={value}" for name, value in verifier.env)
+        typed = shlex.join(["env", *assignments, *verifier.command]).encode()
+        argv = shell_argv(verifier.workdir)
     command = box.start(
-        verifier.command,
+        argv,
         env=dict(verifier.env),
         cwd=verifier.workdir or None,
         timeout_s=verifier.timeout_s,
@@ -130,6 +138,8 @@ async def _run(box: Sandbox, verifier: Verifier) -> tuple[CommandEnd, bytes, byt
     )
     end: CommandEnd | None = None
     async with command:
+        if typed:
+            command.write_stdin(typed)
         command.close_stdin()
         async for event in command.events():
             if isinstance(event, OutputChunk):

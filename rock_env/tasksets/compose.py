@@ -45,6 +45,8 @@ class Service:
     command: tuple[str, ...] | None = None
     """None: the image's own."""
     entrypoint: tuple[str, ...] | None = None
+    setup: tuple[str, ...] = ()
+    """Shell commands that make the box what a container of the service is when it starts."""
 
 
 def yaml_of(file: Path) -> object:
@@ -106,6 +108,7 @@ def _service(service: Fields, file: Path, variables: Mapping[str, str]) -> Servi
         memory_bytes=memory_bytes,
         command=_words(service, "command"),
         entrypoint=_words(service, "entrypoint"),
+        setup=_tmpfs(service),
     )
 
 
@@ -126,6 +129,24 @@ def _volumes(service: Fields) -> None:
     for volume in said if isinstance(said, list) else [said] if said else []:
         if not (isinstance(volume, str) and volume.startswith(("${T_BENCH_", "$T_BENCH_"))):
             service.wrong("volumes", f"{volume!r} is not in the box", "COPY it in the Dockerfile.")
+
+
+def _tmpfs(service: Fields) -> tuple[str, ...]:
+    """Return what empties the folders that are in memory there; here they are on the box's disk."""
+    said = service.raw("tmpfs")
+    commands = []
+    for entry in said if isinstance(said, list) else [said] if said else []:
+        folder, _, options = str(entry).partition(":")
+        mode = re.fullmatch(r"(?:mode=)?([0-7]{3,4})?", options)
+        if mode is None or not folder.startswith("/") or folder == "/":
+            why = f"{entry!r}: expected an absolute folder, with no option but its mode"
+            service.wrong("tmpfs", why, "A box's disk has one limit of size: take the option out.")
+            continue
+        place = shlex.quote(folder)
+        commands.append(
+            f"mkdir -p {place} && find {place} -mindepth 1 -delete && chmod {mode[1] or 1777} {place}"
+        )
+    return tuple(commands)
 
 
 def _build(service: Fields, file: Path, variables: Mapping[str, str]) -> Build | None:

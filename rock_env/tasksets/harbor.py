@@ -12,6 +12,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import Field
@@ -19,6 +20,7 @@ from pydantic import Field
 from rock_env.errors import InvalidArgument
 from rock_env.grading.model import Build, Task, TaskFile, Verifier
 from rock_env.spec import NetworkPolicy, Resources
+from rock_env.tasksets.downloads import first_download
 from rock_env.tasksets.fields import Fields, required_text, text_of
 from rock_env.tasksets.folder import PUBLIC, ROOT, files_of, image_words, is_idle, resolved, run_script
 from rock_env.tasksets.options import FolderOptions
@@ -88,6 +90,8 @@ class _Reader:
         setup = (_FOLDERS, *_healthcheck(environment))
         actions, files = self._solution(solution)
         graded = self._verifier(verifier, name)
+        if not network.enabled:
+            graded = replace(graded, download=first_download(graded.files))
         for table in (agent, environment, verifier, solution):
             table.close()
         top.end()

@@ -14,6 +14,7 @@ from rock_env.errors import InvalidArgument
 from rock_env.grading.model import Build, Task, TaskFile, Verifier
 from rock_env.spec import Resources
 from rock_env.tasksets.compose import Service, check_idle, read_service, yaml_of
+from rock_env.tasksets.downloads import first_download
 from rock_env.tasksets.fields import Fields, refused
 from rock_env.tasksets.folder import ROOT, files_of, image_words
 from rock_env.tasksets.options import FolderOptions
@@ -21,7 +22,7 @@ from rock_env.tasksets.options import FolderOptions
 __all__ = ["TerminalBenchOptions", "is_terminal_bench", "read_terminal_bench"]
 
 _COMPOSE = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
-_PARSERS = {"pytest": "pytest"}
+_PARSERS = {"pytest": "pytest", "swebench": "swebench"}
 """Their names for parsers, and ours."""
 _LABELS = (
     "author_name",
@@ -30,9 +31,11 @@ _LABELS = (
     "category",
     "tags",
     "disable_asciinema",
+    "env_name",
     "estimated_duration_sec",
     "expert_time_estimate_min",
     "junior_time_estimate_min",
+    "language",
 )
 _HARNESS = {
     "T_BENCH_TEST_DIR": "/tests",
@@ -55,18 +58,12 @@ def read_terminal_bench(path: Path, options: TerminalBenchOptions) -> Task:
     """Read one task's folder. Raise `InvalidArgument`, one for all that is wrong in a file."""
     file = path / "task.yaml"
     top = Fields(yaml_of(file), file=file, leave_out=options.leave_out)
-    instruction = top.need_text("instruction")
-    top.refuse("descriptions", "one task has one instruction", "Keep one as `instruction`.")
+    instruction = _instruction(top)
     labels = top.labels(*_LABELS)
     parser = top.text("parser_name", "pytest")
     if parser not in _PARSERS:
         top.lacks("parser_name", f"no parser {parser!r} here", f"Known are {', '.join(sorted(_PARSERS))}.")
-    why = "the tests run after the agent's shell has ended, in a shell of their own"
-    top.refuse(
-        "run_tests_in_same_shell",
-        why,
-        "Make it false if the tests allow it, or give leave_out=run_tests_in_same_shell.",
-    )
+    in_shell = top.flag("run_tests_in_same_shell", False)
     agent_timeout_s = top.number("max_agent_timeout_sec", 360.0)
     test_timeout_s = top.number("max_test_timeout_sec", 60.0)
     top.end()
@@ -76,6 +73,10 @@ def read_terminal_bench(path: Path, options: TerminalBenchOptions) -> Task:
     if not tests.is_file():
         raise InvalidArgument(f"{tests} is missing; the format requires it.")
     default = Resources()
+    graded = (
+        *(files_of(path / "tests", "/tests") if (path / "tests").is_dir() else ()),
+        TaskFile("/tests/run-tests.sh", tests.read_bytes(), 0o755),
+    )
     return Task(
         name=path.resolve().name,
         instruction=instruction,
@@ -83,17 +84,16 @@ def read_terminal_bench(path: Path, options: TerminalBenchOptions) -> Task:
         verifier=Verifier(
             command=("bash", "/tests/run-tests.sh"),
             parser=_PARSERS[parser],
-            files=(
-                *(files_of(path / "tests", "/tests") if (path / "tests").is_dir() else ()),
-                TaskFile("/tests/run-tests.sh", tests.read_bytes(), 0o755),
-            ),
+            files=graded,
             env=(("TEST_DIR", "/tests"),),
             timeout_s=test_timeout_s,
             grade_in=options.where(path.resolve().name),
+            in_shell=in_shell,
+            download="" if service.network.enabled else first_download(graded),
         ),
         solution=actions,
         solution_files=files,
-        setup=("mkdir -p /logs /agent-logs",),
+        setup=("mkdir -p /logs /agent-logs", *service.setup),
         workdir=service.workdir,
         env=service.env,
         resources=replace(
@@ -107,6 +107,27 @@ def read_terminal_bench(path: Path, options: TerminalBenchOptions) -> Task:
         labels=tuple(sorted(labels.items())),
         source=f"Terminal-Bench folder {path}",
     )
+
+
+def _instruction(top: Fields) -> str:
+    """Take the instruction, or of `descriptions`, as older tasks have it, the one of the key `base` or the only one."""
+    said = top.raw("descriptions")
+    if not said or top.has("instruction"):
+        if said:
+            top.wrong("descriptions", "one task has one instruction", "Keep one as `instruction`.")
+        return top.need_text("instruction")
+    found: dict[str, str] = {}
+    for number, entry in enumerate(said if isinstance(said, list) else [said]):
+        fields = top.inner(f"descriptions[{number}]", entry)
+        key = fields.text("key", "base")
+        text = "instruction" if fields.has("instruction") else "description"
+        found[key] = fields.need_text(text)
+        fields.close("key", "description", "instruction")
+    if "base" not in found and len(found) > 1:
+        top.lacks(
+            "descriptions", f"none has the key 'base' ({', '.join(found)})", "Keep one as `instruction`."
+        )
+    return found.get("base") or next(iter(found.values()))
 
 
 def _service(path: Path, options: TerminalBenchOptions) -> tuple[Service, Build]:

@@ -227,6 +227,18 @@ def no_leaks(played: Played) -> Finding:
     return _result(wrong, f"{files}, no later git history, in {len(scans)} boxes")
 
 
+def tests_need_no_network(played: Played) -> Finding:
+    """Tests need no network"""
+    known = played.subject.tasks_by_name
+    if known is None:
+        return Finding("SKIP", "how its tests run is not known")
+    own = {played.subject.title(task): known.get(task.payload) for task in played.subject.tasks}
+    asking = {title: task.verifier.download for title, task in own.items() if task and task.verifier.download}
+    if asking:
+        return Finding("WARN", f"the box has none, and the tests fetch: {_listed(asking)}")
+    return Finding("PASS", f"on {len(own)} tasks, by what their scripts say")
+
+
 def nothing_left(played: Played) -> Finding:
     """Nothing is left behind"""
     if played.subject.spec.sandbox is None:
@@ -260,6 +272,7 @@ CHECKS: tuple[Callable[[Played], Finding], ...] = (
     replay_continues,
     snapshot_continues,
     no_leaks,
+    tests_need_no_network,
     steps_are_quick,
     nothing_left,
 )

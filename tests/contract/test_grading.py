@@ -18,6 +18,7 @@ from rock_env.errors import InfraError, InvalidArgument, UnknownName
 from rock_env.grading import Outcome, carry_work, grade_task, repeat, run_verifier
 from rock_env.grading.model import TaskFile, Verifier
 from rock_env.sandbox import Sandbox
+from rock_env.shell import run_in_shell
 from rock_env.spec import SandboxSpec
 
 SPEC = SandboxSpec()
@@ -69,6 +70,14 @@ async def test_a_verifier_sees_a_fork_a_pristine_box_or_the_box_itself(
     assert (await graded(box, fresh, replace(verifier, grade_in="same"))).passed
     assert "seen" in [entry.path for entry in await box.list_files(".")]
     assert len(fresh.lent) == 3
+
+
+async def test_tests_that_run_in_the_shell_that_the_agent_left(box: Sandbox, fresh: BackendBoxes) -> None:
+    await run_in_shell(box, "export KEY=mine; mkdir -p deep && cd deep && touch here", timeout_s=20)
+    looks = sh('test "$KEY $NAME" = "mine yours" && test -e here', env=(("NAME", "yours"),), in_shell=True)
+    assert (await graded(box, fresh, looks)).passed
+    assert not (await graded(box, fresh, replace(looks, in_shell=False))).passed
+    assert not (await graded(box, fresh, replace(looks, grade_in="pristine"))).passed
 
 
 async def test_output_environment_and_folder(box: Sandbox) -> None:

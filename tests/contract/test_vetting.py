@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,9 @@ async def vetted(
 def tasks_of(spec: EnvSpec, instruction: str) -> dict[str, Task]:
     verifier = Verifier(("sh", "/tests/test.sh"), "exit_code", files=(TaskFile("/tests/test.sh", SECRET),))
     words = ("apple", "pear", "plum", "quince", "cherry") if spec is BOXED else ()
+    verifier = replace(
+        verifier, download="/tests/test.sh line 1: uvx pytest" if "old/" in instruction else ""
+    )
     return {word: Task(word, instruction, Build(), verifier) for word in words}
 
 
@@ -115,6 +119,8 @@ async def test_lines_of_the_grader_in_the_tasks_own_input_are_a_warning(address:
     reports = await vetted(address, BOXED, "copy", tasks=1, instruction=told)
     leak = reports["nothing gives the answer away"]
     assert leak.result == "WARN"
+    network = reports["tests need no network"]
+    assert (network.result, "/tests/test.sh line 1: uvx pytest" in network.evidence) == ("WARN", True)
     assert leak.evidence.startswith("the task's own input: ")
     assert leak.evidence.endswith("/old/innocent.txt holds 2 lines of /tests/test.sh")
     assert "nothing gives the answer away" not in failed(reports)

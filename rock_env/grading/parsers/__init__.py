@@ -17,6 +17,7 @@ from rock_env.grading.parsers.jest import parse_jest, parse_jest_json
 from rock_env.grading.parsers.junit import parse_junit
 from rock_env.grading.parsers.pytest_text import parse_pytest
 from rock_env.grading.parsers.reward_file import parse_reward
+from rock_env.grading.parsers.swebench_text import parse_swebench
 from rock_env.grading.parsers.unittest_text import parse_unittest
 
 __all__ = ["EXIT_CODE", "PARSERS", "Left", "Parser", "Read"]
@@ -103,6 +104,7 @@ PARSERS: Mapping[str, Parser] = {
     "junit": _junit,
     "pytest": _of_text(parse_pytest),
     "reward_file": _reward,
+    "swebench": _of_text(parse_swebench),
     "unittest": _of_text(parse_unittest),
     "vitest": _of_text(parse_jest),
     "vitest_json": _of_json(parse_jest_json),

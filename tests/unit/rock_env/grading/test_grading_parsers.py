@@ -29,6 +29,23 @@ def test_no_order_of_reports_makes_a_test_better(found: list[tuple[str, Outcome]
         assert list(Outcome).index(outcomes[test]) >= list(Outcome).index(outcome)
 
 
+@pytest.mark.parametrize(
+    ("results", "outcome"),
+    [(["PASSED"], P), (["FAILED"], F), (["PASSED", "FAILED"], F), (["FAILED", "PASSED"], F)],
+)
+def test_the_result_of_the_adapter_of_swe_bench(results: list[str], outcome: Outcome) -> None:
+    marks = "SWEBench results starts here\n{}\nSWEBench results ends here\n"
+    assert read("swebench", "noise\n" + "".join(map(marks.format, results))) == {"tests": outcome}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "PASSED\n", "SWEBench results starts here\nmaybe\nSWEBench results ends here\n"]
+)
+def test_no_result_of_the_adapter_is_no_outcome(text: str) -> None:
+    with pytest.raises(Unreadable):
+        read("swebench", text)
+
+
 GO = """\
 === RUN   TestParse
 === RUN   TestParse/empty

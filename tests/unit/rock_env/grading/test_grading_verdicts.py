@@ -90,6 +90,17 @@ def test_what_showed_nothing_is_no_grade_and_what_took_too_long_is_zero() -> Non
     assert (verdict.reward, verdict.details) == (0.0, "the verifier did not finish within 120 s")
 
 
+def test_a_failure_names_the_network_that_its_tests_miss() -> None:
+    verifier = replace(VERIFIER, download="/tests/run-tests.sh line 2: uvx pytest")
+    said = "fetch something (/tests/run-tests.sh line 2: uvx pytest), and the box has no network"
+    with pytest.raises(InfraError, match="it cannot be run") as raised:
+        verdict_of(Report(problem="it cannot be run (exit code 127)"), verifier)
+    assert said in raised.value.message
+    assert said in verdict_of(Report({"a": F}), verifier).details
+    assert said in verdict_of(Report(reward=0.0), verifier).details
+    assert said not in verdict_of(Report({"a": P, "b": P, "k": P}), verifier).details
+
+
 def test_details_name_what_failed() -> None:
     many = replace(VERIFIER, must_pass=tuple(f"t{number}" for number in range(9)))
     assert verdict_of(Report({"t0": P}), many).details == (

@@ -94,9 +94,14 @@ def test_the_one_service_makes_the_box(tmp_path: Path) -> None:
     [
         ("difficulty: easy\n", "instruction: it is missing or empty"),
         (f"{YAML}parser_name: mine\n", "parser_name: no parser 'mine' here"),
-        (f"{YAML}run_tests_in_same_shell: true\n", "run_tests_in_same_shell: the tests run after"),
+        (f"{YAML}run_tests_in_same_shell: 1\n", "run_tests_in_same_shell: got 1, expected true or false"),
         (f"{YAML}max_test_timeout_sec: soon\n", "max_test_timeout_sec: got 'soon', expected a number"),
         (f"{YAML}descriptions: [x]\n", "descriptions: one task has one instruction"),
+        ("descriptions: [x]\n", "'descriptions[0]' is a str, expected a table"),
+        (
+            "descriptions: [{key: a, description: x}, {key: b, description: y}]\n",
+            "none has the key 'base' (a, b)",
+        ),
         (f"{YAML}reward: 1\n", "reward: this field is not one of the format's"),
         ("- a\n", "the file is a list, expected a table"),
         ("a: [\n", "task.yaml is no YAML"),
@@ -125,6 +130,10 @@ def test_what_cannot_be_honoured_is_named(tmp_path: Path, yaml: str, said: str) 
             "services.client.build.target: this field is not one of the format's",
         ),
         ("{build: ., command: python serve.py}", "command: no program is started with a box"),
+        (
+            "{build: ., tmpfs: ['/run:size=9m']}",
+            "services.client.tmpfs: '/run:size=9m': expected an absolute",
+        ),
         ("{build: ., user: bob}", "user: every command of a box runs as its image's user (root)"),
         ("{build: ., mem_limit: lots}", "services.client.mem_limit: got 'lots'"),
         ("{build: ., platform: linux/arm64}", "services.client.platform: "),
@@ -147,6 +156,41 @@ def test_what_no_box_can_be_is_named(tmp_path: Path, service: str, said: str) ->
     assert "docker-compose.yaml" in message
 
 
+def test_variants_in_use_are_honoured(tmp_path: Path) -> None:
+    old = "descriptions:\n- {key: hard, description: Do.}\n- {key: base, description: Do it so.}\n"
+    more = "run_tests_in_same_shell: true\nlanguage: cpp\nenv_name: shapes\nparser_name: swebench\n"
+    compose = "services: {client: {build: ., tmpfs: [/run, '/var/spool:mode=755']}}"
+    task = read(tmp_path, old + more, **{"docker-compose.yaml": compose})
+    assert (task.instruction, task.verifier.in_shell, task.verifier.parser) == ("Do it so.", True, "swebench")
+    assert dict(task.labels) == {"language": "cpp", "env_name": "shapes"}
+    assert [command.partition(" -mindepth")[0] for command in task.setup[1:]] == [
+        "mkdir -p /run && find /run",
+        "mkdir -p /var/spool && find /var/spool",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("script", "found"),
+    [
+        ("cd /app\napt-get -y update\n", "/tests/run-tests.sh line 2: apt-get -y update"),
+        ("curl -LsSf https://example.org/install.sh | sh\n", "curl -LsSf https://example.org/install.sh"),
+        ("set -e; python -m pip install pytest\n", "python -m pip install "),
+        ("if true; then uvx pytest; fi\n", "uvx"),
+        ("npm install\n", "npm install"),
+        ("git clone https://example.org/x\n", "git clone https://example.org/x"),
+        ("# apt-get update\n", ""),
+        ("curl -s http://localhost:8080/x\n", ""),
+        ("echo apt-get update\npip install --no-index x\npytest /tests\n", ""),
+    ],
+)
+def test_a_test_script_that_needs_a_network_is_told(tmp_path: Path, script: str, found: str) -> None:
+    offline = read(tmp_path, **{"run-tests.sh": script}).verifier.download
+    assert found in offline
+    assert bool(offline) is bool(found)
+    compose = {"compose.yaml": "services: {client: {build: ., network_mode: bridge}}"}
+    assert read(tmp_path, **{"run-tests.sh": script}, **compose).verifier.download == ""
+
+
 def test_a_service_that_the_image_runs_is_named(tmp_path: Path) -> None:
     assert "CMD: no program is started" in problem(tmp_path, YAML, Dockerfile="FROM a\nCMD nginx\n")
     assert read(tmp_path, Dockerfile="FROM a\nCMD exec sleep infinity\n").name == "bench"
@@ -156,7 +200,7 @@ def test_a_service_that_the_image_runs_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "files"),
     [
-        ("run_tests_in_same_shell", {"task.yaml": f"{YAML}run_tests_in_same_shell: true\n"}),
+        ("descriptions", {"task.yaml": f"{YAML}descriptions: [x]\n"}),
         ("reward", {"task.yaml": f"{YAML}reward: 1\n"}),
         ("USER", {"Dockerfile": "FROM a\nUSER bob\n"}),
         ("services.db", {"compose.yaml": "services: {client: {build: .}, db: {image: postgres}}"}),
