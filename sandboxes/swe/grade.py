@@ -26,6 +26,7 @@ from rock_env.errors import InfraError, InvalidArgument, NotFound
 from rock_env.grading import need_box, steers_tests
 from rock_env.sandbox import ExecResult, FileEntry, Sandbox
 from sandboxes.swe.canaries import Canaries, make_canaries
+from sandboxes.swe.values import Claims, judge, taken_out
 
 __all__ = ["Graded", "changed_sources", "grade", "packages_of"]
 
@@ -34,7 +35,7 @@ _TIMEOUT_S = 120.0
 _MAX_FILES = 500
 _MAX_FILE_BYTES = 512 << 10
 _MAX_BYTES = 4 << 20
-_MAX_OUTPUT_BYTES = 4 << 20
+_MAX_OUTPUT_BYTES = 16 << 20
 _PROGRAM = "run.py"
 _RUNNER = (Path(__file__).parent / "run_in_box.py").read_text()
 _SOME_TESTS_FAILED = 1
@@ -163,6 +164,8 @@ class _Run:
         self._canaries = canaries
         self._token = secrets.token_hex(16)
         self._folder = f"run-{secrets.token_hex(8)}"
+        self._values = f"values_{secrets.token_hex(8)}"
+        self._claims = Claims()
         self._exit_code = 32 + secrets.randbelow(64)
         """Of no shell, signal or `sys.exit` by habit: a process that ended elsewhere shows itself."""
 
@@ -173,13 +176,22 @@ class _Run:
         return _tar(files)
 
     @property
+    def _wanted(self) -> tuple[str, ...]:
+        return (*self._task.fail_to_pass, *self._task.pass_to_pass)
+
+    @property
     def program(self) -> str:
         """Return the path of the program that runs the tests. It holds them, and removes itself before all else."""
         return f"{self._folder}/{_PROGRAM}"
 
     def _script(self) -> bytes:
         packages = [(self._task.name, package) for package in packages_of(self._task)]
-        arguments = (self._token, self._folder, packages, list(self._canaries.files), self._exit_code)
+        own = {path for path, _ in self._task.hidden}
+        tests = [file for file in self._canaries.files if file[0] in own]
+        self._claims = Claims()
+        inside = dict(self._canaries.files) | dict(taken_out(tests, self._values, self._claims, self._wanted))
+        files = [(path, inside[path]) for path, _ in self._canaries.files]
+        arguments = (self._token, self._folder, packages, files, self._exit_code, self._values)
         return f"{_RUNNER}\n\nrun(*{arguments!r})\n".encode()
 
     def verdict(self, result: ExecResult) -> Verdict:
@@ -192,7 +204,7 @@ class _Run:
                 f"cannot grade: pytest does not start in this sandbox ({_last_words(result)}). The Python that runs ROCK "
                 "must have pytest: pip install pytest."
             )
-        wanted = (*self._task.fail_to_pass, *self._task.pass_to_pass)
+        wanted = self._wanted
         failed = [test for test in wanted if not _passed(outcome.tests, test)]
         oddity = outcome.oddity
         if result.timed_out:
@@ -217,6 +229,7 @@ class _Run:
             return _Outcome(ready=False, tests={}, oddity="")
         oddity = ""
         tests: dict[str, str] = {}
+        values: list[str] = []
         for line, words in zip(lines[1:], told[1:], strict=True):
             kind, _, what = words.partition(" ")
             if not line.startswith(self._token):
@@ -229,9 +242,12 @@ class _Run:
                 oddity = oddity or f"{what} cannot be imported"
             elif kind == "changed":
                 oddity = oddity or f"the project changed {what}"
+            elif kind == "value":
+                values.append(what)
             elif kind != "end":
                 oddity = "a test was reported twice" if what in tests else oddity
-                tests[what] = kind
+                tests[what] = kind if kind != "passed" or judge(self._claims, what, values) else "failed"
+                values = []
         end = f"end {_SOME_TESTS_FAILED}"
         if not oddity and (result.truncated or told[-1] != end or result.exit_code != self._exit_code):
             oddity = f"they did not run to their end ({_last_words(result)})"

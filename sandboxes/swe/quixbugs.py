@@ -42,6 +42,13 @@ def plain(value):
         return [plain(each) for each in value]
     if isinstance(value, set | frozenset):
         return sorted(plain(each) for each in value)
+    return value
+
+
+def close(value):
+    """Return what equals results that differ from these in the last digits."""
+    if isinstance(value, list):
+        return [close(each) for each in value]
     return pytest.approx(value) if isinstance(value, float) else value
 
 '''
@@ -165,8 +172,12 @@ class _Rules:
     def expected(self, arguments: list[object], expected: object) -> str:
         """Return the text of what a result is compared with."""
         if self.bound is None:
-            return repr(expected)
+            return f"close({expected!r})" if _has_floats(expected) else repr(expected)
         return f"pytest.approx({expected!r}, abs={arguments[self.bound]!r})"
+
+
+def _has_floats(value: object) -> bool:
+    return any(map(_has_floats, value)) if isinstance(value, list) else isinstance(value, float)
 
 
 def _rules(test: Path) -> _Rules:

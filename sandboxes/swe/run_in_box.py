@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
+from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -23,17 +24,24 @@ __all__ = ["run"]
 CPU_S = 30
 """Processor time the tests may use: a loop without end costs that, however busy the machine is."""
 GUARDED = ("_pytest", "pluggy", "pytest", "unittest")
+DEEPEST = 50
+"""A value nested deeper is not plain."""
 UNUSED = "doctest faulthandler junitxml legacypath pastebin setuponly setupplan stepwise"
 """Plugins of pytest that no hidden test needs; without them it starts faster."""
 
 
 def run(
-    token: str, folder: str, packages: list[tuple[str, str]], files: list[tuple[str, bytes]], exit_code: int
+    token: str,
+    folder: str,
+    packages: list[tuple[str, str]],
+    files: list[tuple[str, bytes]],
+    exit_code: int,
+    values: str,
 ) -> None:
     """Run the test files (path, source) on the packages (project's folder, name); each line said begins with the token.
 
     The sources are on the disk only while pytest collects them, and the packages are imported before: what the project's
-    code could read there are the answers.
+    code could read there are the answers. `values` names the module in which tests find `same`, until they are collected.
     """
     sys.path.pop(0)  # this file's folder
     os.unlink(sys.argv[0])  # noqa: PTH108  as said above, and the token is in it
@@ -45,11 +53,14 @@ def run(
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
     say("ready")
     leave, callables, start = os._exit, _callables, pytest.main
+    same = _same(say)
     for look in (_hidden_by_another, _not_importable):
         for package in packages:
             if wrong := look(package):
                 say(wrong)
                 leave(exit_code)
+    sys.modules[values] = ModuleType(values)
+    sys.modules[values].same = same  # type: ignore[attr-defined]
     paths = [Path(folder, name) for name, _ in files]
     for path, (_, source) in zip(paths, files, strict=True):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +68,7 @@ def run(
     arguments = ["-q", "--import-mode=importlib", "--noconftest", "--capture=no", "--assert=plain", "--tb=no"]
     arguments += [f"-c{folder}/pytest.ini", f"--rootdir={folder}", "-pno:cacheprovider"]
     arguments += [*(f"-pno:{name}" for name in UNUSED.split()), *map(str, paths)]
-    status = start(arguments, plugins=[_Listener(say, paths)])
+    status = start(arguments, plugins=[_Listener(say, paths, values)])
     now = dict(callables())
     for name, thing in guarded.items():
         if now.get(name) is not thing:
@@ -101,17 +112,79 @@ def _mouth(token: str) -> Callable[[str], None]:
     return say
 
 
+def _same(say: Callable[[str], None]) -> Callable[..., None]:
+    """Return what says the two sides of a comparison, by its number. What is no plain value is compared here.
+
+    It asks no object what it is or equals: it looks at types, and takes contents by the methods of Python's own types.
+    """
+    quote, floats = encode_basestring_ascii, float.__repr__
+
+    def sequence(kind: str, items: Iterator[Any], depth: int) -> str:
+        return f'["{kind}",[{",".join([encode(item, depth) for item in items])}]]'
+
+    def encode(value: Any, depth: int = 0) -> str:
+        kind = type(value)
+        if depth > DEEPEST:
+            raise _NotPlain
+        if value is None:
+            return '["n",0]'
+        if kind is bool:
+            return f'["B",{1 if value else 0}]'
+        if issubclass(kind, int):
+            return f'["i","{int.__format__(value, "x")}"]'
+        if issubclass(kind, float):
+            return f'["f","{floats(value)}"]'
+        if issubclass(kind, str):
+            return (
+                f'["s",{quote(str.__str__(value) if kind is str else str.__getitem__(value, slice(None)))}]'
+            )
+        if issubclass(kind, bytes):
+            return f'["b","{bytes.hex(value)}"]'
+        if issubclass(kind, list):
+            return sequence("l", list.__iter__(value), depth + 1)
+        if issubclass(kind, tuple):
+            return sequence("t", tuple.__iter__(value), depth + 1)
+        if issubclass(kind, set):
+            return sequence("S", set.__iter__(value), depth + 1)
+        if issubclass(kind, frozenset):
+            return sequence("S", frozenset.__iter__(value), depth + 1)
+        if issubclass(kind, dict):
+            pairs = [(key, dict.__getitem__(value, key)) for key in dict.__iter__(value)]
+            return f'["d",[{",".join([f"[{encode(key, depth + 1)},{encode(each, depth + 1)}]" for key, each in pairs])}]]'
+        raise _NotPlain
+
+    def plain(side: object) -> str:
+        try:
+            return encode(side)
+        except _NotPlain:
+            return ""
+
+    def same(number: int, value: object, *expected: object) -> None:
+        said = [plain(side) for side in (value, *expected)]
+        say(f"value {number} [{','.join(said) if all(said) else ''}]")
+        if not all(said) and expected and (said[1] or not expected[0] == value):
+            raise AssertionError
+
+    return same
+
+
+class _NotPlain(Exception):
+    pass
+
+
 class _Listener:
     """Takes the sources away once pytest has them, and says each test's outcome when it has ended."""
 
-    def __init__(self, say: Callable[[str], None], paths: list[Path]) -> None:
+    def __init__(self, say: Callable[[str], None], paths: list[Path], values: str) -> None:
         self._say = say
         self._paths = paths
+        self._values = values
         self._worst = "passed"
 
     def pytest_collection_finish(self) -> None:
         for path in self._paths:
             path.unlink()
+        sys.modules.pop(self._values, None)
 
     def pytest_runtest_logstart(self) -> None:
         self._worst = "passed"
