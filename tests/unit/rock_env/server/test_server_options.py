@@ -78,8 +78,8 @@ def test_among_tenants_an_unfenced_sandbox_is_no_fallback() -> None:
 
 
 def test_the_command_line_has_the_same_defaults() -> None:
-    assert parse([]) == (ServerOptions(env=[], data=[]), "WARNING")
+    assert parse([]) == (ServerOptions(env=[], data=[], backend=[]), "WARNING")
     assert parse(["--env=a:B", "--drain-s=3"]) == (
-        ServerOptions(env=["a:B"], data=[], drain_s=3.0),
+        ServerOptions(env=["a:B"], data=[], backend=[], drain_s=3.0),
         "WARNING",
     )
