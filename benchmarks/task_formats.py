@@ -12,8 +12,8 @@ import json
 import sys
 from pathlib import Path
 
+from rock_env.grading.model import Unread
 from rock_env.tasksets.detect import read_each
-from rock_env.tasksets.model import Unread
 
 _FORMATS = {"task.toml": "harbor", "task.yaml": "terminal_bench"}
 

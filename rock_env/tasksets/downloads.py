@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from rock_env.tasksets.model import TaskFile
+from rock_env.grading.model import TaskFile
 
 __all__ = ["first_download"]
 
