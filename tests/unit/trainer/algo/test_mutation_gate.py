@@ -163,7 +163,7 @@ MUTANTS = [
     (
         GATE["reinforce"],
         "trainer.algo.terms.returns",
-        "[t for t in group if t.failure is None and",
+        "[t for t in group if t.has_reward and",
         "[t for t in group if",
     ),
     (GATE["rloo"], "trainer.algo.terms.returns", "/ (len(scores_G) - 1)", "/ len(scores_G)"),

@@ -369,13 +369,13 @@ def test_an_engine_without_a_critic_is_refused_by_name(monkeypatch):
     class Unable:
         """A train engine of somebody else's."""
 
-    real = actors._engine_spec
+    real = actors.learner_of
 
     def without(config):
         spec, options = real(config)
         return replace(spec, train=lambda *_: Unable()), options
 
-    monkeypatch.setattr(actors, "_engine_spec", without)
+    monkeypatch.setattr(actors, "learner_of", without)
     with pytest.raises(ConfigError, match=r"'ppo' needs a critic and the engine 'tiny' can have none"):
         learner()
 
