@@ -144,7 +144,7 @@ class RolloutOptions(_Section):
     nothing is left, the run halts. Of evaluations and recorded experts it is the share that may fail."""
     token_budget: PositiveInt = 64
     """Tokens by which each trajectory's part of the loss is divided: a constant, so that masking never re-inflates what
-    survives (IPA.md section 1)."""
+    survives (docs/ipa.md section 2)."""
     train_labels: tuple[Literal["main", "sub_agent", "summary", "side", "error"], ...] = ("main",)
     """What the calls of an agent of its own are for that are learned (docs/token-exactness.md); all others are context, and
     superseded ones always are: the agent never had them. The turns of a chat loop are all main."""
@@ -178,7 +178,7 @@ class RolloutOptions(_Section):
 
 
 class FilterOptions(_Section):
-    """Which rollouts are no sample of the policy and are sampled again, and which groups are replaced (IPA.md section 4)."""
+    """Which rollouts are no sample of the policy and are sampled again, which groups are replaced (docs/ipa.md section 6)."""
 
     resamples: NonNegativeInt = 2
     """Times a rejected rollout is sampled again from the same start; after them it is a placeholder, fully masked."""
@@ -248,14 +248,14 @@ class WarmupOptions(_Section):
 
 
 class AnchorOptions(_Section):
-    """Environment resets: where rollouts start (IPA.md section 2) and what is imitated beside RL (section 3)."""
+    """Environment resets: where rollouts start and what is imitated beside RL (docs/ipa.md sections 4 and 5)."""
 
     scheduler: Literal["none", "sequential", "parallel", "hint"] = "none"
     """`sequential` rolls one anchor per expert back from its last turn; `parallel` spreads up to `per_expert` anchors;
     `hint` starts at the beginning and tells the expert's first actions, fewer as success allows."""
     start_share: float = Field(default=0.25, ge=0.2, le=1)
     """Least share of groups that start at the task's own beginning, with no hint. Below 0.2 the policy would forget how
-    tasks begin (IPA.md section 2)."""
+    tasks begin (docs/ipa.md section 4)."""
     per_expert: PositiveInt = 4
     """Anchors one expert trajectory keeps, the true start among them (parallel)."""
     hint_turns: NonNegativeInt = 0

@@ -1,4 +1,4 @@
-"""Which rollouts are no sample of the policy, and what is asked for in their place (turn-level filtering, IPA.md section 4).
+"""Which rollouts are no sample of the policy, and what is asked for in their place (docs/ipa.md section 6).
 
 Pure decisions: the rollout worker asks while its other rollouts go on, the run asks when a step's are in, the learner asks
 of what reached it. All come to the same answer, because it is a function of the record and the options alone. A rollout

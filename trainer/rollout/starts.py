@@ -95,7 +95,7 @@ def stood_at(expert: Expert, trajectory: Trajectory) -> range:
     """Return the expert's turns at which a rollout of its task stood, with the same history, and went on by itself.
 
     The last of them is where it left the expert's way (or the expert's last turn). A state is the whole history before
-    a turn (IPA.md section 1), so the rollout's outcome is a sample of success from every one of them.
+    a turn (docs/ipa.md section 1), so the rollout's outcome is a sample of success from every one of them.
     """
     start = trajectory.start
     first = start.first_observation if start.prefix else trajectory.first_observation

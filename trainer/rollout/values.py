@@ -3,8 +3,8 @@
 Called by the anchor pool and its schedules. Plain numbers that serialise; nothing here draws or knows a trajectory.
 Source: arXiv 2512.24873 section 3.2.4.4 (V(k), crucial chunks); the estimator and the bound are this project's.
 
-V of a turn is success when the turns before it are replayed and the policy plays on: V(k) of IPA.md for k = turn + 1. After
-the expert's last turn it is 1: the expert succeeded.
+V of a turn is success when the turns before it are replayed and the policy plays on: V(k) of docs/ipa.md section 4, for k =
+turn + 1. After the expert's last turn it is 1: the expert succeeded.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import msgspec
 __all__ = ["MIN_ROLLOUTS", "Tally", "crucial_turns", "jumps", "rise_bound"]
 
 MIN_ROLLOUTS = 8
-"""Rollouts from an anchor before anything is decided about it (IPA.md section 2)."""
-_JUMP = 0.2  # IPA.md section 2: a fork is where the lower 90 % bound of V(f+1) - V(f) exceeds this
+"""Rollouts from an anchor before anything is decided about it (docs/ipa.md section 4)."""
+_JUMP = 0.2  # docs/ipa.md section 4: a fork is where the lower 90 % bound of V(f+1) - V(f) exceeds this
 _Z = 1.2816  # the normal distribution's 90 % quantile: the bound is one-sided
 
 

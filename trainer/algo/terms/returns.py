@@ -229,7 +229,7 @@ def credit_group(
 
     Failed rollouts and experts leave the group before any baseline is computed. An expert's turns are
     weighted `gamma^(K-k) R`; an expert that earned nothing is dropped. Turns with a fault (a tool call that failed,
-    an edit taken back later) weigh 0: they are context, never an example (IPA.md section 3). `chunk_turns` turns make a
+    an edit taken back later) weigh 0: they are context, never an example (docs/ipa.md section 5). `chunk_turns` turns make a
     chunk (0: all); `every_token` says that tokens without credit have a gradient nonetheless.
     """
     learners = [t for t in group if t.has_reward and not t.is_expert]

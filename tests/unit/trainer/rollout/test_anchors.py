@@ -1,4 +1,4 @@
-"""The anchor pool and its schedules: where rollouts start, and what is imitated (IPA.md sections 2 and 3)."""
+"""The anchor pool and its schedules: where rollouts start, and what is imitated (docs/ipa.md sections 4 and 5)."""
 
 from __future__ import annotations
 
