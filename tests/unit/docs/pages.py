@@ -30,12 +30,14 @@ class Block:
 
 
 def markdown_files() -> list[Path]:
-    """Every Markdown file of the repository; those of foreign tasks under tests are no pages of ours."""
+    """Every Markdown file of the repository but those that are part of a task."""
     return sorted(
         path
         for path in ROOT.rglob("*.md")
         if not LEFT_OUT.intersection(path.relative_to(ROOT).parts[:-1])
-        and path.relative_to(ROOT).parts[:2] != ("tests", "tasks")
+        and not path.is_relative_to(ROOT / "tests")
+        and not path.is_relative_to(ROOT / "sandboxes" / "swe" / "packages")
+        and not path.is_relative_to(ROOT / "sandboxes" / "swe" / "tasks")
     )
 
 

@@ -27,7 +27,9 @@ def test_every_cited_section_of_the_ipa_page_exists() -> None:
             for match in _PAGE.finditer(text):
                 numbers = {int(number) for number in re.findall(r"\d+", match[1])}
                 cited += bool(numbers)
-                assert numbers <= known, f"{path.relative_to(ROOT)} cites {match[0]}, the page has {sorted(known)}"
+                assert numbers <= known, (
+                    f"{path.relative_to(ROOT)} cites {match[0]}, the page has {sorted(known)}"
+                )
     assert cited >= 10
 
 
