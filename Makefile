@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: train test fast integration lint format protos bench clean
+.PHONY: train test fast integration lint format protos docs bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -39,6 +39,9 @@ format: $(VENV)/.ready
 
 protos: $(VENV)/.ready
 	$(BIN)/python scripts/gen_protos.py
+
+docs: $(VENV)/.ready
+	$(BIN)/python scripts/gen_api.py
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.steps --quick

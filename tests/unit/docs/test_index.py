@@ -30,6 +30,6 @@ def test_the_index_is_ordered_by_purpose() -> None:
     assert headings == ["Start", "Use", "Extend", "Operate", "Decide"]
 
 
-@pytest.mark.parametrize("folder", ["adr", "results"])
+@pytest.mark.parametrize("folder", ["adr", "api", "results"])
 def test_an_index_of_a_folder_is_reached_from_the_index(folder: str) -> None:
     assert DOCS / folder / "README.md" in linked(DOCS / "README.md")
