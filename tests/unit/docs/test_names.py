@@ -1,0 +1,53 @@
+"""Files and modules that the pages name are there."""
+
+import importlib
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+from pages import ROOT, markdown_files, prose
+
+FOLDERS = "ale|trainer|agent_runtime|rock_env|sandboxes|tests|docs|benchmarks|examples|scripts"
+_PATH = re.compile(rf"`((?:{FOLDERS})/[a-zA-Z0-9_./-]+)`")
+_NAME = re.compile(r"`((?:ale|trainer|agent_runtime|rock_env|sandboxes|benchmarks)(?:\.\w+)+)(?:\([^`]*\))?`")
+GROUPS = {f"ale.{group}" for group in ("agents", "algorithms", "backends", "engines", "envs", "rewards")}
+"""Groups of entry points."""
+OF_A_TASK = {"tests/test.sh"}
+"""Files of a task's folder, not of this repository."""
+PAGES = [
+    pytest.param(path, id=str(path.relative_to(ROOT)))
+    for path in markdown_files()
+    if path.name != "CHANGELOG.md" and path.parent.name != "adr"  # which tell of what was
+]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_named_files_are_there(page: Path) -> None:
+    for name in _PATH.findall(prose(page)):
+        if name in OF_A_TASK or re.search(r"\b[A-Z]{2,}\b", name.replace("README", "")):  # ENV.toml: any
+            continue
+        assert (ROOT / name).exists() or (page.parent / name).exists(), name
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_named_modules_are_there(page: Path) -> None:
+    for name in _NAME.findall(prose(page)):
+        if name not in GROUPS:
+            assert _resolves(name), name
+
+
+def _resolves(name: str) -> bool:
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:length]))
+        except ModuleNotFoundError:
+            continue
+        for attribute in parts[length:]:
+            fields = getattr(found, "model_fields", None) or getattr(found, "__dataclass_fields__", {})
+            if not hasattr(found, attribute) and attribute not in fields:
+                return False
+            found = getattr(found, attribute, None)
+        return True
+    return False
