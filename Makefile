@@ -42,6 +42,7 @@ protos: $(VENV)/.ready
 
 docs: $(VENV)/.ready
 	$(BIN)/python scripts/gen_api.py
+	$(BIN)/python scripts/draw_system.py
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.steps --quick
