@@ -178,7 +178,7 @@ class RolloutOptions(_Section):
 
 
 class FilterOptions(_Section):
-    """Which rollouts are no sample of the policy and are sampled again, which groups are replaced (docs/ipa.md section 6)."""
+    """Which rollouts are no sample of the policy, and which groups are replaced (docs/ipa.md section 6)."""
 
     resamples: NonNegativeInt = 2
     """Times a rejected rollout is sampled again from the same start; after them it is a placeholder, fully masked."""

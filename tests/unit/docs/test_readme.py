@@ -9,7 +9,7 @@ import pytest
 from commands import commands_of, parse
 from pages import ROOT, blocks, prose
 
-from ale.train import runs
+from ale.training import runs
 from trainer.config import TrainConfig
 
 README = ROOT / "README.md"
