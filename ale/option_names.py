@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from rock_env.errors import did_you_mean
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError
 
@@ -84,10 +85,9 @@ def _section(model: type[BaseModel], name: str) -> type[BaseModel] | None:
 def _unknown(name: str, prefix: str, model: type[BaseModel], source: str) -> ConfigError:
     known = list(option_names())
     leaf = name.rpartition(".")[2]
-    close = [
-        *(option for option in known if option.rpartition(".")[2] == leaf),
-        *difflib.get_close_matches(name, known, n=1, cutoff=0.0),
-    ]
-    best = difflib.get_close_matches(name, close, n=1, cutoff=0.0)[0]
+    same_leaf = [option for option in known if option.rpartition(".")[2] == leaf]
+    # Of several options with this last word the nearest is meant, however far it is from what was typed.
+    near = difflib.get_close_matches(name, same_leaf, n=1, cutoff=0.0)
+    hint = f" Did you mean {near[0]!r}?" if near else did_you_mean(name, known)
     here = ", ".join(prefix + field for field in model.model_fields)
-    return ConfigError(f"unknown option {name!r} in {source}. Did you mean {best!r}? Known here: {here}")
+    return ConfigError(f"unknown option {name!r} in {source}.{hint} Known here: {here}")

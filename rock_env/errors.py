@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar
 
@@ -47,12 +47,18 @@ __all__ = [
     "Unimplemented",
     "UnknownName",
     "as_rock_error",
+    "did_you_mean",
     "from_code",
+    "listed",
     "nearest",
     "plugin_call",
 ]
 
 log = logging.getLogger(__name__)
+_NEAR = 0.5
+"""Share of equal characters, as difflib counts, from which a name is near another."""
+_LISTED = 40
+"""Most names in one message."""
 
 
 class RockError(Exception):
@@ -179,9 +185,19 @@ def from_code(code: str, message: str, *, retry_after_s: float | None = None) ->
 def nearest(what: str, got: str, known: Iterable[str]) -> UnknownName:
     """Build the error for an unknown name: what happened, what was got, the nearest and all valid ones."""
     names = sorted(known)
-    close = difflib.get_close_matches(got, names, n=1, cutoff=0.5)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    return UnknownName(f"unknown {what} {got!r}.{hint} Known: {', '.join(names) or '(none)'}")
+    return UnknownName(f"unknown {what} {got!r}.{did_you_mean(got, names)} Known: {listed(names)}")
+
+
+def did_you_mean(got: str, known: Iterable[str]) -> str:
+    """Return " Did you mean 'NAME'?" for the known name nearest to what was got, or nothing where none is near."""
+    close = difflib.get_close_matches(got, list(known), n=1, cutoff=_NEAR)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the names for the end of a message: the first few of many, and how many more there are."""
+    more = len(names) - _LISTED
+    return (", ".join(names[:_LISTED]) or "(none)") + (f", and {more} more" if more > 0 else "")
 
 
 def as_rock_error(error: Exception, *, doing: str) -> RockError:

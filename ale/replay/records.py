@@ -5,7 +5,6 @@ Called by the replay commands. Reads only.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from agent_runtime.store import FOLDER, read_segment
 from agent_runtime.types import Trajectory
 from ale.errors import RecordError
 from ale.training import runs
+from rock_env.errors import did_you_mean
 
 SUFFIX = ".traj"
 
@@ -32,8 +32,7 @@ def segments(where: str) -> list[Path]:
             if found := sorted(folder.glob(f"*{SUFFIX}")):
                 return found
     raise RecordError(
-        f"no trajectories in {where!r}: it is no run, folder or *{SUFFIX} file. "
-        f"Runs here: {', '.join(runs.known()) or '(none)'}"
+        f"no trajectories in {where!r}: it is no run, folder or *{SUFFIX} file.{runs.others(where)}"
     )
 
 
@@ -58,7 +57,7 @@ def iterate(where: str) -> Iterator[tuple[Path, Trajectory]]:
 
 
 def find(where: str, identity: str | None) -> Trajectory:
-    """Return the trajectory with this id, or the first one. Raise `RecordError` naming the nearest id."""
+    """Return the trajectory with this id, or the first one. Raise `RecordError` naming an id that is near."""
     seen: list[str] = []
     for _, trajectory in iterate(where):
         if identity is None or trajectory.id == identity:
@@ -66,8 +65,7 @@ def find(where: str, identity: str | None) -> Trajectory:
         seen.append(trajectory.id)
     if not seen:
         raise RecordError(f"the trajectory files of {where!r} hold no trajectory")
-    close = difflib.get_close_matches(str(identity), seen, n=1, cutoff=0.0)
     raise RecordError(
-        f"no trajectory {identity!r} among the {len(seen)} of {where!r}. Did you mean {close[0]!r}? "
+        f"no trajectory {identity!r} among the {len(seen)} of {where!r}.{did_you_mean(str(identity), seen)} "
         f"`ale replay list {where}` shows them all."
     )

@@ -26,8 +26,8 @@ def lineage_command(run: str) -> None:
     links = list(chain(folder))
     if not links:
         raise RecordError(
-            f"no lineage in {folder}: it is no run, or one of an older version of ale. Runs here: "
-            f"{', '.join(runs.known()) or '(none)'}"
+            f"no lineage in {folder}: it is no run, or one of an older version of ale."
+            f"{runs.others(folder.name)}"
         )
     print_table(HEADS, [_row(place, story, problem) for place, story, problem in reversed(links)])
     first = links[-1][1]

@@ -16,6 +16,7 @@ from agent_runtime.store import segment_path
 from ale import config as configuration
 from ale.option_names import flat
 from rock_env import plugins
+from rock_env.errors import did_you_mean, listed
 from rock_env.store.whole_file import write_whole
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError, RunFolderError
@@ -32,6 +33,7 @@ __all__ = [
     "known",
     "locate",
     "open_new",
+    "others",
     "recorded_config",
     "trained_model",
     "withdraw",
@@ -56,6 +58,12 @@ def locate(run: str) -> Path:
 def known() -> list[str]:
     """Return the names of the runs in `runs/`."""
     return sorted(path.parent.name for path in HOME.glob(f"*/{CONFIG}"))
+
+
+def others(name: str) -> str:
+    """Return what a message about an unknown run ends with: the run whose name is near, and all there are."""
+    runs = known()
+    return f"{did_you_mean(name, runs)} Runs here: {listed(runs)}"
 
 
 def open_new(folder: Path, config: TrainConfig) -> None:
@@ -88,9 +96,7 @@ def withdraw(folder: Path) -> None:
 def recorded_config(folder: Path) -> TrainConfig:
     """Return the config a run was started with. Raise `RunFolderError` where there is no run."""
     if not (folder / CONFIG).is_file():
-        raise RunFolderError(
-            f"no run in {folder}: it holds no {CONFIG}. Runs here: {', '.join(known()) or '(none)'}"
-        )
+        raise RunFolderError(f"no run in {folder}: it holds no {CONFIG}.{others(folder.name)}")
     check_own(folder)
     return configuration.resolve(file=folder / CONFIG).config
 

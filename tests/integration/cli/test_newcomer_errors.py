@@ -32,6 +32,11 @@ CASES = [
     # names and options
     Case(("train", "--env", "frozen_lak"), 2, "unknown env", "Did you mean 'frozen_lake'?"),
     Case((*RUN, "-s", "optim.lrr=1"), 2, "optim.lrr", "Did you mean 'optim.lr'?"),
+    Case((*RUN, "-s", "lr=1"), 2, "unknown option 'lr'", "Did you mean 'optim.lr'?"),
+    Case((*RUN, "--from", "lostt"), 73, "no run in runs/lostt", "Did you mean 'lost'? Runs here: lost, torn"),
+    Case(("algo", "show", "ipaa"), 2, "unknown algorithm 'ipaa'", "Did you mean 'ipa'? Known: bc,"),
+    Case(("lineage", "lostt"), 65, "no lineage in runs/lostt", "Did you mean 'lost'?"),
+    Case(("replay", "show", "lostt"), 65, "no trajectories in 'lostt'", "Did you mean 'lost'?"),
     Case((*RUN, "--algo", "ipaa"), 2, "ipaa", "Did you mean 'ipa'?"),
     Case((*RUN, "--env-arg", "slipery=true"), 2, "slipery", "Did you mean 'slippery'?"),
     Case((*RUN, "--config", "broken.toml"), 2, "broken.toml is not valid TOML", "line"),

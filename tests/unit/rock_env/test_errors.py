@@ -7,7 +7,7 @@ import pickle
 import grpc
 import pytest
 
-from rock_env.errors import CODES, InfraError, InvalidArgument, RockError, UnknownName, from_code, nearest
+from rock_env.errors import CODES, InfraError, InvalidArgument, RockError, UnknownName, from_code, listed, nearest
 
 
 @pytest.mark.parametrize("kind", CODES.values(), ids=CODES)
@@ -53,3 +53,15 @@ def test_nearest_names_the_near_and_all() -> None:
     message = str(nearest("colour", "gren", ["red", "green"]))
     assert message == "unknown colour 'gren'. Did you mean 'green'? Known: green, red"
     assert "Did you mean" not in str(nearest("colour", "zzz", ["red"]))
+
+
+def test_only_a_name_that_is_near_is_suggested() -> None:
+    assert "Did you mean" not in str(nearest("environment", "zzz", ["frozen_lake", "sokoban"]))
+
+
+def test_of_many_names_the_first_are_listed_and_the_rest_counted() -> None:
+    names = [f"env_{index:03}" for index in range(1000)]
+    said = str(nearest("environment", "env_99", names))
+    assert said.endswith("env_039, and 960 more")
+    assert "Did you mean 'env_99" in said
+    assert listed([]) == "(none)"
