@@ -15,8 +15,11 @@ from typing import Annotated
 
 import typer
 
+import ale
 from agent_runtime.errors import StoreError
+from ale import completion
 from ale.agent.cli import agent_app
+from ale.algo.cli import algo_app
 from ale.env.cli import env_app
 from ale.errors import AleError
 from ale.rock.cli import rock_app
@@ -41,21 +44,45 @@ EXIT_IO = 74  # EX_IOERR of sysexits.h, as all exit codes here
 RAYS_OWN_WORDS = "A worker died or was killed"
 """Ray prints a paragraph of its own for what we say in a line."""
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 replay_app = typer.Typer(no_args_is_help=True, help="Look at recorded trajectories, and run them again.")
 app.add_typer(agent_app, name="agent")
+app.add_typer(algo_app, name="algo")
 app.add_typer(env_app, name="env")
 app.add_typer(replay_app, name="replay")
 app.add_typer(rock_app, name="rock")
 
-EnvOption = Annotated[str | None, typer.Option("--env", help="An environment (ale env list).")]
+# `--help` groups options in panels: those without one, the everyday ones, come first.
+SETTINGS = "Every other setting"
+START = "Where the model comes from, and who acts with it"
+PLACE = "How it runs"
+
+EnvOption = Annotated[
+    str | None,
+    typer.Option("--env", help="An environment (ale env list).", autocompletion=completion.environments),
+]
+AlgoOption = Annotated[
+    str | None,
+    typer.Option("--algo", help="An algorithm (ale algo list).", autocompletion=completion.algorithms),
+]
 EnvArgs = Annotated[
     list[str] | None,
-    typer.Option("--env-arg", metavar="KEY=VALUE", help="An argument of the environment (ale env show)."),
+    typer.Option(
+        "--env-arg",
+        metavar="KEY=VALUE",
+        help="An argument of the environment (ale env show).",
+        rich_help_panel=SETTINGS,
+    ),
 ]
 SetOptions = Annotated[
     list[str] | None,
-    typer.Option("--set", "-s", metavar="KEY=VALUE", help="Any option by its dotted name: -s optim.lr=1e-3."),
+    typer.Option(
+        "--set",
+        "-s",
+        metavar="KEY=VALUE",
+        help="Any option by its dotted name: -s optim.lr=1e-3.",
+        rich_help_panel=SETTINGS,
+    ),
 ]
 SeedOption = Annotated[int | None, typer.Option("--seed", min=0, help="Determines everything random.")]
 TasksOption = Annotated[int | None, typer.Option("--tasks", min=1, help="How many tasks.")]
@@ -64,11 +91,20 @@ SplitOption = Annotated[str, _SPLIT]
 FromOption = Annotated[
     str | None,
     typer.Option(
-        "--from", metavar="RUN", help="Begin with this run's model, in its environment, with its experts."
+        "--from",
+        metavar="RUN",
+        help="Begin with this run's model, in its environment, with its experts.",
+        rich_help_panel=START,
+        autocompletion=completion.runs,
     ),
 ]
 ModelOption = Annotated[
-    str | None, typer.Option("--model", help="tiny, coder, a folder a run exported, or a Hugging Face model.")
+    str | None,
+    typer.Option(
+        "--model",
+        help="tiny, coder, a folder a run exported, or a Hugging Face model.",
+        autocompletion=completion.models,
+    ),
 ]
 AgentOption = Annotated[
     str | None,
@@ -76,24 +112,54 @@ AgentOption = Annotated[
         "--agent",
         metavar="NAME|FILE.yaml",
         help="A CLI agent (ale agent list) that works in the environment's sandbox, with the model behind it.",
+        rich_help_panel=START,
+        autocompletion=completion.agents,
     ),
 ]
-ConfigOption = Annotated[Path | None, typer.Option("--config", help="A TOML file, such as a run's own.")]
-RunOption = Annotated[str | None, typer.Option("--run", metavar="NAME|FOLDER", help="Where it is kept.")]
-ResumeOption = Annotated[bool, typer.Option("--resume", help="Continue the run from its checkpoint.")]
-RayOption = Annotated[str | None, typer.Option("--ray-address", help="A Ray cluster.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the resolved settings, then stop.")]
-RockOption = Annotated[
-    str, typer.Option("--rock", metavar="ADDRESS", help="A running ROCK server; none starts an embedded one.")
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", help="A TOML file, such as a run's own.", rich_help_panel=SETTINGS),
 ]
+RunOption = Annotated[
+    str | None,
+    typer.Option("--run", metavar="NAME|FOLDER", help="Where it is kept.", autocompletion=completion.runs),
+]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="Continue the run from its checkpoint.")]
+RayOption = Annotated[str | None, typer.Option("--ray-address", help="A Ray cluster.", rich_help_panel=PLACE)]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print the result only.", rich_help_panel=PLACE)
+]
+DryRunOption = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Print the resolved settings, then stop.", rich_help_panel=SETTINGS),
+]
+RockOption = Annotated[
+    str,
+    typer.Option(
+        "--rock",
+        metavar="ADDRESS",
+        help="A running ROCK server; none starts an embedded one.",
+        rich_help_panel=PLACE,
+    ),
+]
+RecordsArgument = Annotated[str, typer.Argument(metavar="RUN|FOLDER|FILE", autocompletion=completion.runs)]
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"ale {ale.__version__}")
+        raise typer.Exit
 
 
 @app.callback()
 def _root(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_say_version, is_eager=True)
+    ] = False,
 ) -> None:
     """Train LLM agents by reinforcement learning in real environments."""
+    del version  # its callback has ended the command
     if debug:
         os.environ["ALE_DEBUG"] = "1"
     # What goes wrong is said once, by `main`; logs that say it too are for who asks for them.
@@ -105,17 +171,17 @@ def _root(
 def train(
     *,
     env: EnvOption = None,
-    algo: Annotated[str | None, typer.Option("--algo", help="An installed algorithm.")] = None,
+    algo: AlgoOption = None,
     model: ModelOption = None,
+    steps: Annotated[int | None, typer.Option("--steps", min=0, help="RL steps after the warm-up.")] = None,
+    seed: SeedOption = None,
+    run: RunOption = None,
+    resume: ResumeOption = False,
     agent: AgentOption = None,
     begin_from: FromOption = None,
-    seed: SeedOption = None,
-    steps: Annotated[int | None, typer.Option("--steps", min=0, help="RL steps after the warm-up.")] = None,
     env_args: EnvArgs = None,
     overrides: SetOptions = None,
     config: ConfigOption = None,
-    run: RunOption = None,
-    resume: ResumeOption = False,
     ray_address: RayOption = None,
     quiet: QuietOption = False,
     dry_run: DryRunOption = False,
@@ -197,7 +263,12 @@ def sft(
 
 
 @app.command()
-def lineage(run: Annotated[str, typer.Argument(metavar="RUN", help="A run, by name or folder.")]) -> None:
+def lineage(
+    run: Annotated[
+        str,
+        typer.Argument(metavar="RUN", help="A run, by name or folder.", autocompletion=completion.runs),
+    ],
+) -> None:
     """Show the chain of runs behind a model, and check that their files still agree."""
     from ale.training.lineage import lineage_command
 
@@ -207,7 +278,12 @@ def lineage(run: Annotated[str, typer.Argument(metavar="RUN", help="A run, by na
 @app.command("eval")
 def evaluate(
     *,
-    model: Annotated[str, typer.Argument(metavar="RUN|MODEL", help="A run, a model's folder or its id.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|MODEL", help="A run, a model's folder or its id.", autocompletion=completion.runs
+        ),
+    ],
     env: EnvOption = None,
     agent: AgentOption = None,
     env_args: EnvArgs = None,
@@ -216,7 +292,7 @@ def evaluate(
     temperature: Annotated[float | None, typer.Option("--temperature", min=0.0, help="0 is greedy.")] = None,
     seed: SeedOption = None,
     overrides: SetOptions = None,
-    ray_address: Annotated[str | None, typer.Option("--ray-address", help="A Ray cluster.")] = None,
+    ray_address: RayOption = None,
 ) -> None:
     """Measure a trained model on tasks, from their true start."""
     with held():
@@ -237,7 +313,10 @@ def evaluate(
 @app.command()
 def rollout(
     *,
-    env: Annotated[str, typer.Option("--env", help="An environment (ale env list).")],
+    env: Annotated[
+        str,
+        typer.Option("--env", help="An environment (ale env list).", autocompletion=completion.environments),
+    ],
     policy: Annotated[
         str, typer.Option("--policy", metavar="oracle|random|RUN", help="Who plays.")
     ] = "oracle",
@@ -278,7 +357,7 @@ def doctor() -> None:
 
 @replay_app.command("list")
 def replay_list(
-    where: Annotated[str, typer.Argument(metavar="RUN|FOLDER|FILE")],
+    where: RecordsArgument,
     failed: Annotated[bool, typer.Option("--failed", help="Only rollouts that failed to run.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most lines.")] = 50,
 ) -> None:
@@ -290,7 +369,7 @@ def replay_list(
 
 @replay_app.command("show")
 def replay_show(
-    where: Annotated[str, typer.Argument(metavar="RUN|FOLDER|FILE")],
+    where: RecordsArgument,
     trajectory: Annotated[str | None, typer.Argument(metavar="ID", help="None shows the first.")] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Token ids and log-probabilities too.")] = False,
 ) -> None:
@@ -302,7 +381,7 @@ def replay_show(
 
 @replay_app.command("run")
 def replay_run(
-    where: Annotated[str, typer.Argument(metavar="RUN|FOLDER|FILE")],
+    where: RecordsArgument,
     trajectory: Annotated[str | None, typer.Argument(metavar="ID", help="None runs the first.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Run all of them.")] = False,
     rock: RockOption = "",
@@ -320,7 +399,7 @@ def main() -> None:
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", RAYS_OWN_WORDS)  # read when Ray is imported
     sigterm_is_ctrl_c()
     try:
-        app()
+        app(prog_name="ale")  # also of `python -m ale`: completion goes by it
     except Exception as error:
         message, code = _explain(error)
         if not message or os.environ.get("ALE_DEBUG"):

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Finding", "print_table", "stdout"]
+__all__ = ["Finding", "print_fields", "print_table", "stdout"]
 
 PIPE_WIDTH = 4000
 """Columns when nobody looks: a line in a pipe is never wrapped or cut."""
@@ -44,3 +47,34 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*map(Text, row))
     stdout().print(table, soft_wrap=False)
+
+
+def print_fields(head: str, model: type[BaseModel]) -> None:
+    """Print what a plugin lets its user set: name, type, default and meaning of every field of its model."""
+    fields = model.model_fields.items()
+    rows = [
+        (name, _type(field.annotation), _default(field), " ".join((field.description or "").split()))
+        for name, field in fields
+    ]
+    if rows:
+        print_table((head, "type", "default", "meaning"), rows)
+    else:
+        stdout().print(f"It takes no {head}s.")
+
+
+def _type(annotation: Any) -> str:
+    """Return a type as its user writes values of it: `a|b` for a choice, the bare name of a class."""
+    if isinstance(annotation, type) and not get_args(annotation):
+        return annotation.__name__
+    if get_origin(annotation) is Literal:
+        return "|".join(map(str, get_args(annotation)))
+    if get_origin(annotation) in (Union, UnionType):
+        return "|".join(_type(part) for part in get_args(annotation) if part is not NoneType)
+    return str(annotation).replace("typing.", "")
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "(required)"
+    value = field.get_default(call_default_factory=False)
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

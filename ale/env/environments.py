@@ -9,11 +9,8 @@ import json
 import sys
 from datetime import datetime
 from importlib import resources
-from typing import Any
 
-from pydantic.fields import FieldInfo
-
-from ale.terminal import print_table, stdout
+from ale.terminal import print_fields, print_table, stdout
 from rock_env import plugins, registered
 from rock_env.errors import RockError
 from rock_env.registered import EnvReport, Registration
@@ -42,13 +39,8 @@ def show_command(name: str) -> None:
     spec = plugins.load_env(name)
     out = stdout()
     out.print(f"{spec.key}: {spec.summary}\n")
-    fields = spec.params.model_fields.items()
-    rows = [(key, _type(field), _default(field), field.description or "") for key, field in fields]
-    if rows:
-        print_table(("argument", "type", "default", "meaning"), rows)
-    else:
-        out.print("It takes no arguments.")
-    if all(not field.is_required() for _, field in fields):
+    print_fields("argument", spec.params)
+    if all(not field.is_required() for field in spec.params.model_fields.values()):
         source = spec.tasks(spec.params())
         counts = ", ".join(f"{source.count(split)} {split}" for split in source.splits)
         out.print(f"\nTasks with the default arguments: {counts}")
@@ -136,23 +128,6 @@ def _row(name: str) -> tuple[str, ...]:
         return name, "", "", "", f"broken plugin: {error}"
     resets = "snapshot" if spec.snapshots else "replay" if spec.replayable else "none"
     return spec.name, spec.version, resets, "yes" if spec.sandbox else "no", spec.summary
-
-
-def _type(field: FieldInfo) -> str:
-    annotation: Any = field.annotation
-    if isinstance(annotation, type):
-        return annotation.__name__
-    text = str(annotation).replace("typing.", "")
-    if text.startswith("Literal["):
-        return text.removeprefix("Literal[").removesuffix("]").replace("'", "").replace(", ", "|")
-    return text
-
-
-def _default(field: FieldInfo) -> str:
-    if field.is_required():
-        return "(required)"
-    value = field.get_default(call_default_factory=False)
-    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _readme(spec: EnvSpec) -> str:

@@ -23,6 +23,7 @@ from agent_runtime.chat import ToolTemplate
 from agent_runtime.render import HFChatTemplate
 from agent_runtime.templates.families import tool_template
 from agent_runtime.types import IntArray
+from rock_env.errors import InvalidArgument
 from trainer.engine.base import EngineOptions, EngineSpec, OptimOptions
 from trainer.engine.generate import TorchInference
 from trainer.engine.torch_train import TorchTrain

@@ -3,11 +3,13 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from typing import Any
 
 import pytest
 import typer
 
+import ale
 from ale.cli import app
 
 HEAVY = ("torch", "ray", "transformers", "grpc", "numpy", "matplotlib", "tensorboard")
@@ -70,3 +72,18 @@ def test_environments_are_listed_and_shown() -> None:
 def test_a_traceback_is_shown_on_request_only() -> None:
     assert "Traceback" not in _ale("env", "show", "nowhere").stderr
     assert "Traceback" in _ale("--debug", "env", "show", "nowhere").stderr
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    done = _ale("--version")
+    assert (done.returncode, done.stdout) == (0, f"ale {version('ale-rl')}\n"), done.stderr
+    assert ale.__version__ == version("ale-rl")
+
+
+def test_training_shows_the_everyday_options_first() -> None:
+    shown = _ale("train", "--help").stdout
+    first, *further = shown.split("╭─")[1:]
+    assert {"--env", "--algo", "--model", "--steps", "--seed", "--run", "--resume", "--help"} == {
+        word for word in first.split() if word.startswith("--")
+    }
+    assert len(further) == 3

@@ -7,7 +7,16 @@ import pickle
 import grpc
 import pytest
 
-from rock_env.errors import CODES, InfraError, InvalidArgument, RockError, UnknownName, from_code, listed, nearest
+from rock_env.errors import (
+    CODES,
+    InfraError,
+    InvalidArgument,
+    RockError,
+    UnknownName,
+    from_code,
+    listed,
+    nearest,
+)
 
 
 @pytest.mark.parametrize("kind", CODES.values(), ids=CODES)

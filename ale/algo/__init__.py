@@ -1,0 +1,1 @@
+"""`ale algo`: the installed algorithms."""
