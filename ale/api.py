@@ -5,6 +5,7 @@ Imports torch and Ray (through the trainer). Settings come resolved: see `ale.co
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from rich.console import Console
@@ -14,6 +15,7 @@ from ale.training import plots, runs
 from ale.training.model_play import play_tasks
 from ale.training.progress import PlainProgress
 from rock_env.errors import InvalidArgument, UnknownName
+from rock_env.platforms import check_hosting
 from rock_env.plugins import load_env
 from trainer.config import TrainConfig
 from trainer.engine.chosen import check_model, learner_of, sampler_of
@@ -125,6 +127,7 @@ def _check_data(config: TrainConfig) -> None:
 
 def _checked(config: TrainConfig) -> TrainConfig:
     """Return the config with all plugin defaults; refuse a model that does not open, before any process starts."""
+    check_hosting(sys.platform)
     config = expand(config)
     if not config.learner:
         check_model(config.model)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib.metadata
 import os
+import platform
 import shutil
 import sys
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from rock_env import plugins
 from rock_env.backends.process.backend import why_not_fenced
 from rock_env.backends.process.setup import FENCE_REMEDY
 from rock_env.errors import RockError
+from rock_env.platforms import check_hosting
 from rock_env.spec import EnvSpec
 
 __all__ = ["CHECKS", "doctor_command"]
@@ -52,6 +54,14 @@ def _python() -> Finding:
     return Finding(
         "fail", f"{version}, expected 3.11 to 3.13", "Create the environment with a supported Python."
     )
+
+
+def _system() -> Finding:
+    try:
+        check_hosting(sys.platform)
+    except RockError as error:
+        return Finding("fail", f"{platform.system()}, expected Linux", error.message)
+    return Finding("ok", f"{platform.system()} {platform.release()}")
 
 
 def _torch() -> Finding:
@@ -171,6 +181,7 @@ def _version(distribution: str) -> str | None:
 
 CHECKS: dict[str, Callable[[], Finding]] = {
     "python": _python,
+    "system": _system,
     "torch": _torch,
     "ray": _ray,
     "sandbox": _sandbox,

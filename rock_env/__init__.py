@@ -16,12 +16,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rock_env.moved import tell_of_old_names
+from rock_env.platforms import check_import
 
 if TYPE_CHECKING:
     from rock_env.client.sync import connect, make
 
 __all__ = ["connect", "make"]
 
+check_import(sys.platform)
 tell_of_old_names()
 
 

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from rock_env.errors import InfraError
+from rock_env.platforms import check_hosting
 
 __all__ = ["EmbeddedServer", "embedded", "start_embedded"]
 
@@ -64,8 +65,10 @@ class EmbeddedServer:
 def start_embedded(options: Sequence[str] = ()) -> EmbeddedServer:
     """Start a server with further command-line `options` and wait until it is ready.
 
-    Raise `InfraError` if it ends instead; its own message is on stderr.
+    Raise `InfraError` if it ends instead; its own message is on stderr. Raise `FailedPrecondition` on a platform without
+    servers.
     """
+    check_hosting(sys.platform)
     folder = Path(tempfile.mkdtemp(prefix="rock-"))  # mode 0700: the socket is ours alone
     if len(str(folder)) > _MAX_SOCKET_PATH:
         folder.rmdir()

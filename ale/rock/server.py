@@ -6,10 +6,12 @@ Called by the command line. What a server does is in `rock_env.server`; here it 
 from __future__ import annotations
 
 import asyncio
+import sys
 
 from ale.terminal import stdout
 from rock_env.client.admin import AdminClient, Drained
 from rock_env.errors import Unavailable
+from rock_env.platforms import check_hosting
 from rock_env.server.app import serve
 from rock_env.server.options import ServerOptions
 from rock_env.telemetry.setup import set_up_telemetry
@@ -20,6 +22,7 @@ __all__ = ["drain_command", "serve_command", "status_command"]
 def serve_command(options: ServerOptions, log_level: str) -> None:
     """Serve until Ctrl-C. Raise `RockError` if it cannot."""
     set_up_telemetry(log_level, options.log_format)
+    check_hosting(sys.platform)
     asyncio.run(serve(options))
 
 

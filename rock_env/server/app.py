@@ -32,6 +32,7 @@ from rock_env.catalog import Catalog
 from rock_env.env_workers.pool import EnvHostPool
 from rock_env.env_workers.worker_view import WorkerView
 from rock_env.errors import InvalidArgument, RockError, Unavailable
+from rock_env.platforms import check_hosting
 from rock_env.security.auth import current_tenant
 from rock_env.security.tls import server_credentials
 from rock_env.security.token_file import TokenFile
@@ -303,6 +304,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the server; return the process's exit code."""
     options, level = parse(argv)
     try:
+        check_hosting(sys.platform)
         set_up_telemetry(level, options.log_format)
         asyncio.run(serve(options))
     except RockError as error:
