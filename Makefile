@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: train test fast integration lint format protos docs bench clean
+.PHONY: train test plan fast integration lint format protos docs bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -18,7 +18,10 @@ $(VENV)/.ready: pyproject.toml constraints.txt scripts/setup.sh
 train: $(VENV)/.ready
 	$(BIN)/ale train --env frozen_lake --algo ipa $(ARGS)
 
-test: fast integration
+test: plan fast integration
+
+plan: $(VENV)/.ready  # how long the tests take, and what skips here for want of what
+	@$(BIN)/python scripts/test_plan.py
 
 fast: $(VENV)/.ready
 	$(BIN)/python -m pytest tests/unit tests/contract -n 2 --dist worksteal

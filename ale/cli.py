@@ -40,6 +40,9 @@ DISK_ERRORS = {
     errno.EPERM: "Choose a place you may write to (--run, --out).",
     errno.EROFS: "Choose a place you may write to (--run, --out).",
 }
+TRAIN_MODULES = ("matplotlib", "ray", "safetensors", "tensorboard", "tokenizers", "torch", "transformers")
+"""What the extra `train` brings; a package without it runs servers, environments and replays."""
+EXIT_UNAVAILABLE = 69
 EXIT_IO = 74  # EX_IOERR of sysexits.h, as all exit codes here
 RAYS_OWN_WORDS = "A worker died or was killed"
 """Ray prints a paragraph of its own for what we say in a line."""
@@ -414,6 +417,11 @@ def _explain(error: BaseException) -> tuple[str, int]:
         error = error.exceptions[0]
     if isinstance(error, EXPECTED):
         return " ".join(str(error).split()), error.exit_code
+    if isinstance(error, ModuleNotFoundError) and error.name in TRAIN_MODULES:
+        return (
+            f"this command needs {error.name}, which is not installed: pip install 'ale-rl[train]'",
+            EXIT_UNAVAILABLE,
+        )
     if isinstance(error, OSError) and error.errno in DISK_ERRORS:
         where = f" {error.filename}" if error.filename else ""
         return f"cannot write{where}: {error.strerror}. {DISK_ERRORS[error.errno]}", EXIT_IO
