@@ -38,7 +38,7 @@ def models(incomplete: str) -> list[str]:
 
 def runs(incomplete: str) -> list[str]:
     """Return the runs of this folder whose names begin so."""
-    from ale.train.runs import known  # slow to import; `--help` does not need it
+    from ale.training.runs import known  # slow to import; `--help` does not need it
 
     return _beginning(incomplete, known())
 

@@ -69,7 +69,7 @@ class Refused(Exception):
 
 def parse(words: list[str]) -> dict[str, Any]:
     """Parse as the program would, and run nothing; return the options and arguments. Raise `Refused`."""
-    rest = [word for word in words if word not in ("...", "…", "COMMAND", "--help", "--debug")]
+    rest = [word for word in words if word not in ("...", "…", "COMMAND", "--help", "--debug", "--version")]
     command = _program()
     context: Any = command.make_context("ale", [], resilient_parsing=True)
     try:
