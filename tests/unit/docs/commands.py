@@ -54,6 +54,19 @@ def named_commands(page: Path) -> Iterator[list[str]]:
                 yield words[1:]
 
 
+_OF_THE_PROGRAM = {
+    "...",
+    "…",
+    "COMMAND",
+    "--help",
+    "--debug",
+    "--version",
+    "--install-completion",
+    "--show-completion",
+}
+"""What stands for more words, and options that the program itself takes and ends with."""
+
+
 @cache
 def _program() -> Any:
     return typer.main.get_command(app)
@@ -69,7 +82,7 @@ class Refused(Exception):
 
 def parse(words: list[str]) -> dict[str, Any]:
     """Parse as the program would, and run nothing; return the options and arguments. Raise `Refused`."""
-    rest = [word for word in words if word not in ("...", "…", "COMMAND", "--help", "--debug", "--version")]
+    rest = [word for word in words if word not in _OF_THE_PROGRAM]
     command = _program()
     context: Any = command.make_context("ale", [], resilient_parsing=True)
     try:
