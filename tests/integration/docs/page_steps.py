@@ -1,9 +1,8 @@
 """The steps of a page of docs, carried out as printed: files are written, commands run, packages put on the path.
 
-A fenced block with a file's name (```` ```python mine/mine.py ````) is written there. A block of `sh` runs in bash and must
+A fenced block with a title (`python title="mine/mine.py"`) is written to that file. A block of `sh` runs in bash and must
 exit with 0. The word after `sh` says what a step needs: `docker`, `in-the-repository`, or `by-hand`, which is left to the
-reader because a test has it already. `pip install` of a folder puts its modules and entry points on the path, as pip would,
-without the network.
+reader because a test has it already. `pip install` builds for real, into a folder on the path, without the network.
 """
 
 from __future__ import annotations
@@ -16,24 +15,8 @@ from pathlib import Path
 
 from unit.docs.pages import ROOT, Block, blocks
 
-_PIP = '''#!{python}
-"""Stands for pip: `pip install -e ./FOLDER` puts the folder's modules and entry points on the path."""
-import pathlib, shutil, sys, tomllib
-verb, *rest = sys.argv[1:]
-(folder,) = [pathlib.Path(word) for word in rest if not word.startswith("-")]
-assert verb == "install" and folder.is_dir(), sys.argv
-settings = tomllib.loads((folder / "pyproject.toml").read_text())
-project, site = settings["project"], pathlib.Path({site!r})
-for module in settings["tool"]["hatch"]["build"]["targets"]["wheel"]["include"]:
-    shutil.copy(folder / module, site)
-info = site / f"{{project['name'].replace('-', '_')}}-{{project['version']}}.dist-info"
-info.mkdir()
-(info / "METADATA").write_text(f"Name: {{project['name']}}\\nVersion: {{project['version']}}\\n")
-(info / "entry_points.txt").write_text("".join(
-    f"[{{group}}]\\n" + "".join(f"{{name}} = {{value}}\\n" for name, value in entries.items())
-    for group, entries in project["entry-points"].items()
-))
-'''
+_OFFLINE = {"PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_QUIET": "1"}
+"""Of the last but one, pip takes 0 for "do not isolate"."""
 
 
 class Steps:
@@ -41,14 +24,17 @@ class Steps:
 
     def __init__(self, page: str, folder: Path) -> None:
         self.blocks = self.blocks_of(page)
-        self.folder = folder / "work"
-        self._site, self._bin = folder / "site", folder / "bin"
-        for each in (self.folder, self._site, self._bin):
-            each.mkdir()
-        pip = self._bin / "pip"
-        pip.write_text(_PIP.format(python=sys.executable, site=str(self._site)), encoding="utf-8")
-        pip.chmod(0o755)
-        self._home = folder / "home"
+        self.folder, self._site = folder / "work", folder / "site"
+        self.folder.mkdir()
+        self._environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("PIP_")},
+            **_OFFLINE,
+            "PIP_TARGET": str(self._site),
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+            "PYTHONPATH": os.pathsep.join([str(self._site), *filter(None, sys.path)]),
+            "OMP_NUM_THREADS": "1",
+            "ALE_HOME": str(folder / "home"),
+        }
 
     @staticmethod
     def blocks_of(page: str) -> list[Block]:
@@ -62,34 +48,27 @@ class Steps:
         """
         said, left_out = [], {*without, "by-hand"}
         for block in self.blocks:
-            if block.language in ("python", "toml") and block.name:
+            if block.title:
                 self._write(block)
             elif (
-                block.language == "sh" and block.name not in left_out and (only is None or block.name in only)
+                block.language == "sh" and block.mark not in left_out and (only is None or block.mark in only)
             ):
                 said.append(self._run(block))
         return "".join(said)
 
     def _write(self, block: Block) -> None:
-        place = self.folder / block.name
+        place = self.folder / block.title
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(block.text, encoding="utf-8")
 
     def _run(self, block: Block) -> str:
-        tools = os.pathsep.join([str(self._bin), str(Path(sys.executable).parent), os.environ["PATH"]])
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", block.text],
-            cwd=ROOT if block.name == "in-the-repository" else self.folder,
+            cwd=ROOT if block.mark == "in-the-repository" else self.folder,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            env={
-                **os.environ,
-                "PATH": tools,
-                "PYTHONPATH": os.pathsep.join([str(self._site), *filter(None, sys.path)]),
-                "OMP_NUM_THREADS": "1",
-                "ALE_HOME": str(self._home),
-            },
+            env=self._environment,
             check=False,
             timeout=500,
         )

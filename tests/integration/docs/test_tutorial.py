@@ -39,6 +39,6 @@ def test_own_environment(tmp_path: Path) -> None:
 def test_every_step_has_a_reader() -> None:
     """A block that no test would take is a step that is not run."""
     kinds = {
-        (block.language, block.name) for block in Steps.blocks_of("tutorial.md") if block.language == "sh"
+        (block.language, block.mark) for block in Steps.blocks_of("tutorial.md") if block.language == "sh"
     }
     assert kinds == {("sh", ""), ("sh", "docker"), ("sh", "by-hand")}

@@ -13,7 +13,7 @@ _CODE = re.compile(r"(`+)(?:(?!`).|(?!\1)`)+?\1")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its info string (`python algorithm.py`) and its text."""
+    """A fenced block: its info string (`python title="mine.py"`, `sh docker`) and its text."""
 
     info: str
     text: str
@@ -23,10 +23,16 @@ class Block:
         return self.info.split()[0] if self.info else ""
 
     @property
-    def name(self) -> str:
+    def title(self) -> str:
         """The file that the block is to be written to; empty where it says none."""
-        words = self.info.split()
-        return words[1] if len(words) > 1 else ""
+        found = re.search(r'title="([^"]+)"', self.info)
+        return found[1] if found else ""
+
+    @property
+    def mark(self) -> str:
+        """The bare word after the language; empty where there is none."""
+        words = self.info.split()[1:]
+        return words[0] if words and "=" not in words[0] else ""
 
 
 def markdown_files() -> list[Path]:
