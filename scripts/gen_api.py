@@ -1,6 +1,6 @@
 """Write the API reference, docs/api/*.md, from docstrings: `python scripts/gen_api.py [--check]`.
 
-One page for each front module: what its `__all__` names, with signatures, fields and docstrings. `--check` writes nothing.
+One page for each front module, with signatures, fields and docstrings of what `__all__` names. `--check` writes nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "docs" / "api"
 MODULES = {
-    "ale.api": "train and evaluate from Python",
+    "ale": "train from a program",
+    "ale.api": "train and evaluate with resolved settings",
     "ale.config": "resolve settings as the command line does",
     "rock_env": "make an environment, connect to a server",
     "rock_env.client": "the asynchronous client of ROCK",
@@ -113,7 +114,7 @@ def _entry(module: ModuleType, name: str) -> str:
 
 def pages() -> dict[str, str]:
     """Return the text of every page by its file name."""
-    note = "Made by `python scripts/gen_api.py` from the docstrings; do not edit.\n"
+    note = "Made by `make docs` from the docstrings; do not edit.\n"
     rows = [f"| [`{name}`]({name}.md) | {purpose} |" for name, purpose in MODULES.items()]
     table = "\n".join(["| module | to |", "|---|---|", *rows])
     found = {
@@ -135,8 +136,7 @@ def main() -> int:
     there = {path.name: path.read_text(encoding="utf-8") for path in OUT.glob("*.md")}
     if check:
         stale = sorted(name for name in made.keys() | there.keys() if made.get(name) != there.get(name))
-        if stale:
-            sys.stderr.write(f"docs/api is stale: {', '.join(stale)}. Run `make docs` and commit.\n")
+        sys.stderr.writelines(f"docs/api/{name} is stale: run `make docs` and commit.\n" for name in stale)
         return 1 if stale else 0
     OUT.mkdir(exist_ok=True)
     for name in there.keys() - made.keys():
