@@ -1,6 +1,6 @@
 """The tree of a trajectory's turns: a branch as flat arrays, and the check of the record's invariants.
 
-Called by the trainer's batch builder, the replay tools and the tests. Pure; never changes a record.
+Pure; never changes a record.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Re-execute a recorded trajectory in a fresh environment and say whether, and where, it comes out differently.
 
-Called by `ale replay` and the tests. No policy takes part: only the recorded actions are sent, and of those only what the
-environment got then.
+No policy takes part: only the recorded actions are sent, and of those only what the environment got then.
 """
 
 from __future__ import annotations

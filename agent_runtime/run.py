@@ -1,8 +1,8 @@
 """One rollout, top to bottom: make, reset (to the anchor), turns, evaluate, close; out comes a `Trajectory`.
 
-Called by the trainer's rollout workers and by `ale rollout`; hundreds run in one event loop. A failure of
-the environment, the policy or the clock is data (`Trajectory.failure`), never a reward of 0; a programming
-error is neither caught nor hidden. Nothing here retries: the client and the engine own their retries.
+Hundreds run in one event loop. A failure of the environment, the policy or the clock is data (`Trajectory.failure`),
+never a reward of 0; a programming error is neither caught nor hidden. Nothing here retries: the client and the engine
+own their retries.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Trajectories on disk: the files of `RUN/trajectories/`, readable after any crash.
 
-Called by the trainer's loop, `ale` and the replay tools. Two kinds of file, one frame format (`frames`):
+Two kinds of file, one frame format (`frames`):
 
 A *segment* (`write_segment`; one per training step) appears whole or not at all: it is written aside, synced and
 renamed, and ends in a seal. A *log* (`TrajectoryWriter`) grows: what `commit` has returned from is on the disk, and

@@ -1,10 +1,10 @@
 """From files and options to one validated `TrainConfig`, and back to a `config.toml` that reruns the run.
 
-Called by `ale.cli` and `ale.api`. Layers, weakest first: built-in defaults, the environment's recipe
-(`ale/recipes/ENV.toml`, `ale/recipes/default/tasks.toml` for one made of tasks; for `ale sft` turned into imitation), the
-run of `--from`, `--config FILE`, named options (`--seed 3`), overrides (`-s optim.lr=1e-3`). Just below the layer that
-chooses a CLI agent lies `ale/recipes/default/agent.toml`. An unknown name is an error that says which layer holds it and
-names the nearest valid one.
+Layers, weakest first: built-in defaults, the environment's recipe (`ale/recipes/ENV.toml`,
+`ale/recipes/default/tasks.toml` for one made of tasks; for `ale sft` turned into imitation), the run of `--from`,
+`--config FILE`, named options (`--seed 3`), overrides (`-s optim.lr=1e-3`). Just below the layer that chooses a CLI
+agent lies `ale/recipes/default/agent.toml`. An unknown name is an error that says which layer holds it and names the
+nearest valid one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Docker on this machine, as the command line needs it: whether an engine answers, and what to do where none does.
-
-Called by `ale env register` before it starts a server of its own, and by `ale doctor`.
-"""
+"""Docker on this machine, as the command line needs it: whether an engine answers, and what to do where none does."""
 
 from __future__ import annotations
 

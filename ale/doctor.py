@@ -1,7 +1,7 @@
 """`ale doctor`: can this machine run everything, and what to do where it cannot.
 
-Called by `ale.cli`. Each check is one function that looks at the real thing and answers with a `Finding`; nothing is
-installed, changed or left behind.
+Each check is one function that looks at the real thing and answers with a `Finding`; nothing is installed, changed or
+left behind.
 """
 
 from __future__ import annotations

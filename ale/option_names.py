@@ -1,6 +1,6 @@
 """The names of all run options: what they are, what they mean, which one an unknown name was meant to be.
 
-Called by `ale.config`. Reads `TrainConfig`'s fields only; holds no values.
+Reads `TrainConfig`'s fields only; holds no values.
 """
 
 from __future__ import annotations

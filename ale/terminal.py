@@ -1,6 +1,6 @@
 """What commands print, and where: one way to reach standard output, with or without a terminal behind it.
 
-Called by every command that prints a result. Messages and progress go to standard error instead.
+Messages and progress go to standard error instead.
 """
 
 from __future__ import annotations

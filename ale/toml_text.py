@@ -1,7 +1,6 @@
 """Write a nested mapping as TOML, which Python's standard library only reads.
 
-Called by `ale.config` for `config.toml`. Every text it returns parses back (`tomllib`) to the values it was
-given; `None` has no TOML form and is left out.
+Every text it returns parses back (`tomllib`) to the values it was given; `None` has no TOML form and is left out.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """The environments one server offers: what is installed and registered here, plus what its command line names.
 
-Called by the service core and by each env host, so both resolve a name, its arguments and its tasks alike.
 It loads plugins; it never runs an environment.
 """
 

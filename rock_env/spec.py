@@ -1,6 +1,6 @@
 """What is asked for: sandboxes, environments and tasks, as frozen values.
 
-Called by every layer; holds no behaviour beyond digests. Nothing here runs, connects or imports a plugin.
+Holds no behaviour beyond digests. Nothing here runs, connects or imports a plugin.
 """
 
 from __future__ import annotations

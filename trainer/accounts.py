@@ -1,7 +1,7 @@
 """Where a run's processor time goes: the policy, the sandboxes' own commands and tests, or the service between them.
 
-Called by the loop's verbs after each step. Reads `/proc`; where there is none, or the processes are on other machines,
-it knows nothing and says so by an empty account. What is left of the machine's time is idle, or somebody else's.
+Reads `/proc`; where there is none, or the processes are on other machines, it knows nothing and says so by an empty
+account. What is left of the machine's time is idle, or somebody else's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Ray actors around the engines: one samples, one learns. Called by `trainer.placement.Fleet`.
+"""The Ray actors around the engines: one samples, one learns.
 
 They translate between encoded trajectories and batches, hold the weights' version, and decide nothing about the run.
 `ready` builds what `__init__` would, because Ray reports an error there as a dead process and loses its class.

@@ -1,4 +1,4 @@
-"""Checkpoints: a folder per step, complete or absent. Called by the loop at step boundaries.
+"""Checkpoints: a folder per step, complete or absent.
 
 A checkpoint is written beside its place and renamed there, so `kill -9` at any moment leaves the previous one. It holds
 the engine's part (parameters, optimizer) and the controller's (`state.msgpack`); the rest of a run is derived. Steps count

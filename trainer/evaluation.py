@@ -1,6 +1,6 @@
 """How good the published policy is: episodes on held-out tasks, and a quiz on held-out experts.
 
-Called by `trainer.run`, which records and reports what this finds. It never learns, and never writes.
+It never learns, and never writes.
 """
 
 from __future__ import annotations

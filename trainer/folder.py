@@ -1,6 +1,6 @@
 """Writing into a run folder: by one process at a time; what the disk refuses is one `RunFolderError` with its remedy.
 
-Called by the loop, the run and its metrics. It holds no state and never retries.
+It holds no state and never retries.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whether learning damages the model that it began with: how it finds plain English, and whether its actions are legal.
 
-Called by `trainer.run`, which keeps the references in its state and writes the numbers down. Halts the run; mends nothing.
-A rate that suits a policy from scratch destroys a pretrained model within one update, while the loss falls.
+Halts the run; mends nothing. A rate that suits a policy from scratch destroys a pretrained model within one update,
+while the loss falls.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Settings that were chosen and can do nothing beside the others, said before a run begins.
 
-Called by `ale.api`. What can never be meant is refused by the configuration itself; what a recipe may bring along, or a
-small trial leaves no room for, is said here and no more. Pure; looks at a few tasks where rewards are routed by them.
+What can never be meant is refused by the configuration itself; what a recipe may bring along, or a small trial leaves
+no room for, is said here and no more. Pure; looks at a few tasks where rewards are routed by them.
 """
 
 from __future__ import annotations

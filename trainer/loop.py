@@ -1,4 +1,4 @@
-"""The training loop, as prose. Called by `ale.api`; every verb is explained in `trainer.run`.
+"""The training loop, as prose. Every verb is explained in `trainer.run`.
 
 Synchronous: sample with version v (or, as `rollout.staleness` says, one so many before it), learn, publish v+1. Departures
 from the paper (docs/ipa.md section 7): synchronous, so the split w·u is exact; imitation is gated to anchors without success

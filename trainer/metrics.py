@@ -1,6 +1,6 @@
 """What a run reports: to whoever watches, to `metrics.jsonl`, to TensorBoard.
 
-Called by the loop. Observers only look; the one thing they may say back is that somebody wants to stop.
+Observers only look; the one thing they may say back is that somebody wants to stop.
 """
 
 from __future__ import annotations

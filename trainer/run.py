@@ -1,4 +1,4 @@
-"""The verbs of the training loop: one run, its folder and its state. Called by `trainer.loop` only.
+"""The verbs of the training loop: one run, its folder and its state.
 
 State that lasts is `RunState` and the anchor pool; everything else follows from configuration and step number. Nothing
 here computes a gradient or talks to an environment: the fleet's actors do.

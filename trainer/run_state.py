@@ -1,4 +1,4 @@
-"""What a run knows between two steps, and what it asks of one. Called by `trainer.run`, and by the loop before it starts."""
+"""What a run knows between two steps, and what it asks of one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Who gets SIGTERM and SIGINT while other libraries start: the command line's own handlers, and nobody else.
 
-Ray takes SIGTERM twice as it starts, in Python and below it (absl's failure handler, which aborts), and starts its daemons
-in our process group, where a signal to the group ends them before we have saved. Called by the command line and the fleet.
+Ray takes SIGTERM twice as it starts, in Python and below it (absl's failure handler, which aborts), and starts its
+daemons in our process group, where a signal to the group ends them before we have saved.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One rollout of a CLI agent, top to bottom: make, reset, session, agent, grade, record, close; out comes a `Trajectory`.
 
-Called by the trainer's rollout workers. The agent works in the sandbox of the environment itself, which then grades what it
-left; none of its steps is an action of the environment. As in `run`, a failure of the environment, the sandbox or the policy
-is data, never a reward of 0, and nothing here retries. How a rollout ends:
+The agent works in the sandbox of the environment itself, which then grades what it left; none of its steps is an action
+of the environment. As in `run`, a failure of the environment, the sandbox or the policy is data, never a reward of 0,
+and nothing here retries. How a rollout ends:
 
     the agent exits by itself                         terminated, graded
     its turns are used up: it is ended                max_turns, graded

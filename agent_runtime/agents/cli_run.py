@@ -1,8 +1,8 @@
 """Run a CLI agent in a sandbox against the gateway, to its end or the end of its time, and leave nothing of it running.
 
-Called by a rollout (push mode), by `ale agent run` and by the compatibility suite. It says how the agent's program ended and
-keeps the end of its output for people; neither ever becomes a grade: what an agent did is for the verifier to say, and exit
-codes of agents do not tell. Budgets of turns and tokens are the session's; here is the clock's.
+It says how the agent's program ended and keeps the end of its output for people; neither ever becomes a grade: what an
+agent did is for the verifier to say, and exit codes of agents do not tell. Budgets of turns and tokens are the
+session's; here is the clock's.
 """
 
 from __future__ import annotations

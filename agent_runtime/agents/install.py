@@ -1,8 +1,8 @@
 """Install a CLI agent once, into a folder that any number of sandboxes share read-only.
 
-Called by `ale agent install` and by whoever prepares a machine (`scripts/agents.sh`). A shelf is a folder of installed
-agents, `NAME-DIGEST` each; a ROCK server that is started with `--shelf` shows it in every sandbox. An install is whole or
-not there: it is built beside its place and renamed, by one process at a time. No install script of an npm package is run.
+A shelf is a folder of installed agents, `NAME-DIGEST` each; a ROCK server that is started with `--shelf` shows it in
+every sandbox. An install is whole or not there: it is built beside its place and renamed, by one process at a time. No
+install script of an npm package is run.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Expert trajectories: a reference solution plays through the same turn loop as the policy.
 
-Called by the trainer's expert source and by `ale rollout`. Nothing is sampled: log-probabilities are NaN, the
-policy version is -1, and the tokens are the template's encoding of the actions. What was recorded before is retold in
-another template's tokens by the same code.
+Nothing is sampled: log-probabilities are NaN, the policy version is -1, and the tokens are the template's encoding of
+the actions. What was recorded before is retold in another template's tokens by the same code.
 """
 
 from __future__ import annotations

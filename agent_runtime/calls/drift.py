@@ -1,6 +1,6 @@
 """Why a history opens a fresh context although calls went before it: each reason found, none guessed.
 
-Called by `calls.CallTree.match` for histories that continue no answer. Pure.
+Pure.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A session's calls as an ordinary `Trajectory`: one turn per call, the tree in `Turn.parent`, labels beside.
 
-Called by the session's owner when the episode is graded. Every sampled token is in exactly one turn, whatever became of it.
+Every sampled token is in exactly one turn, whatever became of it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`ale agent list`, `show`, `install` and `run`.
 
-Called by the command line. What an agent is, is in `agent_runtime.agents`.
+What an agent is, is in `agent_runtime.agents`.
 """
 
 from __future__ import annotations

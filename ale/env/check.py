@@ -1,7 +1,6 @@
 """`ale env check`: play an environment's tasks and say whether they are fit to train on.
 
-Called by `ale.cli`, and by `ale env register` for what it has just built. The checks are `rock_env.vetting`'s; here they are
-printed, and kept for an environment that was registered.
+The checks are `rock_env.vetting`'s; here they are printed, and kept for an environment that was registered.
 """
 
 from __future__ import annotations

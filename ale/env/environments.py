@@ -1,6 +1,6 @@
 """`ale env list` and `ale env show`: which environments there are, and what they take.
 
-Called by `ale.cli`. Reads plugins and what was registered; never runs an environment.
+Reads plugins and what was registered; never runs an environment.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`ale env new`: a folder with a small complete task in it, to be changed file by file.
 
-Called by `ale.cli`. It copies what lies in `ale/scaffold`, and overwrites nothing.
+It copies what lies in `ale/scaffold`, and overwrites nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`ale env play`: a person in the agent's seat.
 
-Called by `ale.cli`. The environment runs behind the same service as in training; the grade is its own.
+The environment runs behind the same service as in training; the grade is its own.
 """
 
 from __future__ import annotations

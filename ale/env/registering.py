@@ -1,8 +1,8 @@
 """`ale env register` and `ale env remove`: from a folder of tasks to an environment that is found by name.
 
-Called by `ale.cli`. Reads the tasks, has a server build their images, keeps both (`rock_env.registered`), and checks what
-came of it. Without `--skip-bad` a task that cannot be read or built stops it with nothing changed, and one that fails its
-check is kept, as the report says; with it such tasks are left out, each with its verdict.
+Reads the tasks, has a server build their images, keeps both (`rock_env.registered`), and checks what came of it.
+Without `--skip-bad` a task that cannot be read or built stops it with nothing changed, and one that fails its check is
+kept, as the report says; with it such tasks are left out, each with its verdict.
 """
 
 from __future__ import annotations

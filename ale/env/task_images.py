@@ -1,6 +1,6 @@
 """The images of a task set, built on a server one by one: a build that fails is the affair of its own tasks alone.
 
-Called by `ale env register`. On standard error there is a line per image, and on a terminal what its builder says just now.
+On standard error there is a line per image, and on a terminal what its builder says just now.
 """
 
 from __future__ import annotations

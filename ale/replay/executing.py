@@ -1,6 +1,6 @@
 """`ale replay run`: send recorded actions again and compare what comes back.
 
-Called by `ale.cli`. No policy takes part, and nothing is written.
+No policy takes part, and nothing is written.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`ale replay list`: one line per trajectory.
 
-Called by `ale.cli`. Reads only.
+Reads only.
 """
 
 from __future__ import annotations

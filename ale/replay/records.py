@@ -1,6 +1,6 @@
 """Find trajectories on disk by run, folder, file and id.
 
-Called by the replay commands. Reads only.
+Reads only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`ale replay show`: one trajectory, turn by turn, as a person reads it.
 
-Called by `ale.cli`. Reads only. Token ids and log-probabilities are those of the record, never re-tokenised.
+Reads only. Token ids and log-probabilities are those of the record, never re-tokenised.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`ale rock ps` and `ale rock gc`, and how every command finds the sandbox that a user means.
 
-Called by the command line and by the other `ale/rock_*` modules. An id may be abbreviated as long as it fits one.
+An id may be abbreviated as long as it fits one.
 """
 
 from __future__ import annotations

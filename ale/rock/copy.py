@@ -1,6 +1,6 @@
 """`ale rock cp`: files and folders into a sandbox and out of it, as `cp -r` would.
 
-Called by the command line. What arrived is said on standard error, with progress where that is a terminal.
+What arrived is said on standard error, with progress where that is a terminal.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`ale rock doctor`: does this machine host sandboxes well, and do the server's records match what is on its node.
 
-Called by the command line. Each check looks at the real thing and answers with a `Finding`; nothing is changed or left
-behind. The census needs a token with the scope admin, and counts the server's own node, wherever that is.
+Each check looks at the real thing and answers with a `Finding`; nothing is changed or left behind. The census needs a
+token with the scope admin, and counts the server's own node, wherever that is.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`ale rock exec`: a command in a sandbox as if it ran here, with its output, input, signals and exit code.
 
-Called by the command line. Without a terminal the two outputs stay apart. How the process ends:
+Without a terminal the two outputs stay apart. How the process ends:
 
     the command's own code  it exited
     128 + n                 signal n ended it

@@ -1,6 +1,6 @@
 """`ale rock create` and `ale rock rm`: a sandbox from the command line, from its start to its end.
 
-Called by the command line. A sandbox made here has no lease, since nobody stays to renew one: its lifetime ends it.
+A sandbox made here has no lease, since nobody stays to renew one: its lifetime ends it.
 """
 
 from __future__ import annotations

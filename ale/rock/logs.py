@@ -1,6 +1,6 @@
 """`ale rock logs`: what a background process of a sandbox wrote, or which there are.
 
-Called by the command line. Its two outputs stay apart, as they were written.
+Its two outputs stay apart, as they were written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The command line's way to ROCK: a server named by its address, or an embedded one for the time of the block.
-
-Called by every command that plays or replays, and by the doctor.
-"""
+"""The command line's way to ROCK: a server named by its address, or an embedded one for the time of the block."""
 
 from __future__ import annotations
 

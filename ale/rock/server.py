@@ -1,6 +1,6 @@
 """`ale rock serve`, `status` and `drain`: a ROCK server in the foreground, a look at one, and its end.
 
-Called by the command line. What a server does is in `rock_env.server`; here it gets its log level and its words.
+What a server does is in `rock_env.server`; here it gets its log level and its words.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`ale rock shell` and `ale rock exec -t`: this terminal, as if it stood in the sandbox.
 
-Called by the command line. Every key goes through, Ctrl-C too; the size follows the window; the terminal's own settings
-come back whatever happens. What is typed while the connection is broken is lost, with a bell.
+Every key goes through, Ctrl-C too; the size follows the window; the terminal's own settings come back whatever happens.
+What is typed while the connection is broken is lost, with a bell.
 """
 
 from __future__ import annotations

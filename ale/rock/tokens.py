@@ -1,7 +1,6 @@
 """`ale rock token`: the token file of a ROCK server.
 
-Called by the command line. A new token goes to standard output, alone, so that it can be piped; the rest to
-standard error.
+A new token goes to standard output, alone, so that it can be piped; the rest to standard error.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`ale eval`: how good is a trained model.
 
-Called by `ale.cli`. The measurement itself is `ale.api.evaluate`.
+The measurement itself is `ale.api.evaluate`.
 """
 
 from __future__ import annotations

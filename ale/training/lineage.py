@@ -1,6 +1,6 @@
 """`ale lineage`: the chain of runs behind a model, from its first to the one named, and whether their files still agree.
 
-Called by `ale.cli`. Reads run folders only.
+Reads run folders only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Let a trained model play tasks from their true start, through the same fleet of actors as in training.
 
-Called by `ale.api.evaluate` and `ale rollout --policy RUN`. Nothing is learned and nothing is written.
+Nothing is learned and nothing is written.
 """
 
 from __future__ import annotations

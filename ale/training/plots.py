@@ -1,6 +1,6 @@
 """The picture of a run: held-out success over environment steps, raw and as a share of the optimum.
 
-Called by `ale train` after the loop. Reads `metrics.jsonl` only; matplotlib is optional and needs no display.
+Reads `metrics.jsonl` only; matplotlib is optional and needs no display.
 """
 
 from __future__ import annotations

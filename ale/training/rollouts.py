@@ -1,7 +1,7 @@
 """`ale rollout`: let an oracle, chance or a trained run play an environment.
 
-Called by `ale.cli`. Shows whether an environment works and what its tasks are worth; with `--out` the records are kept
-for `ale replay`. Oracle and chance need neither torch nor Ray.
+Shows whether an environment works and what its tasks are worth; with `--out` the records are kept for `ale replay`.
+Oracle and chance need neither torch nor Ray.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Run folders: how they are named, found, opened for a new run or continued.
 
-Called by `ale.api`. A run folder holds `config.toml, summary.json, metrics.jsonl, success.png, lineage.json, events/,
-trajectories/, checkpoints/, model/, rewards/`; this module writes `config.toml` only, the loop and the plots write the rest.
+A run folder holds `config.toml, summary.json, metrics.jsonl, success.png, lineage.json, events/, trajectories/,
+checkpoints/, model/, rewards/`; this module writes `config.toml` only, the loop and the plots write the rest.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`ale train` and `ale sft`: from parsed options to a run folder with a result and a picture.
 
-Called by `ale.cli`. Settings are resolved, shown or refused before anything heavy starts; the learning itself is `ale.api`.
+Settings are resolved, shown or refused before anything heavy starts; the learning itself is `ale.api`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What an operator asks of a server: is it up, and how loaded is it.
 
-Called by `ale rock status`. One connection for both questions, no retries: the present state is the answer.
+One connection for both questions, no retries: the present state is the answer.
 """
 
 from __future__ import annotations

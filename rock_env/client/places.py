@@ -1,6 +1,6 @@
 """What an operator sets of a server: quotas of tenants, warm pools, and which images may go.
 
-Called by `ale rock quota`, `ale rock pool` and `ale rock image gc`. Its calls need the scope `admin`.
+Its calls need the scope `admin`.
 """
 
 from __future__ import annotations

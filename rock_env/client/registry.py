@@ -1,7 +1,6 @@
 """What a user asks of the registry: register a folder or an image, see the build, list, delete, validate.
 
-Called by `ale rock image` and user code. A build's log survives a lost connection: it is read on from where it broke
-off, by the build's id.
+A build's log survives a lost connection: it is read on from where it broke off, by the build's id.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What a failed RPC means and whether to send it again: only when the connection failed, always with the same keys.
 
-Called by the client for each RPC. It never invents an answer: when retries are used up the outcome is unknown,
-and `Unavailable` says so.
+It never invents an answer: when retries are used up the outcome is unknown, and `Unavailable` says so.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The synchronous face: GEM's `reset / step / spawn / close` over the async client, and nothing of its own.
 
-Called by scripts and notebooks through `rock_env.make` and `rock_env.connect`, and by `rock_env.gem`. One background
-thread per process runs the event loop; where no address is given, one embedded server per process is started.
-It never touches a global random generator.
+One background thread per process runs the event loop; where no address is given, one embedded server per process is
+started. It never touches a global random generator.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """One environment without a sandbox, inside an env host: journal, episode, replay and state clone.
 
-Called by the env host's loop, one item at a time. It raises; turning an exception into an item's error and the
-environment's phase into `BROKEN` is the loop's part.
+It raises; turning an exception into an item's error and the environment's phase into `BROKEN` is the loop's part.
 """
 
 from __future__ import annotations

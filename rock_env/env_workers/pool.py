@@ -1,7 +1,7 @@
 """The env-host workers of a server: start, feed, watch and replace the processes that run environments.
 
-Called by the service core. It moves frames and never reads one; an environment on a dead worker is lost for good,
-and the next Make starts a new worker in its place.
+It moves frames and never reads one; an environment on a dead worker is lost for good, and the next Make starts a new
+worker in its place.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From what a verifier showed to a verdict, and the question whose fault it is when it showed nothing.
 
-Called by environments (`FreshGraded.grade`) and by the vetting of tasks. A verdict is about the agent's work; whatever
-keeps a verifier from running where the agent never was is an `InfraError` instead.
+A verdict is about the agent's work; whatever keeps a verifier from running where the agent never was is an `InfraError`
+instead.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A look for what an agent must not find: the tests that grade it and the solution, in files and in git's objects.
 
-Called by the vetting of tasks on a box as the agent gets it, which is thrown away afterwards. It tells of lines that were
-taken over as they are; a solution told in other words is not found.
+It tells of lines that were taken over as they are; a solution told in other words is not found.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A verifier's run in a box: its files put in, its command run, and what it left read.
 
-Called by `rock_env.grading.grades`. It decides nothing about whose fault a failure is; it tells what happened. What the
-box held before in the places of the verifier is removed first, so that nobody grades himself by leaving a report.
+It decides nothing about whose fault a failure is; it tells what happened. What the box held before in the places of the
+verifier is removed first, so that nobody grades himself by leaving a report.
 """
 
 from __future__ import annotations

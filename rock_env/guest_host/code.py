@@ -1,6 +1,6 @@
 """The guest's code, laid out so that a bare interpreter can start it in a box.
 
-Called by backends and by the builder of container bundles. It copies and compiles; it starts nothing.
+It copies and compiles; it starts nothing.
 """
 
 from __future__ import annotations

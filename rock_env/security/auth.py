@@ -1,6 +1,5 @@
 """Who calls: API tokens, the file that holds them, and the tenant of the present call.
 
-Called by the server's interceptor (check), by `ale rock token` (create, list, revoke) and by the services (tenant).
 It knows no transport, logs no secret and keeps none: the file holds a hash of each.
 
 A token is `rock_<id>_<secret>`. The secret is 256 random bits, so its plain SHA-256 is as hard to invert as the

@@ -1,7 +1,7 @@
 """Tokens for one sandbox alone, and for one port of it: made, recognised, and what the present call may touch.
 
-Called by the interceptor (recognise, limit), the sandbox core (check) and the services (make). A sandbox's record holds
-the hash of each of its tokens; their text is known to whoever asked for it and to nobody else. They end with the box.
+A sandbox's record holds the hash of each of its tokens; their text is known to whoever asked for it and to nobody else.
+They end with the box.
 
 A token is `rock_<sandbox id>_<secret>`, the secret 256 random bits (a port's 160), as in `rock_env.security.auth`.
 """

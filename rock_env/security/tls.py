@@ -1,7 +1,7 @@
 """Certificates and keys from PEM files, checked before gRPC sees them, and gRPC's credentials made of them.
 
-Called by the server and by the client's credentials. gRPC reports a bad file at the first handshake, as a lost
-connection; here it is an `InvalidArgument` that names the file. It verifies no peer itself: gRPC does.
+gRPC reports a bad file at the first handshake, as a lost connection; here it is an `InvalidArgument` that names the
+file. It verifies no peer itself: gRPC does.
 """
 
 from __future__ import annotations

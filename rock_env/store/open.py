@@ -1,6 +1,6 @@
 """Opens the store that an operator named: a file, memory, or a PostgreSQL database.
 
-Called by `server/app.py`. asyncpg is imported only for a PostgreSQL URL.
+asyncpg is imported only for a PostgreSQL URL.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reads tasks from wherever they lie: the format is told by what is there.
 
-Called by `ale env register` and by user code; the only door to the readers that others need.
+The only door to the readers that others need.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The images of tasks: each distinct build done once, by the server's registry, and named in the tasks' sandboxes.
 
-Called by `ale env register` and by who runs a task set. The registry builds by content: the same folder is built once,
-however often it is asked for. The image's name holds the content's digest: a task keeps the image it was checked with.
+The registry builds by content: the same folder is built once, however often it is asked for. The image's name holds the
+content's digest: a task keeps the image it was checked with.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The checks themselves: what the played episodes say, each as one line with its evidence.
 
-Called by `vet`. Each check is one function of the episodes, without any of its own; a check that cannot be made is a SKIP
-that says why, never a PASS.
+Each check is one function of the episodes, without any of its own; a check that cannot be made is a SKIP that says why,
+never a PASS.
 """
 
 from __future__ import annotations

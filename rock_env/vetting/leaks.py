@@ -1,7 +1,7 @@
 """The leak scan: what an agent could find in its box that gives the solution or the grader away.
 
-Called by the vetting with a box as the agent first sees it, which is thrown away afterwards. Copies of a task's own grader
-and solution are `rock_env.grading.leaks`' to find; here is git history beyond the commit that is checked out.
+Copies of a task's own grader and solution are `rock_env.grading.leaks`' to find; here is git history beyond the commit
+that is checked out.
 """
 
 from __future__ import annotations

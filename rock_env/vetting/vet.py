@@ -1,6 +1,6 @@
 """The whole vetting of an environment: its boxes by the server's gate, then its tasks by playing them.
 
-Called by `ale env check` and `ale env register` with a client and a registry of one server. Reports come as they are found.
+Reports come as they are found.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Addresses and channel options, the same on both ends of a ROCK connection.
 
-Called by the client, the server and the embedded mode. It opens nothing.
+It opens nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The only module that knows both the domain types and their protobuf messages.
 
-Called by the env host, the service core and the client. It converts and checks nothing else: no sockets, no state.
+It converts and checks nothing else: no sockets, no state.
 """
 
 from __future__ import annotations

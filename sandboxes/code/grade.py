@@ -1,9 +1,8 @@
 """The grade: the answer's function, called in a new box; what it returns is compared out here.
 
-Called by `CodeEnv.grade`. The box gets arguments only: no expected result ever enters it, so nothing in it is worth finding.
-Canaries among the calls, with numbers nobody can know before, must come back as foretold; a run that is not complete and
-consistent in every point fails. A run that does not get as far as to load the answer is nobody's failure but ours:
-`InfraError`.
+The box gets arguments only: no expected result ever enters it, so nothing in it is worth finding. Canaries among the
+calls, with numbers nobody can know before, must come back as foretold; a run that is not complete and consistent in
+every point fails. A run that does not get as far as to load the answer is nobody's failure but ours: `InfraError`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """FrozenLake maps: Gymnasium's two fixed ones and its random maps, seed for seed.
 
-Called by `params.tasks`. A map is text, one letter per cell (S start, F frozen, H hole, G goal), rows joined
-by newlines. Draws the same random numbers in the same order as `gymnasium.envs.toy_text.frozen_lake`
-(`generate_random_map`, Gymnasium 1.x), so equal seeds give equal maps; never imports it.
+A map is text, one letter per cell (S start, F frozen, H hole, G goal), rows joined by newlines. Draws the same random
+numbers in the same order as `gymnasium.envs.toy_text.frozen_lake` (`generate_random_map`, Gymnasium 1.x), so equal
+seeds give equal maps; never imports it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The families of questions: a seeded draw and a level from 1 to 5 give a question and its exact answer.
 
-Called by `params`. `TRAINED` are those of the splits train and held_out, `UNSEEN` those of held_out_family alone. Each
-computes its answer from the numbers it drew, never from the text.
+`TRAINED` are those of the splits train and held_out, `UNSEEN` those of held_out_family alone. Each computes its answer
+from the numbers it drew, never from the text.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Word problems: short stories of one to three steps. Called by `families` like any other family."""
+"""Word problems: short stories of one to three steps."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Draw Sokoban levels that are solvable by construction: carve a room, then play backwards from the solved state.
 
-Called by `params.tasks`; equal seeds give equal levels. Every pull is a push played backwards, so the pulls and the
-walks between them are a solution; levels whose known solution exceeds `moves` are never built.
+Equal seeds give equal levels. Every pull is a push played backwards, so the pulls and the walks between them are a
+solution; levels whose known solution exceeds `moves` are never built.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a Sokoban level is: one text form, its symbol sets, and the reader of Boxoban level files.
 
-Called by generator, env and oracle. The canonical text uses Boxoban's characters: `#` wall, space floor, `.` target,
-`$` box, `*` box on target, `@` player, `+` player on target; rows are joined by newlines, all of equal width, with
-a closed wall around. Every other module may therefore index neighbours without looking at edges.
+The canonical text uses Boxoban's characters: `#` wall, space floor, `.` target, `$` box, `*` box on target, `@` player,
+`+` player on target; rows are joined by newlines, all of equal width, with a closed wall around. Every other module may
+therefore index neighbours without looking at edges.
 """
 
 from __future__ import annotations

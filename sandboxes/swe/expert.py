@@ -1,6 +1,6 @@
 """How an expert fixes a planted bug, as actions: look at the tests, look at the code, perhaps err, repair, submit.
 
-Called by `factory`. What varies from task to task is drawn from the task's key, so a task always has the same trajectory.
+What varies from task to task is drawn from the task's key, so a task always has the same trajectory.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The bug families an agent is trained on. Each is a function from a file to changes that look like human slips.
 
-Called by `mutate`. A family only proposes: which of its bugs are real is found by running the tests.
+A family only proposes: which of its bugs are real is found by running the tests.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The grade: hidden tests, run in a new box on the original project with the agent's changed source files over it.
 
-Called by `SweEnv.grade`, for a planted bug and a hand-written one alike. Of the agent's box only the package's Python
-files are taken: no tests, settings, start-up files or compiled code, and no links. One process of Python runs the hidden
-tests and, mixed among them, canaries (see `canaries`); a run that is not complete and consistent in every point fails.
-The project's code does run inside the test process; docs/security.md says what that leaves possible.
+Of the agent's box only the package's Python files are taken: no tests, settings, start-up files or compiled code, and
+no links. One process of Python runs the hidden tests and, mixed among them, canaries (see `canaries`); a run that is
+not complete and consistent in every point fails. The project's code does run inside the test process; docs/security.md
+says what that leaves possible.
 
 A run that does not get as far as to load the project is nobody's failure but ours: `InfraError`.
 """

@@ -1,7 +1,4 @@
-"""The bug families that no agent is trained on: they are only in the split `held_out_family`.
-
-Called by `mutate`, like `families`.
-"""
+"""The bug families that no agent is trained on: they are only in the split `held_out_family`."""
 
 from __future__ import annotations
 

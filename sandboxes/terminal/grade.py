@@ -1,7 +1,7 @@
 """The grade: a probe tells what is there, in a copy of the files the agent left, and the host judges what it told.
 
-Called by `TerminalEnv`. Nothing of what is expected ever enters a box. The probe runs as `python3 -I -c`, so it lies
-nowhere in the box and imports nothing from it.
+Nothing of what is expected ever enters a box. The probe runs as `python3 -I -c`, so it lies nowhere in the box and
+imports nothing from it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Draw a shop's catalogue and what customers want of it. Called by the tasks and the environment; pure, all from seeds.
+"""Draw a shop's catalogue and what customers want of it. Pure, all from seeds.
 
 A goal is made from a product, so that product fulfils it. Goals of equal content name the same product, the first in the
 catalogue that fulfils it, so equal goals are equal payloads and share a split.

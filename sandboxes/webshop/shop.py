@@ -1,7 +1,7 @@
 """The shop: where a customer may stand, and where each link leads. Text pages and the web site are two looks of it.
 
 A `Visit` is a place with all that a page there depends on, so it is the whole state beside the goal. `Shop.links` says
-what can be clicked there by name. Called by the environments and the oracle. Holds no episode.
+what can be clicked there by name. Holds no episode.
 """
 
 from __future__ import annotations

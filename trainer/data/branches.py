@@ -1,8 +1,7 @@
 """What of a session with side calls, sub-agents and several contexts is learned, and how its reward is shared out.
 
-Called by the learner before credit is given (`trained_part`) and after (`share_credit`). Pure. A turn whose label is not
-trained on becomes context of the turns that go on from it, so that algorithms, batches and critics see the decisions that
-are learned and nothing else; the ledger names the label of its tokens.
+Pure. A turn whose label is not trained on becomes context of the turns that go on from it, so that algorithms, batches
+and critics see the decisions that are learned and nothing else; the ledger names the label of its tokens.
 
 A branch is a path from a root to a leaf; a compaction or a sub-agent begins a root of its own. The rules, with B branches:
 

@@ -1,7 +1,7 @@
 """Pack trajectories and their credits into a `TrainBatch`, and cut a batch into parts.
 
-Called by the loop (`build_batch`, `split_rows`, `shuffled_rows`) and by train engines (`microbatches`). It never decides who
-learns what: that is the algorithm's credit. The `Ledger` accounts for every sampled token exactly once.
+It never decides who learns what: that is the algorithm's credit. The `Ledger` accounts for every sampled token exactly
+once.
 
 One row per branch, its segment numbered 1. Work per token is flat NumPy; Python loops run over turns at most.
 """

@@ -1,4 +1,4 @@
-"""Which states a critic is asked about, and whose answers its values are. Called by the learner.
+"""Which states a critic is asked about, and whose answers its values are.
 
 A trajectory of K turns has K + 1 states: the history before each turn's first token, and the one after the last turn, which
 nobody acted in and which is asked for only where the algorithm bootstraps. It never sees a value's meaning.

@@ -1,8 +1,7 @@
 """Sample next tokens: temperature, top-p and a counter-based random number per (request seed, position).
 
-Called by `generate`. A sample depends on the row's own distribution, seed and position only, never on its neighbours.
-The log-probabilities returned are those of the distribution really sampled from.
-Shapes: B rows, V vocabulary.
+A sample depends on the row's own distribution, seed and position only, never on its neighbours. The log-probabilities
+returned are those of the distribution really sampled from. Shapes: B rows, V vocabulary.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Ray actor that asks the reward workers. Called by `trainer.placement.Fleet`, where any route is configured.
+"""The Ray actor that asks the reward workers.
 
 It runs beside the rollout workers and the engines, with its own share of the machine; trajectories cross processes encoded.
 """

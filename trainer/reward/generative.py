@@ -1,7 +1,6 @@
 """A generative reward model in this process: an engine of ours writes the verdict that `judge` would ask an endpoint for.
 
-Called by `trainer.reward.router` with whole batches, so that the engine samples them together. Its weights are those of the
-model's folder and never change; it runs in a thread, one batch at a time.
+Its weights are those of the model's folder and never change; it runs in a thread, one batch at a time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A judge behind an OpenAI-compatible endpoint: one chat completion per sample, its whole message the verdict.
 
-Called by `trainer.reward.router`, which retries what is marked `again`: a question changes nothing on the other side, so
-asking twice is safe, only paid twice. The key comes from the environment, never from the settings, and stands in no message
-or record.
+A question changes nothing on the other side, so asking twice is safe, only paid twice. The key comes from the
+environment, never from the settings, and stands in no message or record.
 """
 
 from __future__ import annotations

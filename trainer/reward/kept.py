@@ -1,7 +1,7 @@
 """The answers of a run's reward workers, kept by what was asked: `RUN/rewards/answers.jsonl`, one JSON object a line.
 
-Called by `trainer.reward.router`. A line is on its way to the disk before the answer is used, so a run that was killed and
-resumed asks nobody twice. It keeps verdicts only: what failed is asked again.
+A line is on its way to the disk before the answer is used, so a run that was killed and resumed asks nobody twice. It
+keeps verdicts only: what failed is asked again.
 """
 
 from __future__ import annotations

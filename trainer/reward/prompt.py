@@ -1,8 +1,8 @@
 """What a judge is told: the rubric and the form of the verdict as instructions, the rollout as quoted data.
 
-Called by the `judge` and `generative` workers. The transcript is written by the policy that is being judged, so it is quoted
-as JSON, in which no text can end its own string, and sequences that a tokenizer may take for the marks of a chat template
-(`<|im_end|>`, `</s>`, `[INST]`) are written as escapes: the same JSON, without the mark.
+The transcript is written by the policy that is being judged, so it is quoted as JSON, in which no text can end its own
+string, and sequences that a tokenizer may take for the marks of a chat template (`<|im_end|>`, `</s>`, `[INST]`) are
+written as escapes: the same JSON, without the mark.
 """
 
 from __future__ import annotations

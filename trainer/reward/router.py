@@ -1,7 +1,7 @@
 """Who rewards which rollout: routing, questions asked at once, attempts, and what becomes of the answers.
 
-Called by `trainer.reward.actor`. With no route it changes nothing. A sample without an answer becomes a failed trajectory,
-which the token ledger counts as `failed/CODE`; its reward is NaN, never 0.
+With no route it changes nothing. A sample without an answer becomes a failed trajectory, which the token ledger counts
+as `failed/CODE`; its reward is NaN, never 0.
 """
 
 from __future__ import annotations

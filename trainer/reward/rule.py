@@ -1,6 +1,6 @@
 """Rewards by rule: a pure function of the sample. Two are built in; another is named `package.module:function`.
 
-Called by `trainer.reward.router`. A rule sees text and task, and must say the same about the same.
+A rule sees text and task, and must say the same about the same.
 """
 
 from __future__ import annotations

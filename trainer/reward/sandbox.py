@@ -1,7 +1,7 @@
 """Rewards by a command in a sandbox of its own: the rollout goes in as a file, the verdict comes out as a line.
 
-Called by `trainer.reward.router`. Each sample gets a fresh sandbox of the run's ROCK server, without network. A command that
-fails, runs out of time or says no verdict gives no reward: a 0 must be said.
+Each sample gets a fresh sandbox of the run's ROCK server, without network. A command that fails, runs out of time or
+says no verdict gives no reward: a 0 must be said.
 """
 
 from __future__ import annotations

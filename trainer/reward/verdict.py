@@ -1,7 +1,7 @@
 """The one form in which judges and commands say what a rollout earned: a JSON object, read strictly.
 
-Called by the workers that get text back. Nothing is guessed: what is not exactly the object asked for is `Unreadable`, and
-the text around an object is never searched for one, because a transcript may have planted it.
+Nothing is guessed: what is not exactly the object asked for is `Unreadable`, and the text around an object is never
+searched for one, because a transcript may have planted it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The pool of experts and what is known of their anchors: where rollouts start, and what is imitated beside RL.
 
-An *expert* is a successful trajectory (an oracle's, a teacher's, an imported one, or one that the policy sampled itself);
-an *anchor* is a turn of it from which the policy plays on. Called by the loop: `choose` before a step, `observe` after it.
-Plain state that serialises, so that a resumed run goes on alike; never samples, never touches an environment.
-Source: arXiv 2512.24873 section 3.2.4.4 and Eq. 10; the update rules are this project's (docs/ipa.md sections 4 and 5).
+An *expert* is a successful trajectory (an oracle's, a teacher's, an imported one, or one that the policy sampled
+itself); an *anchor* is a turn of it from which the policy plays on. `choose` comes before a step, `observe` after it.
+Plain state that serialises, so that a resumed run goes on alike; never samples, never touches an environment. Source:
+arXiv 2512.24873 section 3.2.4.4 and Eq. 10; the update rules are this project's (docs/ipa.md sections 4 and 5).
 """
 
 from __future__ import annotations

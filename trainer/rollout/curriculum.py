@@ -1,7 +1,7 @@
 """What is learned first, and which tasks are drawn: positive outcomes before negative ones, tasks of intermediate pass rate.
 
-Called by the run (`draw_tasks`, `observe`) and the learner (`mask_negatives`). Pure functions of the configuration, the step
-and the pass rates that the run's state holds, so a resumed run draws what the uninterrupted one would have drawn.
+Pure functions of the configuration, the step and the pass rates that the run's state holds, so a resumed run draws what
+the uninterrupted one would have drawn.
 
 A task's outcomes are Bernoulli with a Beta(1 + passed, 1 + failed) posterior. Tasks are drawn without replacement with
 weights `E[p (1 - p)] = a b / ((a + b) (a + b + 1))`: the variance of an outcome, which is what a group can teach (1/6 for a

@@ -1,7 +1,7 @@
 """Experts: successful trajectories to imitate, recorded from the oracle now or by anybody before.
 
-Called by the run. Reading decides which records are examples for this run and tells them in the tokens of its model;
-nothing here learns, samples or touches an environment.
+Reading decides which records are examples for this run and tells them in the tokens of its model; nothing here learns,
+samples or touches an environment.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When failed rollouts end a run. Called by the loop after each round of rollouts, and by evaluation.
+"""When failed rollouts end a run.
 
 A failed rollout is data and never a reward of 0; but where too many fail there is nothing to learn or to measure.
 """

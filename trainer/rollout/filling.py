@@ -1,7 +1,7 @@
 """From the rollouts a step asks for to a full batch: rejected ones sampled again, groups without variance replaced.
 
-Called by the run. A rejected rollout is sampled again in the slot that it leaves, while the others go on; a group is known
-to have no variance when all of it is in, so replacements come in waves. What is set aside stays on record, with its tokens.
+A rejected rollout is sampled again in the slot that it leaves, while the others go on; a group is known to have no
+variance when all of it is in, so replacements come in waves. What is set aside stays on record, with its tokens.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a step's rollouts say by themselves. Called by the loop; reads records only."""
+"""What a step's rollouts say by themselves. Reads records only."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Which anchor of an expert comes next: the schedules of docs/ipa.md section 4 behind one small interface.
 
-Called by the anchor pool, which keeps the `Progress` they read and move. Pure functions of it, the options and the draw.
-Source: arXiv 2512.24873 section 3.2.4.4; the update rules are this project's.
+Pure functions of it, the options and the draw. Source: arXiv 2512.24873 section 3.2.4.4; the update rules are this
+project's.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which rollouts a step asks for: tasks, groups, anchors and seeds, as `RolloutRequest`s.
 
-Called by the loop. Pure functions of the configuration, the step and the anchors: a resumed run asks for the same.
+Pure functions of the configuration, the step and the anchors: a resumed run asks for the same.
 """
 
 from __future__ import annotations

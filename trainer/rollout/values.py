@@ -1,7 +1,7 @@
 """Prefix values: how often the policy succeeds from each turn of an expert, and after which turn success jumps.
 
-Called by the anchor pool and its schedules. Plain numbers that serialise; nothing here draws or knows a trajectory.
-Source: arXiv 2512.24873 section 3.2.4.4 (V(k), crucial chunks); the estimator and the bound are this project's.
+Plain numbers that serialise; nothing here draws or knows a trajectory. Source: arXiv 2512.24873 section 3.2.4.4 (V(k),
+crucial chunks); the estimator and the bound are this project's.
 
 V of a turn is success when the turns before it are replayed and the policy plays on: V(k) of docs/ipa.md section 4, for k =
 turn + 1. After the expert's last turn it is 1: the expert succeeded.

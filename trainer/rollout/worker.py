@@ -1,7 +1,7 @@
 """The rollout worker: a Ray async actor that runs hundreds of rollouts at once against ROCK and an inference engine.
 
-Called by `trainer.placement.Fleet`. It decides nothing: requests come in, trajectories (encoded for the store, so that
-they cross processes as one buffer) go out in the order of the requests. It holds no weights and never learns.
+It decides nothing: requests come in, trajectories (encoded for the store, so that they cross processes as one buffer)
+go out in the order of the requests. It holds no weights and never learns.
 """
 
 from __future__ import annotations

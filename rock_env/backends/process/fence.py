@@ -1,8 +1,8 @@
 """What a process sandbox sees of this machine, and how a process is put there and gives up everything else.
 
-Called by the zygote, in a process with one thread: `prepare` once, then `enclose` and `renounce` in each process that
-becomes a box; parts of it by `worker_fence`. Starts nothing and never looks at what the box will run. All mounts are made in
-mount namespaces of the zygote and of the boxes, so they end with them.
+A process with one thread does `prepare` once, then `enclose` and `renounce` in each process that becomes a box.
+Starts nothing and never looks at what the box will run. All mounts are made in mount namespaces of the zygote and of
+the boxes, so they end with them.
 
 As root, boxes get a host uid of their own (so that file ownership and limits are theirs alone) and a user namespace
 in which that uid is BOX_UID. As anyone else, the zygote first enters a user namespace, in which the same can be done

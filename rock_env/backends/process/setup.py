@@ -1,7 +1,6 @@
 """What a process backend needs before its first box: its folder, the tools, the plan, the zygote.
 
-Called by `backends/process/backend`, once. It finds out whether this machine can fence boxes in by making one that ends at
-once, and never hides that it cannot.
+It finds out whether this machine can fence boxes in by making one that ends at once, and never hides that it cannot.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Copying the files of a box exactly: owners, modes, times, links, holes, attributes, and what an overlay removed.
 
-Called by the zygote's jobs and by `docker_graft`, on the files of boxes, which are not trusted: everything goes by
-folder descriptors, and no symbolic link is ever followed. Standard library alone.
+The files of boxes are not trusted: everything goes by folder descriptors, and no symbolic link is ever followed. Standard
+library alone.
 """
 
 from __future__ import annotations

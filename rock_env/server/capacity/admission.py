@@ -1,8 +1,7 @@
 """The door of a node: every box is admitted here before it is made, and gives its place back when it is gone.
 
-Called by the sandbox core, the environments with a sandbox and the gangs. Which request is next is `fair_queue`'s to
-decide; here it waits, up to its caller's deadline, in a bounded queue. A caller that may not wait longer is told its
-place in the queue and when to come back. It makes and destroys no box.
+Which request is next is `fair_queue`'s to decide; here it waits, up to its caller's deadline, in a bounded queue. A
+caller that may not wait longer is told its place in the queue and when to come back. It makes and destroys no box.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Who gets a box next: a pure scheduler over tenants, quotas, one node's capacity and requests of one or many boxes.
 
-Called by `server/capacity/admission` alone; no clock, no tasks. Weighted dominant resource fairness (Ghodsi et al.,
-NSDI 2011): the tenant whose largest share of any resource, divided by its weight, is least is served first. A request
-is granted whole or not at all and holds nothing while it waits, so two gangs cannot block each other.
+No clock, no tasks. Weighted dominant resource fairness (Ghodsi et al., NSDI 2011): the tenant whose largest share of
+any resource, divided by its weight, is least is served first. A request is granted whole or not at all and holds
+nothing while it waits, so two gangs cannot block each other.
 
 Departures from the paper: a request that does not fit lets smaller ones pass (backfilling), but only so often
 (`PATIENCE`); then what is released is kept for it. Who is above its fair share gets no such reservation.

@@ -1,7 +1,6 @@
 """Checkpoints and forks: episode states kept by the service, so they outlive the worker or box they came from.
 
-Called by the gRPC adapter through the core. A state is opaque here: of an environment in a worker only env hosts read
-it, of one with a sandbox only `SandboxedEnv`.
+A state is opaque here: of an environment in a worker only env hosts read it, of one with a sandbox only `SandboxedEnv`.
 """
 
 from __future__ import annotations

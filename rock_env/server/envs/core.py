@@ -1,8 +1,8 @@
 """The EnvService without a transport: which environments exist, where they live, and what their checkpoints hold.
 
-Called by the gRPC adapter. Environments without a sandbox live in env-host workers; those with one are
-`SandboxedEnv`s here. Whatever spans several steps runs in tasks the core owns, so a caller that goes away leaves
-nothing half done. It never decides whether an action may run: the journal beside each environment does.
+Environments without a sandbox live in env-host workers; those with one are `SandboxedEnv`s here. Whatever spans several
+steps runs in tasks the core owns, so a caller that goes away leaves nothing half done. It never decides whether an
+action may run: the journal beside each environment does.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """One environment with a sandbox, inside the service: journal, episode, replay and the box's lifetime.
 
-Called by the service core, each call in a task of the core's own, so that a dropped connection interrupts nothing.
 Every Reset gets a fresh box, every Restore one as it was; Close, or the next of either, destroys it. Who made the
 environment may use the box, too: its id is in the reply. A checkpoint is the box's file system with what the rules
-remember or, where one of them cannot be copied, the recorded actions, which know nothing of such a use.
-A grade of a `FreshGraded` environment ends what runs in the box, and leaves it otherwise as it is.
+remember or, where one of them cannot be copied, the recorded actions, which know nothing of such a use. A grade of a
+`FreshGraded` environment ends what runs in the box, and leaves it otherwise as it is.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Which built images to remove when the engine's disk fills up: the least recently used, and never one in use.
 
-Called by the registry before a build and by AdminService.CollectImages. In use is what a container, a pool or a
-live sandbox's record names, what another image builds upon (so every layer of a snapshot's lineage), and whatever the
-registry did not build.
+In use is what a container, a pool or a live sandbox's record names, what another image builds upon (so every layer of a
+snapshot's lineage), and whatever the registry did not build.
 """
 
 from __future__ import annotations

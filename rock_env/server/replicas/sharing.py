@@ -1,7 +1,4 @@
-"""How one server takes part among those that share its store; nothing to do where the store is its own.
-
-Called by `server/app.py`, which need not know which of the two it is.
-"""
+"""How one server takes part among those that share its store; nothing to do where the store is its own."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The checkpoint tree: file systems of sandboxes frozen, restored and forked, and kept as long as they are needed.
 
-Called by the gRPC adapter and by environments with a sandbox. Every call is made once under its key, also across a
-restart. A record always names a layer before something builds upon it, so that a killed server frees nothing in use;
-what it left half made, the next one removes (`server/sandboxes/layers`).
+Every call is made once under its key, also across a restart. A record always names a layer before something builds upon
+it, so that a killed server frees nothing in use; what it left half made, the next one removes
+(`server/sandboxes/layers`).
 """
 
 from __future__ import annotations

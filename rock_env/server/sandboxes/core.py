@@ -1,9 +1,8 @@
 """The sandboxes of one server: what may be asked of them, and by whom.
 
-Called by the gRPC adapters and by the environments that need a box. A change is stored before it is answered or told
-to anyone; it runs in a task of the core's own, so a caller that hangs up leaves nothing half done. How boxes come and
-go is in `lives`, the checkpoint tree in `checkpoints`, what a restart finds in `reconcile`. What a running box does
-(commands, files) passes by here only to be counted as use.
+A change is stored before it is answered or told to anyone; it runs in a task of the core's own, so a caller that hangs
+up leaves nothing half done. How boxes come and go is in `lives`, the checkpoint tree in `checkpoints`, what a restart
+finds in `reconcile`. What a running box does (commands, files) passes by here only to be counted as use.
 """
 
 from __future__ import annotations

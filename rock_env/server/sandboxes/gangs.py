@@ -1,7 +1,7 @@
 """Groups of sandboxes made all or none: one admission for the whole group, then every one of them, or none is left.
 
-Called by the SandboxService's CreateMany. A group holds nothing while it waits, so two groups that each need most of
-the node cannot block each other. Repeated under its key it returns the same sandboxes, also across a restart.
+A group holds nothing while it waits, so two groups that each need most of the node cannot block each other. Repeated
+under its key it returns the same sandboxes, also across a restart.
 """
 
 from __future__ import annotations

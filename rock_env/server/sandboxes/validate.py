@@ -1,7 +1,7 @@
 """The conformance gate of an image: named checks on real sandboxes started from it, each with its evidence.
 
-Called by RegistryService.Validate. Its sandboxes are asked of the core like anyone's: admitted, recorded, and gone at
-its end. The gate of a whole environment (oracle, seeds) brings its own checks in the same form and runs them behind these.
+Its sandboxes are asked of the core like anyone's: admitted, recorded, and gone at its end. The gate of a whole
+environment (oracle, seeds) brings its own checks in the same form and runs them behind these.
 """
 
 from __future__ import annotations

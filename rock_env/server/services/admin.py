@@ -1,7 +1,6 @@
 """The gRPC AdminService: what an operator asks of a whole server.
 
-Called by `server/app.py`. Who may call it is the interceptor's to decide; it changes nothing
-but what a census with `sweep` destroys.
+Who may call it is the interceptor's to decide; it changes nothing but what a census with `sweep` destroys.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Commands, background processes and sessions of the SandboxService, over gRPC.
 
-Called by `server/services/sandboxes`, which registers these calls. It keeps no state: the core has the sandboxes, and what
-runs in one is kept by its guest. The id of a process or session is `SANDBOX/NAME`, since its calls have nothing else.
+It keeps no state: the core has the sandboxes, and what runs in one is kept by its guest. The id of a process or session
+is `SANDBOX/NAME`, since its calls have nothing else.
 """
 
 from __future__ import annotations

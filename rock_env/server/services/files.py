@@ -1,6 +1,6 @@
 """Files of the SandboxService, over gRPC: contents and trees as streams, descriptions, changes.
 
-Called by `server/services/sandboxes`, which registers these calls. It keeps no state and never a whole file.
+It keeps no state and never a whole file.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The gRPC face of the RegistryService: contexts in, build logs out, and the report of the conformance gate.
 
-Called by `server/app.py`. It keeps no state: the registry has the images and the builds.
+It keeps no state: the registry has the images and the builds.
 """
 
 from __future__ import annotations

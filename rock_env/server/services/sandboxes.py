@@ -1,6 +1,6 @@
 """The gRPC face of the SandboxService: lifecycle calls for the core; it registers all calls.
 
-Called by `server/app.py`. It keeps no state: the core has the sandboxes.
+It keeps no state: the core has the sandboxes.
 """
 
 from __future__ import annotations

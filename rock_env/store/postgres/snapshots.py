@@ -1,7 +1,7 @@
 """The snapshots of the PostgreSQL store: their table and what is read and written in it.
 
-Called by `store/postgres` only. Every write holds the row of the latest revision, as writes of sandboxes do, so that
-nothing can begin to build upon a snapshot while it is being collected.
+Every write holds the row of the latest revision, as writes of sandboxes do, so that nothing can begin to build upon a
+snapshot while it is being collected.
 """
 
 from __future__ import annotations

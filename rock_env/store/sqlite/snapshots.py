@@ -1,7 +1,7 @@
 """The snapshots of the SQLite store: their table and what is read and written in it.
 
-Called by `store/sqlite` only, in its thread and, for writes, within its transaction. Who builds upon a snapshot is
-counted where it is recorded, in the rows of sandboxes and snapshots, so that no counter can ever be wrong.
+Who builds upon a snapshot is counted where it is recorded, in the rows of sandboxes and snapshots, so that no counter
+can ever be wrong.
 """
 
 from __future__ import annotations

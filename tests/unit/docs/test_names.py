@@ -11,6 +11,7 @@ from pages import ROOT, markdown_files, prose
 FOLDERS = "ale|trainer|agent_runtime|rock_env|sandboxes|tests|docs|benchmarks|examples|scripts"
 _PATH = re.compile(rf"`((?:{FOLDERS})/[a-zA-Z0-9_./-]+)`")
 _NAME = re.compile(r"`((?:ale|trainer|agent_runtime|rock_env|sandboxes|benchmarks)(?:\.\w+)+)(?:\([^`]*\))?`")
+PACKAGES = ("agent_runtime", "ale", "rock_env", "sandboxes", "trainer")
 GROUPS = {f"ale.{group}" for group in ("agents", "algorithms", "backends", "engines", "envs", "rewards")}
 """Groups of entry points."""
 OF_A_TASK = {"tests/test.sh"}
@@ -51,3 +52,10 @@ def _resolves(name: str) -> bool:
             found = getattr(found, attribute, None)
         return True
     return False
+
+
+def test_no_module_says_who_calls_it() -> None:
+    """Imports tell it, and a sentence about it is false as soon as they change."""
+    files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    assert len(files) > 400
+    assert not [str(path.relative_to(ROOT)) for path in files if "Called by " in path.read_text(encoding="utf-8")]

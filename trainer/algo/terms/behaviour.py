@@ -1,4 +1,4 @@
-"""Whom IPA's ratio is taken against: the three behaviour modes. Called by `trainer.algo.ipa`'s loss.
+"""Whom IPA's ratio is taken against: the three behaviour modes.
 
 Eqs. 8 and 9 of arXiv 2512.24873 take pi_theta / pi_old for the weight of a failure's chunk and pi_old / mu for the mask. mu
 is the sampling engine's probability, stored at sampling and never recomputed; pi_old is the trainer's, under the weights

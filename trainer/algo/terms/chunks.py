@@ -1,8 +1,7 @@
 """Per-chunk reductions of per-token values, vectorised over the whole batch.
 
-Called by losses that weight or mask whole chunks or trajectories (IPA, GSPO, TOPR, the corrections). Chunks come
-from `chunk_index_BT`, never from runs of the mask, so adjacent chunks, chunks over several rows and any packing give the
-same numbers. No gradient passes.
+Chunks come from `chunk_index_BT`, never from runs of the mask, so adjacent chunks, chunks over several rows and any
+packing give the same numbers. No gradient passes.
 
 Tokens of a chunk mostly lie side by side, so values are first summed over runs of equal chunk index, which is one pass
 over memory, and then, as there are few of them, runs into chunks: `benchmarks.chunks` compares with a loop.

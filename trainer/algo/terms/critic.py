@@ -1,7 +1,7 @@
 """What algorithms with a critic share: advantages over its values, turn by turn, and what it learns from.
 
-Called by `ppo`. The estimates are NumPy, as all credit is; the loss is torch. Pure. The state of a turn is everything before
-its first token, so a turn has one value, and only the position of its first token teaches it.
+The estimates are NumPy, as all credit is; the loss is torch. Pure. The state of a turn is everything before its first
+token, so a turn has one value, and only the position of its first token teaches it.
 
 Shapes: K turns of one trajectory, L = K + 1 states of it, the one after the last turn included; B rows, T tokens.
 """

@@ -1,7 +1,7 @@
 """What losses share: poison-proof masking, aggregation over a batch, the imitation term.
 
-Called by the algorithms' `loss`. Every divisor is a constant of the whole batch carried by each of its parts,
-so losses and gradients of microbatches add up to the batch's.
+Every divisor is a constant of the whole batch carried by each of its parts, so losses and gradients of microbatches add
+up to the batch's.
 
 A masked entry is replaced *before* any arithmetic: 0 * NaN is NaN, and so would be its gradient.
 """

@@ -1,7 +1,7 @@
 """What policy-gradient losses share: ratios, corrected advantages, PPO's clip, and putting the terms together.
 
-Called by the `loss` of every algorithm but `ipa` and `bc`. An algorithm turns `Terms` into an objective per token; here it
-gets its correction, its KL term, its aggregation and the imitation term. Pure.
+An algorithm turns `Terms` into an objective per token; here it gets its correction, its KL term, its aggregation and
+the imitation term. Pure.
 
     L = aggregate over tokens of ( - c_t objective_t + kl_weight k_t )  +  lambda_il  imitation
 """

@@ -1,6 +1,6 @@
 """From outcomes to numbers per turn: chunk returns, group baselines, and who learns at all.
 
-Called by every algorithm's `credit`; NumPy only. It never sees a token or a tensor.
+NumPy only. It never sees a token or a tensor.
 
 A group is one task at one anchor by construction (`Trajectory.group_id`), so "group mean" and "mean per
 (task, anchor)" are the same baseline and only the former is offered.

@@ -1,9 +1,9 @@
 """Which tool calls would show or change nothing, given the chat: the coder is not offered them.
 
-A view of what no listing names, or of what stands as it was last shown (a folder, and what cannot be viewed, too), tests
-that ran on the very same files, an undo without an edit that stands, an edit that was made to the very same files before.
-Called by the coder's choices and grammar. A pure function of the tokens before an answer; what an expert did all the same
-is said as text. A bash command may change anything: after one, all that is listed is offered.
+A view of what no listing names, or of what stands as it was last shown (a folder, and what cannot be viewed, too),
+tests that ran on the very same files, an undo without an edit that stands, an edit that was made to the very same files
+before. A pure function of the tokens before an answer; what an expert did all the same is said as text. A bash command
+may change anything: after one, all that is listed is offered.
 """
 
 from __future__ import annotations
