@@ -58,4 +58,6 @@ def test_no_module_says_who_calls_it() -> None:
     """Imports tell it, and a sentence about it is false as soon as they change."""
     files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
     assert len(files) > 400
-    assert not [str(path.relative_to(ROOT)) for path in files if "Called by " in path.read_text(encoding="utf-8")]
+    assert not [
+        str(path.relative_to(ROOT)) for path in files if "Called by " in path.read_text(encoding="utf-8")
+    ]
