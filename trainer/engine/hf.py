@@ -154,7 +154,7 @@ def _read(kind: str, model: str, **how: Any) -> Any:
     except (OSError, ValueError, KeyError, ImportError, SafetensorError) as error:
         reason = str(error).strip().splitlines()
         raise InvalidArgument(
-            f"cannot load model {model!r}: {reason[0].rstrip('.') if reason else type(error).__name__}. Expected a "
+            f"cannot load model {model!r}: {reason[0].rstrip('.') if reason else type(error).__name__}. Expected 'tiny', a "
             "folder with config.json, tokenizer and weights, or a Hugging Face id. Without network access download "
             "the model first and pass its folder."
         ) from error

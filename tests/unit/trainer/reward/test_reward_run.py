@@ -100,7 +100,8 @@ def test_rollouts_without_a_verdict_are_dropped_by_name_and_the_rest_is_learned(
         assert record[f"tokens/dropped/failed/{code}"] == tokens
     fates = ("tokens/trained", "tokens/imitated", "tokens/masked/", "tokens/dropped/")
     assert sum(value for name, value in record.items() if name.startswith(fates)) == record["tokens/total"]
-    assert record["failed"] == record["reward/failed"] == len(failed)
+    assert record["failed"] == len(failed)
+    assert record["reward/failed"] == len({(t.task_id, tuple(t.actions)) for t in failed})
     assert record["updates"] > 0
 
 
