@@ -47,7 +47,7 @@ async def box(tmp_path: Path, isolation: str) -> AsyncIterator[Sandbox]:
 def sources() -> dict[str, bytes]:
     """Return what the server imports of ours, and the visitor."""
     root = Path(sandboxes.webshop.serve.__file__).parents[2]
-    needed = [f"rock_env/{name}.py" for name in ("env", "errors", "sandbox", "spec", "tasks")]
+    needed = [f"rock_env/{name}.py" for name in ("env", "errors", "sandbox", "spec", "task_spec", "tasks")]
     needed += [f"sandboxes/webshop/{path.name}" for path in (root / "sandboxes" / "webshop").glob("*.py")]
     return {name: (root / name).read_bytes() for name in needed} | {
         "webshop_visitor.py": VISITOR.read_bytes()

@@ -31,6 +31,8 @@ KEPT_INPUT_BYTES = 16 << 20
 """Input kept to be sent again on a new connection; a command that was sent more cannot be taken up while it reads."""
 _PIECE_BYTES = 1 << 20
 _SIGNALS = range(1, 65)
+_HANG_UP_S = 1.0
+"""How long a call may take to end behind its command's end."""
 _KILL_S = 5.0
 """How long the end of a command that is killed may take, so that it does not outlive its block unseen."""
 
@@ -168,9 +170,19 @@ class RemoteCommand:
         try:
             if self._end is None and self.ends_with_block:
                 await asyncio.shield(self._kill())
+            elif self._end is not None:
+                await self._hang_up()
         finally:
             self._call.cancel()
             self._span.end()
+
+    async def _hang_up(self) -> None:
+        """Let the call end as its command did: the server counts one that is cancelled as CANCELLED."""
+        with suppress(TimeoutError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            async with asyncio.timeout(_HANG_UP_S):
+                await self._call.done_writing()
+                while await self._call.read() is not grpc.aio.EOF:
+                    pass
 
     async def _kill(self) -> None:
         """End what still runs, and wait for its end: with a key it would outlive the call."""

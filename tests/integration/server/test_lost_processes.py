@@ -72,7 +72,7 @@ def run_and_kill(run: Path, pattern: str) -> str:
 
 def test_a_server_that_dies_in_mid_step_stops_the_run_which_then_continues(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    line = run_and_kill(run, r"\S+ -m rock_env\.server ")
+    line = run_and_kill(run, r"\S+ -P -m rock_env\.server ")
     assert "the embedded ROCK server ended (killed by signal 9)" in line
     assert "continue with --resume" in line
     resumed = train("--resume", "--run", str(run), "--quiet")
