@@ -1,4 +1,4 @@
-"""What every sandbox backend promises: one suite over all that are installed, on real processes."""
+"""What every sandbox backend promises: one suite over those of BACKENDS, on real processes."""
 
 from __future__ import annotations
 
