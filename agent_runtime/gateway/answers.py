@@ -25,6 +25,8 @@ def read_answer(
         replace(use, id=f"call_{index:06x}{place:02x}") for place, use in enumerate(parsed.tool_calls)
     )
     parsed = replace(parsed, tool_calls=uses) if uses else parsed
+    if not request.stop:
+        return parsed, completion.stopped_by
     for said, rest in (("reasoning", {"text": ""}), ("text", {})):
         at, stop = first_stop(getattr(parsed, said), request.stop)
         if stop:

@@ -85,7 +85,9 @@ def find(path: str, headers: Mapping[str, str], body: bytes, max_context: int) -
         raise Refusal(
             RefusalKind.BAD_REQUEST, "the body is nested too deeply. Send a flatter one."
         ) from error
-    check_chars(request, max_context)
+    # A character takes a byte at least, so that most bodies need no count.
+    if max(len(body) // CHARS_PER_TOKEN, len(request.messages)) > max_context:
+        check_chars(request, max_context)
     return request
 
 

@@ -5,13 +5,13 @@ It raises; turning an exception into an item's error and the environment's phase
 
 from __future__ import annotations
 
-from rock_env.catalog import Catalog
+from rock_env.catalog import Catalog, parse_task_id
 from rock_env.env import Env, observation_hash
 from rock_env.env_workers.journal import Journal, Phase, check_goes_on, check_observation
 from rock_env.errors import InvalidArgument, Unimplemented
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1 import host_pb2 as host
-from rock_env.spec import TaskSpec
+from rock_env.spec import TaskSource, TaskSpec
 from rock_env.wire.envs import evaluate_response, reset_response, step_response
 
 __all__ = ["HostedEnv"]
@@ -26,6 +26,7 @@ class HostedEnv:
         self.params = catalog.params(item.env, item.params_json)
         self.journal = Journal(item.env_id)
         self.env: Env = self.spec.factory(self.params)  # type: ignore[assignment]  # no sandbox: an Env, by EnvSpec
+        self._tasks: TaskSource | None = None
         self._task: TaskSpec | None = None
         if item.HasField("state"):
             self._continue(item.state, item.resume_seed if item.HasField("resume_seed") else None)
@@ -38,7 +39,7 @@ class HostedEnv:
             return stored
         if request.prefix and not self.spec.replayable:
             raise Unimplemented(f"environment {self.spec.name} is not replayable: reset it without a prefix.")
-        task = self._catalog.task(self.spec.name, self.params, request.task_id)
+        task = self._named(request.task_id)
         journal.touch()
         observation, info = self.env.reset(task, request.seed)
         self._compare(0, request.initial_observation_hash, observation)
@@ -56,6 +57,13 @@ class HostedEnv:
         journal.settle(done=done)
         journal.commit(request.sequence, request.idempotency_key, reply)
         return reply
+
+    def _named(self, task_id: str) -> TaskSpec:
+        """Return a task of the version that this environment was made of. Raise as `Catalog.task`."""
+        split, index = parse_task_id(task_id)
+        if self._tasks is None:
+            self._tasks = self._catalog.tasks(self.spec.name, self.params.canonical())
+        return self._tasks.get(split, index)
 
     def _compare(self, turn: int, recorded: bytes, observation: str) -> None:
         if recorded:
@@ -123,7 +131,7 @@ class HostedEnv:
             raise InvalidArgument(
                 f"the checkpoint belongs to another environment: got {theirs}, expected {mine}."
             )
-        task = self._catalog.task(self.spec.name, self.params, state.task_id)
+        task = self._named(state.task_id)
         self.journal.touch()
         observation = self.env.restore(state.snapshot)
         if resume_seed is not None:
