@@ -1,13 +1,12 @@
 """What a shell may complete on the command line: names of plugins and of runs.
 
-It reads entry points and folders, and imports no plugin: a shell asks again at every press of the key.
+It reads entry points and folders, and imports no plugin: a shell asks again at every press of the key. What it asks is
+imported then, since every command imports this module.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-
-from rock_env import plugins
 
 __all__ = ["agents", "algorithms", "environments", "models", "runs"]
 
@@ -16,17 +15,21 @@ _MODELS_OF_OURS = ("coder", "tiny")
 
 def environments(incomplete: str) -> list[str]:
     """Return the environments, installed and registered, whose names begin so."""
-    return _beginning(incomplete, plugins.env_names())
+    from rock_env.plugins import env_names
+
+    return _beginning(incomplete, env_names())
 
 
 def algorithms(incomplete: str) -> list[str]:
     """Return the installed algorithms whose names begin so."""
-    return _beginning(incomplete, plugins.names("ale.algorithms"))
+    from rock_env.plugins import names
+
+    return _beginning(incomplete, names("ale.algorithms"))
 
 
 def agents(incomplete: str) -> list[str]:
     """Return the CLI agents whose names begin so."""
-    from agent_runtime.agents.spec import agent_names  # slow to import; `--help` does not need it
+    from agent_runtime.agents.spec import agent_names
 
     return _beginning(incomplete, agent_names())
 
@@ -38,7 +41,7 @@ def models(incomplete: str) -> list[str]:
 
 def runs(incomplete: str) -> list[str]:
     """Return the runs of this folder whose names begin so."""
-    from ale.training.runs import known  # slow to import; `--help` does not need it
+    from ale.training.runs import known
 
     return _beginning(incomplete, known())
 
