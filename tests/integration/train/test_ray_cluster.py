@@ -9,16 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from ray_cluster import JOINING, ray_cluster
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 
-CLUSTER = """
-import sys
-import ray
-print(ray.init(address="local", num_cpus=5, include_dashboard=False).address_info["gcs_address"], flush=True)
-sys.stdin.read()
-ray.shutdown()
-"""
 SETTINGS = {
     "engine_options.layers": 1,
     "warmup.trajectories": 0,
@@ -37,18 +31,7 @@ def test_a_run_named_from_here_is_written_here(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     there.mkdir()
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled"}
-    with subprocess.Popen(
-        [sys.executable, "-c", CLUSTER],
-        cwd=there,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=environment,
-    ) as cluster:
-        assert cluster.stdout is not None
-        address = cluster.stdout.readline().strip()
+    with ray_cluster(there) as address:
         settings = [word for name, value in SETTINGS.items() for word in ("-s", f"{name}={value}")]
         began = ["--env", "math", "--algo", "reinforce", "-s", "model=tiny", "--run", "first", "--steps", "1"]
         for chosen in (began, ["--from", "first", "--run", "second", "--steps", "0"]):
@@ -58,12 +41,11 @@ def test_a_run_named_from_here_is_written_here(tmp_path: Path) -> None:
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
-                env=environment,
+                env={**os.environ, **JOINING},
                 check=False,
                 timeout=240,
             )
             assert done.returncode == 0, done.stdout + done.stderr
-        cluster.communicate("")
     run = here / "runs" / "first"
     assert json.loads((run / "summary.json").read_text())["steps"] == 1
     assert (run / "checkpoints" / "step-000001" / "train.safetensors").is_file()

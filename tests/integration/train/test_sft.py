@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from random_llama import random_llama
+from ray_cluster import JOINING
 
 from agent_runtime.store import encode, read_segment
 from agent_runtime.types import AgentConfig
@@ -47,15 +48,15 @@ def command(*words: str) -> list[str]:
     return [sys.executable, "-m", "ale", *words]
 
 
-def ale(*words: str, cwd: Path) -> str:
-    """Run a command that must succeed; return its output."""
+def ale(*words: str, cwd: Path, cluster: str = "") -> str:
+    """Run a command that must succeed; return its output. It trains on a cluster, or with a Ray of its own."""
     done = subprocess.run(
-        command(*words),
+        command(*words, *(("--ray-address", cluster) if cluster else ())),
         cwd=cwd,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", **(JOINING if cluster else {})},
         check=False,
         timeout=280,
     )
@@ -88,11 +89,11 @@ def imitate(run: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory: pytest.TempPathFactory, cluster: str) -> Path:
     """Four solutions of planted bugs, recorded without a model, and imitated for three epochs."""
     place = tmp_path_factory.mktemp("sft")
     ale("rollout", "--env", "swe", "--policy", "oracle", "-n", "4", "--out", "solved", *SWE, cwd=place)
-    ale(*imitate("first"), cwd=place)
+    ale(*imitate("first"), cwd=place, cluster=cluster)
     return place
 
 
@@ -127,11 +128,12 @@ def test_what_the_expert_took_back_is_masked(place: Path) -> None:
 
 
 def test_reinforcement_goes_on_from_imitation(
-    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    place: Path, cluster: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ale(
         *("train", "--from", "first", "--steps", "1", "--run", "second", "-q", "-s", "rollout.group_size=2"),
         cwd=place,
+        cluster=cluster,
     )
     first, second = place / "runs" / "first", place / "runs" / "second"
     before, after = (json.loads((run / "summary.json").read_text()) for run in (first, second))

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from ray_cluster import JOINING
 from safetensors.numpy import load_file
 
 SMALL = [
@@ -39,13 +40,14 @@ def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-def train(run: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def train(run: Path, *arguments: str, cluster: str = "") -> subprocess.CompletedProcess[str]:
+    """Train on a cluster, or with a Ray of its own."""
     return subprocess.run(
-        train_command(run, *arguments),
+        train_command(run, *arguments, *(("--ray-address", cluster) if cluster else ())),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        env=environment(),
+        env={**environment(), **(JOINING if cluster else {})},
         check=False,
         timeout=240,
     )
@@ -223,15 +225,15 @@ def test_ctrl_c_saves_and_resume_equals_the_uninterrupted_run(uninterrupted, tmp
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("algo", ["grpo", "reinforce", "bc", "reinforce_pp", "decoupled_ppo", "ppo"])
-def test_every_algorithm_runs_end_to_end(algo, tmp_path):
-    done = train(tmp_path / algo, "--algo", algo, "--steps", "1", *SMALL, *ONE_EACH)
+def test_every_algorithm_runs_end_to_end(algo, cluster, tmp_path):
+    done = train(tmp_path / algo, "--algo", algo, "--steps", "1", *SMALL, *ONE_EACH, cluster=cluster)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads((tmp_path / algo / "summary.json").read_text())["algo"] == algo
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("scheduler", ["sequential", "parallel"])
-def test_resets_replay_expert_prefixes(scheduler, tmp_path):
+def test_resets_replay_expert_prefixes(scheduler, cluster, tmp_path):
     from agent_runtime.store import read_segment
 
     run = tmp_path / scheduler
@@ -245,6 +247,7 @@ def test_resets_replay_expert_prefixes(scheduler, tmp_path):
         f"anchors.scheduler={scheduler}",
         "-s",
         "anchors.start_share=0.34",
+        cluster=cluster,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     trajectories = list(read_segment(run / "trajectories" / "step-000001.traj"))

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ray_cluster import JOINING
 from safetensors.numpy import load_file
 
 from agent_runtime.graph import token_arrays, validate
@@ -42,18 +43,18 @@ SETTINGS = {
 
 
 @pytest.mark.timeout(300)
-def test_two_steps_of_training_with_compaction_learn_and_lose_no_token(tmp_path: Path) -> None:
+def test_two_steps_of_training_with_compaction_learn_and_lose_no_token(tmp_path: Path, cluster: str) -> None:
     run = tmp_path / "run"
     settings = [word for name, value in SETTINGS.items() for word in ("-s", f"{name}={json.dumps(value)}")]
     done = subprocess.run(
         [
             *(sys.executable, "-m", "ale", "train", "--env", "frozen_lake", "--algo", "ipa", "--steps", "2"),
-            *("--run", str(run), "--quiet", *settings),
+            *("--run", str(run), "--quiet", "--ray-address", cluster, *settings),
         ],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, **JOINING},
         check=False,
         timeout=280,
     )

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ray_cluster import JOINING
 
 from agent_runtime.store import read_segment
 from rock_env.backends.process.backend import why_not_fenced
@@ -22,16 +23,17 @@ def ale(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, **JOINING},
         check=False,
         timeout=280,
     )
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory, cluster: str) -> Path:
     folder = tmp_path_factory.mktemp("swe")
-    done = ale("train", "--env", "swe", "--algo", "ipa", "--model", "tiny", "--steps", "2", cwd=folder)
+    words = ("train", "--env", "swe", "--algo", "ipa", "--model", "tiny", "--steps", "2")
+    done = ale(*words, "--ray-address", cluster, cwd=folder)
     assert done.returncode == 0, done.stderr
     return folder / "runs" / "swe-ipa-seed0"
 
@@ -78,7 +80,8 @@ SMALL = (
 )
 
 
-def test_the_coder_learns_from_what_it_did_in_sandboxes(tmp_path: Path) -> None:
+def test_the_coder_learns_from_what_it_did_in_sandboxes(tmp_path: Path, cluster: str) -> None:
+    # With a Ray of its own: on another's cluster the run does not tell what its processes used.
     done = ale("train", "--env", "swe", "--algo", "ipa", "--steps", "1", *SMALL, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     run = tmp_path / "runs" / "swe-ipa-seed0"
@@ -97,5 +100,5 @@ def test_the_coder_learns_from_what_it_did_in_sandboxes(tmp_path: Path) -> None:
     assert all(rollout.actions for rollout in rollouts)
     tools = {action.split()[0] for rollout in rollouts for action in rollout.actions if action.strip()}
     assert "run_tests" in tools, "imitation taught it to begin like the expert"
-    done = ale("eval", "swe-ipa-seed0", "--tasks", "2", cwd=tmp_path)
+    done = ale("eval", "swe-ipa-seed0", "--tasks", "2", "--ray-address", cluster, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
