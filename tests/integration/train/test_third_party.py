@@ -17,8 +17,9 @@ import pytest
 
 from agent_runtime.store import read_segment, segment_path
 
-GUIDES = Path(__file__).parents[3] / "docs" / "extend"
-_BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+ROOT = Path(__file__).parents[3]
+GUIDES = ROOT / "docs" / "extend"
+_BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)"| [\w-]+)?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 
 
 REFUSED = """
@@ -34,7 +35,10 @@ for ask in (check_model, sampler_spec):
 
 
 class Scratch:
-    """Packages in the making, and a folder they are installed into; pip asks nobody."""
+    """Packages in the making, and a folder they are installed into; pip asks nobody.
+
+    A guide's blocks of `sh` are the contract suites it passes, to be run in this repository.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -77,6 +81,23 @@ class Scratch:
         assert (done.returncode != 0) == fails, f"{command}\n{done.stdout}{done.stderr}"
         return done.stdout + done.stderr
 
+    def passes(self, guide: str) -> None:
+        """Hold what is installed here to the contract suite that a guide names."""
+        found = _BLOCK.findall((GUIDES / guide).read_text(encoding="utf-8"))
+        [suite] = [text for kind, _, text in found if kind == "sh"]
+        done = subprocess.run(
+            ["bash", "-c", suite],
+            cwd=ROOT,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=240,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert " passed" in done.stdout
+
 
 def updates(run: Path) -> list[float]:
     """Return how many updates of the model each step took."""
@@ -105,6 +126,7 @@ def test_the_engine_of_the_guide_trains_two_steps(scratch: Scratch) -> None:
     which = "from trainer.config import engine_of; engine_of('runs/lake/model')"
     bare = scratch.run("engine.md", f'PYTHONPATH= python -P -c "{which}"', fails=True)
     assert "by an engine that is not installed here: got gru, expected one of coder, hf, tiny" in bare
+    scratch.passes("engine.md")
     names = scratch.run("engine.md", f"python -c '{REFUSED}'")
     assert "unknown model 'grue'. Did you mean 'gru'? Known: coder, gru, tiny" in names
     assert "unknown engine 'grue'. Did you mean 'gru'? Known: coder, gru, hf, tiny" in names
@@ -118,6 +140,7 @@ def test_the_backend_of_the_guide_hosts_sandboxes_of_servers_and_runs(scratch: S
         scratch.run("engine.md", scratch.unpack("engine.md")[0])
     scratch.run("backend.md", install)
     assert "folder hello" in scratch.run("backend.md", look)
+    scratch.passes("backend.md")
     scratch.run("backend.md", train)
     run = scratch.folder / "backend.md" / "runs" / "folder"
     summary = json.loads((run / "summary.json").read_text())
