@@ -30,7 +30,7 @@ from rock_env.server.rest.gateway import Gateway
 from rock_env.wire.rest_routes import FILES, methods
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "security-surface.md"
-_ENV = "an env-host worker, or the environment's box"
+_ENV = "a worker of the tenant's; box acts as it asks, in the box"
 _BOX = "the box; the server passes bytes on"
 _STORE = "event loop and store"
 _ENGINE = "the backend: box processes, engine, files of its state folder"

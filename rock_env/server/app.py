@@ -38,6 +38,7 @@ from rock_env.security.tls import server_credentials
 from rock_env.security.token_file import TokenFile
 from rock_env.server.e2b.mount import e2b_face
 from rock_env.server.envs.core import CoreOptions, EnvServiceCore
+from rock_env.server.envs.rules_pool import RulesPool
 from rock_env.server.interceptors.access import AccessControl, AccessInterceptor
 from rock_env.server.interceptors.boundary import BoundaryInterceptor
 from rock_env.server.interceptors.leaving import LeavingInterceptor
@@ -208,17 +209,27 @@ async def _stored(options: ServerOptions) -> AsyncIterator[tuple[SandboxStore, S
 
 
 def _env_service(options: ServerOptions, sandboxes: SandboxCore) -> EnvServiceCore:
+    view, memory_bytes = None, int(options.worker_memory_gib * (1 << 30))
+    if options.sandbox_isolation == "namespaces":
+        view = WorkerView(options.env, options.named_data.values())
+    rules = None
+    if not options.private:
+        rules = RulesPool(
+            references=options.env,
+            memory_bytes=memory_bytes,
+            view=view,
+            make_timeout_s=options.step_timeout_s,
+        )
     return EnvServiceCore(
         catalog=Catalog(options.env, data=Data(options.named_data, any_path=options.private)),
         pool=EnvHostPool(
             workers=options.workers,
             references=options.env,
             hang_grace_s=options.hang_grace_s,
-            memory_bytes=int(options.worker_memory_gib * (1 << 30)),
-            view=WorkerView(options.env, options.named_data.values())
-            if options.sandbox_isolation == "namespaces"
-            else None,
+            memory_bytes=memory_bytes,
+            view=view,
         ),
+        rules=rules,
         sandboxes=sandboxes,
         options=CoreOptions(
             idle_timeout_s=options.idle_timeout_s,

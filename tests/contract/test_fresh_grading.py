@@ -21,6 +21,7 @@ from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.server.capacity.admission import Admission
 from rock_env.server.capacity.quotas import QuotaFile, Quotas
 from rock_env.server.envs.boxes import EnvBoxes
+from rock_env.server.envs.rules import OwnRules
 from rock_env.server.envs.sandboxed import BoxedState, SandboxedEnv
 from rock_env.server.sandboxes.checkpoints import CheckpointTree
 from rock_env.server.sandboxes.core import SandboxCore
@@ -61,7 +62,7 @@ class Node:
     def make(self) -> Played:
         spec = CATALOG.spec("graded")
         name = f"e-{len(self.made)}"
-        env = Played(name, spec=spec, params=spec.params(), catalog=CATALOG, boxes=self.boxes)
+        env = Played(name, spec=spec, rules=OwnRules(spec, spec.params(), CATALOG), boxes=self.boxes)
         self.made.append(env)
         return env
 

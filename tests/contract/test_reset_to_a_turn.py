@@ -25,6 +25,7 @@ from rock_env.plugins import load_env, names
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1 import host_pb2 as host
 from rock_env.server.envs.boxes import EnvBoxes
+from rock_env.server.envs.rules import OwnRules
 from rock_env.server.envs.sandboxed import BoxedState, SandboxedEnv
 from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.spec import EnvParams
@@ -108,7 +109,8 @@ class Boxed:
         self.made += 1
         spec = load_env("swe")
         params: EnvParams = spec.params()
-        return SandboxedEnv(f"e-{self.made}", spec=spec, params=params, catalog=CATALOG, boxes=self.boxes)
+        rules = OwnRules(spec, params, CATALOG)
+        return SandboxedEnv(f"e-{self.made}", spec=spec, rules=rules, boxes=self.boxes)
 
     @staticmethod
     async def call(env: SandboxedEnv, kind: Kind, **fields: Any) -> Any:
@@ -208,7 +210,7 @@ async def test_the_turns_of_a_restored_episode_are_counted_on(boxed: Boxed) -> N
     await boxed.step(env, "true")
     state = await boxed.checkpoint(env)
     copy = await boxed.restored(state)
-    assert copy._env.snapshot() == env._env.snapshot() == state.rules  # type: ignore[attr-defined]
+    assert await copy._rules.snapshot() == await env._rules.snapshot() == state.rules
     await copy.close()
     await env.close()
 

@@ -15,7 +15,7 @@ from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1 import host_pb2 as host
 from rock_env.security.auth import acting_for, current_tenant
 from rock_env.server.envs.core import EnvServiceCore, Hosted
-from rock_env.server.envs.sandboxed import BoxedState
+from rock_env.server.envs.sandboxed import BoxedState, SandboxedEnv
 from rock_env.server.own_tasks import logged
 from rock_env.wire.envs import error_of
 
@@ -182,9 +182,17 @@ class Branches:
     async def _fork_boxed(self, hosted: Hosted, state: BoxedState, count: int) -> pb.ForkResponse:
         """Let `count` new environments go on from the state; resume seeds change nothing, as there is no random state."""
         assert hosted.sandboxed is not None  # the caller asked where it lives
-        spec, params = hosted.sandboxed.spec, self._core.catalog.params(hosted.env, hosted.params_json)
+        spec = hosted.sandboxed.spec
         self._core.reserve(count)
-        forks = [self._core.sandboxed(self._core.new_id(), spec, params) for _ in range(count)]
+        forks: list[SandboxedEnv] = []
+        try:
+            for _ in range(count):
+                fork = await self._core.sandboxed(self._core.new_id(), spec, hosted.params_json)
+                forks.append(fork)
+        except BaseException:
+            self._core.give_back(count)
+            await asyncio.gather(*(fork.close() for fork in forks), return_exceptions=True)
+            raise
         timeout_s = self._core.timeout_s(hosted, None)
         went = await asyncio.gather(
             *(fork.call(Kind.RESTORE, (None, state), timeout_s=timeout_s) for fork in forks),
@@ -196,7 +204,7 @@ class Branches:
             await asyncio.gather(*(fork.close() for fork in forks), return_exceptions=True)
             raise errors[0]
         for fork in forks:
-            self._core.take_in(hosted.env, hosted.params_json, fork)
+            self._core.take_in(hosted.env, fork)
         return pb.ForkResponse(env_ids=[fork.journal.env_id for fork in forks])
 
     async def _give_up(self, state: host.EpisodeState | BoxedState) -> None:

@@ -26,9 +26,11 @@ from rock_env.proto.v1 import host_pb2 as host
 from rock_env.security.auth import acting_for, current_tenant
 from rock_env.server.envs.batch import MESSAGES, Batch, Reply, Shard
 from rock_env.server.envs.boxes import EnvBoxes
+from rock_env.server.envs.rules import OwnRules, Rules
+from rock_env.server.envs.rules_pool import RulesPool
 from rock_env.server.envs.sandboxed import SandboxedEnv
 from rock_env.server.sandboxes.core import SandboxCore
-from rock_env.spec import EnvParams, EnvSpec
+from rock_env.spec import EnvSpec
 from rock_env.wire.envs import error_of, fill_error
 
 __all__ = ["CoreOptions", "EnvServiceCore", "Hosted"]
@@ -75,10 +77,17 @@ class EnvServiceCore:
     """The service. Enter it as an async context on the server's event loop."""
 
     def __init__(
-        self, *, catalog: Catalog, pool: EnvHostPool, sandboxes: SandboxCore, options: CoreOptions
+        self,
+        *,
+        catalog: Catalog,
+        pool: EnvHostPool,
+        sandboxes: SandboxCore,
+        options: CoreOptions,
+        rules: RulesPool | None = None,
     ) -> None:
         self.catalog = catalog
         self._pool = pool
+        self._rules = rules
         self.boxes = EnvBoxes(sandboxes)
         self._options = options
         self._hosted: dict[str, Hosted] = {}
@@ -109,6 +118,8 @@ class EnvServiceCore:
             task.cancel()
         await self._tasks.__aexit__(None, None, None)
         await self._pool.close()
+        if self._rules is not None:
+            await self._rules.close()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run `work` in a task of the core's own; it must handle its own errors."""
@@ -229,13 +240,16 @@ class EnvServiceCore:
                         self.reserve()
                         in_workers.append((item, future, made))
                         continue
-                    params = self.catalog.params(item.env, params_json)
-                    sandboxed = self.sandboxed(env_id, spec, params)
-                self.reserve()
+                    self.reserve()
+                    try:
+                        sandboxed = await self.sandboxed(env_id, spec, params_json)
+                    except BaseException:
+                        self.give_back()
+                        raise
             except RockError as error:
                 replies.append((item, future, fill_error(pb.MakeResponse(), error)))
                 continue
-            self.take_in(item.env, params.canonical(), sandboxed)
+            self.take_in(item.env, sandboxed)
             replies.append((item, future, pb.MakeResponse(env_id=env_id, version=spec.version)))
         if in_workers:
             made_replies = await self.make_in_workers([made for _, _, made in in_workers])
@@ -266,16 +280,20 @@ class EnvServiceCore:
         if not self._counts[tenant]:
             del self._counts[tenant]
 
-    def sandboxed(self, env_id: str, spec: EnvSpec, params: EnvParams) -> SandboxedEnv:
+    async def sandboxed(self, env_id: str, spec: EnvSpec, params_json: str) -> SandboxedEnv:
         """Build an environment with a sandbox; the box comes with its first Reset or Restore."""
-        return SandboxedEnv(env_id, spec=spec, params=params, catalog=self.catalog, boxes=self.boxes)
+        rules: Rules
+        if self._rules is None:
+            rules = OwnRules(spec, self.catalog.params(spec.name, params_json), self.catalog)
+        else:
+            rules = await self._rules.make(env_id, spec.name, params_json)
+        return SandboxedEnv(env_id, spec=spec, rules=rules, boxes=self.boxes)
 
-    def take_in(self, env: str, params_json: str, sandboxed: SandboxedEnv) -> None:
+    def take_in(self, env: str, sandboxed: SandboxedEnv) -> None:
         """Let an environment with a sandbox be found from now on."""
-        env_id = sandboxed.journal.env_id
-        self._hosted[env_id] = Hosted(
-            env_id, env, params_json, sandboxed.spec.version, self._now(), sandboxed=sandboxed
-        )
+        env_id, version = sandboxed.journal.env_id, sandboxed.spec.version
+        arguments = sandboxed.params_json
+        self._hosted[env_id] = Hosted(env_id, env, arguments, version, self._now(), sandboxed=sandboxed)
 
     def new_id(self) -> str:
         """Return an id no other environment or checkpoint of any server has."""

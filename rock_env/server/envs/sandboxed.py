@@ -13,15 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rock_env.catalog import Catalog
-from rock_env.env import (
-    FreshGraded,
-    KeepsRunning,
-    RestorableSandboxEnv,
-    SandboxEnv,
-    Verdict,
-    observation_hash,
-)
+from rock_env.env import Verdict, observation_hash
 from rock_env.env_workers.frames import Kind
 from rock_env.env_workers.journal import Journal, check_goes_on, check_observation
 from rock_env.errors import (
@@ -36,7 +28,8 @@ from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.sandbox import Sandbox
 from rock_env.server.envs.boxes import EnvBoxes
 from rock_env.server.envs.grade_boxes import GradeBoxes
-from rock_env.spec import EnvParams, EnvSpec, TaskSpec
+from rock_env.server.envs.rules import Rules
+from rock_env.spec import EnvSpec, TaskSpec
 from rock_env.wire.envs import evaluate_response, reset_response, step_response
 
 __all__ = ["BoxedState", "SandboxedEnv"]
@@ -72,16 +65,12 @@ class BoxedState:
 class SandboxedEnv:
     """A `SandboxEnv` with its journal and its box."""
 
-    def __init__(
-        self, env_id: str, *, spec: EnvSpec, params: EnvParams, catalog: Catalog, boxes: EnvBoxes
-    ) -> None:
+    def __init__(self, env_id: str, *, spec: EnvSpec, rules: Rules, boxes: EnvBoxes) -> None:
         self.spec = spec
         self.journal = Journal(env_id)
-        self._kind = f"{spec.key} {params.canonical()}"
-        self._params = params
-        self._catalog = catalog
+        self._kind = f"{spec.key} {rules.canonical}"
+        self._rules = rules
         self._boxes = boxes
-        self._env: SandboxEnv = spec.factory(params)  # type: ignore[assignment]  # a SandboxEnv, by EnvSpec
         self._box_id = ""
         self._episode: BoxedState | None = None
         """What the episode was so far, without a snapshot; None before the first Reset or after a broken one."""
@@ -95,6 +84,11 @@ class SandboxedEnv:
             Kind.SNAPSHOT: self._checkpoint,
             Kind.RESTORE: self._restore,
         }
+
+    @property
+    def params_json(self) -> str:
+        """Return the environment's arguments as canonical JSON."""
+        return self._rules.canonical
 
     @property
     def idle_s(self) -> float:
@@ -154,16 +148,16 @@ class SandboxedEnv:
         self, task_id: str, seed: int, prefix: Sequence[tuple[str, bytes]], *, initial_hash: bytes
     ) -> pb.ResetResponse:
         """Start an episode in a fresh box and repeat recorded actions; each observation must be the recorded one."""
-        task = self._catalog.task(self.spec.name, self._params, task_id)
+        task = await self._rules.task(task_id)
         self.journal.touch()
         await self._new_box(task)
         done, hashes = False, []
         async with self._boxes.using(self._box_id) as box:
-            observation, info = await self._env.reset(box, task, seed)
+            observation, info = await self._rules.reset(box, task, seed)
             hashes.append(self._compared(0, initial_hash, observation))
             for turn, (action, recorded) in enumerate(prefix, start=1):
                 check_goes_on(turn, done=done, env_id=self.journal.env_id)
-                result = await self._env.step(box, action)
+                result = await self._rules.step(box, action)
                 observation, info = result.observation, result.info
                 hashes.append(self._compared(turn, recorded, observation))
                 done = result.terminated or result.truncated
@@ -201,7 +195,7 @@ class SandboxedEnv:
         assert episode is not None  # a sound episode has its record
         journal.touch()
         async with self._boxes.using(self._box_id) as box:
-            result = await self._env.step(box, request.action)
+            result = await self._rules.step(box, request.action)
         reply = step_response(journal.env_id, result)
         done = result.terminated or result.truncated
         self._episode = replace(
@@ -228,21 +222,21 @@ class SandboxedEnv:
         return reply
 
     async def _graded(self, box: Sandbox) -> Verdict:
-        if not isinstance(self._env, FreshGraded):
-            return await self._env.evaluate(box)
-        if not (isinstance(self._env, KeepsRunning) and self._env.keeps_running()):
+        if not self._rules.fresh_graded:
+            return await self._rules.evaluate(box)
+        if not await self._rules.keeps_running():
             await box.kill_all()  # nothing is to change the files while they are graded, or afterwards
         fresh = GradeBoxes(self._boxes, self.spec.name, self.journal.env_id, self._box_id)
-        return await self._env.grade(box, fresh)
+        return await self._rules.grade(box, fresh)
 
     async def _checkpoint(self, _: None) -> BoxedState:
         """Return the episode as it stands, with a snapshot where rules and backend can make one."""
         self.journal.need_episode("checkpoint")
         episode = self._episode
         assert episode is not None  # a sound episode has its record
-        if isinstance(self._env, RestorableSandboxEnv):
+        if self._rules.restorable:
             try:
-                rules = self._env.snapshot()
+                rules = await self._rules.snapshot()
                 snapshot_id = await self._boxes.freeze(self._box_id)
             except Unimplemented:
                 pass  # this backend has no layers, or this task more state than files
@@ -277,11 +271,10 @@ class SandboxedEnv:
             reply = await self._play(state.task_id, state.seed, prefix, initial_hash=state.hashes[0])
             reply.info_json = ""  # as after a snapshot
             return reply
-        assert isinstance(self._env, RestorableSandboxEnv)  # or it would have made no snapshot
-        task = self._catalog.task(self.spec.name, self._params, state.task_id)
+        task = await self._rules.task(state.task_id)
         self.journal.touch()
         await self._new_box(task, state.snapshot_id)
-        self._env.restore(state.rules)
+        await self._rules.restore(state.rules)
         self._episode = replace(state, snapshot_id="", rules=b"")
         self.journal.settle(done=state.done)
         return reset_response(self.journal.env_id, task, state.observation, {}, sandbox_id=self._box_id)
@@ -292,4 +285,7 @@ class SandboxedEnv:
         if self._running is not None:
             self._running.cancel()
         async with self._lock:
-            await self._drop_box()
+            try:
+                await self._drop_box()
+            finally:
+                await self._rules.close()

@@ -1,0 +1,187 @@
+"""A worker of one tenant that runs the rules of its environments with a sandbox: resets, steps and grades.
+
+The sandboxes are the service's. Started by `rules_pool`, as `python -m`, with a socket; answers until that closes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import pickle
+import resource
+import signal
+import socket
+from itertools import count
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from rock_env.catalog import Catalog
+from rock_env.env import FreshGraded, KeepsRunning, RestorableSandboxEnv, SandboxEnv
+from rock_env.env_workers.host import die_with_parent
+from rock_env.env_workers.rules_box import Answer, Asker, RemoteFreshBoxes, remote_box
+from rock_env.env_workers.rules_wire import Ask, Done, failed, framed, read_frame
+from rock_env.errors import NotFound, ResourceExhausted, RockError, Unavailable, as_rock_error, from_code
+from rock_env.sandbox import Sandbox
+from rock_env.spec import EnvParams, TaskSpec
+
+__all__ = ["RulesHost", "main"]
+
+log = logging.getLogger(__name__)
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class _Hosted(NamedTuple):
+    name: str
+    params: EnvParams
+    env: SandboxEnv
+
+
+class RulesHost:
+    """The environments of one worker and the calls that run."""
+
+    def __init__(self, writer: asyncio.StreamWriter, catalog: Catalog) -> None:
+        self._writer, self._catalog = writer, catalog
+        self._envs: dict[str, _Hosted] = {}
+        self._calls: dict[int, asyncio.Task[None]] = {}
+        self._asked: dict[int, asyncio.Future[Answer]] = {}
+        self._asks = count(1)
+
+    async def serve(self, reader: asyncio.StreamReader) -> None:
+        """Answer messages until the service closes the socket."""
+        while True:
+            try:
+                call, op, arguments = pickle.loads(await read_frame(reader))
+            except asyncio.IncompleteReadError:
+                return
+            if op == "answer":
+                self._take(*arguments)
+            elif op == "cancel":
+                if task := self._calls.get(call):
+                    task.cancel()
+            else:
+                self._calls[call] = asyncio.create_task(self._run(call, op, arguments))
+
+    def _take(self, ask: int, value: Any, error: tuple[Any, ...] | None, failure: str) -> None:
+        future = self._asked.pop(ask, None)
+        if future is None or future.done():
+            return
+        if error is None:
+            future.set_result(Answer(value, failure))
+        else:
+            code, message, retry_after_s = error
+            future.set_exception(from_code(code, message, retry_after_s=retry_after_s))
+
+    async def _run(self, call: int, op: str, arguments: tuple[Any, ...]) -> None:
+        """Run one call; this is the boundary where a plugin's failure becomes the call's error."""
+        try:
+            reply: Any = Done(call, await getattr(self, f"_{op}")(self._asker(call), *arguments))
+            body = framed(_encode(reply))
+        except asyncio.CancelledError:
+            body = framed(_encode(failed(call, Unavailable("the call was given up"))))
+        except Exception as error:
+            if not isinstance(error, RockError):
+                log.exception("plugin failed call=%s", op)
+            body = framed(_encode(failed(call, _known(error, op))))
+        finally:
+            del self._calls[call]
+        self._writer.write(body)
+
+    def _asker(self, call: int) -> Asker:
+        async def ask(of: int, method: str, *arguments: Any, **named: Any) -> Answer:
+            number = next(self._asks)
+            future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+            self._asked[number] = future
+            try:
+                self._writer.write(framed(_encode(Ask(call, number, of, method, list(arguments), named))))
+                return await future
+            finally:
+                self._asked.pop(number, None)
+
+        return ask
+
+    def _hosted(self, env_id: str) -> _Hosted:
+        try:
+            return self._envs[env_id]
+        except KeyError:
+            raise NotFound(f"environment {env_id} is not on this worker (any more). Make it again.") from None
+
+    async def _make(self, _: Asker, env_id: str, name: str, params_json: str) -> list[Any]:
+        params = self._catalog.params(name, params_json)
+        env = cast("SandboxEnv", self._catalog.spec(name).factory(params))
+        self._envs[env_id] = _Hosted(name, params, env)
+        return [params.canonical(), isinstance(env, FreshGraded), isinstance(env, RestorableSandboxEnv)]
+
+    async def _drop(self, _: Asker, env_id: str) -> None:
+        self._envs.pop(env_id, None)
+
+    def _named(self, hosted: _Hosted, task_id: str) -> TaskSpec:
+        return self._catalog.task(hosted.name, hosted.params, task_id)
+
+    async def _task(self, _: Asker, env_id: str, task_id: str) -> TaskSpec:
+        return self._named(self._hosted(env_id), task_id)
+
+    async def _reset(self, ask: Asker, env_id: str, box_id: str, task_id: str, seed: int) -> list[Any]:
+        hosted = self._hosted(env_id)
+        observation, info = await hosted.env.reset(_own(ask, box_id), self._named(hosted, task_id), seed)
+        return [observation, dict(info)]
+
+    async def _step(self, ask: Asker, env_id: str, box_id: str, action: str) -> Any:
+        return await self._hosted(env_id).env.step(_own(ask, box_id), action)
+
+    async def _evaluate(self, ask: Asker, env_id: str, box_id: str) -> Any:
+        return await self._hosted(env_id).env.evaluate(_own(ask, box_id))
+
+    async def _grade(self, ask: Asker, env_id: str, box_id: str) -> Any:
+        env = cast("FreshGraded", self._hosted(env_id).env)
+        return await env.grade(_own(ask, box_id), RemoteFreshBoxes(ask))
+
+    async def _keeps_running(self, _: Asker, env_id: str) -> bool:
+        env = self._hosted(env_id).env
+        return isinstance(env, KeepsRunning) and env.keeps_running()
+
+    async def _snapshot(self, _: Asker, env_id: str) -> bytes:
+        return cast("RestorableSandboxEnv", self._hosted(env_id).env).snapshot()
+
+    async def _restore(self, _: Asker, env_id: str, state: bytes) -> None:
+        cast("RestorableSandboxEnv", self._hosted(env_id).env).restore(state)
+
+
+def _own(ask: Asker, box_id: str) -> Sandbox:
+    return remote_box(ask, 0, box_id)
+
+
+def _known(error: Exception, op: str) -> RockError:
+    if isinstance(error, MemoryError):
+        limit = resource.getrlimit(resource.RLIMIT_DATA)[0]
+        return ResourceExhausted(
+            f"the environment's code needed more memory than a worker of this server may use ({limit} bytes). Use smaller "
+            "arguments."
+        )
+    return as_rock_error(error, doing=f"{op} of the environment")
+
+
+async def _serve(descriptor: int, references: list[str]) -> None:
+    with socket.socket(fileno=descriptor) as connection:
+        reader, writer = await asyncio.open_connection(sock=connection.dup())
+        await RulesHost(writer, Catalog(references)).serve(reader)
+
+
+def main() -> None:
+    """Serve the inherited socket."""
+    parser = argparse.ArgumentParser(description="Run rules of environments for a ROCK server (internal).")
+    parser.add_argument("--fd", type=int, required=True)
+    parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--env", action="append", default=[])
+    parser.add_argument("--memory-bytes", type=int, default=0)
+    arguments = parser.parse_args()
+    die_with_parent(arguments.parent)
+    if arguments.memory_bytes:
+        resource.setrlimit(resource.RLIMIT_DATA, (arguments.memory_bytes, arguments.memory_bytes))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the server decides
+    asyncio.run(_serve(arguments.fd, arguments.env))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""The messages between the service and a worker that runs the rules of environments with a sandbox.
+
+Each is a frame: four bytes with its length, then its body. What the service sends is pickled, since a worker trusts it. What
+a worker sends is MessagePack of the types below and of nothing else, since a caller's parameters may lead its code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import Any
+
+import msgspec
+
+from rock_env.errors import InvalidArgument, RockError, from_code
+
+__all__ = [
+    "CALLS",
+    "COMMANDS",
+    "MOST_BYTES",
+    "MOST_FRAME",
+    "STREAMS",
+    "Ask",
+    "Done",
+    "Failed",
+    "FromWorker",
+    "failed",
+    "framed",
+    "read_frame",
+    "rebuilt",
+]
+
+MOST_BYTES = 64 << 20
+"""Of a file, or of a command's output, in one answer."""
+MOST_FRAME = MOST_BYTES + (1 << 20)
+_LENGTH = struct.Struct("!I")
+
+CALLS = frozenset(
+    {
+        *(
+            "exec",
+            "kill_all",
+            "start_process",
+            "signal_process",
+            "processes",
+            "open_session",
+            "resize_session",
+        ),
+        *("close_session", "read_file", "read_range", "write_file", "stat", "list_files"),
+    }
+)
+"""Methods of `Sandbox` with one answer. A box's life (pause, lease, close) is the service's."""
+COMMANDS = frozenset({"start", "process_logs", "session", "session_command"})
+"""Those that return a `Command`."""
+STREAMS = frozenset({"download", "read_stream", "watch_files"})
+"""Those that yield."""
+
+
+class Ask(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
+    """A worker wants something of one of its call's boxes. `of` is a handle; 0 is the environment's own box."""
+
+    call: int
+    ask: int
+    of: int
+    method: str
+    arguments: list[Any]
+    named: dict[str, Any]
+
+
+class Done(msgspec.Struct, frozen=True, array_like=True, tag="done"):
+    """A call ended, with this value."""
+
+    call: int
+    value: Any
+
+
+class Failed(msgspec.Struct, frozen=True, array_like=True, tag="failed"):
+    """A call ended in an error."""
+
+    call: int
+    code: str
+    message: str
+    retry_after_s: float | None = None
+
+
+FromWorker = Ask | Done | Failed
+
+
+def failed(call: int, error: RockError) -> Failed:
+    """Return the message that a call ended in `error`."""
+    return Failed(call, error.code, error.message, error.retry_after_s)
+
+
+def rebuilt(error: Failed) -> RockError:
+    """Return the error that a message tells."""
+    return from_code(error.code, error.message, retry_after_s=error.retry_after_s)
+
+
+def framed(body: bytes) -> bytes:
+    """Return a frame. Raise `InvalidArgument` for a body that is too long."""
+    if len(body) > MOST_FRAME:
+        raise InvalidArgument(
+            f"a message between the server and an environment's worker has {len(body)} bytes, expected at most "
+            f"{MOST_FRAME}. Move less at once."
+        )
+    return _LENGTH.pack(len(body)) + body
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    """Return the next body. Raise `IncompleteReadError` at the end, `ValueError` for one that is too long."""
+    (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+    if length > MOST_FRAME:
+        raise ValueError(f"a message of {length} bytes was announced, expected at most {MOST_FRAME}")
+    return await reader.readexactly(length)

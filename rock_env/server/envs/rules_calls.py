@@ -1,0 +1,185 @@
+"""What a worker may ask during one call, carried out by the service: acts on the call's own boxes, each with a bound.
+
+A handle stands for a box, a command, a stream or a grade's box. It is known to its call alone and ends with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from itertools import count
+from typing import Any, NamedTuple
+
+from rock_env.env import FreshBoxes
+from rock_env.env_workers.rules_wire import CALLS, COMMANDS, MOST_BYTES, STREAMS, Ask
+from rock_env.errors import InvalidArgument, NotFound, ResourceExhausted, Unimplemented
+from rock_env.sandbox import Command, Sandbox
+from rock_env.server.own_tasks import logged
+
+__all__ = ["RulesCall"]
+
+_MOST_ASKS = 64
+_MOST_HANDLES = 64
+
+
+class _Held(NamedTuple):
+    """What a handle stands for, and how it ends."""
+
+    thing: Any
+    end: Callable[[], Awaitable[object]]
+    box: Sandbox | None
+
+
+class RulesCall:
+    """One call to a worker: its outcome, and what it uses meanwhile."""
+
+    def __init__(self, box: Sandbox | None, fresh: FreshBoxes | None) -> None:
+        self.outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._fresh = fresh
+        self._held: dict[int, _Held] = {}
+        self._handles = count(1)
+        self._tasks: set[asyncio.Task[None]] = set()
+        if box is not None:
+            self._held[0] = _Held(box, _nothing, box)
+
+    @property
+    def full(self) -> bool:
+        """Return whether so many wishes are worked on that a worker which asks more is not to be trusted."""
+        return len(self._tasks) >= _MOST_ASKS
+
+    def spawn(self, answering: Coroutine[Any, Any, None]) -> None:
+        """Let an answer be worked on until the call ends."""
+        task = asyncio.create_task(answering)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def end(self) -> None:
+        """End what is still worked on and all that the worker left open, the newest first."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        while self._held:
+            _, held = self._held.popitem()
+            await logged(_ended(held))
+
+    def failure(self, of: int) -> str:
+        """Return why the box that a handle belongs to can no longer be used, or an empty string."""
+        held = self._held.get(of)
+        return held.box.failure if held is not None and held.box is not None else ""
+
+    async def act(self, ask: Ask) -> Any:
+        """Carry out one wish. Raise the `RockError` it ends in, or `TypeError` for arguments that do not fit."""
+        method, arguments, named = ask.method, ask.arguments, ask.named
+        if method in ("pristine", "fork"):
+            return await self._fresh_box(method)
+        held = self._held.get(ask.of)
+        if held is None:
+            raise NotFound(f"this call has nothing with the handle {ask.of}")
+        if method == "end" and ask.of:
+            del self._held[ask.of]
+            return await held.end()
+        if isinstance(held.thing, AsyncGenerator):
+            return await _next(held.thing) if method == "next" else _refuse(method)
+        if ask.of and held.thing is not held.box:
+            return await self._command(held.thing, ask)
+        return await self._box(held.thing, method, arguments, named)
+
+    async def _box(self, box: Sandbox, method: str, arguments: list[Any], named: dict[str, Any]) -> Any:
+        if method in CALLS:
+            for name in ("max_output_bytes", "length", "log_bytes"):
+                _check_bytes(name, named.get(name) or 0)
+        if method == "read_file":
+            return await _whole_file(box, *arguments)
+        if method in ("upload", "write_stream"):
+            path, content = arguments
+            return await getattr(box, method)(path, _once(content), **named)
+        if method in CALLS:
+            return await getattr(box, method)(*arguments, **named)
+        if method in COMMANDS:
+            command: Command = getattr(box, method)(*arguments, **named)
+            await command.__aenter__()
+            running = _Running(command, named.get("max_output_bytes") or 0)
+            return self._hold(running, lambda: command.__aexit__(None, None, None), box)
+        if method in STREAMS:
+            stream: AsyncGenerator[Any] = getattr(box, method)(*arguments, **named)
+            return self._hold(stream, stream.aclose, box)
+        return _refuse(method)
+
+    async def _command(self, running: _Running, ask: Ask) -> Any:
+        command, method = running.command, ask.method
+        if method == "next":
+            return await _next(running.events)
+        if method == "result":
+            _check_bytes("max_output_bytes", running.most)
+            return await command.result()
+        if method == "write_stdin":
+            command.write_stdin(*ask.arguments)
+            return await command.drain()
+        if method == "close_stdin":
+            return command.close_stdin()
+        if method == "kill":
+            return command.kill(*ask.arguments)
+        return _refuse(method)
+
+    async def _fresh_box(self, method: str) -> tuple[int, str]:
+        if self._fresh is None:
+            raise Unimplemented("boxes for a grade are there while one is made")
+        lent: AbstractAsyncContextManager[Sandbox] = getattr(self._fresh, method)()
+        box = await lent.__aenter__()
+        return self._hold(box, lambda: lent.__aexit__(None, None, None), box), box.id
+
+    def _hold(self, thing: Any, end: Callable[[], Awaitable[object]], box: Sandbox) -> int:
+        if len(self._held) > _MOST_HANDLES:
+            raise ResourceExhausted(
+                f"one call of an environment uses at most {_MOST_HANDLES} commands, streams and boxes at once"
+            )
+        handle = next(self._handles)
+        self._held[handle] = _Held(thing, end, box)
+        return handle
+
+
+class _Running:
+    """A command and its events, which are one stream however often somebody asks."""
+
+    def __init__(self, command: Command, most: int) -> None:
+        self.command, self.events, self.most = command, command.events(), most
+
+
+def _check_bytes(name: str, asked: int) -> None:
+    if asked > MOST_BYTES:
+        raise InvalidArgument(
+            f"{name} must be at most {MOST_BYTES} where the rules of an environment get all at once, got {asked}"
+        )
+
+
+async def _nothing() -> None:
+    """End nothing: the environment's own box stays."""
+
+
+async def _once(content: bytes) -> AsyncIterator[bytes]:
+    yield content
+
+
+async def _ended(held: _Held) -> None:
+    await held.end()
+
+
+async def _next(stream: AsyncGenerator[Any]) -> tuple[Any] | None:
+    try:
+        return (await anext(stream),)
+    except StopAsyncIteration:
+        return None
+
+
+async def _whole_file(box: Sandbox, path: str) -> bytes:
+    content = await box.read_range(path, offset=0, length=MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise InvalidArgument(
+            f"{path!r} is larger than {MOST_BYTES} bytes, the most that the rules of an environment read at once"
+        )
+    return content
+
+
+def _refuse(method: str) -> Any:
+    raise Unimplemented(f"the rules of an environment cannot use {method!r} here")

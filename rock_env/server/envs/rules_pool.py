@@ -1,0 +1,297 @@
+"""Workers that run the rules of environments with a sandbox: one process for each tenant, started when it is needed.
+
+The service keeps the sandboxes; a worker asks it for each act on the boxes of the call it works on (`rules_calls`). A worker
+that says something else than that, takes too much, or does not give up a call is killed: its environments are lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import pickle
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from rock_env.env import FreshBoxes, Info, Scalar, StepResult, Verdict
+from rock_env.env_workers.rules_wire import Ask, Failed, FromWorker, framed, read_frame, rebuilt
+from rock_env.env_workers.worker_view import WorkerView
+from rock_env.errors import DeadlineExceeded, EnvLost, InfraError, ResourceExhausted, RockError
+from rock_env.sandbox import Sandbox
+from rock_env.security.auth import current_tenant
+from rock_env.server.envs.rules_calls import RulesCall
+from rock_env.spec import TaskSpec
+from rock_env.threads import for_life
+
+__all__ = ["RulesPool", "WorkerRules"]
+
+log = logging.getLogger(__name__)
+
+_MOST_TENANTS = 64
+"""So many tenants have a worker at once."""
+_TENANTS_RETRY_S = 30.0
+_GIVE_UP_S = 5.0
+"""How long a worker may take to give up a call."""
+_CLOSE_GRACE_S = 2.0
+_decode = msgspec.msgpack.Decoder(FromWorker).decode
+T = TypeVar("T")
+
+
+class RulesWorker:
+    """One worker process and the socket to it. Use only on the server's event loop."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self.envs = 0
+        """How many environments live here."""
+        self.lost: EnvLost | None = None
+        self.pid = process.pid
+        self._process, self._reader, self._writer = process, reader, writer
+        self._calls: dict[int, RulesCall] = {}
+        self._given_up: dict[int, asyncio.TimerHandle] = {}
+        self._last = 0
+        self._listening = asyncio.create_task(self._listen())
+
+    async def call(
+        self, op: str, *arguments: Any, box: Sandbox | None = None, fresh: FreshBoxes | None = None
+    ) -> Any:
+        """Run one call to its value. Raise the `RockError` it ends in, `EnvLost` where the worker dies."""
+        if self.lost is not None:
+            raise self.lost
+        self._last += 1
+        number, call = self._last, RulesCall(box, fresh)
+        self._calls[number] = call
+        try:
+            self._send(number, op, arguments)
+            return await call.outcome
+        except asyncio.CancelledError:
+            self._give_up(number)
+            raise
+        finally:
+            del self._calls[number]
+            await call.end()
+
+    def _send(self, number: int, op: str, arguments: tuple[Any, ...]) -> None:
+        if self.lost is None:
+            self._writer.write(framed(pickle.dumps((number, op, arguments))))
+
+    def _give_up(self, number: int) -> None:
+        self._send(number, "cancel", ())
+        loop = asyncio.get_running_loop()
+        self._given_up[number] = loop.call_later(
+            _GIVE_UP_S, self._end, f"it did not give up a call within {_GIVE_UP_S:g} s"
+        )
+
+    async def _listen(self) -> None:
+        """Take what the worker says until it ends."""
+        why = ""
+        try:
+            while True:
+                self._take(_decode(await read_frame(self._reader)))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        except (ValueError, msgspec.MsgspecError) as error:
+            why = f"it said what no worker says ({error})"
+        self._end(why)
+
+    def _take(self, message: FromWorker) -> None:
+        call = self._calls.get(message.call)
+        if isinstance(message, Ask):
+            if call is None or call.outcome.done():
+                return  # it was given up meanwhile, and nobody waits for an answer
+            if call.full:
+                raise ValueError("it asks for too much at once")
+            call.spawn(self._answer(call, message))
+            return
+        if timer := self._given_up.pop(message.call, None):
+            timer.cancel()
+        if call is None or call.outcome.done():
+            return
+        if isinstance(message, Failed):
+            call.outcome.set_exception(rebuilt(message))
+        else:
+            call.outcome.set_result(message.value)
+
+    async def _answer(self, call: RulesCall, ask: Ask) -> None:
+        """Carry out a wish and tell its outcome; this is the boundary for wishes that make no sense."""
+        value, error = None, None
+        try:
+            value = await call.act(ask)
+        except RockError as known:
+            error = (known.code, known.message, known.retry_after_s)
+        except Exception as unknown:  # noqa: BLE001 -- named boundary: arguments that a worker chose
+            log.warning("a worker's wish failed method=%s error=%s", ask.method, unknown)
+            unfit = InfraError(
+                f"{ask.method} in the environment's sandbox failed: {type(unknown).__name__}: {unknown}."
+            )
+            error = (unfit.code, unfit.message, None)
+        self._send(ask.call, "answer", (ask.ask, value, error, call.failure(ask.of)))
+        await self._writer.drain()
+
+    def _end(self, why: str) -> None:
+        """Be lost: kill the process, and let every call end."""
+        if self.lost is not None:
+            return
+        self._process.kill()
+        why = why or "its process ended"
+        self.lost = EnvLost(
+            f"the worker of the environment's code (pid {self.pid}) died: {why}. Make the environment again."
+        )
+        if self.envs or self._calls:
+            log.error("rules worker died pid=%d envs=%d cause=%s", self.pid, self.envs, why)
+        self._writer.close()
+        for timer in self._given_up.values():
+            timer.cancel()
+        for call in self._calls.values():
+            if not call.outcome.done():
+                call.outcome.set_exception(self.lost)
+
+    async def close(self) -> None:
+        """End the process."""
+        self._end("the server stops")
+        self._listening.cancel()
+        await asyncio.gather(self._listening, return_exceptions=True)
+        await for_life(self._process.wait, _CLOSE_GRACE_S)
+
+
+class RulesPool:
+    """The workers of one server."""
+
+    def __init__(
+        self, *, references: Sequence[str], memory_bytes: int, view: WorkerView | None, make_timeout_s: float
+    ) -> None:
+        """Take what a worker is started with; without a view its code sees what the server's user may."""
+        self._references, self._memory_bytes, self._view = tuple(references), memory_bytes, view
+        self._make_timeout_s = make_timeout_s
+        self._workers: dict[str, RulesWorker] = {}
+        self._starting: dict[str, asyncio.Lock] = {}
+
+    async def make(self, env_id: str, name: str, params_json: str) -> WorkerRules:
+        """Make an environment's rules in the present tenant's worker. Raise what its arguments are refused with."""
+        try:
+            return await self._make_on(await self._worker(), env_id, name, params_json)
+        except EnvLost:  # by what another environment did meanwhile; these arguments are tried once more
+            return await self._make_on(await self._worker(), env_id, name, params_json)
+
+    async def _make_on(self, worker: RulesWorker, env_id: str, name: str, params_json: str) -> WorkerRules:
+        worker.envs += 1
+        try:
+            async with asyncio.timeout(self._make_timeout_s) as limit:
+                made = await worker.call("make", env_id, name, params_json)
+            canonical, fresh_graded, restorable = msgspec.convert(made, tuple[str, bool, bool])
+        except BaseException as error:
+            worker.envs -= 1
+            if isinstance(error, TimeoutError) and limit.expired():
+                raise DeadlineExceeded(
+                    f"making environment {name} ran longer than {self._make_timeout_s:g} s. Use smaller arguments."
+                ) from error
+            if isinstance(error, msgspec.ValidationError):
+                raise InfraError(f"the code of {name} returned what it should not: {error}.") from error
+            raise
+        return WorkerRules(worker, env_id, canonical, fresh_graded=fresh_graded, restorable=restorable)
+
+    async def _worker(self) -> RulesWorker:
+        tenant = current_tenant()
+        async with self._starting.setdefault(tenant, asyncio.Lock()):
+            worker = self._workers.get(tenant)
+            if worker is None or worker.lost is not None:
+                await self._make_room()
+                worker = self._workers[tenant] = await self._spawn()
+        return worker
+
+    async def _make_room(self) -> None:
+        if len(self._workers) < _MOST_TENANTS:
+            return
+        for tenant in [tenant for tenant, worker in self._workers.items() if not worker.envs]:
+            self._starting.pop(tenant, None)
+            await self._workers.pop(tenant).close()
+        if len(self._workers) >= _MOST_TENANTS:
+            raise ResourceExhausted(
+                f"{_MOST_TENANTS} tenants have environments with a sandbox on this server, the most it takes. Try again "
+                "when one has closed its own.",
+                retry_after_s=_TENANTS_RETRY_S,
+            )
+
+    async def _spawn(self) -> RulesWorker:
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-P", "-m", "rock_env.env_workers.rules_host"]
+        command += [f"--fd={theirs.fileno()}", f"--parent={os.getpid()}"]
+        command += [f"--env={reference}" for reference in self._references]
+        command += [f"--memory-bytes={self._memory_bytes}"]
+        variables = None
+        if self._view is not None:
+            command, variables = self._view.command(command), self._view.variables(os.environ)
+        with theirs:  # vfork and exec, about a millisecond; the worker's stdout joins the server's log
+            process = subprocess.Popen(  # noqa: ASYNC220
+                command,
+                env=variables,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr.fileno(),
+            )
+        reader, writer = await asyncio.open_connection(sock=ours)
+        log.info("rules worker started pid=%d", process.pid)
+        return RulesWorker(process, reader, writer)
+
+    async def close(self) -> None:
+        """Stop every worker."""
+        await asyncio.gather(*(worker.close() for worker in self._workers.values()))
+
+
+class WorkerRules:
+    """Rules that run in a worker. Satisfies `Rules`; what the worker answers is checked before anybody sees it."""
+
+    def __init__(
+        self, worker: RulesWorker, env_id: str, canonical: str, *, fresh_graded: bool, restorable: bool
+    ) -> None:
+        self.canonical, self.fresh_graded, self.restorable = canonical, fresh_graded, restorable
+        self._worker, self._env_id = worker, env_id
+        self._closed = False
+
+    async def _ask(self, kind: type[T], op: str, *arguments: Any, **boxes: Any) -> T:
+        value = await self._worker.call(op, self._env_id, *arguments, **boxes)
+        try:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
+            raise InfraError(
+                f"{op} of the environment's code returned what it should not: {error}."
+            ) from error
+
+    async def task(self, task_id: str) -> TaskSpec:
+        return await self._ask(TaskSpec, "task", task_id)
+
+    async def reset(self, box: Sandbox, task: TaskSpec, seed: int) -> tuple[str, Info]:
+        found = await self._ask(tuple[str, dict[str, Scalar]], "reset", box.id, task.id, seed, box=box)
+        return found[0], found[1]
+
+    async def step(self, box: Sandbox, action: str) -> StepResult:
+        return await self._ask(StepResult, "step", box.id, action, box=box)
+
+    async def evaluate(self, box: Sandbox) -> Verdict:
+        return await self._ask(Verdict, "evaluate", box.id, box=box)
+
+    async def grade(self, box: Sandbox, fresh: FreshBoxes) -> Verdict:
+        return await self._ask(Verdict, "grade", box.id, box=box, fresh=fresh)
+
+    async def keeps_running(self) -> bool:
+        return await self._ask(bool, "keeps_running")
+
+    async def snapshot(self) -> bytes:
+        return await self._ask(bytes, "snapshot")
+
+    async def restore(self, state: bytes) -> None:
+        await self._ask(type(None), "restore", state)
+
+    async def close(self) -> None:
+        """Let the worker forget the environment."""
+        if not self._closed:
+            self._closed = True
+            self._worker.envs -= 1
+            if self._worker.lost is None:
+                await self._worker.call("drop", self._env_id)
