@@ -93,6 +93,7 @@ async def serve(options: ServerOptions) -> None:
             admission=node.admission,
             pin=node.pin,
             ownership=shared.ownership,
+            most_snapshots=options.most_snapshots,
         ) as sandboxes,
         shared.serving(sandboxes),
         _env_service(options, sandboxes) as core,

@@ -104,6 +104,10 @@ class SandboxStore(Protocol):
         """Return the matching snapshots by ascending id."""
         ...
 
+    async def count_snapshots(self, tenant: str) -> int:
+        """Count a tenant's snapshots that have a layer: all but those that are COLLECTED."""
+        ...
+
     async def uses(self, snapshot_ids: Sequence[str]) -> Mapping[str, Uses]:
         """Count what builds upon each of these snapshots."""
         ...

@@ -260,6 +260,7 @@ async def test_a_snapshot_is_kept_as_long_as_something_builds_upon_it(opened: Op
         assert await store.find_snapshots(SnapshotQuery(idempotency_key="k")) == [base]
         assert not await store.find_snapshots(SnapshotQuery(idempotency_key="other"))
         child = await store.add_snapshot(snapshot(3, parent=base.id, sandbox_id="sb-002"))
+        assert (await store.count_snapshots(base.tenant), await store.count_snapshots("another")) == (2, 0)
         box = await store.add(record(1, snapshot_id=child.id))
         assert await store.uses([base.id, child.id, "sn-none"]) == {
             base.id: Uses(1, 0),

@@ -14,7 +14,14 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rock_env.errors import FailedPrecondition, InfraError, InvalidArgument, NotFound, RockError
+from rock_env.errors import (
+    FailedPrecondition,
+    InfraError,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+    RockError,
+)
 from rock_env.lifecycle import SandboxRecord, SandboxState, noted, transition
 from rock_env.server.capacity.admission import Grant
 from rock_env.server.capacity.quotas import Ask
@@ -31,6 +38,7 @@ from rock_env.store.base import SnapshotQuery
 __all__ = ["MAX_FORK", "CheckpointTree", "TreeWish"]
 
 MAX_FORK = 1024
+_FULL_RETRY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +173,7 @@ class CheckpointTree:
                 f"sandbox {source.id!r} is {source.state} ({source.reason}); only one that runs can be frozen"
             )
         parent = source.snapshot_id
+        await self._check_count(source.tenant)
         record = await self._store.add_snapshot(
             SnapshotRecord(
                 id=_new_id(),
@@ -193,6 +202,16 @@ class CheckpointTree:
             await logged(self._unmake(held, record))
             raise
         return replace(record, bytes=size)
+
+    async def _check_count(self, tenant: str) -> None:
+        """Raise `ResourceExhausted` where the tenant has as many snapshots as one may have."""
+        count, most = await self._store.count_snapshots(tenant), self._core.most_snapshots
+        if count >= most:
+            raise ResourceExhausted(
+                f"you have {count} snapshots, those that sandboxes build upon included; one tenant has at most {most} here. "
+                "Delete some, or have the limit raised (--most-snapshots).",
+                retry_after_s=_FULL_RETRY_S,
+            )
 
     async def _unmake(self, held: HeldSandbox, record: SnapshotRecord) -> None:
         if held.record.snapshot_id == record.id:

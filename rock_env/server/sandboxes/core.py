@@ -101,6 +101,7 @@ class SandboxCore:
         admission: Admission | None = None,
         pin: Pin = _as_it_is,
         ownership: Ownership | None = None,
+        most_snapshots: int = 10_000,
     ) -> None:
         self.backends = BackendRouter.of(backends)
         self.durable = durable
@@ -112,6 +113,8 @@ class SandboxCore:
             self.ledger, self.backends, self.layers, self.tasks, admission=self.admission, pin=pin
         )
         self.reconciler = Reconciler(self.ledger, self.backends, self.layers, self.lives)
+        self.most_snapshots = most_snapshots
+        """Of one tenant, at once."""
         self._stopping = False
 
     async def __aenter__(self) -> SandboxCore:

@@ -140,6 +140,12 @@ class PostgresStore:
         statement, values = snapshots.find_sql(query)
         return snapshots.picked(await self.fetch(statement, *values), query)
 
+    async def count_snapshots(self, tenant: str) -> int:
+        rows = await self.fetch(
+            "SELECT count(*) FROM rock_snapshots WHERE tenant = $1 AND state != 'COLLECTED'", tenant
+        )
+        return int(rows[0][0])
+
     async def uses(self, snapshot_ids: Sequence[str]) -> Mapping[str, Uses]:
         return await self.transact(lambda connection: snapshots.uses(connection, snapshot_ids))
 

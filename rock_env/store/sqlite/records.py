@@ -131,6 +131,9 @@ class SqliteStore:
     async def find_snapshots(self, query: SnapshotQuery) -> Sequence[SnapshotRecord]:
         return await self._run(lambda: snapshots.find(self._open_database, query))
 
+    async def count_snapshots(self, tenant: str) -> int:
+        return await self._run(lambda: snapshots.count(self._open_database, tenant))
+
     async def uses(self, snapshot_ids: Sequence[str]) -> Mapping[str, Uses]:
         return await self._run(
             lambda: {each: snapshots.uses(self._open_database, each) for each in snapshot_ids}

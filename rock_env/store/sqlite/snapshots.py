@@ -109,6 +109,11 @@ def find_sql(query: SnapshotQuery) -> tuple[str, list[str]]:
     return f"SELECT record FROM snapshots WHERE {' AND '.join(conditions)} ORDER BY id", values
 
 
+def count(database: sqlite3.Connection, tenant: str) -> int:
+    """Count a tenant's snapshots that have a layer."""
+    return _count(database, "snapshots WHERE tenant = ? AND state != 'COLLECTED'", tenant)
+
+
 def uses(database: sqlite3.Connection, snapshot_id: str) -> Uses:
     """Count what builds upon a snapshot."""
     children = _count(
