@@ -77,6 +77,8 @@ SETTINGS = {
         ipa=("-s", "algo_options.neg_weight=0"),
     ),
 }
+RECIPES = {"fork_chain": ("-s", "warmup.epochs=12", "-s", "optim.minibatches=4")}
+"""What was the recipe's when the comparison was registered, and is not any more."""
 QUICK = Setting(budget=4_000, steps=4, steps_resets=8, every=2, tasks=50)
 
 
@@ -131,7 +133,7 @@ def measure(env: str, method: str, seed: int, arguments: Sequence[str]) -> dict[
     line: dict[str, Any] = {"env": env, "method": method, "seed": seed, "arguments": list(arguments)}
     line["commit"] = commit()
     try:
-        summary = run_training([*arguments, "--seed", str(seed)])
+        summary = run_training([*arguments, *RECIPES.get(env, ()), "--seed", str(seed)])
     except RuntimeError as error:
         return {**line, "error": _portable(str(error))[-LONGEST_ERROR:]}
     curve = [[record["env_steps"], record["success"]] for record in summary["curve"]]

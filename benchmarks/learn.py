@@ -1,94 +1,147 @@
-"""Does it learn? `ale train --env ENV --algo ipa` over seeds; frozen_lake deterministic and slippery.
+"""What does reinforcement add? `ale train --env ENV --algo ipa` over seeds, each beside imitation alone.
 
-    python -m benchmarks.learn [--quick] [--seeds 5] [--env frozen_lake] [--variant slippery] [--write]
+    python -m benchmarks.learn [--quick] [--env frozen_lake] [--seeds 5] [--first-seed 400] [--jobs 1] [--write]
 
-Prints the table of seeds and, as its last line, one JSON object: `rise_by_seed` (held-out success after RL minus after
-the imitation warm-up), `final_share_by_seed` (of an optimal policy's success) and `train_s` (longest run), for the
-deterministic maps, and the same under `slippery`. `--quick` runs one short seed.
+Each seed trains twice from one warm-up: by IPA, and by imitation (`bc`) of the same experts with as many updates. Seeds
+from 400 on chose no recipe. The last line is one JSON object, its lists by seed:
+
+- `rise_by_seed`: held-out success after RL minus after the warm-up;
+- `final_share_by_seed`: of an optimal policy's success;
+- `over_imitation_by_seed`: held-out success of RL minus that of imitation;
+- `over_imitation`: the mean of these, with its 95 % bootstrap interval over seeds (null with fewer than two);
+- `train_s`: the longest training by RL.
+
+`--quick` runs one short seed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.runs import markdown_table, run_training, write_results
+from benchmarks.statistics import Interval, mean_interval
 
-VARIANTS: dict[str, dict[str, list[str]]] = {
-    "frozen_lake": {"deterministic": [], "slippery": ["--env-arg", "slippery=true"]},
-    "sokoban": {"deterministic": []},
-}
+Summary = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One environment as its recipe trains it, and what is expected of most seeds."""
+
+    env: str
+    arguments: tuple[str, ...]
+    imitation_steps: int
+    """Steps of imitation that take as many updates as the recipe's RL does."""
+    rise: float
+    share: float
+    train_s: float
+    note: str
+
+
 HELD_OUT = "Held-out success, greedy, from the true start"
-NOTES = {
-    ("frozen_lake", "deterministic"): (
-        f"{HELD_OUT}, on 300 maps that training never saw (their optimum is 1). The imitation\n"
-        "warm-up is 16 expert trajectories (120 updates): after it most seeds still answer blindly, and reinforcement\n"
-        "learning, with the same 16 trajectories imitated beside it, does the rest."
+CASES = {
+    "frozen_lake": Case(
+        "frozen_lake",
+        (),
+        *(400, 0.25, 0.85, 180.0),
+        f"{HELD_OUT}, on 300 maps that training never saw (their optimum is 1). The warm-up imitates 16 expert\n"
+        "trajectories in 120 updates. Reinforcement and imitation then take 1,600 more updates each.",
     ),
-    ("frozen_lake", "slippery"): (
-        f"{HELD_OUT}, 600 episodes on maps that training never saw; the optimum is that of\n"
-        "the best policy within 60 turns. 256 expert trajectories (about 5,900 turns, 1.5 % of all turns) warm the\n"
-        "policy up in 192 updates, and 512 of their turns are imitated beside each step of reinforcement learning,\n"
-        "so the rise is that of both together."
+    "slippery": Case(
+        "frozen_lake",
+        ("--env-arg", "slippery=true"),
+        *(10, 0.25, 0.85, 180.0),
+        f"{HELD_OUT}, 600 episodes on slippery maps that training never saw; the optimum is that of the best policy\n"
+        "within 60 turns. 256 expert trajectories warm the policy up in 192 updates, and 512 of their turns are\n"
+        "imitated beside each step of reinforcement.",
     ),
-    ("sokoban", "deterministic"): (
-        f"{HELD_OUT}, on 300 rooms that training never saw. 64 expert trajectories warm the\n"
-        "policy up, and 32 of them are imitated beside each step of reinforcement learning."
+    "fork_chain": Case(
+        "fork_chain",
+        (),
+        *(60, 0.25, 0.85, 180.0),
+        f"{HELD_OUT}, on 300 chains that training never saw (their optimum is 1). The warm-up imitates 64 walks in\n"
+        "768 updates. Reinforcement and imitation then take 960 more updates each.",
+    ),
+    "sokoban": Case(
+        "sokoban",
+        (),
+        *(60, 0.25, 0.0, 600.0),
+        f"{HELD_OUT}, on 300 rooms that training never saw. The warm-up imitates 64 expert trajectories in 640\n"
+        "updates. Reinforcement and imitation then take 960 more updates each.",
     ),
 }
-GOALS = {"frozen_lake": (0.25, 0.85, 180.0), "sokoban": (0.15, 0.0, 600.0)}
 
 
-def measure(env: str, arguments: list[str], seeds: int) -> list[dict[str, Any]]:
-    summaries = []
-    for seed in range(seeds):
-        summary = run_training(["--env", env, "--algo", "ipa", "--seed", str(seed), *arguments])
-        summaries.append(summary)
-        print(
-            f"{env} {' '.join(arguments)} seed {seed}: {summary['success_warmup']:.3f} -> "
-            f"{summary['success_final']:.3f} of {summary['optimum']:.3f} in {summary['train_s']:.0f} s",
-            flush=True,
-        )
-    return summaries
+def measure(case: Case, seed: int, short: Sequence[str] = ()) -> tuple[Summary, Summary]:
+    """Train one seed by IPA and by imitation; return their summaries."""
+    beginning = ["--env", case.env, "--seed", str(seed), *case.arguments]
+    learned = run_training([*beginning, "--algo", "ipa", *(short or ("-s", "eval.every=0"))])
+    imitation = ["--algo", "bc", "--steps", str(case.imitation_steps), "-s", "eval.every=0"]
+    imitated = run_training([*beginning, *imitation, *short])
+    print(
+        f"{case.env} seed {seed}: {learned['success_warmup']:.3f} -> {learned['success_final']:.3f} of "
+        f"{learned['optimum']:.3f} in {learned['train_s']:.0f} s; imitation alone {imitated['success_final']:.3f}",
+        flush=True,
+    )
+    return learned, imitated
 
 
-def table(summaries: list[dict[str, Any]]) -> str:
-    header = [
-        "seed",
-        "warm-up",
-        "final",
-        "rise",
-        "optimum",
-        "share of optimum",
-        "train_s",
-        "env steps",
-        "tokens",
-    ]
+def table(pairs: Sequence[tuple[Summary, Summary]]) -> str:
+    """Return the page's table: a row for each seed."""
+    header = ["seed", "warm-up", "imitation alone", "IPA", "optimum", "train_s", "env steps", "tokens"]
     rows = [
         (
             s["seed"],
             s["success_warmup"],
+            imitated["success_final"],
             s["success_final"],
-            s["success_final"] - s["success_warmup"],
             s["optimum"],
-            s["share_final"],
             round(s["train_s"]),
             s["env_steps"],
             s["tokens"],
         )
-        for s in summaries
+        for s, imitated in pairs
     ]
     return markdown_table(header, rows)
 
 
-def figures(summaries: list[dict[str, Any]]) -> dict[str, Any]:
+def figures(pairs: Sequence[tuple[Summary, Summary]]) -> dict[str, Any]:
+    """Return what the last line prints."""
+    over = [s["success_final"] - imitated["success_final"] for s, imitated in pairs]
+    interval = mean_interval(over) if len(over) > 1 else None
     return {
-        "rise_by_seed": [round(s["success_final"] - s["success_warmup"], 4) for s in summaries],
-        "final_share_by_seed": [round(s["share_final"], 4) for s in summaries],
-        "train_s": round(max(s["train_s"] for s in summaries), 1),
+        "rise_by_seed": [round(s["success_final"] - s["success_warmup"], 4) for s, _ in pairs],
+        "final_share_by_seed": [round(s["share_final"], 4) for s, _ in pairs],
+        "over_imitation_by_seed": [round(value, 4) for value in over],
+        "over_imitation": _rounded(interval),
+        "train_s": round(max(s["train_s"] for s, _ in pairs), 1),
     }
+
+
+def _rounded(interval: Interval | None) -> list[float] | None:
+    if interval is None:
+        return None
+    return [round(value, 4) for value in (interval.estimate, interval.low, interval.high)]
+
+
+def verdict(case: Case, found: dict[str, Any]) -> str:
+    """Return the sentence below the table."""
+    pairs = zip(found["rise_by_seed"], found["final_share_by_seed"], strict=True)
+    good = sum(rise >= case.rise and share >= case.share for rise, share in pairs)
+    above = sum(value > 0 for value in found["over_imitation_by_seed"])
+    count = len(found["rise_by_seed"])
+    end = f" and end at {case.share} of the optimum or above" if case.share else ""
+    text = f"{good} of {count} seeds rise by at least {case.rise}{end}; {above} of {count} end above imitation alone"
+    if found["over_imitation"]:
+        estimate, low, high = found["over_imitation"]
+        text += f", by {estimate:.3f} [{low:.3f}, {high:.3f}] in the mean"
+    return f"{text}. The longest training took {found['train_s']} s (goal {case.train_s:.0f} s)."
 
 
 def main() -> None:
@@ -96,42 +149,29 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="one seed, few steps, at most 50 s")
+    parser.add_argument("--env", choices=sorted(CASES), default="frozen_lake")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--env", choices=sorted(VARIANTS), default="frozen_lake")
-    parser.add_argument("--variant", choices=["deterministic", "slippery"], help="only this one")
+    parser.add_argument("--first-seed", type=int, default=400)
+    parser.add_argument("--jobs", type=int, default=1, help="seeds that train at once")
     parser.add_argument("--write", action="store_true", help="write docs/results/learn-ENV.md")
     options = parser.parse_args()
-    variants = VARIANTS[options.env]
-    if options.variant:
-        variants = {name: words for name, words in variants.items() if name == options.variant}
+    case = CASES[options.env]
     if options.quick:
-        summaries = measure(options.env, ["--steps", "8", "-s", "eval.every=0"], 1)
-        print(json.dumps({**figures(summaries), "quick": True}))
+        pair = measure(case, options.first_seed, ("--steps", "8", "-s", "eval.every=0"))
+        print(json.dumps({"env": options.env, **figures([pair]), "quick": True}))
         return
-    rise_goal, share_goal, limit_s = GOALS[options.env]
-    measured, parts = {}, []
-    for name, arguments in variants.items():
-        summaries = measure(options.env, arguments, options.seeds)
-        measured[name] = figures(summaries)
-        good = sum(
-            s["success_final"] - s["success_warmup"] >= rise_goal and s["share_final"] >= share_goal
-            for s in summaries
-        )
-        parts.append(
-            f"## {name}\n\n{NOTES[options.env, name]}\n\n{table(summaries)}\n\n"
-            f"{good} of {len(summaries)} seeds rise by at least {rise_goal}"
-            + (f" and end at {share_goal} of the optimum or above" if share_goal else "")
-            + f"; longest training {measured[name]['train_s']} s (goal {limit_s:.0f} s)."
-        )
-        print(parts[-1], flush=True)
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        pairs = list(pool.map(lambda seed: measure(case, seed), seeds))
+    found = figures(pairs)
+    body = f"{case.note}\n\n{table(pairs)}\n\n{verdict(case, found)}"
+    print(body, flush=True)
     if options.write:
-        only = f" --variant {options.variant}" if options.variant else ""
-        command = f"python -m benchmarks.learn --env {options.env} --seeds {options.seeds}{only} --write"
-        suffix = f"-{options.variant}" if options.variant else ""
-        target = Path("docs/results") / f"learn-{options.env}{suffix}.md"
-        write_results(target, f"Learning on {options.env}", command, "\n\n".join(parts))
-    first = measured.pop(next(iter(measured)))
-    print(json.dumps({"env": options.env, **first, **measured}))
+        command = f"python -m benchmarks.learn --env {options.env} --seeds {options.seeds}"
+        command += f" --first-seed {options.first_seed} --jobs {options.jobs} --write"
+        target = Path("docs/results") / f"learn-{options.env}.md"
+        write_results(target, f"Learning on {options.env}", command, body)
+    print(json.dumps({"env": options.env, **found}))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Interval", "bootstrap", "iqm", "paired_differences", "success_at"]
+__all__ = ["Interval", "bootstrap", "iqm", "mean_interval", "paired_differences", "success_at"]
 
 Floats = npt.NDArray[np.float64]
 Key = TypeVar("Key", bound=Hashable)
@@ -64,6 +64,21 @@ def bootstrap(
     tail = (1 - confidence) / 2
     low, high = np.quantile(_iqm(drawn_RN), [tail, 1 - tail])
     return Interval(iqm(np.concatenate(checked)), float(low), float(high))
+
+
+def mean_interval(
+    values: Sequence[float], *, resamples: int = 10_000, confidence: float = 0.95, seed: int = 0
+) -> Interval:
+    """Return the mean with the percentile interval of a bootstrap over the values.
+
+    With five of them such an interval is narrower than its confidence says. Raise `ValueError` as `iqm` does.
+    """
+    checked = _checked(values)
+    generator = np.random.default_rng(seed)
+    means = checked[generator.integers(len(checked), size=(resamples, len(checked)))].mean(axis=1)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(means, [tail, 1 - tail])
+    return Interval(float(checked.mean()), float(low), float(high))
 
 
 def paired_differences(first: Mapping[Key, float], second: Mapping[Key, float]) -> dict[Key, float]:

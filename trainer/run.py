@@ -41,10 +41,11 @@ from trainer.rollout.experts import HELD_OUT, Experts, hold_out, play_experts, r
 from trainer.rollout.failures import check_failures
 from trainer.rollout.filling import Rollouts, account, fill, filter_metrics
 from trainer.rollout.filtering import check_learned, nothing_learned
-from trainer.rollout.report import agent_metrics, fault_metrics, start_metrics, summary_metrics
+from trainer.rollout.report import agent_metrics, fall, fault_metrics, start_metrics, summary_metrics
 from trainer.rollout.starts import Injection
 from trainer.rollout.tasks import agent_of, anchored_groups, expert_requests, task_ids, train_requests
 from trainer.run_state import Plan, RunState, saved_state
+from trainer.schedule import learning_rate, warmup_rate
 from trainer.seeds import derive
 from trainer.stopping import StopClock
 
@@ -179,7 +180,7 @@ class Run:
             if self.should_stop():
                 return False
             metrics = self._fleet.imitate(
-                lr=warmup.lr * (1 - epoch / warmup.epochs * (1 - config.optim.lr_end)),
+                lr=warmup_rate(warmup, config.optim, epoch),
                 batch_trajectories=warmup.batch_trajectories,
                 seed=derive(self._config.seed, "warm-up", epoch),
             )
@@ -228,7 +229,7 @@ class Run:
             anchors=dict(zip(by_group, anchors, strict=False)),
             requests=requests,
             injections=self._injections(step),
-            lr=self._learning_rate(step),
+            lr=learning_rate(config.optim, step, config.steps),
         )
 
     def roll_out(self, plan: Plan) -> Rollouts:
@@ -317,6 +318,9 @@ class Run:
             **{f"time/{name}": share for name, share in self._fleet.time_shares().items()},
         }
         self._metrics.write(plan.step, "train", metrics)
+        before, state.start_success = state.start_success, metrics.get("start_success", math.nan)
+        if fell := fall(plan.step, before, state.start_success, len({t.group_id for t in from_start})):
+            self._observer.on_log(fell)
         held_out = {} if self._learns_from_rollouts else self._measure_held_out(plan.step)
         self._observer.on_step(plan.step, config.steps, {**metrics, **held_out})
         self._guard.check(metrics, rate="optim.lr")
@@ -390,11 +394,6 @@ class Run:
     @property
     def _learns_from_rollouts(self) -> bool:
         return self._fleet.learns_from_rollouts
-
-    def _learning_rate(self, step: int) -> float:
-        optim = self._config.optim
-        done = (step - 1) / max(1, self._config.steps - 1)
-        return optim.lr * (1 - done * (1 - optim.lr_end))
 
     def _injections(self, step: int) -> list[Injection]:
         anchors, steps = self._config.anchors, self._config.steps

@@ -36,6 +36,8 @@ class RunState(msgspec.Struct):
     """What the guard measured first."""
     epochs_left: int = 0
     """Of the warm-up; none once step 0 is reached."""
+    start_success: float = math.nan
+    """Of the last step's rollouts from the start."""
 
 
 def saved_state(folder: Path) -> tuple[Path, RunState] | None:

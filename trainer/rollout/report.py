@@ -14,6 +14,7 @@ from trainer.rollout.anchors import Anchor
 
 __all__ = [
     "agent_metrics",
+    "fall",
     "fault_metrics",
     "illegal_share",
     "sampled_tokens",
@@ -35,6 +36,22 @@ def summary_metrics(trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
         **({"illegal_share": illegal_share(done)} if turns else {}),
         "failed": float(len(trajectories) - len(done)),
     }
+
+
+def fall(step: int, before: float, now: float, groups: int) -> str:
+    """Say that success from the start is less than one step before; nothing where it is not, or by chance may be.
+
+    Both shares are of as many groups; rollouts of one group tell little more than one of them.
+    """
+    if not groups or math.isnan(before) or math.isnan(now):
+        return ""
+    mean = (before + now) / 2
+    if before - now <= 2 * math.sqrt(2 * mean * (1 - mean) / groups):
+        return ""
+    return (
+        f"step {step}: success from the start fell from {before:.2f} to {now:.2f} with the update of step {step - 1}. "
+        "Where it does not come back, lower optim.lr."
+    )
 
 
 def illegal_share(trajectories: Sequence[Trajectory]) -> float:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from benchmarks.statistics import bootstrap, iqm, paired_differences, success_at
+from benchmarks.statistics import bootstrap, iqm, mean_interval, paired_differences, success_at
 
 
 @pytest.mark.parametrize(
@@ -75,3 +75,12 @@ def test_a_curve_that_goes_back_is_refused() -> None:
         success_at([(10.0, 0.1), (5.0, 0.2)], 7)
     with pytest.raises(ValueError, match="empty"):
         success_at([], 7)
+
+
+def test_the_interval_of_a_mean_is_that_of_its_draws() -> None:
+    # As above: means of two draws from {0, 1} are 0, 0.5 and 1.
+    found = mean_interval([0.0, 1.0])
+    assert (found.estimate, found.low, found.high) == (0.5, 0.0, 1.0)
+    assert mean_interval([0.0, 1.0], confidence=0.4).low == 0.5
+    with pytest.raises(ValueError, match="at least one number"):
+        mean_interval([])

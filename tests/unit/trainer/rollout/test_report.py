@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import count
 
@@ -10,7 +11,7 @@ from algo_reference import CONTEXT, trajectory
 
 from agent_runtime.types import PrefixTurn, RolloutFailure, Start
 from trainer.rollout.anchors import Anchor, Expert, Origin
-from trainer.rollout.report import sampled_tokens, start_metrics
+from trainer.rollout.report import fall, sampled_tokens, start_metrics
 
 
 def begun(length: int, turn: int, name: str):
@@ -49,3 +50,24 @@ def test_hinted_rollouts_and_diverged_replays_are_counted_apart():
 def test_tokens_of_a_failed_step_count_as_sampled():
     one, _ = begun(4, 0, "g")
     assert sampled_tokens([one, replace(one, lost_tokens=4)]) == 3 + 7
+
+
+def test_a_fall_beyond_chance_is_said_from_what_to_what():
+    assert "fell from 0.76 to 0.16 with the update of step 1" in fall(2, 0.76, 0.16, 64)
+    assert "lower optim.lr" in fall(2, 0.76, 0.16, 64)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "groups"),
+    [
+        (0.16, 0.76, 64),
+        (0.5, 0.4, 64),
+        (0.5, 0.5, 64),
+        (0.76, 0.16, 4),
+        (math.nan, 0.1, 64),
+        (0.9, math.nan, 64),
+        (1, 0, 0),
+    ],
+)
+def test_a_rise_or_what_chance_does_to_few_groups_is_no_fall(before: float, now: float, groups: int):
+    assert fall(2, before, now, groups) == ""
