@@ -145,6 +145,15 @@ RockOption = Annotated[
         rich_help_panel=PLACE,
     ),
 ]
+BackendOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--backend",
+        metavar="NAME[:KEY=VALUE,…]",
+        help="Host sandboxes of the embedded server on it.",
+        rich_help_panel=PLACE,
+    ),
+]
 RecordsArgument = Annotated[str, typer.Argument(metavar="RUN|FOLDER|FILE", autocompletion=completion.runs)]
 
 
@@ -330,6 +339,7 @@ def rollout(
     seed: SeedOption = 0,
     out: Annotated[Path | None, typer.Option("--out", help="Keep the trajectories in this folder.")] = None,
     rock: RockOption = "",
+    backend: BackendOption = None,
 ) -> None:
     """Play episodes and say how they went."""
     with held():
@@ -346,6 +356,7 @@ def rollout(
             seed=seed or 0,
             out=out,
             rock=rock,
+            backends=backend or (),
         )
     )
 
@@ -388,11 +399,12 @@ def replay_run(
     trajectory: Annotated[str | None, typer.Argument(metavar="ID", help="None runs the first.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Run all of them.")] = False,
     rock: RockOption = "",
+    backend: BackendOption = None,
 ) -> None:
     """Run recorded actions again and compare every observation; exit code 1 where one differs."""
     from ale.replay.executing import run_command
 
-    run_command(where, trajectory, every=every, rock=rock)
+    run_command(where, trajectory, every=every, rock=rock, backends=backend or ())
 
 
 def main() -> None:

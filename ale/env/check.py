@@ -31,12 +31,20 @@ __all__ = ["check_command", "checked", "report_on"]
 _COLOURS = {"PASS": "green", "FAIL": "red", "SKIP": "yellow", "WARN": "yellow"}
 
 
-def check_command(name: str, env_args: Mapping[str, object], *, tasks: int, rock: str, as_json: bool) -> int:
+def check_command(
+    name: str,
+    env_args: Mapping[str, object],
+    *,
+    tasks: int,
+    rock: str,
+    as_json: bool,
+    backends: Sequence[str] = (),
+) -> int:
     """Check an environment, print a line per check, and return 1 if one failed. Raise `RockError`."""
     spec = plugins.load_env(name)
 
     async def act() -> list[Vetted]:
-        async with connected(rock) as client:
+        async with connected(rock, backends) as client:
             return await checked(client, spec, env_args, tasks=tasks, quiet=as_json)
 
     reports = asyncio.run(act())

@@ -22,6 +22,12 @@ EnvArgs = Annotated[
 RockOption = Annotated[
     str, typer.Option("--rock", metavar="ADDRESS", help="A running ROCK server; none starts an embedded one.")
 ]
+BackendOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--backend", metavar="NAME[:KEY=VALUE,…]", help="Host sandboxes of the embedded server on it."
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
 TasksOption = Annotated[int, typer.Option("--tasks", min=1, help="Check so many tasks, of all splits.")]
 
@@ -50,12 +56,14 @@ def env_play(
     task: Annotated[str, typer.Option("--task", metavar="SPLIT/INDEX", help="Which task.")] = "train/0",
     seed: Annotated[int, typer.Option("--seed", min=0, help="Determines everything random.")] = 0,
     rock: RockOption = "",
+    backend: BackendOption = None,
 ) -> None:
     """Play an environment yourself, an action per line; edits, ``` blocks and here-documents go on to their end."""
     from ale.config import parse_overrides
     from ale.env.play import play_command
 
-    play_command(name, parse_overrides(env_args or []), task=task, seed=seed, rock=rock)
+    arguments = parse_overrides(env_args or [])
+    play_command(name, arguments, task=task, seed=seed, rock=rock, backends=backend or ())
 
 
 @env_app.command("new")
@@ -114,13 +122,15 @@ def env_check(
     env_args: EnvArgs = None,
     tasks: TasksOption = 8,
     rock: RockOption = "",
+    backend: BackendOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check whether an environment and its tasks are fit to train on; exits with 1 if a check fails."""
     from ale.config import parse_overrides
     from ale.env.check import check_command
 
-    _end(check_command(name, parse_overrides(env_args or []), tasks=tasks, rock=rock, as_json=as_json))
+    arguments, backends = parse_overrides(env_args or []), backend or ()
+    _end(check_command(name, arguments, tasks=tasks, rock=rock, backends=backends, as_json=as_json))
 
 
 @env_app.command("remove")

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from agent_runtime.run import RockEnv
 from ale.rock.reach import connected
@@ -33,14 +33,22 @@ _HERE_DOCUMENT = re.compile(
 )
 
 
-def play_command(name: str, env_args: Mapping[str, object], *, task: str, seed: int, rock: str) -> None:
+def play_command(
+    name: str,
+    env_args: Mapping[str, object],
+    *,
+    task: str,
+    seed: int,
+    rock: str,
+    backends: Sequence[str] = (),
+) -> None:
     """Play one task to its end, or until the input ends. Raise `RockError`."""
     spec = plugins.load_env(name)
     params_json = plugins.env_params(spec, json.dumps(env_args)).canonical()
     shell = spec.sandbox is not None
 
     async def act() -> None:
-        async with connected(rock) as service:
+        async with connected(rock, backends) as service:
             env = await service.make(name, params_json)
             await _played(env, task, seed, shell=shell)
 

@@ -21,10 +21,12 @@ AT_ONCE = 32
 """Trajectories replayed at the same time: enough to hide the service's latency."""
 
 
-def run_command(where: str, identity: str | None, *, every: bool, rock: str) -> None:
+def run_command(
+    where: str, identity: str | None, *, every: bool, rock: str, backends: Sequence[str] = ()
+) -> None:
     """Replay one trajectory or all. Raise `Diverged` where one differs, `RockError` where the service fails."""
     chosen = [trajectory for _, trajectory in iterate(where)] if every else [find(where, identity)]
-    reports = asyncio.run(_replay_all(chosen, rock))
+    reports = asyncio.run(_replay_all(chosen, rock, backends))
     diverged = [report for report in reports if not report.identical]
     out = stdout()
     for report in diverged if every else reports:
@@ -35,8 +37,10 @@ def run_command(where: str, identity: str | None, *, every: bool, rock: str) -> 
         raise Diverged(f"{len(diverged)} of {len(reports)} trajectories did not reproduce their record")
 
 
-async def _replay_all(trajectories: Sequence[Trajectory], address: str) -> list[ReplayReport]:
-    async with connected(address) as rock:
+async def _replay_all(
+    trajectories: Sequence[Trajectory], address: str, backends: Sequence[str]
+) -> list[ReplayReport]:
+    async with connected(address, backends) as rock:
         gate = asyncio.Semaphore(AT_ONCE)
 
         async def one(trajectory: Trajectory) -> ReplayReport:

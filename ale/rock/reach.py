@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from rock_env import plugins
+from rock_env.backends.plugin import choose_backends
 from rock_env.client import Client
+from rock_env.errors import InvalidArgument
 from rock_env.local import embedded
 
 __all__ = ["connected", "step_round_trip"]
 
 
 @asynccontextmanager
-async def connected(address: str = "") -> AsyncIterator[Client]:
-    """Yield a client of the server at `address`, or of an embedded one if it is empty. Raise `RockError`."""
+async def connected(address: str = "", backends: Sequence[str] = ()) -> AsyncIterator[Client]:
+    """Yield a client of the server at `address`, or of an embedded one on these backends if it is empty.
+
+    Raise `InvalidArgument` for both, and `RockError`.
+    """
+    if address and backends:
+        raise InvalidArgument(
+            f"--backend {', '.join(backends)} would do nothing: the server at {address} chose its own. Leave one of "
+            "--backend and --rock out."
+        )
     if address:
         async with Client(address) as client:
             yield client
     else:
-        async with embedded() as own, Client(own) as client:
+        choose_backends(backends)
+        async with embedded([f"--backend={name}" for name in backends]) as own, Client(own) as client:
             yield client
 
 

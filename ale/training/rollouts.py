@@ -64,6 +64,8 @@ class RolloutCommand:
     seed: int
     out: Path | None
     rock: str
+    backends: Sequence[str] = ()
+    """Of the embedded server; none: those that come with ROCK."""
     agent: Mapping[str, str] | None = None
     """The settings of a CLI agent; None: the run's own agent, or one of ours."""
 
@@ -128,7 +130,7 @@ def rollout_command(command: RolloutCommand) -> None:
 
 
 async def _play(command: RolloutCommand, spec: EnvSpec, params: EnvParams) -> list[Trajectory]:
-    async with connected(command.rock) as rock:
+    async with connected(command.rock, command.backends) as rock:
         if command.policy == "oracle":
             return await play_episodes(command, spec, params, rock=rock, policy=spec.oracle)
         scouts = replace(command, episodes=min(LEARNING_EPISODES, command.episodes))
@@ -152,7 +154,7 @@ def _play_model(command: RolloutCommand) -> list[Trajectory]:
     config = model_settings(command.policy, named=named, overrides=[*arguments, *chosen]).config
     settings = config.model_dump()
     settings["eval"]["temperature"] = 1.0
-    settings["rollout"]["rock_address"] = command.rock
+    settings["rollout"] |= {"rock_address": command.rock, "backends": tuple(command.backends)}
     return play_tasks(TrainConfig.model_validate(settings))
 
 

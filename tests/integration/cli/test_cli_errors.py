@@ -47,6 +47,30 @@ def test_training_refuses(words: list[str], code: int, said: str, tmp_path: Path
     assert not (tmp_path / "runs").exists()
 
 
+PLAYS = [
+    ["rollout", "--env", "frozen_lake", "-n", "1"],
+    ["env", "check", "frozen_lake"],
+    ["env", "play", "frozen_lake"],
+]
+
+
+@pytest.mark.parametrize("words", PLAYS, ids=" ".join)
+def test_the_backend_of_an_embedded_server_is_one_that_is_installed(words: list[str], tmp_path: Path) -> None:
+    refused(ale(*words, "--backend", "proces", cwd=tmp_path), 2, "Did you mean 'process'?")
+    both = ale(*words, "--backend", "process", "--rock", "127.0.0.1:1", cwd=tmp_path)
+    refused(both, 2, "Leave one of --backend and --rock out")
+
+
+def test_episodes_are_played_on_the_backend_that_was_chosen(recorded: Path, tmp_path: Path) -> None:
+    played = ale("rollout", "--env", "code", "-n", "1", "--backend", "process", cwd=tmp_path)
+    assert "1 of 1 passed, 0 failed" in played.stdout, played.stderr
+    # Docker hosts no sandbox without an image, so that `code` cannot play there.
+    elsewhere = ale("rollout", "--env", "code", "-n", "1", "--backend", "docker", cwd=tmp_path)
+    assert elsewhere.returncode != 0
+    again = ale("replay", "run", str(recorded), "--all", "--backend", "process", cwd=tmp_path)
+    assert "6 of 6 trajectories came out as recorded" in again.stdout, again.stderr
+
+
 BROKEN = {
     "needy": (
         "import a_package_nobody_has\n",
