@@ -48,6 +48,7 @@ _FRAME_HEADER = struct.Struct("<II")
 _CRC = struct.Struct("<I")
 FILE_HEADER_BYTES = _FILE_HEADER.size + _CRC.size
 FRAME_HEADER_BYTES = _FRAME_HEADER.size + _CRC.size
+_WINDOW_BYTES = 1 << 20
 
 
 class TornTail(CorruptTrajectory):
@@ -104,11 +105,17 @@ def decode(payload: bytes | memoryview, path: Path, offset: int) -> Trajectory:
         ) from error
 
 
-def walk(file: BinaryIO, path: Path, *, payloads: bool = True) -> Iterator[tuple[int, bytes]]:
+def walk(
+    file: BinaryIO, path: Path, *, payloads: bool = True, damaged: list[CorruptTrajectory] | None = None
+) -> Iterator[tuple[int, bytes]]:
     """Yield (offset, payload) of every frame, checked; without `payloads`, check headers only and yield b"".
 
-    Raise `CorruptTrajectory` (`TornTail` where the file just ends) or `UnknownSchema`.
+    Raise `CorruptTrajectory` (`TornTail` where the file just ends) or `UnknownSchema`. With a list `damaged`, pass over what
+    cannot be read to the next intact frame, and add to the list what was wrong with it.
     """
+    if damaged is not None:
+        yield from _salvage(file, path, damaged)
+        return
     is_segment = read_file_header(file, path) == SEGMENT_MAGIC
     size = os.fstat(file.fileno()).st_size
     offset, count = FILE_HEADER_BYTES, 0
@@ -134,6 +141,46 @@ def walk(file: BinaryIO, path: Path, *, payloads: bool = True) -> Iterator[tuple
         offset, count = end, count + 1
     if is_segment:
         raise _corrupt(path, offset, f"the end of the file after {count} records, expected a seal")
+
+
+def _salvage(file: BinaryIO, path: Path, damaged: list[CorruptTrajectory]) -> Iterator[tuple[int, bytes]]:
+    """Yield every intact frame of a file, whatever lies between."""
+    is_segment = read_file_header(file, path) == SEGMENT_MAGIC
+    size = os.fstat(file.fileno()).st_size
+    offset = FILE_HEADER_BYTES
+    while offset < size:
+        file.seek(offset)
+        try:
+            length, check = _parse_header(file.read(FRAME_HEADER_BYTES), path, offset)
+            end = offset + FRAME_HEADER_BYTES + length
+            if end > size:
+                raise _torn(path, offset, f"{size - offset} of its {FRAME_HEADER_BYTES + length} bytes")
+        except CorruptTrajectory as error:
+            damaged.append(error)
+            offset = _next_header(file, offset + 1, size)
+            continue
+        if length == 0 and end == size:
+            return
+        payload = file.read(length)
+        if length and crc32(payload) == check:
+            yield offset, payload
+        else:
+            damaged.append(_corrupt(path, offset, "a record whose checksum does not match"))
+        offset = end
+    if is_segment and not damaged:
+        damaged.append(_corrupt(path, size, "the end of the file, expected a seal"))
+
+
+def _next_header(file: BinaryIO, start: int, size: int) -> int:
+    """Return where the next frame header with a right checksum begins, or the file's size."""
+    for at in range(start, size, _WINDOW_BYTES):
+        file.seek(at)
+        window = file.read(_WINDOW_BYTES + FRAME_HEADER_BYTES - 1)
+        for place in range(len(window) - FRAME_HEADER_BYTES + 1):
+            header = window[place : place + FRAME_HEADER_BYTES]
+            if header == _with_crc(header[: _FRAME_HEADER.size]):
+                return at + place
+    return size
 
 
 def sealed_count(file: BinaryIO) -> int | None:

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from agent_runtime import frames
-from agent_runtime.errors import StoreError, StoreWriteFailed
+from agent_runtime.errors import CorruptTrajectory, StoreError, StoreWriteFailed
 from agent_runtime.types import Trajectory
 from rock_env.store.whole_file import sync_folder, write_whole
 
@@ -57,16 +57,25 @@ class TrajectoryReader:
     """Iterate lazily over the trajectories of one file, segment or log. Each iteration reads anew.
 
     Raises `CorruptTrajectory` at the first damaged byte, after yielding what is intact before it, and
-    `UnknownSchema` for a file that another version wrote.
+    `UnknownSchema` for a file that another version wrote. With a list `damaged` it passes over damaged records, yields
+    all that are intact, and adds an error to the list for each that is not.
     """
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, *, damaged: list[CorruptTrajectory] | None = None) -> None:
         self.path = Path(path)
+        self._damaged = damaged
 
     def __iter__(self) -> Iterator[Trajectory]:
         with _opened(self.path) as file:
-            for offset, payload in frames.walk(file, self.path):
-                yield frames.decode(payload, self.path, offset)
+            for offset, payload in frames.walk(file, self.path, damaged=self._damaged):
+                try:
+                    trajectory = frames.decode(payload, self.path, offset)
+                except CorruptTrajectory as error:
+                    if self._damaged is None:
+                        raise
+                    self._damaged.append(error)
+                else:
+                    yield trajectory
 
 
 def read_segment(path: Path | str) -> Iterator[Trajectory]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent_runtime.errors import StoreError
-from agent_runtime.store import FOLDER, read_segment
+from agent_runtime.errors import CorruptTrajectory, StoreError
+from agent_runtime.store import FOLDER, TrajectoryReader
 from agent_runtime.types import Trajectory
 from ale.errors import RecordError
 from ale.training import runs
@@ -37,20 +37,22 @@ def segments(where: str) -> list[Path]:
 
 
 def iterate(where: str) -> Iterator[tuple[Path, Trajectory]]:
-    """Yield every trajectory with its file, in the order written; a damaged file does not hide the others.
+    """Yield every trajectory with its file, in the order written; damage hides no intact record.
 
-    Raise `StoreError` for a damaged file, or `RecordError` for several, after everything that is intact.
+    Raise `StoreError` for what cannot be read, or `RecordError` for several such places, after everything that is intact.
     """
     damaged: list[StoreError] = []
     for path in segments(where):
+        records: list[CorruptTrajectory] = []
         try:
-            for trajectory in read_segment(path):
+            for trajectory in TrajectoryReader(path, damaged=records):
                 yield path, trajectory
         except StoreError as error:
             damaged.append(error)
+        damaged += records
     if len(damaged) > 1:
         raise RecordError(
-            f"{len(damaged)} trajectory files are damaged. The first: {damaged[0]}"
+            f"{len(damaged)} records or files are damaged; all others were read. The first: {damaged[0]}"
         ) from damaged[0]
     if damaged:
         raise damaged[0]
