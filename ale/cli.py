@@ -22,6 +22,8 @@ from ale.agent.cli import agent_app
 from ale.algo.cli import algo_app
 from ale.env.cli import env_app
 from ale.errors import AleError
+from ale.options import PLACE, BackendOption, RockOption
+from ale.replay.cli import replay_app
 from ale.rock.cli import rock_app
 from ale.training.stop import sigterm_is_ctrl_c
 from rock_env.errors import RockError
@@ -48,7 +50,6 @@ RAYS_OWN_WORDS = "A worker died or was killed"
 """Ray prints a paragraph of its own for what we say in a line."""
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
-replay_app = typer.Typer(no_args_is_help=True, help="Look at recorded trajectories, and run them again.")
 app.add_typer(agent_app, name="agent")
 app.add_typer(algo_app, name="algo")
 app.add_typer(env_app, name="env")
@@ -58,7 +59,6 @@ app.add_typer(rock_app, name="rock")
 # `--help` groups options in panels: those without one, the everyday ones, come first.
 SETTINGS = "Every other setting"
 START = "Where the model comes from, and who acts with it"
-PLACE = "How it runs"
 
 EnvOption = Annotated[
     str | None,
@@ -136,25 +136,6 @@ DryRunOption = Annotated[
     bool,
     typer.Option("--dry-run", help="Print the resolved settings, then stop.", rich_help_panel=SETTINGS),
 ]
-RockOption = Annotated[
-    str,
-    typer.Option(
-        "--rock",
-        metavar="ADDRESS",
-        help="A running ROCK server; none starts an embedded one.",
-        rich_help_panel=PLACE,
-    ),
-]
-BackendOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--backend",
-        metavar="NAME[:KEY=VALUE,…]",
-        help="Host sandboxes of the embedded server on it.",
-        rich_help_panel=PLACE,
-    ),
-]
-RecordsArgument = Annotated[str, typer.Argument(metavar="RUN|FOLDER|FILE", autocompletion=completion.runs)]
 
 
 def _say_version(asked: bool) -> None:
@@ -367,44 +348,6 @@ def doctor() -> None:
     from ale.doctor import doctor_command
 
     _end(doctor_command())
-
-
-@replay_app.command("list")
-def replay_list(
-    where: RecordsArgument,
-    failed: Annotated[bool, typer.Option("--failed", help="Only rollouts that failed to run.")] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most lines.")] = 50,
-) -> None:
-    """List the trajectories of a run."""
-    from ale.replay.listing import list_command
-
-    list_command(where, failed=failed, limit=limit)
-
-
-@replay_app.command("show")
-def replay_show(
-    where: RecordsArgument,
-    trajectory: Annotated[str | None, typer.Argument(metavar="ID", help="None shows the first.")] = None,
-    tokens: Annotated[bool, typer.Option("--tokens", help="Token ids and log-probabilities too.")] = False,
-) -> None:
-    """Show a trajectory turn by turn."""
-    from ale.replay.showing import show_command
-
-    show_command(where, trajectory, tokens=tokens)
-
-
-@replay_app.command("run")
-def replay_run(
-    where: RecordsArgument,
-    trajectory: Annotated[str | None, typer.Argument(metavar="ID", help="None runs the first.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Run all of them.")] = False,
-    rock: RockOption = "",
-    backend: BackendOption = None,
-) -> None:
-    """Run recorded actions again and compare every observation; exit code 1 where one differs."""
-    from ale.replay.executing import run_command
-
-    run_command(where, trajectory, every=every, rock=rock, backends=backend or ())
 
 
 def main() -> None:

@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from ale.options import BackendOption, RockOption
+
 __all__ = ["env_app"]
 
 env_app = typer.Typer(no_args_is_help=True, help="Look at environments, play them, and bring your own.")
@@ -18,15 +20,6 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As ale env li
 EnvArgs = Annotated[
     list[str] | None,
     typer.Option("--env-arg", metavar="KEY=VALUE", help="An argument of the environment (ale env show)."),
-]
-RockOption = Annotated[
-    str, typer.Option("--rock", metavar="ADDRESS", help="A running ROCK server; none starts an embedded one.")
-]
-BackendOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--backend", metavar="NAME[:KEY=VALUE,…]", help="Host sandboxes of the embedded server on it."
-    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
 TasksOption = Annotated[int, typer.Option("--tasks", min=1, help="Check so many tasks, of all splits.")]

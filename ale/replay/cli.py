@@ -1,0 +1,105 @@
+"""`ale replay`: look at recorded trajectories, compare them, and run them again."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from ale import completion
+from ale.options import BackendOption, RockOption
+
+__all__ = ["replay_app"]
+
+replay_app = typer.Typer(
+    no_args_is_help=True, help="Look at recorded trajectories, compare them, and run them again."
+)
+
+RecordsArgument = Annotated[str, typer.Argument(metavar="RUN|FOLDER|FILE", autocompletion=completion.runs)]
+JsonOption = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
+
+
+class Sort(StrEnum):
+    """What trajectories are listed by, the largest first."""
+
+    TURNS = "turns"
+    TOKENS = "tokens"
+    REWARD = "reward"
+    TIME = "time"
+
+
+def _pattern(name: str, text: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(name, metavar="PATTERN", help=text)
+    return option
+
+
+@replay_app.command("list")
+def replay_list(
+    where: RecordsArgument,
+    *,
+    failed: Annotated[bool, typer.Option("--failed", help="Only rollouts that failed to run.")] = False,
+    passed: Annotated[bool, typer.Option("--passed", help="Only rollouts that solved their task.")] = False,
+    anchored: Annotated[
+        bool, typer.Option("--anchored", help="Only rollouts that began at an anchor.")
+    ] = False,
+    task: Annotated[str, _pattern("--task", "Tasks by id, such as 'held_out/*'.")] = "*",
+    group: Annotated[str, _pattern("--group", "Groups by id.")] = "*",
+    end: Annotated[str, _pattern("--end", "By how they ended, such as truncated.")] = "*",
+    file: Annotated[str, _pattern("--file", "Files by name, such as 'eval-*'.")] = "*",
+    sort: Annotated[Sort | None, typer.Option("--sort", help="The largest first.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most lines.")] = 50,
+    as_json: JsonOption = False,
+) -> None:
+    """List the trajectories of a run."""
+    from ale.replay.listing import Wanted, list_command
+
+    wanted = Wanted(failed, passed, anchored, task, group, end, file)
+    list_command(where, wanted=wanted, sort=sort or "", limit=limit, as_json=as_json)
+
+
+@replay_app.command("show")
+def replay_show(
+    where: RecordsArgument,
+    trajectory: Annotated[str | None, typer.Argument(metavar="ID", help="None shows the first.")] = None,
+    tokens: Annotated[bool, typer.Option("--tokens", help="Token ids and log-probabilities too.")] = False,
+) -> None:
+    """Show a trajectory turn by turn."""
+    from ale.replay.showing import show_command
+
+    show_command(where, trajectory, tokens=tokens)
+
+
+@replay_app.command("stats")
+def replay_stats(where: RecordsArgument, *, as_json: JsonOption = False) -> None:
+    """Say why rollouts ended, what became of their tokens, and what was slow."""
+    from ale.replay.stats import stats_command
+
+    stats_command(where, as_json=as_json)
+
+
+@replay_app.command("diff")
+def replay_diff(
+    first: RecordsArgument,
+    second: RecordsArgument,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most rollouts.")] = 20,
+) -> None:
+    """Compare two runs by their settings and rollouts, to the first difference of each; exit code 1 if they differ."""
+    from ale.replay.comparing import diff_command
+
+    if diff_command(first, second, limit=limit):
+        raise typer.Exit(1)
+
+
+@replay_app.command("run")
+def replay_run(
+    where: RecordsArgument,
+    trajectory: Annotated[str | None, typer.Argument(metavar="ID", help="None runs the first.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Run all of them.")] = False,
+    rock: RockOption = "",
+    backend: BackendOption = None,
+) -> None:
+    """Run recorded actions again and compare every observation; exit code 1 where one differs."""
+    from ale.replay.executing import run_command
+
+    run_command(where, trajectory, every=every, rock=rock, backends=backend or ())

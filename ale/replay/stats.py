@@ -1,0 +1,179 @@
+"""`ale replay stats`: what the rollouts of a run come to, why they ended, what became of their tokens, and what was slow.
+
+Reads only. The ledger is the run's own (`metrics.jsonl`), and it is held against the tokens of the records.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agent_runtime.types import Trajectory
+from ale.replay.records import iterate
+from ale.terminal import print_table, stdout
+from ale.training import runs
+from ale.training.plots import read_metrics
+
+__all__ = ["Statistics", "collect", "ledger", "stats_command"]
+
+SLOWEST = 5
+_OURS_ELSEWHERE = ("tokens/experts", "tokens/reused")
+"""What the ledger counts and no rollout of the step sampled."""
+
+
+@dataclass(slots=True)
+class Kind:
+    """The rollouts of one kind of file: `step`, `eval`, `expert`."""
+
+    rollouts: int = 0
+    passed: int = 0
+    failed: int = 0
+    turns: int = 0
+    tokens: int = 0
+    """Sampled, those of a failed step included."""
+    sampling_s: float = 0.0
+    stepping_s: float = 0.0
+    rollout_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Statistics:
+    """Counts over trajectories; each failure with the id of the first rollout that had it."""
+
+    kinds: dict[str, Kind] = field(default_factory=lambda: defaultdict(Kind))
+    ends: Counter[str] = field(default_factory=Counter)
+    failures: dict[str, list[Any]] = field(default_factory=dict)
+    faults: Counter[str] = field(default_factory=Counter)
+    labels: Counter[str] = field(default_factory=Counter)
+    slowest: list[tuple[float, str, int]] = field(default_factory=list)
+    """(seconds, id, turns), the slowest first."""
+
+
+def collect(records: Iterable[tuple[Path, Trajectory]], into: Statistics) -> None:
+    """Count `records`; what was counted stays where one of them cannot be read."""
+    for path, trajectory in records:
+        _count(into.kinds[path.stem.partition("-")[0]], trajectory)
+        into.ends[str(trajectory.stop_reason)] += 1
+        if trajectory.failure is not None:
+            into.failures.setdefault(trajectory.failure.code, [0, trajectory.id])[0] += 1
+        into.faults.update(str(fault) for fault in trajectory.turn_faults if fault)
+        into.labels.update(map(str, trajectory.turn_labels))
+        entry = (trajectory.duration_s, trajectory.id, len(trajectory.turns))
+        into.slowest = heapq.nlargest(SLOWEST, [*into.slowest, entry])
+
+
+def _count(kind: Kind, trajectory: Trajectory) -> None:
+    kind.rollouts += 1
+    kind.passed += trajectory.passed and trajectory.has_reward
+    kind.failed += not trajectory.has_reward
+    kind.turns += len(trajectory.turns)
+    kind.tokens += trajectory.sampled_tokens + trajectory.lost_tokens
+    kind.sampling_s += sum(turn.sampled_s for turn in trajectory.turns)
+    kind.stepping_s += sum(turn.stepped_s for turn in trajectory.turns)
+    kind.rollout_s += trajectory.duration_s
+
+
+def ledger(where: str) -> dict[str, float]:
+    """Return what became of a run's tokens, by the names after `tokens/`, over all its steps; nothing for no run.
+
+    Raise `RecordError` for metrics that cannot be read.
+    """
+    folder = next(
+        (place for place in (Path(where), runs.locate(where)) if (place / "metrics.jsonl").is_file()), None
+    )
+    if folder is None:
+        return {}
+    sums: Counter[str] = Counter()
+    for record in read_metrics(folder):
+        if record["kind"] == "train":
+            sums.update({name: value for name, value in record.items() if name.startswith("tokens/")})
+    return dict(sums)
+
+
+def stats_command(where: str, *, as_json: bool) -> None:
+    """Print the statistics of a run, folder or file. Raise `RecordError` or `StoreError` after what could be read."""
+    found, fates = Statistics(), ledger(where)
+    try:
+        collect(iterate(where), found)
+    finally:
+        if found.kinds and as_json:
+            sys.stdout.write(f"{json.dumps(_json(found, fates), indent=1)}\n")
+        elif found.kinds:
+            _print(found, fates)
+
+
+def _json(found: Statistics, fates: Mapping[str, float]) -> dict[str, Any]:
+    names = Kind.__slots__
+    return {
+        "kinds": {
+            kind: {name: getattr(counts, name) for name in names} for kind, counts in found.kinds.items()
+        },
+        "ends": dict(found.ends),
+        "failures": {code: {"rollouts": n, "first": first} for code, (n, first) in found.failures.items()},
+        "turn_faults": dict(found.faults),
+        "turn_labels": dict(found.labels),
+        "slowest": [
+            {"id": name, "duration_s": seconds, "turns": turns} for seconds, name, turns in found.slowest
+        ],
+        "tokens": {name.removeprefix("tokens/"): value for name, value in fates.items()},
+    }
+
+
+def _print(found: Statistics, fates: Mapping[str, float]) -> None:
+    heads = ("kind", "rollouts", "passed", "failed", "turns", "tokens", "sampling", "environment", "in all")
+    print_table(heads, [_row(kind, counts) for kind, counts in sorted(found.kinds.items())])
+    _section("ended by", ("reason", "rollouts"), [(end, str(n)) for end, n in found.ends.most_common()])
+    failures = [(code, str(n), first) for code, (n, first) in sorted(found.failures.items())]
+    _section("failed", ("failure", "rollouts", "first"), failures)
+    for title, counts in (("turns with a fault", found.faults), ("turns by label", found.labels)):
+        _section(title, ("what", "turns"), [(name, str(n)) for name, n in counts.most_common()])
+    slow = [(f"{seconds:.2f} s", name, str(turns)) for seconds, name, turns in found.slowest]
+    _section("slowest", ("time", "id", "turns"), slow)
+    _print_ledger(found, fates)
+
+
+def _row(kind: str, counts: Kind) -> tuple[str, ...]:
+    whole = counts.rollout_s or 1.0
+    return (
+        kind,
+        str(counts.rollouts),
+        str(counts.passed),
+        str(counts.failed),
+        str(counts.turns),
+        str(counts.tokens),
+        f"{counts.sampling_s / whole:.0%}",
+        f"{counts.stepping_s / whole:.0%}",
+        f"{counts.rollout_s:.1f} s",
+    )
+
+
+def _section(title: str, heads: tuple[str, ...], rows: Sequence[Sequence[str]]) -> None:
+    if rows:
+        stdout().print(f"\n{title}")
+        print_table(heads, rows)
+
+
+def _print_ledger(found: Statistics, fates: Mapping[str, float]) -> None:
+    if not fates:
+        return
+    total = fates["tokens/total"] or 1.0
+    rows = [
+        (name.removeprefix("tokens/"), f"{value:.0f}", f"{value / total:.1%}")
+        for name, value in sorted(fates.items(), key=lambda item: -item[1])
+        if value
+    ]
+    _section("what became of the steps' tokens", ("fate", "tokens", "share"), rows)
+    ours = fates["tokens/total"] - sum(fates.get(name, 0.0) for name in _OURS_ELSEWHERE)
+    sampled = found.kinds["step"].tokens if "step" in found.kinds else 0
+    verdict = (
+        "as many" if ours == sampled else "NOT as many: files are missing, or tokens are unaccounted for"
+    )
+    stdout().print(
+        f"The ledger accounts for {ours:.0f} sampled tokens, the records hold {sampled}: {verdict}."
+    )

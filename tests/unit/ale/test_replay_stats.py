@@ -1,0 +1,99 @@
+"""What `ale replay stats` and `ale replay list` count, on a run that is kept in the repository."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent_runtime.store import read_segment
+from agent_runtime.types import RolloutFailure, Trajectory, TurnFault
+from ale.replay.listing import Wanted, list_command
+from ale.replay.records import iterate
+from ale.replay.stats import Statistics, collect, ledger, stats_command
+
+RUN = Path(__file__).parents[1] / "kept" / "run"
+
+
+def a_trajectory() -> Trajectory:
+    return next(iter(read_segment(next((RUN / "trajectories").glob("step-*.traj")))))
+
+
+def test_the_ledger_of_a_run_accounts_for_every_token_of_its_records(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = Statistics()
+    collect(iterate(str(RUN)), found)
+    fates = ledger(str(RUN))
+    sampled = sum(
+        t.sampled_tokens for path in (RUN / "trajectories").glob("step-*.traj") for t in read_segment(path)
+    )
+    assert found.kinds["step"].tokens == sampled == fates["tokens/total"] - fates["tokens/experts"] > 0
+    assert found.kinds["step"].rollouts == sum(found.ends.values()) - sum(
+        kind.rollouts for name, kind in found.kinds.items() if name != "step"
+    )
+    stats_command(str(RUN), as_json=False)
+    assert (
+        f"accounts for {sampled} sampled tokens, the records hold {sampled}: as many"
+        in capsys.readouterr().out
+    )
+    stats_command(str(RUN), as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert told["kinds"]["step"]["tokens"] == sampled
+    assert told["tokens"]["total"] == fates["tokens/total"]
+
+
+def test_a_record_that_is_missing_shows_in_the_sum(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "trajectories").mkdir()
+    (tmp_path / "metrics.jsonl").write_bytes((RUN / "metrics.jsonl").read_bytes())
+    files = sorted((RUN / "trajectories").glob("*.traj"))
+    for path in files[:-1]:
+        (tmp_path / "trajectories" / path.name).write_bytes(path.read_bytes())
+    assert files[-1].name.startswith("step-")
+    stats_command(str(tmp_path), as_json=False)
+    assert "NOT as many" in capsys.readouterr().out
+
+
+def test_failures_and_faults_are_counted_by_kind() -> None:
+    one = a_trajectory()
+    lost = replace(one, id="lost").as_failed(RolloutFailure("policy", "it broke", 0))
+    faulty = replace(one, id="faulty", turn_faults=(TurnFault.TOOL_FAILED,) * len(one.turns))
+    slow = replace(one, id="slow", duration_s=1e6)
+    found = Statistics()
+    collect([(Path("step-000001.traj"), each) for each in (one, lost, faulty, slow, lost)], found)
+    counts = found.kinds["step"]
+    assert (counts.rollouts, counts.failed) == (5, 2)
+    assert found.failures == {"policy": [2, "lost"]}
+    assert found.faults["tool_failed"] == len(one.turns)
+    assert found.slowest[0][1] == "slow"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fits"),
+    [
+        (Wanted(), True),
+        (Wanted(failed=True), False),
+        (Wanted(anchored=True), False),
+        (Wanted(task="train/*"), True),
+        (Wanted(task="held_out/*"), False),
+        (Wanted(file="step-*"), True),
+        (Wanted(file="eval-*"), False),
+        (Wanted(end="policy"), False),
+        (Wanted(group="[!0-9]*"), False),
+    ],
+)
+def test_a_trajectory_is_listed_where_all_that_was_asked_for_fits(wanted: Wanted, fits: bool) -> None:
+    assert wanted.fits(Path("step-000001.traj"), a_trajectory()) == fits
+
+
+def test_the_longest_come_first_and_programs_read_json(capsys: pytest.CaptureFixture[str]) -> None:
+    list_command(str(RUN), wanted=Wanted(), sort="turns", limit=3, as_json=True)
+    listed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    turns = sorted((len(trajectory.turns) for _, trajectory in iterate(str(RUN))), reverse=True)
+    assert [each["turns"] for each in listed] == turns[:3]
+    list_command(str(RUN), wanted=Wanted(task="no such task"), limit=3)
+    assert "0 of 0 that fit among" in capsys.readouterr().out
