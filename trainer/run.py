@@ -22,6 +22,7 @@ from rock_env.plugins import env_params, load_env
 from trainer import checkpoint, lineage
 from trainer.config import TrainConfig
 from trainer.engine.chosen import learner_of
+from trainer.engine.rates import learning_rate, warmup_rate
 from trainer.errors import CheckpointError, Halted, RunFolderError
 from trainer.evaluation import Evaluator
 from trainer.folder import fill_whole, writing
@@ -45,7 +46,6 @@ from trainer.rollout.report import agent_metrics, fall, fault_metrics, start_met
 from trainer.rollout.starts import Injection
 from trainer.rollout.tasks import agent_of, anchored_groups, expert_requests, task_ids, train_requests
 from trainer.run_state import Plan, RunState, saved_state
-from trainer.schedule import learning_rate, warmup_rate
 from trainer.seeds import derive
 from trainer.stopping import StopClock
 

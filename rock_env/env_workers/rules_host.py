@@ -21,7 +21,7 @@ from rock_env.catalog import Catalog
 from rock_env.env import FreshGraded, KeepsRunning, RestorableSandboxEnv, SandboxEnv
 from rock_env.env_workers.host import die_with_parent
 from rock_env.env_workers.rules_box import Answer, Asker, RemoteFreshBoxes, remote_box
-from rock_env.env_workers.rules_wire import Ask, Done, failed, framed, read_frame
+from rock_env.env_workers.rules_wire import Done, Wish, failed, framed, read_frame
 from rock_env.errors import NotFound, ResourceExhausted, RockError, Unavailable, as_rock_error, from_code
 from rock_env.sandbox import Sandbox
 from rock_env.spec import EnvParams, TaskSpec
@@ -94,7 +94,7 @@ class RulesHost:
             future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
             self._asked[number] = future
             try:
-                self._writer.write(framed(_encode(Ask(call, number, of, method, list(arguments), named))))
+                self._writer.write(framed(_encode(Wish(call, number, of, method, list(arguments), named))))
                 return await future
             finally:
                 self._asked.pop(number, None)

@@ -20,10 +20,10 @@ __all__ = [
     "MOST_BYTES",
     "MOST_FRAME",
     "STREAMS",
-    "Ask",
     "Done",
     "Failed",
     "FromWorker",
+    "Wish",
     "failed",
     "framed",
     "read_frame",
@@ -56,7 +56,7 @@ STREAMS = frozenset({"download", "read_stream", "watch_files"})
 """Those that yield."""
 
 
-class Ask(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
+class Wish(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
     """A worker wants something of one of its call's boxes. `of` is a handle; 0 is the environment's own box."""
 
     call: int
@@ -83,7 +83,7 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag="failed"):
     retry_after_s: float | None = None
 
 
-FromWorker = Ask | Done | Failed
+FromWorker = Wish | Done | Failed
 
 
 def failed(call: int, error: RockError) -> Failed:

@@ -20,7 +20,7 @@ from fences import why_not_isolated
 from rest_servers import RestServer, guarded_rest
 from secure_servers import token
 
-from rock_env.env_workers.rules_wire import MOST_FRAME, Ask, Done, framed, read_frame
+from rock_env.env_workers.rules_wire import MOST_FRAME, Done, Wish, framed, read_frame
 from rock_env.errors import EnvLost, InfraError, NotFound, Unimplemented
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1.env_pb2_grpc import EnvServiceStub
@@ -197,7 +197,7 @@ async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     call, _, _ = await told(reader)
     for number in range(1000):
-        say(writer, Ask(call, number, 0, "exec", [["true"]], {}))
+        say(writer, Wish(call, number, 0, "exec", [["true"]], {}))
 
 
 async def silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -230,7 +230,7 @@ async def test_wishes_beyond_the_calls_own_box_are_refused_one_by_one() -> None:
     async def curious(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         call, _, _ = await told(reader)
         for number, (of, method, arguments) in enumerate(wishes):
-            say(writer, Ask(call, number, of, method, arguments, {}))
+            say(writer, Wish(call, number, of, method, arguments, {}))
             answers.append((await told(reader))[2])
         say(writer, Done(call, {"observation": "done"}))
 

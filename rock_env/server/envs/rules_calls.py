@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from rock_env.env import FreshBoxes
-from rock_env.env_workers.rules_wire import CALLS, COMMANDS, MOST_BYTES, STREAMS, Ask
+from rock_env.env_workers.rules_wire import CALLS, COMMANDS, MOST_BYTES, STREAMS, Wish
 from rock_env.errors import InvalidArgument, NotFound, ResourceExhausted, Unimplemented
 from rock_env.sandbox import Command, Sandbox
 from rock_env.server.own_tasks import logged
@@ -68,7 +68,7 @@ class RulesCall:
         held = self._held.get(of)
         return held.box.failure if held is not None and held.box is not None else ""
 
-    async def act(self, ask: Ask) -> Any:
+    async def act(self, ask: Wish) -> Any:
         """Carry out one wish. Raise the `RockError` it ends in, or `TypeError` for arguments that do not fit."""
         method, arguments, named = ask.method, ask.arguments, ask.named
         if method in ("pristine", "fork"):
@@ -106,7 +106,7 @@ class RulesCall:
             return self._hold(stream, stream.aclose, box)
         return _refuse(method)
 
-    async def _command(self, running: _Running, ask: Ask) -> Any:
+    async def _command(self, running: _Running, ask: Wish) -> Any:
         command, method = running.command, ask.method
         if method == "next":
             return await _next(running.events)

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from rock_env.env import FreshBoxes, Info, Scalar, StepResult, Verdict
-from rock_env.env_workers.rules_wire import Ask, Failed, FromWorker, framed, read_frame, rebuilt
+from rock_env.env_workers.rules_wire import Failed, FromWorker, Wish, framed, read_frame, rebuilt
 from rock_env.env_workers.worker_view import WorkerView
 from rock_env.errors import DeadlineExceeded, EnvLost, InfraError, ResourceExhausted, RockError
 from rock_env.sandbox import Sandbox
@@ -102,7 +102,7 @@ class RulesWorker:
 
     def _take(self, message: FromWorker) -> None:
         call = self._calls.get(message.call)
-        if isinstance(message, Ask):
+        if isinstance(message, Wish):
             if call is None or call.outcome.done():
                 return  # it was given up meanwhile, and nobody waits for an answer
             if call.full:
@@ -118,7 +118,7 @@ class RulesWorker:
         else:
             call.outcome.set_result(message.value)
 
-    async def _answer(self, call: RulesCall, ask: Ask) -> None:
+    async def _answer(self, call: RulesCall, ask: Wish) -> None:
         """Carry out a wish and tell its outcome; this is the boundary for wishes that make no sense."""
         value, error = None, None
         try:

@@ -3,7 +3,7 @@
 import pytest
 
 from trainer.config import OptimOptions, WarmupOptions
-from trainer.schedule import learning_rate, warmup_rate
+from trainer.engine.rates import learning_rate, warmup_rate
 
 
 def test_the_rate_decays_linearly_to_its_end():
