@@ -220,6 +220,7 @@ def _env_service(options: ServerOptions, sandboxes: SandboxCore) -> EnvServiceCo
             memory_bytes=memory_bytes,
             view=view,
             make_timeout_s=options.step_timeout_s,
+            hang_grace_s=options.hang_grace_s,
         )
     return EnvServiceCore(
         catalog=Catalog(options.env, data=Data(options.named_data, any_path=options.private)),

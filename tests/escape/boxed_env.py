@@ -42,6 +42,8 @@ class Boxed:
             return StepResult(
                 str(len((await sandbox.exec(["sh", "-c", rest], max_output_bytes=1 << 40)).stdout))
             )
+        if word == "twice":
+            await sandbox.exec(["sh", "-c", rest], max_output_bytes=50_000_000)
         if word == "file":
             return StepResult(str(len(await sandbox.read_file(rest))))
         try:

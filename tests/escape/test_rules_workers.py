@@ -24,7 +24,6 @@ from rock_env.env_workers.rules_wire import MOST_FRAME, Done, Wish, framed, read
 from rock_env.errors import EnvLost, InfraError, NotFound, Unimplemented
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1.env_pb2_grpc import EnvServiceStub
-from rock_env.server.envs import rules_pool
 from rock_env.server.envs.rules_pool import RulesWorker, WorkerRules
 from rock_env.wire.channel import CLIENT_OPTIONS, target
 
@@ -42,6 +41,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestServer]:
         f"--env={BOXED}:BOXED",
         "--isolation=namespaces",
         "--worker-memory-gib=0.5",
+        "--hang-grace-s=0.5",
         "--sandbox-timeout-s=60",
     ]
     with guarded_rest(folder, more) as running:
@@ -108,6 +108,9 @@ async def test_rules_end_no_sandbox_and_read_no_more_than_a_bound(server: RestSe
         await player.make()
         await player.ask("run head -c 70000000 /dev/zero > large")
         assert "larger than 67108864 bytes" in await player.refused("file large")
+        await player.make()
+        both = "twice head -c 40000000 /dev/zero; head -c 40000000 /dev/zero >&2"
+        assert "expected at most" in await player.refused(both)
 
 
 async def test_rules_that_hold_their_worker_lose_it_and_hold_up_nobody_else(server: RestServer) -> None:
@@ -160,7 +163,7 @@ async def against(worker: Wrong) -> AsyncIterator[WorkerRules]:
     reader, writer = await asyncio.open_connection(sock=ours)
     away = await asyncio.open_connection(sock=theirs)
     acting = asyncio.create_task(_acting(worker, *away))
-    known = RulesWorker(process, reader, writer)
+    known = RulesWorker(process, reader, writer, give_up_s=0.05)
     try:
         yield WorkerRules(known, "e-1", "{}", fresh_graded=False, restorable=False)
     finally:
@@ -252,8 +255,7 @@ async def test_a_value_of_another_kind_is_an_error_that_names_it() -> None:
             await rules.step(Box(), "true")  # type: ignore[arg-type]
 
 
-async def test_a_call_that_is_not_given_up_costs_the_worker_its_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules_pool, "_GIVE_UP_S", 0.05)
+async def test_a_call_that_is_not_given_up_costs_the_worker_its_life() -> None:
     asked = asyncio.Event()
 
     async def stubborn(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,7 +22,14 @@ import msgspec
 from rock_env.env import FreshBoxes, Info, Scalar, StepResult, Verdict
 from rock_env.env_workers.rules_wire import Failed, FromWorker, Wish, framed, read_frame, rebuilt
 from rock_env.env_workers.worker_view import WorkerView
-from rock_env.errors import DeadlineExceeded, EnvLost, InfraError, ResourceExhausted, RockError
+from rock_env.errors import (
+    DeadlineExceeded,
+    EnvLost,
+    InfraError,
+    InvalidArgument,
+    ResourceExhausted,
+    RockError,
+)
 from rock_env.sandbox import Sandbox
 from rock_env.security.auth import current_tenant
 from rock_env.server.envs.rules_calls import RulesCall
@@ -35,8 +43,9 @@ log = logging.getLogger(__name__)
 _MOST_TENANTS = 64
 """So many tenants have a worker at once."""
 _TENANTS_RETRY_S = 30.0
-_GIVE_UP_S = 5.0
-"""How long a worker may take to give up a call."""
+_GRACES = 6
+"""So many times the grace of an env host a worker may take to give up a call: it has one loop for all its environments, and
+an honest one may be parsing a large report for another of them."""
 _CLOSE_GRACE_S = 2.0
 _decode = msgspec.msgpack.Decoder(FromWorker).decode
 T = TypeVar("T")
@@ -46,13 +55,19 @@ class RulesWorker:
     """One worker process and the socket to it. Use only on the server's event loop."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        process: subprocess.Popen[bytes],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        give_up_s: float,
     ) -> None:
         self.envs = 0
         """How many environments live here."""
         self.lost: EnvLost | None = None
         self.pid = process.pid
         self._process, self._reader, self._writer = process, reader, writer
+        self._give_up_s = give_up_s
         self._calls: dict[int, RulesCall] = {}
         self._given_up: dict[int, asyncio.TimerHandle] = {}
         self._last = 0
@@ -69,6 +84,7 @@ class RulesWorker:
         self._calls[number] = call
         try:
             self._send(number, op, arguments)
+            await self._sent()
             return await call.outcome
         except asyncio.CancelledError:
             self._give_up(number)
@@ -81,11 +97,16 @@ class RulesWorker:
         if self.lost is None:
             self._writer.write(framed(pickle.dumps((number, op, arguments))))
 
+    async def _sent(self) -> None:
+        """Wait while much waits to be read by the worker; where it is lost its calls are told elsewhere."""
+        with suppress(ConnectionError):
+            await self._writer.drain()
+
     def _give_up(self, number: int) -> None:
         self._send(number, "cancel", ())
         loop = asyncio.get_running_loop()
         self._given_up[number] = loop.call_later(
-            _GIVE_UP_S, self._end, f"it did not give up a call within {_GIVE_UP_S:g} s"
+            self._give_up_s, self._end, f"it did not give up a call within {self._give_up_s:g} s"
         )
 
     async def _listen(self) -> None:
@@ -131,8 +152,13 @@ class RulesWorker:
                 f"{ask.method} in the environment's sandbox failed: {type(unknown).__name__}: {unknown}."
             )
             error = (unfit.code, unfit.message, None)
-        self._send(ask.call, "answer", (ask.ask, value, error, call.failure(ask.of)))
-        await self._writer.drain()
+        failure = call.failure(ask.of)
+        try:
+            self._send(ask.call, "answer", (ask.ask, value, error, failure))
+        except InvalidArgument as large:
+            told = (large.code, large.message, large.retry_after_s)
+            self._send(ask.call, "answer", (ask.ask, None, told, failure))
+        await self._sent()
 
     def _end(self, why: str) -> None:
         """Be lost: kill the process, and let every call end."""
@@ -164,11 +190,17 @@ class RulesPool:
     """The workers of one server."""
 
     def __init__(
-        self, *, references: Sequence[str], memory_bytes: int, view: WorkerView | None, make_timeout_s: float
+        self,
+        *,
+        references: Sequence[str],
+        memory_bytes: int,
+        view: WorkerView | None,
+        make_timeout_s: float,
+        hang_grace_s: float,
     ) -> None:
         """Take what a worker is started with; without a view its code sees what the server's user may."""
         self._references, self._memory_bytes, self._view = tuple(references), memory_bytes, view
-        self._make_timeout_s = make_timeout_s
+        self._make_timeout_s, self._give_up_s = make_timeout_s, _GRACES * hang_grace_s
         self._workers: dict[str, RulesWorker] = {}
         self._starting: dict[str, asyncio.Lock] = {}
 
@@ -237,7 +269,7 @@ class RulesPool:
             )
         reader, writer = await asyncio.open_connection(sock=ours)
         log.info("rules worker started pid=%d", process.pid)
-        return RulesWorker(process, reader, writer)
+        return RulesWorker(process, reader, writer, give_up_s=self._give_up_s)
 
     async def close(self) -> None:
         """Stop every worker."""
