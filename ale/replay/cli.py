@@ -78,6 +78,22 @@ def replay_stats(where: RecordsArgument, *, as_json: JsonOption = False) -> None
     stats_command(where, as_json=as_json)
 
 
+@replay_app.command("scan")
+def replay_scan(
+    where: RecordsArgument,
+    *,
+    rule: Annotated[
+        list[str] | None, typer.Option("--rule", metavar="NAME", help="Only this rule; may be repeated.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most rollouts shown of a rule.")] = 5,
+    as_json: JsonOption = False,
+) -> None:
+    """Look through transcripts by rules: loops, refusals, attempts on the grader, and those of plugins."""
+    from ale.replay.scanning import scan_command
+
+    scan_command(where, rules=rule or (), limit=limit, as_json=as_json)
+
+
 @replay_app.command("diff")
 def replay_diff(
     first: RecordsArgument,

@@ -12,7 +12,9 @@ FOLDERS = "ale|trainer|agent_runtime|rock_env|sandboxes|tests|docs|benchmarks|ex
 _PATH = re.compile(rf"`((?:{FOLDERS})/[a-zA-Z0-9_./-]+)`")
 _NAME = re.compile(r"`((?:ale|trainer|agent_runtime|rock_env|sandboxes|benchmarks)(?:\.\w+)+)(?:\([^`]*\))?`")
 PACKAGES = ("agent_runtime", "ale", "rock_env", "sandboxes", "trainer")
-GROUPS = {f"ale.{group}" for group in ("agents", "algorithms", "backends", "engines", "envs", "rewards")}
+GROUPS = {
+    f"ale.{group}" for group in ("agents", "algorithms", "backends", "engines", "envs", "rewards", "scans")
+}
 """Groups of entry points."""
 OF_A_TASK = {"tests/test.sh"}
 """Files of a task's folder, not of this repository."""
