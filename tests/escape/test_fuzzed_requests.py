@@ -35,7 +35,7 @@ MIB = 1 << 20
 AT_ONCE = 24
 GROWTH_BYTES = 128 * MIB
 """What the server may have grown by: it was given messages of up to 66 MiB, which an allocator may keep as they were."""
-KEPT = ("rock_env.env_workers.host", "rock_env.backends.process.zygote")
+KEPT = ("rock_env.env_workers.host", "rock_env.env_workers.rules_host", "rock_env.backends.process.zygote")
 """Processes that a server keeps for what comes next."""
 
 

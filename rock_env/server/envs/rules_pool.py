@@ -71,6 +71,7 @@ class RulesWorker:
         self._calls: dict[int, RulesCall] = {}
         self._given_up: dict[int, asyncio.TimerHandle] = {}
         self._last = 0
+        self._closing = False
         self._listening = asyncio.create_task(self._listen())
 
     async def call(
@@ -169,7 +170,7 @@ class RulesWorker:
         self.lost = EnvLost(
             f"the worker of the environment's code (pid {self.pid}) died: {why}. Make the environment again."
         )
-        if self.envs or self._calls:
+        if (self.envs or self._calls) and not self._closing:
             log.error("rules worker died pid=%d envs=%d cause=%s", self.pid, self.envs, why)
         self._writer.close()
         for timer in self._given_up.values():
@@ -180,6 +181,7 @@ class RulesWorker:
 
     async def close(self) -> None:
         """End the process."""
+        self._closing = True
         self._end("the server stops")
         self._listening.cancel()
         await asyncio.gather(self._listening, return_exceptions=True)

@@ -182,7 +182,8 @@ async def test_the_load_is_the_operators_to_see(guarded: Guarded) -> None:
         ) as admin:
             load = await admin.capacity()
     assert load.envs_in_workers >= 1
-    assert (load.workers, load.max_workers) == (1, 1)
+    assert load.max_workers == 1
+    assert load.workers >= 1  # other tests of this server had tenants of their own
 
 
 async def test_a_broken_token_file_closes_the_door_and_a_mended_one_opens_it(guarded: Guarded) -> None:
