@@ -75,6 +75,13 @@ def test_what_touches_the_grader_is_found(said: str) -> None:
     assert [found.turn for found in find_grader_attacks(played((said, "")))] == [0]
 
 
+def test_a_long_hostile_action_is_read_in_linear_time() -> None:
+    """Quadratic patterns would take minutes here, and the test's time would be up."""
+    for text in ("site-packages/" * 200_000, "I " * 500_000, "pytest_runtest_" * 100_000):
+        for rule in (find_grader_attacks, find_refusals):
+            list(rule(played((text, ""))))
+
+
 def test_honest_work_is_left_alone() -> None:
     for said in ("pytest -q", "python -m unittest", "sed -i s/a/b/ src/reward.py", "left", "git diff"):
         assert not list(find_grader_attacks(played((said, ""))))
