@@ -14,7 +14,7 @@ from local_fleet import Listening, LocalFleet
 from agent_runtime.graph import validate
 from agent_runtime.store import index, read_segment
 from agent_runtime.types import StopReason, TurnFault, TurnLabel
-from ale.replay.listing import list_command
+from ale.replay.listing import Wanted, list_command
 from ale.replay.records import iterate
 from ale.training import runs
 from ale.training.lineage import lineage_command
@@ -43,7 +43,7 @@ def test_a_kept_run_is_listed_and_every_record_of_it_is_valid(
     assert {t.env for t in records} == {"frozen_lake@1"}
     assert [t.id for t in records if t.is_expert] == ["expert-00000", "expert-00001", "expert-00002"]
     assert sum(segment.trajectories for segment in index(folder)) == 13
-    list_command(str(folder), failed=False, limit=100)
+    list_command(str(folder), wanted=Wanted(), limit=100)
     lineage_command(str(folder))
     told = capsys.readouterr().out
     assert "13 of 13 trajectories shown; 3 passed, 0 failed to run" in told

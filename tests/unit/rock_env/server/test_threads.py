@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 import rock_env
 from rock_env.threads import for_callers, for_life
@@ -27,6 +28,7 @@ async def test_a_tenant_has_a_share_of_the_threads() -> None:
     try:
         assert await for_callers("red", lambda: "done") == "done"
         assert await for_life(lambda: "alive") == "alive"
+        await until(lambda: len(begun) >= 2)  # the second thread may take a while to begin
         assert len(begun) == 2
     finally:
         release.set()
