@@ -30,6 +30,7 @@ __all__ = ["RulesHost", "main"]
 
 log = logging.getLogger(__name__)
 _encode = msgspec.msgpack.Encoder().encode
+_BYTES = bytes | bytearray | memoryview
 
 
 class _Hosted(NamedTuple):
@@ -76,7 +77,7 @@ class RulesHost:
     async def _run(self, call: int, op: str, arguments: tuple[Any, ...]) -> None:
         """Run one call; this is the boundary where a plugin's failure becomes the call's error."""
         try:
-            reply: Any = Done(call, await getattr(self, f"_{op}")(self._asker(call), *arguments))
+            reply: Any = Done(call, _raw(await getattr(self, f"_{op}")(self._asker(call), *arguments)))
             body = framed(_encode(reply))
         except asyncio.CancelledError:
             body = framed(_encode(failed(call, Unavailable("the call was given up"))))
@@ -94,7 +95,9 @@ class RulesHost:
             future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
             self._asked[number] = future
             try:
-                self._writer.write(framed(_encode(Wish(call, number, of, method, list(arguments), named))))
+                words, content, name = _apart(arguments, named)
+                wish = Wish(call, number, of, method, _raw((words, named)), content, name)
+                self._writer.write(framed(_encode(wish)))
                 return await future
             finally:
                 self._asked.pop(number, None)
@@ -146,6 +149,20 @@ class RulesHost:
 
     async def _restore(self, _: Asker, env_id: str, state: bytes) -> None:
         cast("RestorableSandboxEnv", self._hosted(env_id).env).restore(state)
+
+
+def _apart(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], bytes | None, str]:
+    """Return the arguments without the one that is bytes, that one, and its name; it is taken out of the named ones."""
+    for name, value in named.items():
+        if isinstance(value, _BYTES):
+            return arguments, bytes(named.pop(name)), name
+    if arguments and isinstance(arguments[-1], _BYTES):
+        return arguments[:-1], bytes(arguments[-1]), ""
+    return arguments, None, ""
+
+
+def _raw(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(_encode(value))
 
 
 def _own(ask: Asker, box_id: str) -> Sandbox:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ __all__ = [
     "Wish",
     "failed",
     "framed",
+    "given",
     "read_frame",
     "rebuilt",
 ]
@@ -63,15 +65,20 @@ class Wish(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
     ask: int
     of: int
     method: str
-    arguments: list[Any]
-    named: dict[str, Any]
+    given: msgspec.Raw
+    """The arguments and the named ones, which nobody reads before it is known that the call runs."""
+    content: bytes | None = None
+    """The one argument that is bytes: a file's content, or what a command reads."""
+    content_name: str = ""
+    """Its name; empty: it is the last of those without one."""
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True, tag="done"):
     """A call ended, with this value."""
 
     call: int
-    value: Any
+    value: msgspec.Raw
+    """Read as the type that was asked for, and as no other."""
 
 
 class Failed(msgspec.Struct, frozen=True, array_like=True, tag="failed"):
@@ -84,6 +91,30 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag="failed"):
 
 
 FromWorker = Wish | Done | Failed
+Argument = str | int | float | bool | None | list[str | int] | dict[str, str]
+_Given = tuple[list[Argument], dict[str, Argument]]
+"""What a wish may say beside its content: no deeper than a command line or variables."""
+MOST_WORDS = 4 << 20
+_words = msgspec.msgpack.Decoder(_Given).decode
+
+
+def given(wish: Wish) -> tuple[list[Any], dict[str, Any]]:
+    """Return a wish's arguments. Raise `InvalidArgument` for any that no method takes."""
+    if len(wish.given) > MOST_WORDS:
+        raise InvalidArgument(
+            f"the arguments of {wish.method!r} have {len(wish.given)} bytes, expected at most {MOST_WORDS}"
+        )
+    try:
+        arguments, named = _words(wish.given)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InvalidArgument(f"the arguments of {wish.method!r} are none: {error}") from error
+    if any(isinstance(each, float) and not isfinite(each) for each in (*arguments, *named.values())):
+        raise InvalidArgument(f"the numbers of {wish.method!r} must be finite")
+    if wish.content is None:
+        return list(arguments), dict(named)
+    if wish.content_name:
+        return list(arguments), {**named, wish.content_name: wish.content}
+    return [*arguments, wish.content], dict(named)
 
 
 def failed(call: int, error: RockError) -> Failed:

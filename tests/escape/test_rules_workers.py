@@ -21,7 +21,7 @@ from rest_servers import RestServer, guarded_rest
 from secure_servers import token
 
 from rock_env.env_workers.rules_wire import MOST_FRAME, Done, Wish, framed, read_frame
-from rock_env.errors import EnvLost, InfraError, NotFound, Unimplemented
+from rock_env.errors import EnvLost, InfraError, InvalidArgument, NotFound, Unimplemented
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1.env_pb2_grpc import EnvServiceStub
 from rock_env.server.envs.rules_pool import RulesWorker, WorkerRules
@@ -151,6 +151,9 @@ class Box:
     async def exec(self, argv: list[str], **_: object) -> None:
         await asyncio.sleep(3600)
 
+    async def list_files(self, path: str) -> list[str]:
+        return ["x"] * 20_001
+
 
 Wrong = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -187,6 +190,14 @@ def say(writer: asyncio.StreamWriter, message: Any) -> None:
     writer.write(framed(msgspec.msgpack.encode(message)))
 
 
+def wish(call: int, ask: int, of: int, method: str, arguments: list[Any], **named: Any) -> Wish:
+    return Wish(call, ask, of, method, raw((arguments, named)))
+
+
+def raw(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.msgpack.encode(value))
+
+
 async def garbage(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     await told(reader)
     writer.write(framed(pickle.dumps(print)))
@@ -200,7 +211,24 @@ async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     call, _, _ = await told(reader)
     for number in range(1000):
-        say(writer, Wish(call, number, 0, "exec", [["true"]], {}))
+        say(writer, wish(call, number, 0, "exec", [["true"]]))
+
+
+async def bomb(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """End a call nobody made, with a million empty maps."""
+    await told(reader)
+    say(writer, Done(99, msgspec.Raw(b"\xdd\x00\x10\x00\x00" + b"\x80" * (1 << 20))))
+
+
+async def deep(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await told(reader)
+    writer.write(framed(b"\x91" * 100_000 + b"\x00"))
+
+
+async def strays(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await told(reader)
+    for _ in range(3):
+        say(writer, wish(99, 1, 0, "stat", ["a"]))
 
 
 async def silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -208,7 +236,7 @@ async def silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     writer.close()
 
 
-@pytest.mark.parametrize("worker", [garbage, endless, flood, silence])
+@pytest.mark.parametrize("worker", [garbage, endless, flood, bomb, deep, strays, silence])
 async def test_a_worker_that_says_what_no_worker_says_is_lost(worker: Wrong) -> None:
     async with against(worker) as rules:
         with pytest.raises(EnvLost, match="died"):
@@ -219,7 +247,7 @@ async def test_a_worker_that_says_what_no_worker_says_is_lost(worker: Wrong) -> 
 
 async def test_wishes_beyond_the_calls_own_box_are_refused_one_by_one() -> None:
     answers: list[Any] = []
-    wishes = [
+    wishes: list[Any] = [
         (7, "stat", ["a"]),
         (-1, "exec", [["true"]]),
         (0, "close", []),
@@ -227,28 +255,33 @@ async def test_wishes_beyond_the_calls_own_box_are_refused_one_by_one() -> None:
         (0, "pristine", []),
         (0, "stat", [1, 2, 3]),
         (0, "end", []),
+        (0, "stat", [{"a": {"b": 1}}]),
+        (0, "exec", [["true"]], {"timeout_s": float("nan")}),
+        (0, "exec", [["true"]], {"max_output_bytes": 1.5}),
+        (0, "list_files", ["many"]),
         (0, "stat", ["a"]),
     ]
 
     async def curious(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         call, _, _ = await told(reader)
-        for number, (of, method, arguments) in enumerate(wishes):
-            say(writer, Wish(call, number, of, method, arguments, {}))
+        for number, (of, method, arguments, *more) in enumerate(wishes):
+            named = more[0] if more else {}
+            say(writer, wish(call, number, of, method, arguments, **named))
             answers.append((await told(reader))[2])
-        say(writer, Done(call, {"observation": "done"}))
+        say(writer, Done(call, raw({"observation": "done"})))
 
     async with against(curious) as rules:
         assert (await rules.step(Box(), "true")).observation == "done"  # type: ignore[arg-type]
     codes = [error and error[0] for _, _, error, _ in answers]
-    no, not_there, broken = Unimplemented.code, NotFound.code, InfraError.code
-    assert codes == [not_there, not_there, no, no, no, broken, no, None]
+    no, not_there, broken, bad = Unimplemented.code, NotFound.code, InfraError.code, InvalidArgument.code
+    assert codes == [not_there, not_there, no, no, no, broken, no, bad, bad, bad, bad, None]
     assert answers[-1][1] == "stat of a"
 
 
 async def test_a_value_of_another_kind_is_an_error_that_names_it() -> None:
     async def wrong(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         call, _, _ = await told(reader)
-        say(writer, Done(call, {"observation": 7, "reward": "much"}))
+        say(writer, Done(call, raw({"observation": 7, "reward": "much"})))
 
     async with against(wrong) as rules:
         with pytest.raises(InfraError, match="returned what it should not"):
@@ -269,3 +302,11 @@ async def test_a_call_that_is_not_given_up_costs_the_worker_its_life() -> None:
         await asyncio.gather(step, return_exceptions=True)
         with pytest.raises(EnvLost, match="did not give up a call"):
             await asyncio.create_task(rules.step(Box(), "true"))  # type: ignore[arg-type]
+
+
+async def test_a_worker_that_does_not_forget_holds_up_no_close() -> None:
+    async def deaf(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await told(reader)
+
+    async with against(deaf) as rules:
+        await asyncio.wait_for(rules.close(), 30)

@@ -12,15 +12,17 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from rock_env.env import FreshBoxes
-from rock_env.env_workers.rules_wire import CALLS, COMMANDS, MOST_BYTES, STREAMS, Wish
+from rock_env.env_workers.rules_wire import CALLS, COMMANDS, MOST_BYTES, STREAMS, Wish, given
 from rock_env.errors import InvalidArgument, NotFound, ResourceExhausted, Unimplemented
-from rock_env.sandbox import Command, Sandbox
+from rock_env.sandbox import Command, FileEntry, Sandbox
 from rock_env.server.own_tasks import logged
 
 __all__ = ["RulesCall"]
 
 _MOST_ASKS = 64
 _MOST_HANDLES = 64
+_MOST_ENTRIES = 20_000
+"""Of a listing: packing so many for the worker takes the event loop a tenth of a second."""
 
 
 class _Held(NamedTuple):
@@ -70,7 +72,8 @@ class RulesCall:
 
     async def act(self, ask: Wish) -> Any:
         """Carry out one wish. Raise the `RockError` it ends in, or `TypeError` for arguments that do not fit."""
-        method, arguments, named = ask.method, ask.arguments, ask.named
+        method = ask.method
+        arguments, named = given(ask)
         if method in ("pristine", "fork"):
             return await self._fresh_box(method)
         held = self._held.get(ask.of)
@@ -82,7 +85,7 @@ class RulesCall:
         if isinstance(held.thing, AsyncGenerator):
             return await _next(held.thing) if method == "next" else _refuse(method)
         if ask.of and held.thing is not held.box:
-            return await self._command(held.thing, ask)
+            return await self._command(held.thing, method, arguments)
         return await self._box(held.thing, method, arguments, named)
 
     async def _box(self, box: Sandbox, method: str, arguments: list[Any], named: dict[str, Any]) -> Any:
@@ -94,6 +97,8 @@ class RulesCall:
         if method in ("upload", "write_stream"):
             path, content = arguments
             return await getattr(box, method)(path, _once(content), **named)
+        if method == "list_files":
+            return _few(await box.list_files(*arguments, **named))
         if method in CALLS:
             return await getattr(box, method)(*arguments, **named)
         if method in COMMANDS:
@@ -106,20 +111,20 @@ class RulesCall:
             return self._hold(stream, stream.aclose, box)
         return _refuse(method)
 
-    async def _command(self, running: _Running, ask: Wish) -> Any:
-        command, method = running.command, ask.method
+    async def _command(self, running: _Running, method: str, arguments: list[Any]) -> Any:
+        command = running.command
         if method == "next":
             return await _next(running.events)
         if method == "result":
             _check_bytes("max_output_bytes", running.most)
             return await command.result()
         if method == "write_stdin":
-            command.write_stdin(*ask.arguments)
+            command.write_stdin(*arguments)
             return await command.drain()
         if method == "close_stdin":
             return command.close_stdin()
         if method == "kill":
-            return command.kill(*ask.arguments)
+            return command.kill(*arguments)
         return _refuse(method)
 
     async def _fresh_box(self, method: str) -> tuple[int, str]:
@@ -146,8 +151,17 @@ class _Running:
         self.command, self.events, self.most = command, command.events(), most
 
 
-def _check_bytes(name: str, asked: int) -> None:
-    if asked > MOST_BYTES:
+def _few(entries: list[FileEntry]) -> list[FileEntry]:
+    if len(entries) > _MOST_ENTRIES:
+        raise InvalidArgument(
+            f"the folder has {len(entries)} entries, expected at most {_MOST_ENTRIES} where the rules of an environment "
+            "list it. List it in parts, or in a command."
+        )
+    return entries
+
+
+def _check_bytes(name: str, asked: object) -> None:
+    if not isinstance(asked, int) or not 0 <= asked <= MOST_BYTES:
         raise InvalidArgument(
             f"{name} must be at most {MOST_BYTES} where the rules of an environment get all at once, got {asked}"
         )

@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import count
 from typing import Any, TypeVar
 
 import msgspec
@@ -47,6 +48,13 @@ _GRACES = 6
 """So many times the grace of an env host a worker may take to give up a call: it has one loop for all its environments, and
 an honest one may be parsing a large report for another of them."""
 _CLOSE_GRACE_S = 2.0
+_TURN = 32
+"""So many messages of a worker are taken before others have their turn."""
+_MOST_STRAYS = 10_000
+"""Wishes for calls that were given up."""
+_DROP_S = 5.0
+_MOST_VALUE = 8 << 20
+"""Of a reply other than a task or a snapshot."""
 _decode = msgspec.msgpack.Decoder(FromWorker).decode
 T = TypeVar("T")
 
@@ -71,6 +79,7 @@ class RulesWorker:
         self._calls: dict[int, RulesCall] = {}
         self._given_up: dict[int, asyncio.TimerHandle] = {}
         self._last = 0
+        self._strays = 0
         self._closing = False
         self._listening = asyncio.create_task(self._listen())
 
@@ -111,30 +120,36 @@ class RulesWorker:
         )
 
     async def _listen(self) -> None:
-        """Take what the worker says until it ends."""
+        """Take what the worker says until it ends; whatever it said that cannot be taken ends it."""
         why = ""
         try:
-            while True:
+            for number in count(1):
                 self._take(_decode(await read_frame(self._reader)))
+                if number % _TURN == 0:
+                    await asyncio.sleep(0)  # others have their turn, however much it says
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
-        except (ValueError, msgspec.MsgspecError) as error:
-            why = f"it said what no worker says ({error})"
+        except Exception as error:  # noqa: BLE001 -- named boundary: what a worker says
+            why = f"it said what no worker says ({type(error).__name__}: {error})"
         self._end(why)
 
     def _take(self, message: FromWorker) -> None:
         call = self._calls.get(message.call)
         if isinstance(message, Wish):
             if call is None or call.outcome.done():
-                return  # it was given up meanwhile, and nobody waits for an answer
+                self._strays += 1  # it was given up meanwhile, and nobody waits for an answer
+                if message.call > self._last or self._strays > _MOST_STRAYS:
+                    raise ValueError("it asks for calls that do not run")
+                return
             if call.full:
                 raise ValueError("it asks for too much at once")
             call.spawn(self._answer(call, message))
             return
         if timer := self._given_up.pop(message.call, None):
             timer.cancel()
-        if call is None or call.outcome.done():
             return
+        if call is None or call.outcome.done():
+            raise ValueError("it ends a call that does not run")
         if isinstance(message, Failed):
             call.outcome.set_exception(rebuilt(message))
         else:
@@ -205,6 +220,7 @@ class RulesPool:
         self._make_timeout_s, self._give_up_s = make_timeout_s, _GRACES * hang_grace_s
         self._workers: dict[str, RulesWorker] = {}
         self._starting: dict[str, asyncio.Lock] = {}
+        self._room = asyncio.Lock()
 
     async def make(self, env_id: str, name: str, params_json: str) -> WorkerRules:
         """Make an environment's rules in the present tenant's worker. Raise what its arguments are refused with."""
@@ -218,15 +234,13 @@ class RulesPool:
         try:
             async with asyncio.timeout(self._make_timeout_s) as limit:
                 made = await worker.call("make", env_id, name, params_json)
-            canonical, fresh_graded, restorable = msgspec.convert(made, tuple[str, bool, bool])
+            canonical, fresh_graded, restorable = _read(made, tuple[str, bool, bool], "make")
         except BaseException as error:
             worker.envs -= 1
             if isinstance(error, TimeoutError) and limit.expired():
                 raise DeadlineExceeded(
                     f"making environment {name} ran longer than {self._make_timeout_s:g} s. Use smaller arguments."
                 ) from error
-            if isinstance(error, msgspec.ValidationError):
-                raise InfraError(f"the code of {name} returned what it should not: {error}.") from error
             raise
         return WorkerRules(worker, env_id, canonical, fresh_graded=fresh_graded, restorable=restorable)
 
@@ -235,16 +249,17 @@ class RulesPool:
         async with self._starting.setdefault(tenant, asyncio.Lock()):
             worker = self._workers.get(tenant)
             if worker is None or worker.lost is not None:
-                await self._make_room()
-                worker = self._workers[tenant] = await self._spawn()
+                async with self._room:
+                    await self._make_room()
+                    worker = self._workers[tenant] = await self._spawn()
         return worker
 
     async def _make_room(self) -> None:
         if len(self._workers) < _MOST_TENANTS:
             return
-        for tenant in [tenant for tenant, worker in self._workers.items() if not worker.envs]:
-            self._starting.pop(tenant, None)
-            await self._workers.pop(tenant).close()
+        idle = [tenant for tenant, worker in self._workers.items() if not worker.envs]
+        gone = [self._workers.pop(tenant) for tenant in idle]
+        await asyncio.gather(*(worker.close() for worker in gone))
         if len(self._workers) >= _MOST_TENANTS:
             raise ResourceExhausted(
                 f"{_MOST_TENANTS} tenants have environments with a sandbox on this server, the most it takes. Try again "
@@ -289,13 +304,7 @@ class WorkerRules:
         self._closed = False
 
     async def _ask(self, kind: type[T], op: str, *arguments: Any, **boxes: Any) -> T:
-        value = await self._worker.call(op, self._env_id, *arguments, **boxes)
-        try:
-            return msgspec.convert(value, kind)
-        except msgspec.ValidationError as error:
-            raise InfraError(
-                f"{op} of the environment's code returned what it should not: {error}."
-            ) from error
+        return _read(await self._worker.call(op, self._env_id, *arguments, **boxes), kind, op)
 
     async def task(self, task_id: str) -> TaskSpec:
         return await self._ask(TaskSpec, "task", task_id)
@@ -328,4 +337,19 @@ class WorkerRules:
             self._closed = True
             self._worker.envs -= 1
             if self._worker.lost is None:
-                await self._worker.call("drop", self._env_id)
+                with suppress(RockError, TimeoutError):  # one that does not answer is killed for that
+                    async with asyncio.timeout(_DROP_S):
+                        await self._worker.call("drop", self._env_id)
+
+
+def _read(value: msgspec.Raw, kind: type[T], op: str) -> T:
+    """Return a worker's reply as the type that was asked for. Raise `InfraError` for any other."""
+    if len(value) > _MOST_VALUE and kind not in (TaskSpec, bytes):
+        raise InfraError(
+            f"{op} of the environment's code returned {len(value)} bytes, expected at most {_MOST_VALUE}. Make its "
+            "observations smaller."
+        )
+    try:
+        return msgspec.msgpack.decode(value, type=kind)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InfraError(f"{op} of the environment's code returned what it should not: {error}.") from error
