@@ -215,6 +215,11 @@ def _env_service(options: ServerOptions, sandboxes: SandboxCore) -> EnvServiceCo
         view = WorkerView(options.env, options.named_data.values())
     rules = None
     if not options.private:
+        if view is None:
+            log.warning(
+                "the code of environments sees the files of this user: workers have a view of their own with "
+                "--isolation namespaces, which --tokens turns on"
+            )
         rules = RulesPool(
             references=options.env,
             memory_bytes=memory_bytes,

@@ -20,7 +20,7 @@ from fences import why_not_isolated
 from rest_servers import RestServer, guarded_rest
 from secure_servers import token
 
-from rock_env.env_workers.rules_wire import MOST_FRAME, Done, Wish, framed, read_frame
+from rock_env.env_workers.rules_wire import MOST_BYTES, MOST_FRAME, Done, Wish, framed, read_frame
 from rock_env.errors import EnvLost, InfraError, InvalidArgument, NotFound, Unimplemented
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1.env_pb2_grpc import EnvServiceStub
@@ -151,6 +151,9 @@ class Box:
     async def exec(self, argv: list[str], **_: object) -> None:
         await asyncio.sleep(3600)
 
+    async def read_range(self, path: str, *, offset: int, length: int) -> bytes:
+        return bytes(length - 1)
+
     async def list_files(self, path: str) -> list[str]:
         return ["x"] * 20_001
 
@@ -166,7 +169,7 @@ async def against(worker: Wrong) -> AsyncIterator[WorkerRules]:
     reader, writer = await asyncio.open_connection(sock=ours)
     away = await asyncio.open_connection(sock=theirs)
     acting = asyncio.create_task(_acting(worker, *away))
-    known = RulesWorker(process, reader, writer, give_up_s=0.05)
+    known = RulesWorker(process, reader, writer, give_up_s=0.05, room_bytes=2 * MOST_BYTES)
     try:
         yield WorkerRules(known, "e-1", "{}", fresh_graded=False, restorable=False)
     finally:
@@ -310,3 +313,30 @@ async def test_a_worker_that_does_not_forget_holds_up_no_close() -> None:
 
     async with against(deaf) as rules:
         await asyncio.wait_for(rules.close(), 30)
+
+
+async def test_answers_that_nobody_reads_wait_for_room() -> None:
+    """Sixty-four reads of 64 MiB were carried out at once: 4 GiB waited for a worker that read nothing."""
+    unread, most = 0, 0
+
+    class Large(Box):
+        async def read_range(self, path: str, *, offset: int, length: int) -> bytes:
+            nonlocal unread, most
+            unread += 1
+            most = max(most, unread)
+            return bytes(length - 1)
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal unread
+        call, _, _ = await told(reader)
+        for number in range(12):
+            say(writer, wish(call, number, 0, "read_file", ["large"]))
+        for _ in range(12):
+            _, _, (_, value, error, _) = await told(reader)
+            unread -= 1
+            assert (len(value), error) == (MOST_BYTES, None)
+        say(writer, Done(call, raw({"observation": "done"})))
+
+    async with against(slow) as rules:
+        assert (await rules.step(Large(), "true")).observation == "done"  # type: ignore[arg-type]
+    assert most <= 3  # two in the room, and one that is read

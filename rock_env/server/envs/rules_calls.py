@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -15,12 +15,17 @@ from rock_env.env import FreshBoxes
 from rock_env.env_workers.rules_wire import CALLS, COMMANDS, MOST_BYTES, STREAMS, Wish, given
 from rock_env.errors import InvalidArgument, NotFound, ResourceExhausted, Unimplemented
 from rock_env.sandbox import Command, FileEntry, Sandbox
+from rock_env.server.envs.byte_room import ByteRoom
 from rock_env.server.own_tasks import logged
 
 __all__ = ["RulesCall"]
 
 _MOST_ASKS = 64
 _MOST_HANDLES = 64
+_OUTPUT = 1 << 20
+"""What `Sandbox.exec` keeps of each output stream unless told otherwise."""
+_LISTING = 4 << 20
+"""Of a listing, about."""
 _MOST_ENTRIES = 20_000
 """Of a listing: packing so many for the worker takes the event loop a tenth of a second."""
 
@@ -36,9 +41,9 @@ class _Held(NamedTuple):
 class RulesCall:
     """One call to a worker: its outcome, and what it uses meanwhile."""
 
-    def __init__(self, box: Sandbox | None, fresh: FreshBoxes | None) -> None:
+    def __init__(self, box: Sandbox | None, fresh: FreshBoxes | None, room: ByteRoom) -> None:
         self.outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._fresh = fresh
+        self._fresh, self._room = fresh, room
         self._held: dict[int, _Held] = {}
         self._handles = count(1)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -70,10 +75,14 @@ class RulesCall:
         held = self._held.get(of)
         return held.box.failure if held is not None and held.box is not None else ""
 
-    async def act(self, ask: Wish) -> Any:
-        """Carry out one wish. Raise the `RockError` it ends in, or `TypeError` for arguments that do not fit."""
+    async def act(self, ask: Wish, answered: AsyncExitStack) -> Any:
+        """Carry out one wish when there is room for what it may return, which is its own until `answered` closes.
+
+        Raise the `RockError` it ends in, or `TypeError` for arguments that do not fit.
+        """
         method = ask.method
         arguments, named = given(ask)
+        await answered.enter_async_context(self._room.taken(self._cost(ask, named)))
         if method in ("pristine", "fork"):
             return await self._fresh_box(method)
         held = self._held.get(ask.of)
@@ -88,10 +97,25 @@ class RulesCall:
             return await self._command(held.thing, method, arguments)
         return await self._box(held.thing, method, arguments, named)
 
-    async def _box(self, box: Sandbox, method: str, arguments: list[Any], named: dict[str, Any]) -> Any:
-        if method in CALLS:
-            for name in ("max_output_bytes", "length", "log_bytes"):
+    def _cost(self, ask: Wish, named: dict[str, Any]) -> int:
+        """Return how many bytes the answer may have; 0 where they are few, so that nothing waits for a wait to end."""
+        for name in ("max_output_bytes", "length", "log_bytes"):
+            if ask.method in CALLS:
                 _check_bytes(name, named.get(name) or 0)
+        match ask.method:
+            case "read_file":
+                return MOST_BYTES
+            case "read_range":
+                return named.get("length") or 0
+            case "exec":
+                return 2 * (named.get("max_output_bytes") or _OUTPUT)
+            case "list_files":
+                return _LISTING
+        held = self._held.get(ask.of)
+        ends = ask.method == "result" and held is not None and isinstance(held.thing, _Running)
+        return 2 * held.thing.most if held is not None and ends else 0
+
+    async def _box(self, box: Sandbox, method: str, arguments: list[Any], named: dict[str, Any]) -> Any:
         if method == "read_file":
             return await _whole_file(box, *arguments)
         if method in ("upload", "write_stream"):
@@ -104,7 +128,7 @@ class RulesCall:
         if method in COMMANDS:
             command: Command = getattr(box, method)(*arguments, **named)
             await command.__aenter__()
-            running = _Running(command, named.get("max_output_bytes") or 0)
+            running = _Running(command, named.get("max_output_bytes") or _OUTPUT)
             return self._hold(running, lambda: command.__aexit__(None, None, None), box)
         if method in STREAMS:
             stream: AsyncGenerator[Any] = getattr(box, method)(*arguments, **named)

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from itertools import count
 from typing import Any, TypeVar
 
@@ -33,6 +33,7 @@ from rock_env.errors import (
 )
 from rock_env.sandbox import Sandbox
 from rock_env.security.auth import current_tenant
+from rock_env.server.envs.byte_room import ByteRoom
 from rock_env.server.envs.rules_calls import RulesCall
 from rock_env.spec import TaskSpec
 from rock_env.threads import for_life
@@ -69,13 +70,15 @@ class RulesWorker:
         writer: asyncio.StreamWriter,
         *,
         give_up_s: float,
+        room_bytes: int,
     ) -> None:
+        """Take a process, the two ways of its socket and what its unread answers may have in all."""
         self.envs = 0
         """How many environments live here."""
         self.lost: EnvLost | None = None
         self.pid = process.pid
         self._process, self._reader, self._writer = process, reader, writer
-        self._give_up_s = give_up_s
+        self._give_up_s, self._room = give_up_s, ByteRoom(room_bytes)
         self._calls: dict[int, RulesCall] = {}
         self._given_up: dict[int, asyncio.TimerHandle] = {}
         self._last = 0
@@ -90,7 +93,7 @@ class RulesWorker:
         if self.lost is not None:
             raise self.lost
         self._last += 1
-        number, call = self._last, RulesCall(box, fresh)
+        number, call = self._last, RulesCall(box, fresh, self._room)
         self._calls[number] = call
         try:
             self._send(number, op, arguments)
@@ -156,25 +159,30 @@ class RulesWorker:
             call.outcome.set_result(message.value)
 
     async def _answer(self, call: RulesCall, ask: Wish) -> None:
-        """Carry out a wish and tell its outcome; this is the boundary for wishes that make no sense."""
-        value, error = None, None
+        """Carry out a wish and tell its outcome, once the worker has read what was told before."""
+        await self._sent()
+        async with AsyncExitStack() as answered:
+            value, error = await self._outcome(call, ask, answered)
+            failure = call.failure(ask.of)
+            try:
+                self._send(ask.call, "answer", (ask.ask, value, error, failure))
+            except InvalidArgument as large:
+                told = (large.code, large.message, large.retry_after_s)
+                self._send(ask.call, "answer", (ask.ask, None, told, failure))
+            await self._sent()
+
+    async def _outcome(self, call: RulesCall, ask: Wish, answered: AsyncExitStack) -> tuple[Any, Any]:
+        """Return a wish's value or its error; this is the boundary for wishes that make no sense."""
         try:
-            value = await call.act(ask)
+            return await call.act(ask, answered), None
         except RockError as known:
-            error = (known.code, known.message, known.retry_after_s)
+            return None, (known.code, known.message, known.retry_after_s)
         except Exception as unknown:  # noqa: BLE001 -- named boundary: arguments that a worker chose
             log.warning("a worker's wish failed method=%s error=%s", ask.method, unknown)
             unfit = InfraError(
                 f"{ask.method} in the environment's sandbox failed: {type(unknown).__name__}: {unknown}."
             )
-            error = (unfit.code, unfit.message, None)
-        failure = call.failure(ask.of)
-        try:
-            self._send(ask.call, "answer", (ask.ask, value, error, failure))
-        except InvalidArgument as large:
-            told = (large.code, large.message, large.retry_after_s)
-            self._send(ask.call, "answer", (ask.ask, None, told, failure))
-        await self._sent()
+            return None, (unfit.code, unfit.message, None)
 
     def _end(self, why: str) -> None:
         """Be lost: kill the process, and let every call end."""
@@ -286,7 +294,7 @@ class RulesPool:
             )
         reader, writer = await asyncio.open_connection(sock=ours)
         log.info("rules worker started pid=%d", process.pid)
-        return RulesWorker(process, reader, writer, give_up_s=self._give_up_s)
+        return RulesWorker(process, reader, writer, give_up_s=self._give_up_s, room_bytes=self._memory_bytes)
 
     async def close(self) -> None:
         """Stop every worker."""
