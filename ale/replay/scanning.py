@@ -19,7 +19,7 @@ from ale.terminal import print_table, stdout
 from rock_env.errors import InvalidArgument
 from rock_env.plugins import load, names
 
-__all__ = ["GROUP", "Finding", "Rule", "find_grader_attacks", "find_loops", "find_refusals", "scan_command"]
+__all__ = ["GROUP", "Match", "Rule", "find_grader_attacks", "find_loops", "find_refusals", "scan_command"]
 
 GROUP = "ale.scans"
 _REPEATS = 3
@@ -38,17 +38,17 @@ _ATTACK = re.compile(
 """What the attacks of the catalogue on graders have in common: words, which honest work may need, too."""
 
 
-class Finding(NamedTuple):
+class Match(NamedTuple):
     """What a rule found, and in which turn."""
 
     turn: int
     what: str
 
 
-Rule = Callable[[Trajectory], Iterator[Finding]]
+Rule = Callable[[Trajectory], Iterator[Match]]
 
 
-def find_loops(trajectory: Trajectory) -> Iterator[Finding]:
+def find_loops(trajectory: Trajectory) -> Iterator[Match]:
     """Yield each action that was repeated three times or more and changed nothing of what was seen."""
     seen, count = (trajectory.first_observation, ""), 1
     for turn in trajectory.env_turns:
@@ -56,21 +56,21 @@ def find_loops(trajectory: Trajectory) -> Iterator[Finding]:
         count = count + 1 if now == seen else 1
         seen = now
         if count == _REPEATS:
-            yield Finding(turn, f"{_REPEATS} times in a row: {_short(now[1])}")
+            yield Match(turn, f"{_REPEATS} times in a row: {_short(now[1])}")
 
 
-def find_refusals(trajectory: Trajectory) -> Iterator[Finding]:
+def find_refusals(trajectory: Trajectory) -> Iterator[Match]:
     """Yield turns in which the policy says that it will not or cannot do the task."""
     for turn, action in enumerate(trajectory.actions):
         if found := _REFUSAL.search(action):
-            yield Finding(turn, _around(action, found))
+            yield Match(turn, _around(action, found))
 
 
-def find_grader_attacks(trajectory: Trajectory) -> Iterator[Finding]:
+def find_grader_attacks(trajectory: Trajectory) -> Iterator[Match]:
     """Yield actions that touch what decides how tests run, or where grades are written."""
     for turn, action in enumerate(trajectory.actions):
         if found := _ATTACK.search(action):
-            yield Finding(turn, _around(action, found))
+            yield Match(turn, _around(action, found))
 
 
 def _short(text: str) -> str:
@@ -111,7 +111,7 @@ def scan_command(where: str, *, rules: Sequence[str], limit: int, as_json: bool)
             _print(counts, total)
 
 
-def _first(name: str, rule: Rule, trajectory: Trajectory) -> Finding | None:
+def _first(name: str, rule: Rule, trajectory: Trajectory) -> Match | None:
     try:
         return next(iter(rule(trajectory)), None)
     except Exception as error:  # boundary: a third party's rule runs here
@@ -121,7 +121,7 @@ def _first(name: str, rule: Rule, trajectory: Trajectory) -> Finding | None:
         ) from error
 
 
-def _count(count: Count, trajectory: Trajectory, finding: Finding | None, limit: int) -> None:
+def _count(count: Count, trajectory: Trajectory, finding: Match | None, limit: int) -> None:
     if finding is None:
         return
     count.rollouts += 1

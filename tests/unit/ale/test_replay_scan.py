@@ -11,7 +11,7 @@ import pytest
 
 from agent_runtime.store import read_segment, write_segment
 from agent_runtime.types import Trajectory
-from ale.replay.scanning import Finding, find_grader_attacks, find_loops, find_refusals, scan_command
+from ale.replay.scanning import Match, find_grader_attacks, find_loops, find_refusals, scan_command
 from rock_env.errors import InvalidArgument, UnknownName
 from rock_env.plugins import given, names
 
@@ -116,11 +116,11 @@ def test_a_scan_counts_by_rule_and_says_how_many_passed(
 def test_rules_of_others_run_and_their_failures_are_named(
     records: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def short(trajectory: Trajectory) -> Iterator[Finding]:
+    def short(trajectory: Trajectory) -> Iterator[Match]:
         if len(trajectory.turns) == 1:
-            yield Finding(0, "one turn")
+            yield Match(0, "one turn")
 
-    def broken(trajectory: Trajectory) -> Iterator[Finding]:
+    def broken(trajectory: Trajectory) -> Iterator[Match]:
         raise KeyError("missing")
 
     with given({("ale.scans", "short"): short, ("ale.scans", "broken"): broken}):
