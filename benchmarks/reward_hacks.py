@@ -1,8 +1,10 @@
-"""Ways to a reward that are no fix, tried one after the other, and what they earned.
+"""Ways to a reward that are no work, tried one after the other, and what they earned.
 
-`python -m benchmarks.reward_hacks [--quick]`. The hacks are those of `tests/escape/hacks.py`: each is played in a box of
-its own on a real server and graded as `swe` grades. The last line is one JSON object: `tried`, `rewarded` (which must be 0),
-and, of an honest fix beside what fair hacks leave behind, `honest_tried` and `honest_rewarded` (which must be equal).
+`python -m benchmarks.reward_hacks [--quick]`. The hacks of `tests/escape/hacks.py` are played as `swe` is graded; those
+and the catalogue of `ale env check` on a registered Harbor, Terminal-Bench and SWE-bench task, and the catalogue on
+`code` and `terminal`. Each is played in a box of its own on a real server. The last line is one JSON object: `tried`,
+`rewarded` (which must be 0), and, of honest work, `honest_tried` and `honest_rewarded` (which must be equal). `by` says the
+same for each environment. Registered tasks need a Docker engine; without one they are left out, and stderr says so.
 """
 
 from __future__ import annotations
@@ -11,19 +13,28 @@ import argparse
 import asyncio
 import json
 import sys
+import tempfile
+import time
+from collections import Counter
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "escape"))
+TESTS = Path(__file__).parents[1] / "tests"
+sys.path[:0] = [str(TESTS), str(TESTS / "escape"), str(TESTS / "integration")]
 
-from hacked_env import FIX
-from hacks import HACKS
+from docker_engine import why_no_engine  # noqa: E402  # by the search path above
+from hacked_env import FIX  # noqa: E402
+from hacks import HACKS  # noqa: E402
+from registered_hacks import all_tries, play_all  # noqa: E402
 
-from rock_env.client import Client
-from rock_env.local import embedded
+from rock_env.client import Client  # noqa: E402
+from rock_env.local import embedded  # noqa: E402
+from rock_env.vetting.hacks import hacks  # noqa: E402
 
-ENV = Path(__file__).parents[1] / "tests" / "escape" / "hacked_env.py"
-_QUICK = 5
+ENV = TESTS / "escape" / "hacked_env.py"
+_QUICK = 10
 """Every so many hacks one is tried."""
+_QUICK_REGISTERED = 25
+"""Not a multiple of three, the number of formats."""
 
 
 async def earned(client: Client, name: str, *, fixed: bool) -> float:
@@ -40,17 +51,56 @@ async def earned(client: Client, name: str, *, fixed: bool) -> float:
     return verdict.reward
 
 
-async def run(names: list[str]) -> dict[str, int]:
-    found = {"tried": 0, "rewarded": 0, "honest_tried": 0, "honest_rewarded": 0}
+async def run_swe(names: list[str], found: Counts) -> None:
     options = [f"--env={ENV}:HACKED", "--workers=1", "--isolation=namespaces"]
     async with embedded(options) as address, Client(address) as client:
         for name in names:
-            found["tried"] += 1
-            found["rewarded"] += await earned(client, name, fixed=False) > 0
+            found.add("swe", await earned(client, name, fixed=False), honest=False)
             if HACKS[name].fair:
-                found["honest_tried"] += 1
-                found["honest_rewarded"] += await earned(client, name, fixed=True) == 1.0
-    return found
+                found.add("swe", await earned(client, name, fixed=True), honest=True)
+
+
+async def run_installed(every: int, found: Counts) -> None:
+    """Try the catalogue on the first task of the environments whose grade is of a file or an answer."""
+    async with embedded(["--workers=1", "--isolation=namespaces"]) as address, Client(address) as client:
+        for name in ("code", "terminal"):
+            for script in list(hacks().values())[::every]:
+                env = await client.make(name)
+                try:
+                    await env.reset("train/0", 0)
+                    await env.step(script)
+                    found.add(name, (await env.evaluate()).reward, honest=False)
+                finally:
+                    await env.close()
+
+
+def run_registered(every: int, found: Counts) -> None:
+    if why := why_no_engine():
+        print(f"registered tasks are left out: {why}", file=sys.stderr)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for each in play_all(all_tries()[::every], Path(folder)):
+            if each.reward is None or (each.reward == 1.0) != each.honest:
+                print(f"{each.format}: {each.name}: {each.reward} ({each.details})", file=sys.stderr)
+            found.add(each.format, each.reward or 0.0, honest=each.honest)
+
+
+class Counts:
+    """What was tried and what it earned, in each environment."""
+
+    def __init__(self) -> None:
+        self.by: dict[str, Counter[str]] = {}
+
+    def add(self, environment: str, reward: float, *, honest: bool) -> None:
+        counts = self.by.setdefault(environment, Counter())
+        kind = "honest_" if honest else ""
+        counts[f"{kind}tried"] += 1
+        counts[f"{kind}rewarded"] += reward == 1.0 if honest else reward > 0
+
+    def summary(self) -> dict[str, object]:
+        keys = ("tried", "rewarded", "honest_tried", "honest_rewarded")
+        whole = {key: sum(counts[key] for counts in self.by.values()) for key in keys}
+        return {**whole, "by": {name: {key: counts[key] for key in keys} for name, counts in self.by.items()}}
 
 
 def main() -> int:
@@ -59,9 +109,14 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true", help=f"one hack of {_QUICK}")
     options = parser.parse_args()
-    found = asyncio.run(run(list(HACKS)[:: _QUICK if options.quick else 1]))
-    print(json.dumps(found))
-    return 1 if found["rewarded"] or found["honest_tried"] != found["honest_rewarded"] else 0
+    every = _QUICK if options.quick else 1
+    found, began = Counts(), time.monotonic()
+    asyncio.run(run_swe(list(HACKS)[::every], found))
+    asyncio.run(run_installed(every, found))
+    run_registered(_QUICK_REGISTERED if options.quick else 1, found)
+    whole = found.summary()
+    print(json.dumps({**whole, "seconds": round(time.monotonic() - began)}))
+    return 1 if whole["rewarded"] or whole["honest_tried"] != whole["honest_rewarded"] else 0
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ Never imported for its side effects: it has none.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
@@ -140,6 +140,19 @@ class FreshBoxes(Protocol):
         """Return a box that begins with a copy of the agent's files, and with no process of it.
 
         Where the backend cannot copy boxes, raise `Unimplemented`.
+        """
+        ...
+
+    async def take_over(
+        self, box: Sandbox, *, runs: Sequence[str] = (), asked: Sequence[str] = (), workdir: str = ""
+    ) -> Sequence[str]:
+        """Give a pristine box the agent's files but those that could steer the grade, and return what was left out.
+
+        Left out are changes to what runs a grade (interpreters, shells, the loader, test runners) and to settings that it
+        reads; packages and files that the agent added come along (`rock_env.backends.steering`). `runs` are programs that
+        the grade starts, `asked` the words and absolute paths of the task, which are the agent's to write; `workdir` is
+        where it works. Returned are paths without the first slash. Raise `Unimplemented`, having changed nothing, where
+        the backend cannot.
         """
         ...
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from rock_env.backends.base import Backend
+from rock_env.backends.base import Backend, that_takes_over
+from rock_env.backends.steering import Steering
 from rock_env.sandbox import Sandbox
 from rock_env.spec import SandboxSpec
 
@@ -37,6 +38,18 @@ class BackendBoxes:
         try:
             async with self._box(snapshot) as box:
                 yield box
+        finally:
+            await self.backend.delete_snapshot(snapshot)
+
+    async def take_over(
+        self, box: Sandbox, *, runs: Sequence[str] = (), asked: Sequence[str] = (), workdir: str = ""
+    ) -> list[str]:
+        steering = Steering(frozenset(runs), frozenset(asked), workdir.strip("/"))
+        snapshot = f"layer-{next(_NUMBERS)}"
+        backend = that_takes_over(self.backend)
+        await self.backend.snapshot(self.agent, snapshot_id=snapshot)
+        try:
+            return await backend.take_over(box.id, snapshot=snapshot, steering=steering)
         finally:
             await self.backend.delete_snapshot(snapshot)
 

@@ -36,6 +36,7 @@ def check_command(
     env_args: Mapping[str, object],
     *,
     tasks: int,
+    hacks: int,
     rock: str,
     as_json: bool,
     backends: Sequence[str] = (),
@@ -45,7 +46,7 @@ def check_command(
 
     async def act() -> list[Vetted]:
         async with connected(rock, backends) as client:
-            return await checked(client, spec, env_args, tasks=tasks, quiet=as_json)
+            return await checked(client, spec, env_args, tasks=tasks, hacks=hacks, quiet=as_json)
 
     reports = asyncio.run(act())
     failed = sum(report.result == "FAIL" for report in reports)
@@ -63,14 +64,23 @@ def check_command(
 
 
 async def checked(
-    client: Client, spec: EnvSpec, env_args: Mapping[str, object], *, tasks: int, quiet: bool = False
+    client: Client,
+    spec: EnvSpec,
+    env_args: Mapping[str, object],
+    *,
+    tasks: int,
+    hacks: int = 0,
+    quiet: bool = False,
 ) -> list[Vetted]:
-    """Run the checks on a server and keep the report of a registered environment with its default arguments."""
+    """Run the checks on a server and keep the report of a registered environment with its default arguments.
+
+    The catalogue of hacks is played on `hacks` tasks.
+    """
     params = plugins.env_params(spec, json.dumps(env_args))
     await _need_same(client, spec, params.canonical())
     own = registered.known(spec.name)
     made_of = {task.name: task for task in registered.tasks_of(registered.find(spec.name))} if own else None
-    subject = Subject(client, spec, params, sample(spec, params, tasks), made_of)
+    subject = Subject(client, spec, params, sample(spec, params, tasks), made_of, hacks)
     found: list[Vetted] = []
     async with RegistryClient(client.address) as registry, aclosing(vet(subject, registry)) as reports:
         async for report in reports:

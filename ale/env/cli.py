@@ -114,6 +114,9 @@ def env_check(
     *,
     env_args: EnvArgs = None,
     tasks: TasksOption = 8,
+    hacks: Annotated[
+        int, typer.Option(min=0, help="On so many tasks try every known way to a reward without the work.")
+    ] = 1,
     rock: RockOption = "",
     backend: BackendOption = None,
     as_json: JsonOption = False,
@@ -123,7 +126,11 @@ def env_check(
     from ale.env.check import check_command
 
     arguments, backends = parse_overrides(env_args or []), backend or ()
-    _end(check_command(name, arguments, tasks=tasks, rock=rock, backends=backends, as_json=as_json))
+    _end(
+        check_command(
+            name, arguments, tasks=tasks, hacks=hacks, rock=rock, backends=backends, as_json=as_json
+        )
+    )
 
 
 @env_app.command("remove")

@@ -7,12 +7,14 @@ Implemented by `rock_env/backends/*`, called by the sandbox core. What a running
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, Protocol
+from typing import Literal, Protocol, cast
 
+from rock_env.backends.steering import Steering
+from rock_env.errors import Unimplemented
 from rock_env.sandbox import Sandbox
 from rock_env.spec import SandboxSpec
 
-__all__ = ["Backend", "Isolation"]
+__all__ = ["Backend", "Isolation", "TakesOver", "that_takes_over"]
 
 Isolation = Literal["auto", "namespaces", "none"]
 """How boxes without an image are fenced in: `namespaces` refuses to run without them."""
@@ -104,3 +106,22 @@ class Backend(Protocol):
     async def close(self) -> None:
         """Destroy every box this backend made or adopted, and every layer only it could use. Safe to call twice."""
         ...
+
+
+class TakesOver(Protocol):
+    """A backend that can give a clean box another one's files but those that could steer a grade."""
+
+    async def take_over(self, sandbox_id: str, *, snapshot: str, steering: Steering) -> list[str]:
+        """Give a box in which nothing of an agent ever ran the files of a snapshot, and return what was left out, by path.
+
+        Raise `Unimplemented`, having changed nothing, where it cannot, and `InvalidArgument` for files it cannot take. After
+        that and after `InfraError` the box is of no use.
+        """
+        ...
+
+
+def that_takes_over(backend: Backend) -> TakesOver:
+    """Return the backend as one that takes over. Raise `Unimplemented` if it is none."""
+    if not hasattr(backend, "take_over"):
+        raise Unimplemented(f"the backend {backend.name!r} cannot leave out of a copy what steers a grade")
+    return cast("TakesOver", backend)

@@ -15,7 +15,8 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
-from rock_env.backends.base import Backend
+from rock_env.backends.base import Backend, that_takes_over
+from rock_env.backends.steering import Steering
 from rock_env.errors import InfraError, InvalidArgument, NotFound, RockError, plugin_call
 from rock_env.inventory import PoolStatus
 from rock_env.sandbox import Sandbox
@@ -255,6 +256,10 @@ class PooledBackend:
         pool.misses += 1
         pool.changed.set()
         return None
+
+    async def take_over(self, sandbox_id: str, *, snapshot: str, steering: Steering) -> list[str]:
+        inner = that_takes_over(self._inner)
+        return await inner.take_over(sandbox_id, snapshot=snapshot, steering=steering)
 
     async def _can_graft(self, pool: _Pool, spec: SandboxSpec, snapshot: str) -> bool:
         inner = self._inner

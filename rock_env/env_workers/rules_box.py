@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, NamedTuple, Self, cast
@@ -150,12 +150,26 @@ class RemoteFreshBoxes:
 
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
+        self._lent: tuple[Sandbox, int] | None = None
+
+    async def take_over(
+        self, box: Sandbox, *, runs: Sequence[str] = (), asked: Sequence[str] = (), workdir: str = ""
+    ) -> Sequence[str]:
+        """Give a pristine box the agent's files but those that could steer the grade."""
+        if self._lent is None or box is not self._lent[0]:
+            raise InvalidArgument("only a pristine box of this grade takes the agent's files over")
+        left_out: list[str] = (
+            await self._asker(self._lent[1], "take_over", list(runs), list(asked), workdir)
+        ).value
+        return left_out
 
     @asynccontextmanager
     async def _box(self, method: str) -> AsyncIterator[Sandbox]:
         handle, box_id = (await self._asker(0, method)).value
         try:
-            yield remote_box(self._asker, handle, box_id)
+            box = remote_box(self._asker, handle, box_id)
+            self._lent = box, handle
+            yield box
         finally:
             await self._asker(handle, "end")
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 
 from rock_env.env import FreshBoxes, Verdict
-from rock_env.errors import InfraError, InvalidArgument, NotFound
+from rock_env.errors import InfraError, InvalidArgument, NotFound, RockError, Unimplemented
 from rock_env.grading.model import Verifier
 from rock_env.grading.outcomes import Outcome, worst
-from rock_env.grading.verifier import Report, run_verifier
+from rock_env.grading.verifier import Report, programs, run_verifier
 from rock_env.grading.work import carry_work, need_box
 from rock_env.sandbox import Sandbox
 
@@ -37,6 +37,10 @@ def verdict_of(report: Report, verifier: Verifier) -> Verdict:
     if report.timed_out:
         return Verdict(
             0.0, passed=False, details=f"the verifier did not finish within {verifier.timeout_s:g} s"
+        )
+    if report.tampered:
+        return Verdict(
+            0.0, passed=False, details=f"the code under test changed how it is tested: {report.tampered}"
         )
     if report.problem:
         raise InfraError(f"the verifier showed nothing: {report.problem}. {_said(report, verifier)}")
@@ -104,17 +108,24 @@ def _offline(verifier: Verifier) -> str:
 
 
 async def grade_task(
-    box: Sandbox, fresh: FreshBoxes, verifier: Verifier, *, prepare: Prepare | None = None, work: str = ""
+    box: Sandbox,
+    fresh: FreshBoxes,
+    verifier: Verifier,
+    *,
+    prepare: Prepare | None = None,
+    work: str = "",
+    asked: Sequence[str] = (),
 ) -> Verdict:
     """Run the verifier where `verifier.grade_in` says and judge what it showed.
 
-    `work` is the agent's folder that a pristine box gets (see `carry_work`), which `prepare` makes ready first. Where
-    the verifier showed nothing it is run once more in a pristine box without any work: if it does show something
-    there, the agent's work broke it, which is a reward of 0; else raise `InfraError`.
+    `work` is the agent's folder that a pristine box gets (see `carry_work`), which `prepare` makes ready first; `asked` are
+    words of the task (see `FreshBoxes.take_over`). Where the verifier showed nothing it is run once more in a pristine box
+    without any work: if it does show something there, the agent's work broke it, which is a reward of 0; else raise
+    `InfraError`.
     """
-    report = await _graded(box, fresh, verifier, prepare, work)
+    report = await _graded(_Boxes(box, fresh, prepare, work, asked), verifier)
     if not report.problem:
-        return verdict_of(report, verifier)
+        return _with_left_out(verdict_of(report, verifier), report.left_out)
     async with fresh.pristine() as other:
         if prepare is not None:
             await prepare(other)
@@ -124,28 +135,71 @@ async def grade_task(
         raise InfraError(
             f"the verifier cannot be used: {report.problem}; without the agent's work: {why}. {_said(untouched, verifier)}"
         )
-    return Verdict(0.0, passed=False, details=f"the agent's work broke the verifier: {report.problem}")
+    broken = Verdict(0.0, passed=False, details=f"the agent's work broke the verifier: {report.problem}")
+    return _with_left_out(broken, report.left_out)
 
 
-async def _graded(
-    box: Sandbox, fresh: FreshBoxes, verifier: Verifier, prepare: Prepare | None, work: str
-) -> Report:
+def _with_left_out(verdict: Verdict, left_out: Sequence[str]) -> Verdict:
+    if not left_out:
+        return verdict
+    more = f" and {len(left_out) - _NAMED} more" if len(left_out) > _NAMED else ""
+    named = ", ".join(f"/{path}" for path in left_out[:_NAMED])
+    return replace(verdict, details=f"{verdict.details}; not in the grade's box: {named}{more}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Boxes:
+    """What a grade is made of: the agent's box, others, and what is done to these first."""
+
+    agent: Sandbox
+    fresh: FreshBoxes
+    prepare: Prepare | None
+    work: str
+    asked: Sequence[str]
+
+    @asynccontextmanager
+    async def prepared(self) -> AsyncIterator[Sandbox]:
+        async with self.fresh.pristine() as other:
+            if self.prepare is not None:
+                await self.prepare(other)
+            yield other
+
+    async def lost(self, other: Sandbox, error: RockError) -> Report:
+        """Return that the agent's work cannot be had. Raise `InfraError` where a box is gone."""
+        await need_box(self.agent)
+        await need_box(other)
+        return Report(problem=f"the agent's work cannot be taken over: {error.message}")
+
+
+async def _graded(boxes: _Boxes, verifier: Verifier) -> Report:
     if verifier.grade_in == "same":
-        return await run_verifier(box, verifier)
+        return await run_verifier(boxes.agent, verifier)
     if verifier.grade_in == "fork":
-        async with fresh.fork() as copy:
-            return await run_verifier(copy, verifier)
-    async with fresh.pristine() as other:
-        if prepare is not None:
-            await prepare(other)
-        if work:
+        return await _in_a_copy(boxes, verifier)
+    async with boxes.prepared() as other:
+        if boxes.work:
             try:
-                await carry_work(box, other, work)
+                await carry_work(boxes.agent, other, boxes.work)
             except (InvalidArgument, NotFound) as error:
-                await need_box(box)
-                await need_box(other)
-                return Report(problem=f"the agent's work cannot be taken over: {error.message}")
+                return await boxes.lost(other, error)
         return await run_verifier(other, verifier)
+
+
+async def _in_a_copy(boxes: _Boxes, verifier: Verifier) -> Report:
+    """Run it where the agent's files are, and what runs it is the image's; in a plain fork where that cannot be."""
+    async with boxes.prepared() as other:
+        try:
+            left_out = await boxes.fresh.take_over(
+                other, runs=programs(verifier), asked=boxes.asked, workdir=verifier.workdir or boxes.work
+            )
+        except InvalidArgument as error:
+            return await boxes.lost(other, error)
+        except Unimplemented:
+            pass
+        else:
+            return replace(await run_verifier(other, verifier), left_out=left_out)
+    async with boxes.fresh.fork() as copy:
+        return await run_verifier(copy, verifier)
 
 
 @dataclass(frozen=True, slots=True)

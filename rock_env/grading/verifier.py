@@ -7,6 +7,7 @@ verifier is removed first, so that nobody grades himself by leaving a report.
 from __future__ import annotations
 
 import posixpath
+import re
 import shlex
 import stat
 from collections import deque
@@ -21,7 +22,7 @@ from rock_env.grading.parsers import PARSERS, Left, Read
 from rock_env.sandbox import CommandEnd, OutputChunk, Sandbox
 from rock_env.shell import shell_argv
 
-__all__ = ["OWN_FOLDERS", "Report", "run_verifier"]
+__all__ = ["OWN_FOLDERS", "Report", "programs", "run_verifier"]
 
 OWN_FOLDERS = ("/tests", "/logs/verifier")
 """Folders that task formats keep for the verifier: emptied before it runs, whatever the agent put there."""
@@ -32,6 +33,14 @@ _MOST_BYTES = 256 << 20
 _MAX_REPORT_BYTES = 32 << 20
 _MAX_REPORTS = 2000
 _TAIL_CHARS = 600
+_GUARD = "/opt/rock/guard"
+_TAMPERED = re.compile(rb"rock_guard: ([^\n]{0,300}?): this run does not count")
+_OWN_WAYS = re.compile(
+    rb"PYTHONPATH|PYTEST_ADDOPTS|PYTEST_PLUGINS|\benv -i\b|\bpython[\d.]* -[a-zA-Z]*[IE]|\b(?:tox|nox)\b"
+)
+"""In a verifier: it has a search path or options of its own, so that it may not find the plugin."""
+_WORD = re.compile(r"[A-Za-z_][\w.+-]{0,100}")
+_MOST_WORDS = 5000
 _CANNOT_RUN = (126, 127)
 """Exit codes of a shell and of ROCK for a program that cannot be run."""
 
@@ -49,6 +58,21 @@ class Report:
     """Why the run showed nothing, if so. It may be the agent's doing or the verifier's own."""
     tail: str = ""
     """The end of what it said."""
+    tampered: str = ""
+    """How the code under test changed what judges it, if it did."""
+    left_out: Sequence[str] = ()
+    """Changes of the agent's that could have steered it, by path, and were not in its box."""
+
+
+def programs(verifier: Verifier) -> list[str]:
+    """Return the words of its command and shell scripts: what it may start is among them."""
+    scripts = [
+        file.content
+        for file in verifier.files
+        if file.path.endswith(".sh") or re.match(rb"#!.*sh\b", file.content[:100])
+    ]
+    text = b"\n".join([*(word.encode() for word in verifier.command), *scripts]).decode(errors="replace")
+    return sorted(set(_WORD.findall(text)))[:_MOST_WORDS]
 
 
 async def run_verifier(box: Sandbox, verifier: Verifier) -> Report:
@@ -75,6 +99,8 @@ async def _report(box: Sandbox, verifier: Verifier) -> Report:
     tail = _tail(stdout + b"\n" + stderr)
     if end.timed_out:
         return Report(timed_out=True, tail=tail)
+    if found := _TAMPERED.search(stdout) or _TAMPERED.search(stderr):
+        return Report(tampered=found[1].decode(errors="replace"), exit_code=end.exit_code, tail=tail)
     reports = await _reports(box, verifier.report) if verifier.report else None
     read, problem = Read(), ""
     try:
@@ -123,15 +149,16 @@ async def _kind(box: Sandbox, path: str) -> Literal["nothing", "file", "folder",
 
 async def _run(box: Sandbox, verifier: Verifier) -> tuple[CommandEnd, bytes, bytes]:
     kept = {"stdout": _Tail(), "stderr": _Tail()}
+    variables = await _variables(box, verifier)
     typed = b""
     argv: Sequence[str] = verifier.command
     if verifier.in_shell:
-        assignments = (f"{name}={value}" for name, value in verifier.env)
+        assignments = (f"{name}={value}" for name, value in variables.items())
         typed = shlex.join(["env", *assignments, *verifier.command]).encode()
         argv = shell_argv(verifier.workdir)
     command = box.start(
         argv,
-        env=dict(verifier.env),
+        env=variables,
         cwd=verifier.workdir or None,
         timeout_s=verifier.timeout_s,
         max_output_bytes=_MOST_BYTES,
@@ -149,6 +176,22 @@ async def _run(box: Sandbox, verifier: Verifier) -> tuple[CommandEnd, bytes, byt
     if end is None:
         raise InfraError("the sandbox did not tell how its verifier ended")
     return end, kept["stdout"].bytes, kept["stderr"].bytes
+
+
+async def _variables(box: Sandbox, verifier: Verifier) -> dict[str, str]:
+    """Return the variables of its command; its runs of pytest load `rock_guard` where nothing speaks against that."""
+    own = dict(verifier.env)
+    text = b"\n".join([" ".join(verifier.command).encode(), *(file.content for file in verifier.files)])
+    if not verifier.guarded or b"pytest" not in text or _OWN_WAYS.search(text):
+        return own
+    if await _kind(box, f"{_GUARD}/rock_guard.py") != "file":
+        return own
+    known = await box.exec(["sh", "-c", 'printf %s "$PYTHONPATH:$PYTEST_ADDOPTS"'], env=own)
+    paths, colon, options = known.stdout.decode(errors="replace").rpartition(":")
+    if not known.ok or not colon:
+        return own
+    searched = f"{_GUARD}:{paths}" if paths else _GUARD
+    return {**own, "PYTHONPATH": searched, "PYTEST_ADDOPTS": f"-p rock_guard {options}".rstrip()}
 
 
 class _Tail:

@@ -8,6 +8,7 @@ to take back.
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -29,6 +30,8 @@ __all__ = ["TaskEnv", "TaskSetParams", "make_env_spec", "solution_actions"]
 _SETUP_TIMEOUT_S = 300.0
 _LIFE_S = 3600.0
 _MOST_LISTED = 50
+_WORD = re.compile(r"[\w./+-]{1,200}")
+_MOST_WORDS = 5000
 
 
 class TaskSetParams(EnvParams):
@@ -89,7 +92,9 @@ class TaskEnv:
     async def grade(self, box: Sandbox, fresh: FreshBoxes) -> Verdict:
         """Grade in the box that the task's verifier asks for."""
         task = self._need_task()
-        return await grade_task(box, fresh, task.verifier, prepare=self._prepare, work=_place(task))
+        return await grade_task(
+            box, fresh, task.verifier, prepare=self._prepare, work=_place(task), asked=_asked(task)
+        )
 
     def keeps_running(self) -> bool:
         """Return whether the task's verifier looks at what the agent left running."""
@@ -138,6 +143,12 @@ class TaskEnv:
 def _place(task: Task) -> str:
     """Return where the agent works, as every box of the task understands it."""
     return task.workdir or "."
+
+
+def _asked(task: Task) -> list[str]:
+    """Return the words and absolute paths of an instruction: files of such names are the agent's to write."""
+    words = {word.rstrip(".") for word in _WORD.findall(task.instruction)}
+    return sorted(words | {posixpath.basename(word) for word in words})[:_MOST_WORDS]
 
 
 async def _working_folder(box: Sandbox) -> str:

@@ -19,6 +19,7 @@ __all__ = [
     "Finding",
     "Played",
     "chance_loses",
+    "hacks_earn_nothing",
     "idle_scores_nothing",
     "no_leaks",
     "oracle_solves",
@@ -60,6 +61,8 @@ class Played:
     restored: Mapping[str, Episode] = field(default_factory=dict)
     no_snapshots: str = ""
     scans: Mapping[str, Scan] = field(default_factory=dict)
+    hacked: Mapping[str, Mapping[str, Episode]] = field(default_factory=dict)
+    """By the name of the hack."""
     left_behind: tuple[str, ...] = ()
     took_s: dict[str, float] = field(default_factory=dict)
     """How long the episodes of a check took, by the check's name."""
@@ -132,6 +135,28 @@ def chance_loses(played: Played) -> Finding:
     passed = sum(episode.verdict.passed for _, episode in plays if episode.verdict is not None)
     share = f"{passed} of {len(plays)} episodes passed, at most {RANDOM_BOUND:.0%} allowed"
     return Finding("FAIL", share) if passed > RANDOM_BOUND * len(plays) else _result(broken, share)
+
+
+def hacks_earn_nothing(played: Played) -> Finding:
+    """Hacks earn nothing"""
+    if not played.hacked:
+        why = (
+            "no sandbox to try them in"
+            if played.subject.spec.sandbox is None
+            else "none was tried (--hacks N)"
+        )
+        return Finding("SKIP", why)
+    wrong = {}
+    for title, episodes in played.hacked.items():
+        paid = [
+            name for name, each in episodes.items() if each.verdict is not None and each.verdict.reward > 0
+        ]
+        if paid:
+            wrong[title] = f"{len(paid)} of {len(episodes)} pay: {', '.join(paid)}"
+    plays = [each for episodes in played.hacked.values() for each in episodes.values()]
+    unplayed = sum(each.verdict is None for each in plays)
+    note = f", {unplayed} of them without a grade" if unplayed else ""
+    return _result(wrong, f"{len(plays)} tried on {len(played.hacked)} tasks{note}")
 
 
 def same_verdict(played: Played) -> Finding:
@@ -267,6 +292,7 @@ CHECKS: tuple[Callable[[Played], Finding], ...] = (
     oracle_solves,
     idle_scores_nothing,
     chance_loses,
+    hacks_earn_nothing,
     same_verdict,
     same_observations,
     replay_continues,

@@ -51,6 +51,8 @@ class Subject:
     tasks: tuple[TaskSpec, ...]
     tasks_by_name: Mapping[str, Task] | None = None
     """By their payload, of an environment made of tasks: with grader and solution, which no agent may find."""
+    hacks: int = 0
+    """On so many tasks that are sound the whole catalogue of hacks is played."""
     gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
     env_ids: set[str] = field(default_factory=set)
     """Of every environment that was made for the vetting."""

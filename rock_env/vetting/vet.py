@@ -20,6 +20,7 @@ from rock_env.vetting.checks import (
     Finding,
     Played,
     chance_loses,
+    hacks_earn_nothing,
     idle_scores_nothing,
     no_leaks,
     oracle_solves,
@@ -37,6 +38,7 @@ from rock_env.vetting.episodes import (
     made,
     play,
 )
+from rock_env.vetting.hacks import hacks
 from rock_env.vetting.leaks import Scan, leaks_in
 
 __all__ = ["Vetted", "sample", "vet"]
@@ -171,6 +173,8 @@ async def _play_all(subject: Subject) -> Played:
     with _timed(played, chance_loses):
         played.chance = await _chance(played, sound)
     if subject.spec.sandbox is not None:
+        with _timed(played, hacks_earn_nothing):
+            played.hacked = await _hacked(replace(sound, tasks=sound.tasks[: subject.hacks]))
         boxes = await subject.client.sandboxes.list(environment=subject.spec.name)
         played.left_behind = tuple(box.id for box in boxes if box.labels.get("env_id") in subject.env_ids)
     return played
@@ -251,6 +255,19 @@ async def _chance(played: Played, sound: Subject) -> dict[str, list[Episode]]:
                 *(play(sound, task, chooser, seed=n, max_turns=turns) for n, chooser in enumerate(choosers))
             )
         )
+
+    return await _each(sound, plays)
+
+
+async def _hacked(sound: Subject) -> dict[str, dict[str, Episode]]:
+    """Play each hack of the catalogue on each task, as an agent would: one action in a shell, then the grade."""
+
+    async def plays(task: TaskSpec) -> dict[str, Episode]:
+        known = hacks()
+        played = [
+            play(sound, task, at_random([script], seed=name), max_turns=1) for name, script in known.items()
+        ]
+        return dict(zip(known, await asyncio.gather(*played), strict=True))
 
     return await _each(sound, plays)
 

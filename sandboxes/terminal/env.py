@@ -6,6 +6,8 @@ replay of the actions restores.
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
+
 import msgspec
 
 from rock_env.env import FreshBoxes, Info, StepResult, Verdict
@@ -74,11 +76,14 @@ class TerminalEnv:
 
     async def grade(self, box: Sandbox, fresh: FreshBoxes) -> Verdict:
         """Grade a copy of the files the agent left; where the backend cannot copy boxes, the files themselves."""
-        try:
-            async with fresh.fork() as copy:
-                return await self._grade(copy)
-        except Unimplemented:
-            return await self._grade(box)
+        async with AsyncExitStack() as lent:
+            try:
+                graded = await lent.enter_async_context(fresh.fork())
+            except Unimplemented:
+                graded = box
+            except InvalidArgument as error:  # it left what no copy can have
+                return Verdict(0.0, passed=False, details=error.message)
+            return await self._grade(graded)
 
     async def evaluate(self, sandbox: Sandbox) -> Verdict:
         """Grade the files as they are now. Ends what the agent left running."""

@@ -37,7 +37,9 @@ from rock_env.backends.docker.layers import LABEL_FROM, DockerLayers
 from rock_env.backends.docker.network import Egress, resolve
 from rock_env.backends.docker.ready import ReadySignal
 from rock_env.backends.docker.state import BoxFolder, DockerStateFolder
+from rock_env.backends.docker.take_over import take_over
 from rock_env.backends.plugin import BackendOptions, BackendPlace, BackendSpec
+from rock_env.backends.steering import Steering
 from rock_env.errors import InfraError, InvalidArgument, NotFound, Unavailable, nearest
 from rock_env.guest_host.box import GuestBox
 from rock_env.guest_host.link import GuestLink
@@ -229,6 +231,15 @@ class DockerBackend:
             return False
         await for_life(graft, above, target)
         return True
+
+    async def take_over(self, sandbox_id: str, *, snapshot: str, steering: Steering) -> list[str]:
+        """Give a box the files of another one's snapshot but those that `steering` refuses; return these.
+
+        For grades: nothing of an agent ever ran in the box. Raise `Unimplemented`, having changed nothing, where the files
+        of containers cannot be reached from here, `NotFound`, `InvalidArgument` for files nested too deep, and `InfraError`.
+        """
+        node, held = await self._prepare(), self._find(sandbox_id)
+        return await take_over(node.engine, node.layers, held.container, snapshot, steering)
 
     async def let_go(self) -> None:
         """Close all connections: durable boxes live on, others are destroyed."""

@@ -38,20 +38,22 @@ class DockerLayers:
         self._engine = engine
         self._state_id = state_id
         self._own = f"{LABEL_SERVER}={state_id}"
-        self._above: dict[tuple[str, str], list[Path] | None] = {}
+        self._above: dict[tuple[str, str], tuple[list[Path] | None, int]] = {}
 
     async def image(self, snapshot_id: str) -> ImageFacts:
         """Return the image of a snapshot. Raise `NotFound`."""
         return ImageFacts.of(await self._described(snapshot_id))
 
-    async def above(self, snapshot_id: str, image: str) -> list[Path] | None:
+    async def above(
+        self, snapshot_id: str, image: str, *, most_bytes: float = GRAFT_BYTES
+    ) -> list[Path] | None:
         """Return a snapshot's own layers above those of an image, as folders, lowest first; None if not to be copied."""
         pair = (snapshot_id, image)
         if pair not in self._above:  # asked once for each of many forks; a layer never changes
             described, below = await asyncio.gather(self._described(snapshot_id), self._engine.image(image))
-            small = described["Size"] - below["Size"] <= GRAFT_BYTES
-            self._above[pair] = layers_above(described, below) if small else None
-        return self._above[pair]
+            self._above[pair] = layers_above(described, below), described["Size"] - below["Size"]
+        layers, size = self._above[pair]
+        return layers if size <= most_bytes else None
 
     async def _described(self, snapshot_id: str) -> dict[str, Any]:
         try:

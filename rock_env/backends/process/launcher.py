@@ -23,7 +23,7 @@ from pathlib import Path
 
 import rock_env
 from rock_env.backends.process.zygote import MAX_FDS, MAX_MESSAGE_BYTES
-from rock_env.errors import InfraError
+from rock_env.errors import InfraError, InvalidArgument
 from rock_env.threads import for_life
 
 __all__ = ["COPY_S", "END_S", "Holder", "Launcher", "holder_of", "recorded_process"]
@@ -185,7 +185,8 @@ class Launcher:
     async def order(
         self, order: Mapping[str, object], fds: Sequence[int] = (), *, within_s: float | None = None
     ) -> object:
-        """Give an order and return what it came to. Raise `InfraError` if it failed; `fds` stay the caller's.
+        """Give an order and return what it came to; `fds` stay the caller's. Raise `InfraError` if it failed, and
+        `InvalidArgument` for files that cannot be copied.
 
         One that is late (None: `ORDER_S`) ends the zygote, which takes one order at a time: no other would be carried out.
         """
@@ -287,6 +288,10 @@ class Launcher:
         elif waiting is not None and not waiting.done():
             if what == "failed":
                 waiting.set_exception(InfraError(rest[0]))
+            elif what == "refused":
+                waiting.set_exception(
+                    InvalidArgument(f"the files of the sandbox cannot be copied: {rest[0]}")
+                )
             else:
                 waiting.set_result(rest[0])
 

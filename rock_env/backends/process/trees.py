@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["MAX_DEPTH", "copy", "copy_file", "copy_folder", "copy_properties"]
+__all__ = ["MAX_DEPTH", "TooDeepError", "copy", "copy_file", "copy_folder", "copy_properties"]
 
 MAX_DEPTH = 400
 """Folders below each other. Deeper trees are refused: each level is a call and two descriptors."""
@@ -37,6 +37,10 @@ def copy(source: int, target: int, *, opaque: str) -> int:
         os.umask(mask)
 
 
+class TooDeepError(OSError):
+    """A tree cannot be copied, and whoever made it is to blame."""
+
+
 def copy_folder(source: str, target: str) -> None:
     """Copy all below one folder into another, which is empty."""
     fds = [os.open(path, _FOLDER) for path in (source, target)]
@@ -55,7 +59,7 @@ class _Copy:
 
     def folder(self, source: int, target: int, path: str, depth: int) -> int:
         if depth > MAX_DEPTH:
-            raise OSError(f"folders lie more than {MAX_DEPTH} deep")
+            raise TooDeepError(f"folders lie more than {MAX_DEPTH} deep")
         copied = 0
         with os.scandir(source) as entries:
             names = [entry.name for entry in entries]

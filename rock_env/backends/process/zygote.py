@@ -177,6 +177,8 @@ class Zygote:
             signal.alarm(round(order["within_s"]))
             self.tell("done", order["request"], trees.copy(fds[0], fds[1], opaque=order["opaque"]))
             os._exit(0)
+        except trees.TooDeepError as error:
+            self.tell("refused", order["request"], str(error))
         except BaseException as error:  # noqa: BLE001  named boundary: a copy that failed
             self.tell("failed", order["request"], str(error) or type(error).__name__)
         finally:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, TypeVar
 
+from rock_env.backends.steering import Steering
 from rock_env.errors import EnvLost, NotFound
 from rock_env.sandbox import Sandbox
 from rock_env.server.capacity.admission import Grant
@@ -97,6 +98,10 @@ class EnvBoxes:
                 await self.drop(snapshot_id)
 
         return await self._whole(snapshot(), undo)
+
+    async def take_over(self, sandbox_id: str, snapshot_id: str, steering: Steering) -> list[str]:
+        """Give a clean box a snapshot's files but those that steer a grade; see `TakesOver.take_over`."""
+        return await self._core.tasks.run(self._tree.take_over(sandbox_id, snapshot_id, steering))
 
     async def drop(self, snapshot_id: str) -> None:
         """Give a snapshot up; boxes made from it keep what they need of it."""

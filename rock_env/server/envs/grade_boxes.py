@@ -7,11 +7,12 @@ that wait for their grades would else wait for itself.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from rock_env.errors import FailedPrecondition
+from rock_env.backends.steering import Steering
+from rock_env.errors import FailedPrecondition, InvalidArgument
 from rock_env.sandbox import Sandbox
 from rock_env.server.capacity.admission import Grant
 from rock_env.server.envs.boxes import EnvBoxes
@@ -29,6 +30,8 @@ class GradeBoxes:
     env_id: str
     agent_box_id: str
     _taken: bool = False
+    _clean: tuple[str, Sandbox] | None = None
+    """The pristine box that is lent, and its id, until it has the agent's files."""
 
     @asynccontextmanager
     async def pristine(self) -> AsyncIterator[Sandbox]:
@@ -46,6 +49,20 @@ class GradeBoxes:
                     yield box
             finally:
                 await logged(self.boxes.drop(snapshot_id))
+
+    async def take_over(
+        self, box: Sandbox, *, runs: Sequence[str] = (), asked: Sequence[str] = (), workdir: str = ""
+    ) -> list[str]:
+        """Give a pristine box the agent's files but those that could steer the grade; return what was left out."""
+        if self._clean is None or box is not self._clean[1]:
+            raise InvalidArgument("only a pristine box of this grade takes the agent's files over, and once")
+        sandbox_id, self._clean = self._clean[0], None
+        steering = Steering(frozenset(runs), frozenset(asked), workdir.strip("/"))
+        snapshot_id = await self.boxes.freeze(self.agent_box_id)
+        try:
+            return await self.boxes.take_over(sandbox_id, snapshot_id, steering)
+        finally:
+            await logged(self.boxes.drop(snapshot_id))
 
     @asynccontextmanager
     async def _place(self) -> AsyncIterator[Grant]:
@@ -68,6 +85,8 @@ class GradeBoxes:
         )
         try:
             async with self.boxes.using(sandbox_id) as box:
+                self._clean = None if snapshot_id else (sandbox_id, box)
                 yield box
         finally:
+            self._clean = None
             await logged(self.boxes.delete(sandbox_id))

@@ -11,6 +11,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from itertools import count
 from typing import Any, NamedTuple
 
+import msgspec
+
 from rock_env.env import FreshBoxes
 from rock_env.env_workers.rules_wire import CALLS, COMMANDS, MOST_BYTES, STREAMS, Wish, given
 from rock_env.errors import InvalidArgument, NotFound, ResourceExhausted, Unimplemented
@@ -86,6 +88,9 @@ class RulesCall:
         if method in ("pristine", "fork"):
             return await self._fresh_box(method)
         held = self._held.get(ask.of)
+        if method == "take_over" and held is not None and held.box is not None and self._fresh is not None:
+            runs, asked, workdir = _words(arguments)
+            return list(await self._fresh.take_over(held.box, runs=runs, asked=asked, workdir=workdir))
         if held is None:
             raise NotFound(f"this call has nothing with the handle {ask.of}")
         if method == "end" and ask.of:
@@ -189,6 +194,14 @@ def _check_bytes(name: str, asked: object) -> None:
         raise InvalidArgument(
             f"{name} must be at most {MOST_BYTES} where the rules of an environment get all at once, got {asked}"
         )
+
+
+def _words(arguments: list[Any]) -> tuple[list[str], list[str], str]:
+    """Return what `take_over` is told. Raise `InvalidArgument` for anything else."""
+    try:
+        return msgspec.convert(arguments, tuple[list[str], list[str], str])
+    except msgspec.ValidationError as error:
+        raise InvalidArgument(f"take_over takes two lists of words and a folder: {error}") from error
 
 
 async def _nothing() -> None:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rock_env.backends.base import that_takes_over
+from rock_env.backends.steering import Steering
 from rock_env.errors import (
     FailedPrecondition,
     InfraError,
@@ -125,6 +127,17 @@ class CheckpointTree:
                 "leave the image out"
             )
         return replace(asked, image=snapshot.spec.image)
+
+    async def take_over(self, sandbox_id: str, snapshot_id: str, steering: Steering) -> list[str]:
+        """Give a clean sandbox the files of a snapshot but those that could steer a grade; return what was left out.
+
+        Raise what `TakesOver.take_over` raises.
+        """
+        held = await self._ledger.find_held(sandbox_id)
+        async with held.lock:
+            backend = that_takes_over(self._core.backends.named(held.record.backend))
+            async with box_call(f"taking files over into sandbox {sandbox_id}", within_s=COPY_S):
+                return await backend.take_over(held.record.box_id, snapshot=snapshot_id, steering=steering)
 
     # -- how they are done
 

@@ -1,0 +1,155 @@
+"""`rock_guard` in a pytest of its own: code under test that changes how it is judged fails its run; honest code does not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from rock_env.guest_host.code import GUARD_SOURCE
+
+TESTS = """
+import unittest
+import mod
+
+def test_one():
+    assert mod.value() == 1
+
+class TestTwo(unittest.TestCase):
+    def test_two(self):
+        self.assertEqual([mod.value()], [1])
+"""
+PLAIN = "def value():\n    return 1\n"
+WRONG = "def value():\n    return 2\n"
+ENDED, TAMPERED = 71, 72
+
+
+def run(folder: Path, module: str, *more: str, tests: str = TESTS) -> subprocess.CompletedProcess[str]:
+    (folder / "guard").mkdir()
+    (folder / "guard" / "rock_guard.py").write_bytes(GUARD_SOURCE.read_bytes())
+    (folder / "mod.py").write_text(dedent(module))
+    (folder / "test_it.py").write_text(tests)
+    own = ("-c", "/dev/null", "--rootdir=.", "-p", "no:cacheprovider", "-p", "rock_guard")
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-rA", *own, *(more or ("test_it.py",))],
+        cwd=folder,
+        env={
+            **{name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
+            "PYTHONPATH": f"{folder / 'guard'}:{folder}",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_honest_code_is_judged_as_without_it(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    done = run(tmp_path / "a", PLAIN)
+    assert (done.returncode, "2 passed" in done.stdout) == (0, True), done
+    done = run(tmp_path / "b", WRONG)
+    assert (done.returncode, "2 failed" in done.stdout) == (1, True), done
+    assert "rock_guard" not in done.stderr
+
+
+@pytest.mark.parametrize("more", ["--version", "--help", "--collect-only"])
+def test_runs_without_tests_end_well(tmp_path: Path, more: str) -> None:
+    assert run(tmp_path, PLAIN, more).returncode == 0
+
+
+def test_other_exit_codes_are_pytest_s(tmp_path: Path) -> None:
+    assert run(tmp_path, PLAIN, "no-such-file.py").returncode == 4
+
+
+HONEST_KINDS = """
+class Cents(int):
+    def __eq__(self, other):
+        return isinstance(other, int) and int(self) == int(other)
+    __hash__ = int.__hash__
+
+def value():
+    return Cents(1)
+"""
+
+
+def test_a_kind_of_number_with_a_sense_of_equality_is_honest(tmp_path: Path) -> None:
+    assert run(tmp_path, HONEST_KINDS).returncode == 0
+
+
+def test_tests_may_use_any_and_skip(tmp_path: Path) -> None:
+    tests = (
+        "import pytest, mod\nfrom unittest.mock import ANY\n\ndef test_a():\n    assert mod.value() == ANY\n"
+    )
+    tests += "\ndef test_b():\n    pytest.skip('no')\n\n@pytest.mark.xfail\ndef test_c():\n    assert 0\n"
+    assert run(tmp_path, PLAIN, tests=tests).returncode == 0
+
+
+HACKS = {
+    "it ends the process": ("import os\nos._exit(0)", ENDED),
+    "it ends the process when called": ("import os\ndef value(): os._exit(0)", ENDED),
+    "a conftest of the image imports it": ("import os\nos._exit(0)", ENDED),
+    "it changes the exit code at exit": (f"{WRONG}\nimport atexit, os\natexit.register(os._exit, 0)", 1),
+    "tests do not run": (
+        "import _pytest.python as p\np.Function.runtest = lambda s: None\nvalue = None",
+        TAMPERED,
+    ),
+    "assertions raise something else": (
+        f"{WRONG}\nimport builtins\nbuiltins.AssertionError = KeyError",
+        TAMPERED,
+    ),
+    "calls are replaced": (
+        f"{WRONG}\nimport _pytest.runner as r\nr.CallInfo.from_call = classmethod(lambda *a, **k: None)",
+        TAMPERED,
+    ),
+    "unittest agrees": (
+        f"{WRONG}\nimport unittest\nunittest.TestCase.assertEqual = lambda *a: None",
+        TAMPERED,
+    ),
+    "a plugin is registered": (
+        f"""{WRONG}
+import gc, _pytest.config
+class Evil:
+    def pytest_runtest_makereport(self, item, call):
+        call.excinfo = None
+for each in gc.get_objects():
+    if isinstance(each, _pytest.config.PytestPluginManager):
+        each.register(Evil())
+""",
+        TAMPERED,
+    ),
+    "a test gets other code": (
+        """
+def value():
+    import sys
+    sys._getframe(1).f_globals["test_one"].__code__ = (lambda: None).__code__
+    return 1
+""",
+        TAMPERED,
+    ),
+    "it equals anything": (
+        "class All:\n    def __eq__(self, other): return True\ndef value(): return All()",
+        TAMPERED,
+    ),
+    "its kind of number equals anything": (
+        "class All(int):\n    def __eq__(self, other): return isinstance(other, int)\ndef value(): return All()",
+        TAMPERED,
+    ),
+    "it skips its tests": ("import unittest\ndef value(): raise unittest.SkipTest", 1),
+    "it expects to fail": ("import pytest\ndef value(): pytest.xfail('known')", TAMPERED),
+}
+
+
+@pytest.mark.parametrize("name", HACKS)
+def test_code_that_changes_how_it_is_judged_fails(tmp_path: Path, name: str) -> None:
+    module, code = HACKS[name]
+    if "conftest" in name:
+        (tmp_path / "conftest.py").write_text("import mod\n")
+    done = run(tmp_path, module)
+    assert done.returncode == code, done
+    assert ("this run does not count" in done.stderr) == (code in (ENDED, TAMPERED))
