@@ -36,7 +36,7 @@ def check_command(
     env_args: Mapping[str, object],
     *,
     tasks: int,
-    hacks: int,
+    hacks: int = 0,
     rock: str,
     as_json: bool,
     backends: Sequence[str] = (),

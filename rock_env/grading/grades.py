@@ -16,7 +16,7 @@ from rock_env.env import FreshBoxes, Verdict
 from rock_env.errors import InfraError, InvalidArgument, NotFound, RockError, Unimplemented
 from rock_env.grading.model import Verifier
 from rock_env.grading.outcomes import Outcome, worst
-from rock_env.grading.verifier import Report, programs, run_verifier
+from rock_env.grading.verifier import Report, has_guard, programs, run_verifier
 from rock_env.grading.work import carry_work, need_box
 from rock_env.sandbox import Sandbox
 
@@ -187,6 +187,14 @@ async def _graded(boxes: _Boxes, verifier: Verifier) -> Report:
 
 async def _in_a_copy(boxes: _Boxes, verifier: Verifier) -> Report:
     """Run it where the agent's files are, and what runs it is the image's; in a plain fork where that cannot be."""
+    if await has_guard(boxes.agent) and (report := await _taken_over(boxes, verifier)) is not None:
+        return report
+    async with boxes.fresh.fork() as copy:
+        return await run_verifier(copy, verifier)
+
+
+async def _taken_over(boxes: _Boxes, verifier: Verifier) -> Report | None:
+    """Run it in a clean box that takes the agent's files over; None where the backend cannot do that."""
     async with boxes.prepared() as other:
         try:
             left_out = await boxes.fresh.take_over(
@@ -195,11 +203,8 @@ async def _in_a_copy(boxes: _Boxes, verifier: Verifier) -> Report:
         except InvalidArgument as error:
             return await boxes.lost(other, error)
         except Unimplemented:
-            pass
-        else:
-            return replace(await run_verifier(other, verifier), left_out=left_out)
-    async with boxes.fresh.fork() as copy:
-        return await run_verifier(copy, verifier)
+            return None
+        return replace(await run_verifier(other, verifier), left_out=left_out)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from rock_env.grading.parsers import PARSERS, Left, Read
 from rock_env.sandbox import CommandEnd, OutputChunk, Sandbox
 from rock_env.shell import shell_argv
 
-__all__ = ["OWN_FOLDERS", "Report", "programs", "run_verifier"]
+__all__ = ["OWN_FOLDERS", "Report", "has_guard", "programs", "run_verifier"]
 
 OWN_FOLDERS = ("/tests", "/logs/verifier")
 """Folders that task formats keep for the verifier: emptied before it runs, whatever the agent put there."""
@@ -178,13 +178,18 @@ async def _run(box: Sandbox, verifier: Verifier) -> tuple[CommandEnd, bytes, byt
     return end, kept["stdout"].bytes, kept["stderr"].bytes
 
 
+async def has_guard(box: Sandbox) -> bool:
+    """Return whether the box is a container of ours, which has `rock_guard` where nothing in it can change it."""
+    return await _kind(box, f"{_GUARD}/rock_guard.py") == "file"
+
+
 async def _variables(box: Sandbox, verifier: Verifier) -> dict[str, str]:
     """Return the variables of its command; its runs of pytest load `rock_guard` where nothing speaks against that."""
     own = dict(verifier.env)
     text = b"\n".join([" ".join(verifier.command).encode(), *(file.content for file in verifier.files)])
     if not verifier.guarded or b"pytest" not in text or _OWN_WAYS.search(text):
         return own
-    if await _kind(box, f"{_GUARD}/rock_guard.py") != "file":
+    if not await has_guard(box):
         return own
     known = await box.exec(["sh", "-c", 'printf %s "$PYTHONPATH:$PYTEST_ADDOPTS"'], env=own)
     paths, colon, options = known.stdout.decode(errors="replace").rpartition(":")
