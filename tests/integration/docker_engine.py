@@ -6,6 +6,7 @@ processes of the run and ends with the last of them. Images are made from this m
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
@@ -13,6 +14,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Awaitable, Callable
 from functools import cache
 from pathlib import Path
 
@@ -96,6 +98,15 @@ def engine() -> None:
 def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return where the guest's bundle is kept for all backends of a test process."""
     return tmp_path_factory.mktemp("bundles")
+
+
+async def until(true: Callable[[], Awaitable[object]]) -> None:
+    """Wait until something is true; fail after half a minute."""
+    for _ in range(1500):
+        if await true():
+            return
+        await asyncio.sleep(0.02)
+    pytest.fail("it did not become true in 30 s")
 
 
 def skip_without(*images: str) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
-from docker_engine import BUSYBOX, bundles, engine  # noqa: F401  fixtures
+from docker_engine import BUSYBOX
 from fresh_boxes import BackendBoxes
 
 from rock_env.backends.docker.backend import DockerBackend
@@ -29,13 +27,6 @@ VERIFIER = Verifier(
     files=(TaskFile("/tests/test.sh", TEST, 0o755),),
     report="/logs/verifier",
 )
-
-
-@pytest.fixture
-async def backend(engine: Any, bundles: Any) -> AsyncIterator[DockerBackend]:  # noqa: F811
-    made = DockerBackend(bundles=bundles)
-    yield made
-    await made.close()
 
 
 @pytest.fixture

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
-from docker_engine import BUSYBOX, TOOLS, bundles, engine  # noqa: F401  fixtures
+from docker_engine import BUSYBOX, TOOLS
 
 from rock_env.backends.docker.backend import DockerBackend
 from rock_env.errors import ResourceExhausted
@@ -17,13 +15,6 @@ from rock_env.tools import Toolbox
 
 PROJECT = "/workspace/project"
 TESTS = "sh tests.sh"
-
-
-@pytest.fixture
-async def backend(engine: None, bundles: Path) -> AsyncIterator[DockerBackend]:  # noqa: F811
-    made = DockerBackend(bundles=bundles)
-    yield made
-    await made.close()
 
 
 async def start(backend: DockerBackend, image: str, **more: Resources) -> Sandbox:
