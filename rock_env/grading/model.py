@@ -72,8 +72,6 @@ class Verifier:
     grade_in: GradeIn = "fork"
     in_shell: bool = False
     """It runs in the shell that the agent left: its working folder, variables and options (see `rock_env.shell`)."""
-    guarded: bool = True
-    """Its runs of pytest load `rock_guard`, where the box has it."""
     download: str = ""
     """The first command of its scripts that fetches from a network, where the box has none."""
 

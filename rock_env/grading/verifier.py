@@ -187,9 +187,7 @@ async def _variables(box: Sandbox, verifier: Verifier) -> dict[str, str]:
     """Return the variables of its command; its runs of pytest load `rock_guard` where nothing speaks against that."""
     own = dict(verifier.env)
     text = b"\n".join([" ".join(verifier.command).encode(), *(file.content for file in verifier.files)])
-    if not verifier.guarded or b"pytest" not in text or _OWN_WAYS.search(text):
-        return own
-    if not await has_guard(box):
+    if b"pytest" not in text or _OWN_WAYS.search(text) or not await has_guard(box):
         return own
     known = await box.exec(["sh", "-c", 'printf %s "$PYTHONPATH:$PYTEST_ADDOPTS"'], env=own)
     paths, colon, options = known.stdout.decode(errors="replace").rpartition(":")

@@ -28,49 +28,28 @@ if False:  # typing of newer Pythons
     from typing import Any
 
 ENDED_EARLY, TAMPERED = 71, 72
-_FUNCTION = type(lambda: None)
+_METHODS = (type(lambda: None), staticmethod, classmethod, property)
 
 
-def _contents(where: "Any") -> "dict[tuple[int, str], Any]":
-    """Return the functions and classes of a module or a class, and of its classes, by place."""
-    found = {}
+_MODULES = (builtins, _pytest.main, _pytest.outcomes, _pytest.python, _pytest.reports, _pytest.runner)
+_CLASSES = (unittest.TestCase, unittest.TestResult, pluggy.PluginManager)
+
+
+def _judges() -> "list[tuple[Any, str, Any]]":
+    """Return what runs tests and judges them: where it is, its name there, and the object."""
+    return [each for where in _MODULES + _CLASSES for each in _contents(where)]
+
+
+def _contents(where: "Any") -> "list[tuple[Any, str, Any]]":
+    """Return the functions and classes of a module or a class, and the methods of its own classes."""
+    found = []
     for name, value in list(vars(where).items()):
-        if isinstance(value, (type, _FUNCTION, staticmethod, classmethod, property)) or callable(value):
-            found[id(where), name] = value
+        if isinstance(value, _METHODS) or callable(value):
+            found.append((where, name, value))
         if isinstance(value, type) and value.__module__ == getattr(where, "__name__", ""):
-            for inner, method in list(vars(value).items()):
-                if isinstance(method, (_FUNCTION, staticmethod, classmethod, property)):
-                    found[id(value), inner] = method
+            own = list(vars(value).items())
+            found += [(value, inner, method) for inner, method in own if isinstance(method, _METHODS)]
     return found
-
-
-def _judges() -> "dict[tuple[int, str], Any]":
-    """Return what runs tests and judges them."""
-    found = {}
-    for module in (builtins, _pytest.main, _pytest.outcomes, _pytest.python, _pytest.reports, _pytest.runner):
-        found.update(_contents(module))
-    for each in (unittest.TestCase, unittest.TestResult, pluggy.PluginManager):
-        found.update(_contents(each))
-    return found
-
-
-def _places() -> "dict[int, Any]":
-    places = {}  # type: dict[int, Any]
-    for module in (
-        builtins,
-        _pytest.main,
-        _pytest.outcomes,
-        _pytest.python,
-        _pytest.reports,
-        _pytest.runner,
-    ):
-        places[id(module)] = module
-        for value in list(vars(module).values()):
-            if isinstance(value, type):
-                places[id(value)] = value
-    for each in (unittest.TestCase, unittest.TestResult, pluggy.PluginManager):
-        places[id(each)] = each
-    return places
 
 
 _ALLOWED = (
@@ -109,7 +88,6 @@ class _Run:
         self.secret = b""
         self.session = None  # type: Any
         self.before = _judges()
-        self.places = _places()
         self.codes = {}  # type: dict[str, Any]
         self.hooks = set()  # type: set[int]
         self.why = ""
@@ -199,15 +177,15 @@ def _equals_anything(value: "Any", kind: "Any") -> bool:
 def _is_of_a_library(kind: "Any") -> bool:
     """Return whether somebody else than the code under test says what is equal to objects of a class."""
     code = getattr(kind.__eq__, "__code__", None)
-    file = code.co_filename if code is not None else ""
-    name = file.replace(os.sep, "/").rpartition("/")[2]
+    if code is None:
+        return True
     library = os.path.dirname(os.__file__)  # noqa: PTH120  # as old Pythons have it
-    return (
-        code is None
-        or "-packages/" in file
-        or file.startswith(library)
-        or name.startswith(("test", "conftest"))
-    )
+    return code.co_filename.startswith(library) or _by_tests(code.co_filename)
+
+
+def _by_tests(file: str) -> bool:
+    """Return whether a file is a test, a conftest.py or of an installed package."""
+    return "-packages/" in file or file.rpartition(os.sep)[2].startswith(("test", "conftest"))
 
 
 # -- the run
@@ -288,11 +266,9 @@ _SKIPS = (_pytest.outcomes.Skipped, unittest.SkipTest) + ((_XFAILED,) if isinsta
 def _is_of_tests(excinfo: "Any") -> bool:
     """Return whether tests, or a library of theirs, raised it."""
     for entry in reversed(list(excinfo.traceback)):
-        file = str(entry.path).replace(os.sep, "/")
-        if "/_pytest/" in file or "/unittest/" in file:
-            continue
-        name = file.rpartition("/")[2]
-        return "-packages/" in file or name.startswith(("test", "conftest")) or name.endswith("_test.py")
+        file = str(entry.path)
+        if "/_pytest/" not in file and "/unittest/" not in file:
+            return _by_tests(file) or file.endswith("_test.py")
     return True
 
 
@@ -303,11 +279,8 @@ def _code(item: "Any") -> "Any":
 
 def _changed() -> str:
     """Return what of the judges is another object than before."""
-    for (place, name), value in _RUN.before.items():
-        where = _RUN.places.get(place)
-        if where is None or (where is builtins and name in _ALLOWED):
-            continue
-        if vars(where).get(name) is not value:
+    for where, name, value in _RUN.before:
+        if vars(where).get(name) is not value and not (where is builtins and name in _ALLOWED):
             return getattr(where, "__name__", "") + "." + name + " was replaced"
     return ""
 
