@@ -33,23 +33,23 @@ class BackendBoxes:
 
     @asynccontextmanager
     async def fork(self) -> AsyncIterator[Sandbox]:
-        snapshot = f"layer-{next(_NUMBERS)}"
-        await self.backend.snapshot(self.agent, snapshot_id=snapshot)
-        try:
-            async with self._box(snapshot) as box:
-                yield box
-        finally:
-            await self.backend.delete_snapshot(snapshot)
+        async with self._frozen() as snapshot, self._box(snapshot) as box:
+            yield box
 
     async def take_over(
         self, box: Sandbox, *, runs: Sequence[str] = (), asked: Sequence[str] = (), workdir: str = ""
     ) -> list[str]:
         steering = Steering(frozenset(runs), frozenset(asked), workdir.strip("/"))
-        snapshot = f"layer-{next(_NUMBERS)}"
         backend = that_takes_over(self.backend)
+        async with self._frozen() as snapshot:
+            return await backend.take_over(box.id, snapshot=snapshot, steering=steering)
+
+    @asynccontextmanager
+    async def _frozen(self) -> AsyncIterator[str]:
+        snapshot = f"layer-{next(_NUMBERS)}"
         await self.backend.snapshot(self.agent, snapshot_id=snapshot)
         try:
-            return await backend.take_over(box.id, snapshot=snapshot, steering=steering)
+            yield snapshot
         finally:
             await self.backend.delete_snapshot(snapshot)
 

@@ -42,13 +42,12 @@ class GradeBoxes:
     @asynccontextmanager
     async def fork(self) -> AsyncIterator[Sandbox]:
         """Lend a box that begins with a copy of the agent's files. Raise `Unimplemented` where there are no layers."""
-        async with self._place() as place:
-            snapshot_id = await self.boxes.freeze(self.agent_box_id)
-            try:
-                async with self._box(snapshot_id, place) as box:
-                    yield box
-            finally:
-                await logged(self.boxes.drop(snapshot_id))
+        async with (
+            self._place() as place,
+            self._frozen() as snapshot_id,
+            self._box(snapshot_id, place) as box,
+        ):
+            yield box
 
     async def take_over(
         self, box: Sandbox, *, runs: Sequence[str] = (), asked: Sequence[str] = (), workdir: str = ""
@@ -58,9 +57,15 @@ class GradeBoxes:
             raise InvalidArgument("only a pristine box of this grade takes the agent's files over, and once")
         sandbox_id, self._clean = self._clean[0], None
         steering = Steering(frozenset(runs), frozenset(asked), workdir.strip("/"))
+        async with self._frozen() as snapshot_id:
+            return await self.boxes.take_over(sandbox_id, snapshot_id, steering)
+
+    @asynccontextmanager
+    async def _frozen(self) -> AsyncIterator[str]:
+        """Lend a snapshot of the agent's box."""
         snapshot_id = await self.boxes.freeze(self.agent_box_id)
         try:
-            return await self.boxes.take_over(sandbox_id, snapshot_id, steering)
+            yield snapshot_id
         finally:
             await logged(self.boxes.drop(snapshot_id))
 

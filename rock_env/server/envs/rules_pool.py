@@ -167,8 +167,7 @@ class RulesWorker:
             try:
                 self._send(ask.call, "answer", (ask.ask, value, error, failure))
             except InvalidArgument as large:
-                told = (large.code, large.message, large.retry_after_s)
-                self._send(ask.call, "answer", (ask.ask, None, told, failure))
+                self._send(ask.call, "answer", (ask.ask, None, _told(large), failure))
             await self._sent()
 
     async def _outcome(self, call: RulesCall, ask: Wish, answered: AsyncExitStack) -> tuple[Any, Any]:
@@ -176,13 +175,11 @@ class RulesWorker:
         try:
             return await call.act(ask, answered), None
         except RockError as known:
-            return None, (known.code, known.message, known.retry_after_s)
+            return None, _told(known)
         except Exception as unknown:  # noqa: BLE001 -- named boundary: arguments that a worker chose
             log.warning("a worker's wish failed method=%s error=%s", ask.method, unknown)
-            unfit = InfraError(
-                f"{ask.method} in the environment's sandbox failed: {type(unknown).__name__}: {unknown}."
-            )
-            return None, (unfit.code, unfit.message, None)
+            what = f"{type(unknown).__name__}: {unknown}"
+            return None, _told(InfraError(f"{ask.method} in the environment's sandbox failed: {what}."))
 
     def _end(self, why: str) -> None:
         """Be lost: kill the process, and let every call end."""
@@ -348,6 +345,11 @@ class WorkerRules:
                 with suppress(RockError, TimeoutError):  # one that does not answer is killed for that
                     async with asyncio.timeout(_DROP_S):
                         await self._worker.call("drop", self._env_id)
+
+
+def _told(error: RockError) -> tuple[str, str, float | None]:
+    """Return an error as a worker is told it."""
+    return error.code, error.message, error.retry_after_s
 
 
 def _read(value: msgspec.Raw, kind: type[T], op: str) -> T:
