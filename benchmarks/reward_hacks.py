@@ -3,8 +3,9 @@
 `python -m benchmarks.reward_hacks [--quick]`. The hacks of `tests/escape/hacks.py` are played as `swe` is graded; those
 and the catalogue of `ale env check` on a registered Harbor, Terminal-Bench and SWE-bench task, and the catalogue on
 `code` and `terminal`. Each is played in a box of its own on a real server. The last line is one JSON object: `tried`,
-`rewarded` (which must be 0), and, of honest work, `honest_tried` and `honest_rewarded` (which must be equal). `by` says the
-same for each environment. Registered tasks need a Docker engine; without one they are left out, and stderr says so.
+`rewarded` (which must be 0), `ungraded` (which must be 0), and, of honest work, `honest_tried` and `honest_rewarded` (which
+must be equal). `by` says the same for each environment. Registered tasks need a Docker engine; without one they are left
+out, and stderr says so.
 """
 
 from __future__ import annotations
@@ -18,19 +19,20 @@ import time
 from collections import Counter
 from pathlib import Path
 
-TESTS = Path(__file__).parents[1] / "tests"
-sys.path[:0] = [str(TESTS), str(TESTS / "escape"), str(TESTS / "integration")]
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "escape"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "integration"))
 
-from docker_engine import why_no_engine  # noqa: E402  # by the search path above
-from hacked_env import FIX  # noqa: E402
-from hacks import HACKS  # noqa: E402
-from registered_hacks import all_tries, play_all  # noqa: E402
+from docker_engine import why_no_engine
+from hacked_env import FIX
+from hacks import HACKS
+from registered_hacks import all_tries, play_all
 
-from rock_env.client import Client  # noqa: E402
-from rock_env.local import embedded  # noqa: E402
-from rock_env.vetting.hacks import hacks  # noqa: E402
+from rock_env.client import Client
+from rock_env.local import embedded
+from rock_env.vetting.hacks import hacks
 
-ENV = TESTS / "escape" / "hacked_env.py"
+ENV = Path(__file__).parents[1] / "tests" / "escape" / "hacked_env.py"
 _QUICK = 10
 """Every so many hacks one is tried."""
 _QUICK_REGISTERED = 25
@@ -82,7 +84,10 @@ def run_registered(every: int, found: Counts) -> None:
         for each in play_all(all_tries()[::every], Path(folder)):
             if each.reward is None or (each.reward == 1.0) != each.honest:
                 print(f"{each.format}: {each.name}: {each.reward} ({each.details})", file=sys.stderr)
-            found.add(each.format, each.reward or 0.0, honest=each.honest)
+            if each.reward is None:
+                found.ungraded += 1
+            else:
+                found.add(each.format, each.reward, honest=each.honest)
 
 
 class Counts:
@@ -90,6 +95,7 @@ class Counts:
 
     def __init__(self) -> None:
         self.by: dict[str, Counter[str]] = {}
+        self.ungraded = 0
 
     def add(self, environment: str, reward: float, *, honest: bool) -> None:
         counts = self.by.setdefault(environment, Counter())
@@ -100,7 +106,11 @@ class Counts:
     def summary(self) -> dict[str, object]:
         keys = ("tried", "rewarded", "honest_tried", "honest_rewarded")
         whole = {key: sum(counts[key] for counts in self.by.values()) for key in keys}
-        return {**whole, "by": {name: {key: counts[key] for key in keys} for name, counts in self.by.items()}}
+        return {
+            **whole,
+            "ungraded": self.ungraded,
+            "by": {name: {key: counts[key] for key in keys} for name, counts in self.by.items()},
+        }
 
 
 def main() -> int:
@@ -116,7 +126,8 @@ def main() -> int:
     run_registered(_QUICK_REGISTERED if options.quick else 1, found)
     whole = found.summary()
     print(json.dumps({**whole, "seconds": round(time.monotonic() - began)}))
-    return 1 if whole["rewarded"] or whole["honest_tried"] != whole["honest_rewarded"] else 0
+    wrong = whole["rewarded"] or whole["ungraded"] or whole["honest_tried"] != whole["honest_rewarded"]
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

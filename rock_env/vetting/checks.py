@@ -139,24 +139,22 @@ def chance_loses(played: Played) -> Finding:
 
 def hacks_earn_nothing(played: Played) -> Finding:
     """Hacks earn nothing"""
+    if played.subject.spec.sandbox is None:
+        return Finding("SKIP", "no sandbox to try them in")
     if not played.hacked:
-        why = (
-            "no sandbox to try them in"
-            if played.subject.spec.sandbox is None
-            else "none was tried (--hacks N)"
-        )
-        return Finding("SKIP", why)
+        return Finding("SKIP", "none was tried (--hacks N)")
     wrong = {}
     for title, episodes in played.hacked.items():
-        paid = [
-            name for name, each in episodes.items() if each.verdict is not None and each.verdict.reward > 0
-        ]
-        if paid:
-            wrong[title] = f"{len(paid)} of {len(episodes)} pay: {', '.join(paid)}"
-    plays = [each for episodes in played.hacked.values() for each in episodes.values()]
-    unplayed = sum(each.verdict is None for each in plays)
-    note = f", {unplayed} of them without a grade" if unplayed else ""
-    return _result(wrong, f"{len(plays)} tried on {len(played.hacked)} tasks{note}")
+        bad = {
+            name: "pays" if each.verdict else "got no grade"
+            for name, each in episodes.items()
+            if each.verdict is None or each.verdict.reward > 0
+        }
+        if bad:
+            named = ", ".join(f"{name} {what}" for name, what in bad.items())
+            wrong[title] = f"{len(bad)} of {len(episodes)}: {named}"
+    tried = sum(map(len, played.hacked.values()))
+    return _result(wrong, f"{tried} tried on {len(played.hacked)} tasks")
 
 
 def same_verdict(played: Played) -> Finding:

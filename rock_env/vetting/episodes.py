@@ -19,7 +19,18 @@ from rock_env.errors import NotFound, RockError, plugin_call
 from rock_env.grading.model import Task
 from rock_env.spec import EnvParams, EnvSpec, TaskSpec
 
-__all__ = ["NOISE", "Chooser", "Episode", "Subject", "at_random", "box_of", "branch", "made", "play"]
+__all__ = [
+    "NOISE",
+    "Chooser",
+    "Episode",
+    "Subject",
+    "always",
+    "at_random",
+    "box_of",
+    "branch",
+    "made",
+    "play",
+]
 
 AT_ONCE = 4
 """Episodes played at the same time: their boxes should not slow one another to their time-outs."""
@@ -156,6 +167,11 @@ async def _checkpoint(subject: Subject, past: Episode, *, seed: int, turns: int)
         for action in past.actions[:turns]:
             await env.step(action)
         return await env.checkpoint()
+
+
+def always(action: str) -> Chooser:
+    """Return a chooser of one action, whatever is observed."""
+    return lambda _: action
 
 
 def at_random(actions: Sequence[str], *, seed: str) -> Chooser:

@@ -14,10 +14,12 @@ from vetted_envs import BOXED, GAME, SECRET
 from rock_env.catalog import load_reference
 from rock_env.client import Client
 from rock_env.client.registry import CheckReport, RegistryClient
+from rock_env.env import Verdict
 from rock_env.grading.model import Build, Task, TaskFile, Verifier
 from rock_env.local import start_embedded
 from rock_env.spec import EnvSpec
-from rock_env.vetting.episodes import Subject
+from rock_env.vetting.checks import Played, hacks_earn_nothing
+from rock_env.vetting.episodes import Episode, Subject
 from rock_env.vetting.vet import sample, vet
 
 FILE = Path(__file__).with_name("vetted_envs.py")
@@ -141,3 +143,20 @@ def test_a_sample_is_spread_over_the_splits() -> None:
     assert [task.id for task in sample(spec, params, 3)] == ["train/0", "train/2", "held_out/0"]
     assert len(sample(spec, params, 100)) == 5
     assert [task.id for task in sample(spec, params, 1)] == ["train/0"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "result", "said"),
+    [
+        (Verdict(0.0, passed=False), "PASS", "2 tried on 1 tasks"),
+        (Verdict(0.5, passed=False), "FAIL", "a: 1 of 2: loud pays"),
+        (None, "FAIL", "a: 1 of 2: loud got no grade"),
+    ],
+)
+def test_a_hack_that_pays_or_gets_no_grade_is_named(verdict: Verdict | None, result: str, said: str) -> None:
+    nothing = Episode("train/0", verdict=Verdict(0.0, passed=False))
+    played = Played(Subject(None, BOXED, BOXED.params(), ()))  # type: ignore[arg-type]  # nobody is asked
+    assert hacks_earn_nothing(played).result == "SKIP"
+    played.hacked = {"a": {"quiet": nothing, "loud": Episode("train/0", verdict=verdict)}}
+    found = hacks_earn_nothing(played)
+    assert (found.result, found.evidence) == (result, said)
