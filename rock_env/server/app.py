@@ -216,7 +216,7 @@ def _env_service(options: ServerOptions, sandboxes: SandboxCore) -> EnvServiceCo
     rules = None
     if not options.private:
         if view is None:
-            log.warning(
+            log.info(
                 "the code of environments sees the files of this user: workers have a view of their own with "
                 "--isolation namespaces, which --tokens turns on"
             )
