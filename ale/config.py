@@ -104,6 +104,7 @@ def expand(config: TrainConfig) -> TrainConfig:
     Imports the plugins. Raise `ConfigError` or `UnknownName`.
     """
     _check_splits(config)
+    _check_experts(config)
     _check_sessions(config)
     choose_backends(config.rollout.backends)
     algo, engine = plugins.load("ale.algorithms", config.algo), plugins.load("ale.engines", config.engine)
@@ -200,7 +201,12 @@ def _recipe_layers(given: Sequence[Layer]) -> list[Layer]:
     )  # an unknown environment is refused before its (missing) recipe is looked for
     recipes = resources.files("ale") / "recipes"
     recipe, source = recipes / f"{env}.toml", f"the recipe for {env}"
-    if not recipe.is_file() and issubclass(spec.params, TaskSetParams):
+    if spec.library:
+        recipe, source = (
+            recipes / "default" / "libraries.toml",
+            "the recipe for environments of other libraries",
+        )
+    elif not recipe.is_file() and issubclass(spec.params, TaskSetParams):
         recipe, source = recipes / "default" / "tasks.toml", "the recipe for environments made of tasks"
     if not recipe.is_file():
         return []
@@ -347,6 +353,15 @@ def _check_sessions(config: TrainConfig) -> None:
                 f"rollout.{name}={value!r} would do nothing: got agent.name='', expected a CLI agent, whose calls are of "
                 "several kinds. Leave it out, or choose an agent with --agent."
             )
+
+
+def _check_experts(config: TrainConfig) -> None:
+    warmup = config.warmup
+    if warmup.trajectories and not warmup.data and not plugins.load_env(config.env).has_oracle:
+        raise ConfigError(
+            f"warmup.trajectories={warmup.trajectories} asks for experts: env {config.env!r} has no reference policy that "
+            "could play them, expected 0. Set warmup.trajectories=0, or imitate recordings with warmup.data."
+        )
 
 
 def _check_splits(config: TrainConfig) -> None:

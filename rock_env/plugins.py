@@ -1,8 +1,9 @@
 """Find plugins by entry point, and environments also among those a user registered. All come in by this one door.
 
-Groups: `ale.envs`, `ale.algorithms`, `ale.engines`, `ale.backends`, `ale.rewards`, `ale.agents`, `ale.scans`; value
-`package.module:OBJECT`. A script may also give objects of its own to this process (`give`). A name that stands for two
-things is refused, since records and runs say no more than the name. Loading is lazy: listing names imports no plugin.
+Groups: `ale.envs`, `ale.libraries`, `ale.algorithms`, `ale.engines`, `ale.backends`, `ale.rewards`, `ale.agents`,
+`ale.scans`; value `package.module:OBJECT`. A script may also give objects of its own to this process (`give`). A name
+that stands for two things is refused, since records and runs say no more than the name. Loading is lazy: listing names
+imports no plugin.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from rock_env import registered
 from rock_env.arguments import shown
 from rock_env.errors import InvalidArgument, UnknownName, nearest
 from rock_env.registered import Registration
-from rock_env.spec import EnvParams, EnvSpec
+from rock_env.spec import EnvLibrary, EnvParams, EnvSpec
 from rock_env.tasksets.environment import make_env_spec
 
 __all__ = [
@@ -47,6 +48,12 @@ def _group(group: str) -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=group)}
 
 
+def _kind(group: str) -> str:
+    """Return what an object of a group is called."""
+    plural = group.removeprefix("ale.")
+    return f"{plural[:-3]}y" if plural.endswith("ies") else plural.removesuffix("s")
+
+
 def give(objects: Own) -> None:
     """Let this process find objects by name as if they were installed; a second one of a name takes the first one's place.
 
@@ -55,10 +62,9 @@ def give(objects: Own) -> None:
     for (group, name), plugin in objects.items():
         registered_too = group == "ale.envs" and registered.known(name)
         if (name in _group(group) and load(group, name) is not plugin) or registered_too:
-            kind = group.removeprefix("ale.").removesuffix("s")
             raise InvalidArgument(
-                f"the {kind} you gave has the name {name!r}, as one that is installed or registered here: a record would "
-                "not say which it was. Give it another name."
+                f"the {_kind(group)} you gave has the name {name!r}, as one that is installed or registered here: a "
+                "record would not say which it was. Give it another name."
             )
     _own.update((key, plugin) for key, plugin in objects.items() if key[1] not in _group(key[0]))
 
@@ -92,7 +98,7 @@ def load(group: str, name: str) -> object:
     """
     if (group, name) in _own:
         return _own[group, name]
-    kind = group.removeprefix("ale.").removesuffix("s")
+    kind = _kind(group)
     point = _group(group).get(name)
     if point is None:
         raise nearest(kind, name, names(group))
@@ -115,14 +121,23 @@ def env_names() -> tuple[str, ...]:
 
 def knows_env(name: str) -> bool:
     """Return whether there is an environment of this name."""
-    return name in names("ale.envs") or registered.known(name)
+    return name in names("ale.envs") or registered.known(name) or _library_of(name) is not None
+
+
+def _library_of(name: str) -> tuple[str, str] | None:
+    """Split `library:id` where the part before the colon is a library that is hosted here."""
+    library, colon, env_id = name.partition(":")
+    return (library, env_id) if colon and library in names("ale.libraries") else None
 
 
 def load_env(name: str) -> EnvSpec:
-    """Return the environment of this name, installed or registered.
+    """Return the environment of this name: installed, registered, or `library:id` of a hosted library.
 
     Raise `UnknownName`, or `InvalidArgument` for a wrong object and for a name that is both.
     """
+    hosted = _library_of(name)
+    if hosted is not None:
+        return _from_library(*hosted)
     installed = name in names("ale.envs")
     if registered.known(name):
         if installed:
@@ -145,10 +160,18 @@ def load_env(name: str) -> EnvSpec:
 def unknown_env(name: str, known: Iterable[str]) -> UnknownName:
     """Build the error for an environment that this process does not know."""
     error = nearest("environment", name, known)
+    hosted = ", ".join(f"{library}:ID" for library in names("ale.libraries"))
     return UnknownName(
-        f"{error.message}. Those that `ale env register PATH` made are known on the machine where it was run, to "
+        f"{error.message}. Those of other libraries are {hosted}. Those that "
+        f"`ale env register PATH` made are known on the machine where it was run, to "
         f"processes with the same ALE_HOME; that of the process which looked is {registered.home()}."
     )
+
+
+@lru_cache(maxsize=256)
+def _from_library(library: str, env_id: str) -> EnvSpec:
+    found: EnvLibrary = load("ale.libraries", library)  # type: ignore[assignment]  # by its entry point
+    return found.spec(env_id)
 
 
 @lru_cache(maxsize=32)

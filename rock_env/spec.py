@@ -17,6 +17,7 @@ from rock_env.errors import Unimplemented
 from rock_env.task_spec import NetworkPolicy, Resources, SandboxSpec, TaskSpec
 
 __all__ = [
+    "EnvLibrary",
     "EnvParams",
     "EnvSpec",
     "HostPath",
@@ -66,8 +67,28 @@ class TaskSource(Protocol):
         ...
 
 
+class EnvLibrary(Protocol):
+    """The environments of another library under its own ids: the value of an `ale.libraries` entry point."""
+
+    def spec(self, env_id: str) -> EnvSpec:
+        """Return the environment of this id, named `<entry point>:<id>`, without importing the library.
+
+        Whether the library knows the id is seen where the environment is made. Raise `InvalidArgument` for a text that is
+        no id, and where the library is not installed.
+        """
+        ...
+
+    def ids(self) -> tuple[str, ...]:
+        """Import the library and return its ids, sorted. Raise `InvalidArgument` where it is not installed."""
+        ...
+
+
 def _no_oracle(params: EnvParams, task: TaskSpec) -> Oracle:
     raise Unimplemented(f"the environment has no reference policy for task {task.id!r}.")
+
+
+def _no_explorer(params: EnvParams, task: TaskSpec) -> Oracle:
+    raise Unimplemented("the environment does not say what its actions look like.")
 
 
 def _no_optimum(params: EnvParams, task: TaskSpec) -> float:
@@ -90,6 +111,8 @@ class EnvSpec:
     tasks: Callable[[EnvParams], TaskSource]
     oracle: Callable[[EnvParams, TaskSpec], Oracle] = _no_oracle
     """A reference policy for one task, which must succeed where success is certain; `Unimplemented` where none exists."""
+    explorer: Callable[[EnvParams, TaskSpec], Oracle] = _no_explorer
+    """A policy of random legal actions, by which an environment without a reference policy is checked."""
     optimum: Callable[[EnvParams, TaskSpec], float] = _no_optimum
     """Success probability of an optimal policy on one task (1.0 where the task is deterministic and solvable); where
     nobody knows it the upper bound, 1.0."""
@@ -102,6 +125,14 @@ class EnvSpec:
     snapshots: bool = False
     """`snapshot` and `restore` work, so that an episode is copied as it stands; for an environment with a sandbox,
     where its backend has layers. Without, a checkpoint of one that is replayable is its recorded actions."""
+
+    library: str = ""
+    """The library whose code it runs, if any: its environments share worker processes with no others."""
+
+    @property
+    def has_oracle(self) -> bool:
+        """Return whether there is a reference policy, for some tasks at least."""
+        return self.oracle is not _no_oracle
 
     @property
     def key(self) -> str:

@@ -26,11 +26,20 @@ TasksOption = Annotated[int, typer.Option("--tasks", min=1, help="Check so many 
 
 
 @env_app.command("list")
-def env_list(*, as_json: JsonOption = False) -> None:
-    """List the environments: installed ones, and those you registered."""
-    from ale.env.environments import list_command
+def env_list(
+    *,
+    library: Annotated[
+        str, typer.Option(metavar="NAME", help="List the ids of this library instead, such as gem or gym.")
+    ] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """List the environments: installed ones, those you registered, and which libraries' ids can be named too."""
+    from ale.env.environments import list_command, list_library
 
-    list_command(as_json=as_json)
+    if library:
+        list_library(library, as_json=as_json)
+    else:
+        list_command(as_json=as_json)
 
 
 @env_app.command("show")

@@ -14,9 +14,9 @@ from ale.terminal import print_fields, print_table, stdout
 from rock_env import plugins, registered
 from rock_env.errors import RockError
 from rock_env.registered import EnvReport, Registration
-from rock_env.spec import EnvSpec
+from rock_env.spec import EnvLibrary, EnvSpec
 
-__all__ = ["list_command", "show_command"]
+__all__ = ["list_command", "list_library", "show_command"]
 
 _SHOWN_TASKS = 20
 _LINE = 80
@@ -32,6 +32,17 @@ def list_command(*, as_json: bool = False) -> None:
     if own:
         stdout().print(f"\nregistered in {registered.home()}")
         print_table(("name", "digest", "tasks", "last check", "source"), [_own_row(name) for name in own])
+    named = ", ".join(f"{name}:ID (ale env list --library {name})" for name in plugins.names("ale.libraries"))
+    stdout().print(f"\nalso other libraries' environments by their own ids: {named}")
+
+
+def list_library(name: str, *, as_json: bool = False) -> None:
+    """Print the names of a library's environments. Raise `UnknownName`, or `InvalidArgument` if it is not installed."""
+    library: EnvLibrary = plugins.load("ale.libraries", name)  # type: ignore[assignment]  # by its entry point
+    found = [f"{name}:{env_id}" for env_id in library.ids()]
+    sys.stdout.write(
+        f"{json.dumps(found, indent=1)}\n" if as_json else "".join(f"{each}\n" for each in found)
+    )
 
 
 def show_command(name: str) -> None:

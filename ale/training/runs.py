@@ -29,6 +29,7 @@ __all__ = [
     "check_own",
     "continue_run",
     "default_name",
+    "folder_name",
     "inherited",
     "known",
     "locate",
@@ -47,7 +48,12 @@ HOME = Path("runs")
 
 def default_name(config: TrainConfig) -> str:
     """Return `ENV-ALGO-seedN`."""
-    return f"{config.env}-{config.algo}-seed{config.seed}"
+    return f"{folder_name(config.env)}-{config.algo}-seed{config.seed}"
+
+
+def folder_name(env: str) -> str:
+    """Return an environment's name as a folder's: `gym:phys2d/CartPole-v1` has signs that no folder should."""
+    return env.replace(":", "-").replace("/", "-")
 
 
 def locate(run: str) -> Path:

@@ -54,7 +54,8 @@ class TrainCommand:
 
     def folder(self, config: TrainConfig) -> Path:
         """Return where the run is kept."""
-        default = f"{config.env}-sft-seed{config.seed}" if self.imitation else runs.default_name(config)
+        env = runs.folder_name(config.env)
+        default = f"{env}-sft-seed{config.seed}" if self.imitation else runs.default_name(config)
         return runs.locate(self.run or default)
 
 

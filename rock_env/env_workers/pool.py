@@ -178,7 +178,7 @@ def _cpus() -> int:
 
 
 class _Share:
-    """The workers of one tenant."""
+    """The workers of one tenant for one library, or for all environments of none."""
 
     def __init__(self, size: int) -> None:
         self.slots: list[EnvHostWorker | None] = [None] * size
@@ -212,7 +212,7 @@ class EnvHostPool:
         Without a view of its own the code of an environment sees what the server's user may.
         """
         self.size = workers or _cpus()
-        self._shares: dict[str, _Share] = {}
+        self._shares: dict[tuple[str, str], _Share] = {}
         self._references = tuple(references)
         self._hang_grace_s = hang_grace_s
         self._memory_bytes = memory_bytes
@@ -223,13 +223,13 @@ class EnvHostPool:
         """Return the workers that run now, of all tenants."""
         return [worker for share in self._shares.values() for worker in share.alive]
 
-    async def assign(self, count: int) -> list[EnvHostWorker]:
-        """Choose workers of the present tenant for `count` new environments, the least loaded first.
+    async def assign(self, count: int, *, library: str = "") -> list[EnvHostWorker]:
+        """Choose workers of the present tenant for `count` new environments of a library, the least loaded first.
 
         What is missing is started or replaced. The chosen workers' `envs` already include them; the core takes them
         off again. Raise `ResourceExhausted` where too many tenants have environments.
         """
-        share = await self._share()
+        share = await self._share(library)
         alive = share.alive
         if not alive:
             raise InfraError("every env-host worker died while it started. See the server's log.")
@@ -243,7 +243,7 @@ class EnvHostPool:
     @asynccontextmanager
     async def lent(self) -> AsyncIterator[EnvHostWorker]:
         """Yield a worker of the present tenant for one call that belongs to no environment; one such call at a time."""
-        share = await self._share()
+        share = await self._share("")
         async with share.lending:
             [worker] = await self.assign(1)
             try:
@@ -251,20 +251,20 @@ class EnvHostPool:
             finally:
                 worker.envs -= 1
 
-    async def _share(self) -> _Share:
-        """Return the present tenant's share, with all of its workers running."""
-        tenant = current_tenant()
-        share = self._shares.get(tenant)
+    async def _share(self, library: str) -> _Share:
+        """Return the present tenant's share for a library, with all of its workers running."""
+        key = (current_tenant(), library)
+        share = self._shares.get(key)
         if share is None:
             if len(self._shares) >= _MOST_TENANTS:
                 await self.release()
             if len(self._shares) >= _MOST_TENANTS:
                 raise ResourceExhausted(
-                    f"{_MOST_TENANTS} tenants have environments in workers of this server, the most it takes. Try again "
-                    "when one has closed its own.",
+                    f"{_MOST_TENANTS} tenants have environments in workers of this server, the most it takes (a hosted "
+                    "library counts as one more). Try again when one has closed its own.",
                     retry_after_s=_TENANTS_RETRY_S,
                 )
-            share = self._shares[tenant] = _Share(self.size)
+            share = self._shares[key] = _Share(self.size)
         async with share.starting:
             for slot, worker in enumerate(share.slots):
                 if worker is None or worker.lost is not None:
@@ -272,11 +272,11 @@ class EnvHostPool:
         return share
 
     async def release(self) -> None:
-        """Stop the workers of tenants that have no environment in one, but for the last tenant's."""
-        idle = [tenant for tenant, share in self._shares.items() if not share.busy]
+        """Stop workers that have no environment, but for those that were needed last where none has."""
+        idle = [key for key, share in self._shares.items() if not share.busy]
         if len(idle) == len(self._shares):
             idle = idle[:-1]
-        gone = [self._shares.pop(tenant) for tenant in idle]
+        gone = [self._shares.pop(key) for key in idle]
         await asyncio.gather(*(worker.close() for share in gone for worker in share.alive))
 
     async def _spawn(self) -> EnvHostWorker:
@@ -285,9 +285,9 @@ class EnvHostPool:
         command += [f"--fd={theirs.fileno()}", f"--parent={os.getpid()}"]
         command += [f"--env={reference}" for reference in self._references]
         command += [f"--memory-bytes={self._memory_bytes}"]
-        variables = None
+        variables = {**os.environ, "PYTHONHASHSEED": "0"}  # the order of a set is no chance of an episode
         if self._view is not None:
-            command, variables = self._view.command(command), self._view.variables(os.environ)
+            command, variables = self._view.command(command), self._view.variables(variables)
         with theirs:  # vfork and exec, about a millisecond; the worker's stdout joins the server's log
             process = subprocess.Popen(  # noqa: ASYNC220
                 command,

@@ -24,6 +24,7 @@ __all__ = [
     "no_leaks",
     "oracle_solves",
     "replay_continues",
+    "same_observations",
     "same_verdict",
     "snapshot_continues",
 ]
@@ -56,6 +57,8 @@ class Played:
     """With seed 0 twice, then with another one; a task without a reference solution has none."""
     no_oracle: Mapping[str, str] = field(default_factory=dict)
     """Why a task has none."""
+    explored: Mapping[str, list[Episode]] = field(default_factory=dict)
+    """Of a task without a reference solution: random actions, and these actions again."""
     chance: Mapping[str, list[Episode]] = field(default_factory=dict)
     replayed: Mapping[str, Episode] = field(default_factory=dict)
     restored: Mapping[str, Episode] = field(default_factory=dict)
@@ -66,6 +69,10 @@ class Played:
     left_behind: tuple[str, ...] = ()
     took_s: dict[str, float] = field(default_factory=dict)
     """How long the episodes of a check took, by the check's name."""
+
+    def pasts(self) -> dict[str, list[Episode]]:
+        """Return what can be played again: by a task's reference solution, else by random actions."""
+        return {**self.explored, **self.oracle}
 
     def solved(self) -> list[tuple[str, list[Episode]]]:
         """Return the tasks whose reference solution always succeeds, with its episodes."""
@@ -165,6 +172,7 @@ def same_verdict(played: Played) -> Finding:
         groups.append(
             ("the solution", title, certain.get(title, episodes[:2]))
         )  # with luck, one seed's alone
+    groups += [("the same actions", title, episodes) for title, episodes in played.explored.items()]
     # One that could not be played at all got no grade; another check says so.
     groups = [group for group in groups if len(group[2]) > 1 and any(map(_grade, group[2]))]
     if not groups:
@@ -180,13 +188,11 @@ def same_verdict(played: Played) -> Finding:
 
 def same_observations(played: Played) -> Finding:
     """Same seed, same observations"""
-    pairs = [
-        (title, episodes[0], episodes[1]) for title, episodes in played.oracle.items() if len(episodes) > 1
-    ]
+    pairs = [(title, plays[0], plays[1]) for title, plays in played.pasts().items() if len(plays) > 1]
     if not played.subject.spec.replayable:
         return Finding("SKIP", "the environment says that it cannot be replayed")
     if not pairs:
-        return Finding("SKIP", "no reference solution to play twice")
+        return Finding("SKIP", "no reference solution and no random actions to play twice")
     wrong = {title: apart for title, one, two in pairs if (apart := _apart(one, two))}
     return _result(wrong, f"{len(pairs)} tasks played twice, turn by turn")
 
@@ -208,7 +214,7 @@ def snapshot_continues(played: Played) -> Finding:
 def _continued(played: Played, branches: Mapping[str, Episode]) -> Finding:
     wrong = {}
     for title, episode in branches.items():
-        past = played.oracle[title][0]
+        past = played.pasts()[title][0]
         if apart := _apart(past, episode):
             wrong[title] = apart
         elif _grade(past) != _grade(episode):
@@ -274,7 +280,7 @@ def nothing_left(played: Played) -> Finding:
 def steps_are_quick(played: Played) -> Finding:
     """Step latency"""
     times = sorted(
-        seconds for episodes in played.oracle.values() for episode in episodes for seconds in episode.step_s
+        seconds for episodes in played.pasts().values() for episode in episodes for seconds in episode.step_s
     )
     if not times:
         return Finding("SKIP", "no step was made")

@@ -25,6 +25,7 @@ from rock_env.vetting.checks import (
     no_leaks,
     oracle_solves,
     replay_continues,
+    same_observations,
     same_verdict,
     snapshot_continues,
 )
@@ -46,6 +47,7 @@ __all__ = ["Vetted", "sample", "vet"]
 
 _AGAIN = (0, 1)
 """Seeds of the further plays of a reference solution, after the first with seed 0."""
+_EXPLORED_TURNS = 50
 _CHANCE_PLAYS = {False: 2, True: 1}
 _CHANCE_TURNS = {False: 100, True: 10}
 """Turns of an episode of chance, without and with a sandbox."""
@@ -170,6 +172,10 @@ async def _play_all(subject: Subject) -> Played:
     bad = {*idle_scores_nothing(played).wrong, *unsolved}
     sound = _only(subject, {title for title in played.idle if title not in bad})
     await _repeat(played, sound, _only(subject, unsolved))
+    with _timed(played, same_observations):
+        unknown = _only(sound, played.no_oracle)
+        explored = await _each(unknown, lambda task: _explored(unknown, task))
+        played.explored = {title: plays for title, plays in explored.items() if plays}
     await _branches(played, sound)
     with _timed(played, chance_loses):
         played.chance = await _chance(played, sound)
@@ -221,10 +227,23 @@ async def _with_oracle(subject: Subject, task: TaskSpec, *, seeds: Sequence[int]
     return list(await asyncio.gather(*plays))
 
 
+async def _explored(subject: Subject, task: TaskSpec) -> list[Episode]:
+    """Play random legal actions, and these again with the same seed; nothing where the environment offers none."""
+    try:
+        with plugin_call(f"making random actions for {task.id}"):
+            explorer = await asyncio.to_thread(subject.spec.explorer, subject.params, task)
+    except (InvalidArgument, Unimplemented):
+        return []
+    first = await play(subject, task, explorer, max_turns=_EXPLORED_TURNS)
+    again = iter(first.actions)
+    return [first, await play(subject, task, lambda _: next(again), max_turns=len(first.actions))]
+
+
 async def _branches(played: Played, sound: Subject) -> None:
     """Continue each solution from its middle, both ways that the environment offers."""
-    titles = [title for title in map(sound.title, sound.tasks) if title in played.oracle]
-    pasts = {title: played.oracle[title][0] for title in titles if played.oracle[title][0].actions}
+    known = played.pasts()
+    titles = [title for title in map(sound.title, sound.tasks) if title in known]
+    pasts = {title: known[title][0] for title in titles if known[title][0].actions}
 
     async def all_by(by_snapshot: bool) -> dict[str, Episode]:
         plays = (branch(sound, past, seed=0, by_snapshot=by_snapshot) for past in pasts.values())
@@ -243,7 +262,7 @@ async def _branches(played: Played, sound: Subject) -> None:
 async def _chance(played: Played, sound: Subject) -> dict[str, list[Episode]]:
     """Let chance play: in a sandbox what anyone types there, else the actions of the reference solutions."""
     boxed = sound.spec.sandbox is not None
-    seen = {action for plays in played.oracle.values() for episode in plays for action in episode.actions}
+    seen = {action for plays in played.pasts().values() for episode in plays for action in episode.actions}
     actions = NOISE if boxed else sorted(seen)
     if not actions:
         return {}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from fences import why_not_isolated
-from vetted_envs import BOXED, GAME, SECRET
+from vetted_envs import BOXED, GAME, SECRET, UNSOLVED
 
 from rock_env.catalog import load_reference
 from rock_env.client import Client
@@ -27,7 +27,8 @@ FILE = Path(__file__).with_name("vetted_envs.py")
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    with start_embedded([f"--env={FILE}:GAME", f"--env={FILE}:BOXED", "--workers=1"]) as server:
+    references = [f"--env={FILE}:{name}" for name in ("GAME", "BOXED", "UNSOLVED")]
+    with start_embedded([*references, "--workers=1"]) as server:
         yield server.address
 
 
@@ -72,6 +73,28 @@ async def test_a_sound_game_passes_with_evidence(address: str) -> None:
     assert reports["tasks"].evidence.startswith("4 train, 1 held_out; checked: train/0")
     assert all(report.evidence for report in reports.values())
     assert reports["nothing gives the answer away"].result == "SKIP"
+
+
+@pytest.mark.parametrize(
+    ("defect", "checks"),
+    [
+        ("", set()),
+        ("idle", {"doing nothing scores 0"}),
+        ("noise", {"same seed, same observations", "replay continues as recorded"}),
+        ("crash", {"same verdict every time", "same seed, same observations"}),
+        ("chance", {"random actions below a bound"}),
+    ],
+)
+async def test_without_a_solution_random_actions_are_what_is_played_again(
+    address: str, defect: str, checks: set[str]
+) -> None:
+    reports = await vetted(address, UNSOLVED, defect)
+    assert failed(reports) == checks
+    assert reports["oracle scores 1"].result == "SKIP"
+    if not defect:
+        assert reports["same seed, same observations"].evidence == "4 tasks played twice, turn by turn"
+        assert reports["replay continues as recorded"].result == "PASS"
+        assert "median of 24" in reports["step latency"].evidence
 
 
 @pytest.mark.parametrize(

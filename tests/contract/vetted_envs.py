@@ -11,7 +11,7 @@ from rock_env.sandbox import Sandbox
 from rock_env.spec import EnvParams, EnvSpec, SandboxSpec, TaskSource, TaskSpec
 from rock_env.tasks import ListedTasks
 
-__all__ = ["BOXED", "GAME", "SECRET"]
+__all__ = ["BOXED", "GAME", "SECRET", "UNSOLVED"]
 
 SECRET = b"#!/bin/sh\n# the grader of this task: keep it out of the image\n[ -s word ] && echo it is there\n"
 _GRADED: set[str] = set()
@@ -109,6 +109,16 @@ class Script:
         return next(self._rest)
 
 
+class _Words:
+    """Say some word, late, or the right one."""
+
+    def __init__(self, word: str) -> None:
+        self._words = iter(("ready", "ready", f"not {word}"))
+
+    def __call__(self, observation: str) -> str:
+        return next(self._words)
+
+
 def _tasks(params: EnvParams) -> TaskSource:
     return ListedTasks(["apple", "pear", "plum", "quince", "cherry"], instruction="Say the word.")
 
@@ -135,6 +145,15 @@ def _optimum(params: EnvParams, task: TaskSpec) -> float:
 
 GAME = EnvSpec(
     "vetted_game", "1", "Say a word.", GameParams, _game, _tasks, _game_oracle, _optimum, snapshots=True
+)
+UNSOLVED = EnvSpec(
+    "unsolved",
+    "1",
+    "A game without a reference solution.",
+    GameParams,
+    _game,
+    _tasks,
+    explorer=lambda params, task: _Words(task.payload),
 )
 BOXED = EnvSpec(
     "vetted_box",

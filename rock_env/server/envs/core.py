@@ -302,8 +302,16 @@ class EnvServiceCore:
 
     async def make_in_workers(self, items: Sequence[host.HostMakeItem]) -> list[pb.MakeResponse]:
         """Make environments on the least loaded workers; replies in request order, failures as their `error`."""
+        libraries: dict[str, list[host.HostMakeItem]] = {}
+        for item in items:
+            libraries.setdefault(self.catalog.spec(item.env).library, []).append(item)
+        parts = await asyncio.gather(*(self._make_of(library, some) for library, some in libraries.items()))
+        by_id = {reply.env_id: reply for part in parts for reply in part}
+        return [by_id[item.env_id] for item in items]
+
+    async def _make_of(self, library: str, items: list[host.HostMakeItem]) -> list[pb.MakeResponse]:
         try:
-            workers = await self._pool.assign(len(items))
+            workers = await self._pool.assign(len(items), library=library)
         except RockError as error:
             self.give_back(len(items))
             return [fill_error(pb.MakeResponse(env_id=item.env_id), error) for item in items]
@@ -311,8 +319,7 @@ class EnvServiceCore:
         for item, worker in zip(items, workers, strict=True):
             shards.setdefault(worker, []).append(item)
         parts = await asyncio.gather(*(self._make_on(worker, shard) for worker, shard in shards.items()))
-        by_id = {reply.env_id: reply for part in parts for reply in part}
-        return [by_id[item.env_id] for item in items]
+        return [reply for part in parts for reply in part]
 
     async def _make_on(self, worker: EnvHostWorker, items: list[host.HostMakeItem]) -> list[pb.MakeResponse]:
         async def one(item: host.HostMakeItem, reply: Reply) -> pb.MakeResponse:

@@ -13,7 +13,8 @@ _PATH = re.compile(rf"`((?:{FOLDERS})/[a-zA-Z0-9_./-]+)`")
 _NAME = re.compile(r"`((?:ale|trainer|agent_runtime|rock_env|sandboxes|benchmarks)(?:\.\w+)+)(?:\([^`]*\))?`")
 PACKAGES = ("agent_runtime", "ale", "rock_env", "sandboxes", "trainer")
 GROUPS = {
-    f"ale.{group}" for group in ("agents", "algorithms", "backends", "engines", "envs", "rewards", "scans")
+    f"ale.{group}"
+    for group in ("agents", "algorithms", "backends", "engines", "envs", "libraries", "rewards", "scans")
 }
 """Groups of entry points."""
 OF_A_TASK = {"tests/test.sh"}

@@ -1,0 +1,117 @@
+"""GEM's environments as `gem:ID`. GEM is imported where one of them runs, and not before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from rock_env.env import Env, Info, Oracle, StepResult
+from rock_env.errors import nearest
+from rock_env.spec import EnvSpec, TaskSpec
+from sandboxes.libraries.hosting import (
+    Game,
+    LibraryEnv,
+    LibraryParams,
+    SeedTasks,
+    check_id,
+    random_player,
+    scalars,
+    version_of,
+)
+
+__all__ = ["LIBRARY"]
+
+_OTHER_DATA = 1_000_000
+"""Added to the seed of generated questions where a task is held out: GEM draws from 500 that follow from one seed."""
+_SUCCESS = 1 - 1e-6
+"""GEM's rewards add up to 1 over an episode that ends well, be they given at its end or in shares on the way."""
+_WORDLESS = "\\boxed{1}"
+
+
+class _GemGame:
+    def __init__(self, env_id: str, arguments: Mapping[str, Any], *, held_out: bool) -> None:
+        import gem
+
+        self._env = gem.make(env_id, **arguments)
+        data_seed = getattr(self._env, "seed", None)
+        if held_out and isinstance(data_seed, int) and "seed" not in arguments:
+            self._env = gem.make(env_id, **arguments, seed=data_seed + _OTHER_DATA)
+
+    def reset(self, seed: int) -> tuple[str, Info]:
+        observation, info = self._env.reset(seed)
+        return _whole(observation, info), scalars(info)
+
+    def step(self, action: str) -> StepResult:
+        observation, reward, terminated, truncated, info = self._env.step(action)
+        text = _whole(observation, info)
+        return StepResult(text, float(reward), bool(terminated), bool(truncated), scalars(info))
+
+    def reseed(self, seed: int) -> None:
+        """Do nothing: its chance is the global generators'."""
+
+    def passed(self, total: float) -> bool:
+        return total >= _SUCCESS
+
+    def action(self) -> str:
+        """Return a random action, or one without sense where the game offers none."""
+        try:
+            return str(self._env.sample_random_action())
+        except NotImplementedError:
+            return _WORDLESS
+
+    def close(self) -> None:
+        close = getattr(self._env, "close", None)
+        if close is not None:
+            close()
+
+
+def _whole(observation: object, info: Mapping[str, Any]) -> str:
+    """Return an observation with its suffix, such as the board, which GEM's own wrappers put behind it."""
+    suffix = info.get("suffix", "")
+    return f"{str(observation).rstrip()}\n{suffix}" if suffix else str(observation)
+
+
+def _registered() -> tuple[str, ...]:
+    import gem  # noqa: F401  # fills the registry
+    from gem.envs.registration import ENV_REGISTRY
+
+    return tuple(sorted(name for name in ENV_REGISTRY if not name.startswith("rock:")))
+
+
+def _game(env_id: str, params: LibraryParams, task: TaskSpec) -> Game:
+    return _GemGame(env_id, params.given(), held_out=task.split == "held_out")
+
+
+def _make(env_id: str, params: LibraryParams) -> Env:
+    known = _registered()
+    if env_id not in known:
+        raise nearest("environment of gem", env_id, known)
+    return LibraryEnv(f"gem:{env_id}", partial(_game, env_id, params))
+
+
+def _explorer(env_id: str, params: LibraryParams, task: TaskSpec) -> Oracle:
+    return random_player(f"gem:{env_id}", partial(_game, env_id, params), task)
+
+
+class _Gem:
+    def spec(self, env_id: str) -> EnvSpec:
+        check_id("gem", env_id)
+        instruction = f"Play {env_id} of GEM: the first observation says how."
+        return EnvSpec(
+            name=f"gem:{env_id}",
+            version=version_of("gem", "gem-llm"),
+            summary=f"{env_id} of the library GEM, as it is there.",
+            params=LibraryParams,
+            factory=partial(_make, env_id),
+            tasks=lambda _: SeedTasks(instruction),
+            explorer=partial(_explorer, env_id),
+            library="gem",
+        )
+
+    def ids(self) -> tuple[str, ...]:
+        version_of("gem", "gem-llm")
+        return _registered()
+
+
+LIBRARY = _Gem()

@@ -1,0 +1,169 @@
+"""Gymnasium's environments as `gym:ID`: actions and observations as JSON. Imported where one of them runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from rock_env.env import Env, Info, Oracle, StepResult
+from rock_env.errors import nearest
+from rock_env.spec import EnvSpec, TaskSpec
+from sandboxes.libraries.hosting import (
+    Game,
+    LibraryEnv,
+    LibraryParams,
+    SeedTasks,
+    check_id,
+    random_player,
+    scalars,
+    version_of,
+)
+
+__all__ = ["LIBRARY", "GymParams"]
+
+_MARKED = re.compile(r"\x1b\[[0-9;]*m(.*?)\x1b\[0m")
+
+
+class GymParams(LibraryParams):
+    pictures: bool = False
+    """Add Gymnasium's picture in text to each observation, where it has one; what it colours stands in brackets."""
+
+
+class _GymGame:
+    def __init__(self, env_id: str, params: GymParams) -> None:
+        import gymnasium
+
+        arguments = {"disable_env_checker": True, **params.given()}
+        self._env = gymnasium.make(env_id, **arguments)
+        self._pictures = params.pictures and "ansi" in self._env.metadata.get("render_modes", ())
+        if self._pictures:
+            self._env = gymnasium.make(env_id, **arguments, render_mode="ansi")
+        threshold = self._env.spec.reward_threshold if self._env.spec is not None else None
+        self._threshold = None if threshold is None else float(threshold)
+
+    def reset(self, seed: int) -> tuple[str, Info]:
+        self._env.action_space.seed(seed)
+        observation, info = self._env.reset(seed=seed)
+        return f"Actions: {self._env.action_space}, as JSON.\n{self._text(observation)}", scalars(info)
+
+    def step(self, action: str) -> StepResult:
+        try:
+            given = _parsed(self._env.action_space, action)
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+            text = f"No action of {self._env.action_space}: {str(error)[:200]}"
+            return StepResult(text, info={"illegal": True})
+        observation, reward, terminated, truncated, info = self._env.step(given)
+        return StepResult(
+            self._text(observation), float(reward), bool(terminated), bool(truncated), scalars(info)
+        )
+
+    def reseed(self, seed: int) -> None:
+        from gymnasium.utils.seeding import np_random
+
+        self._env.unwrapped.np_random = np_random(seed)[0]
+
+    def passed(self, total: float) -> bool:
+        return total > 0 if self._threshold is None else total >= self._threshold
+
+    def action(self) -> str:
+        """Return a random action."""
+        return _encoded(self._env.action_space.sample())
+
+    def close(self) -> None:
+        self._env.close()
+
+    def _text(self, observation: object) -> str:
+        text = _encoded(observation)
+        if not self._pictures:
+            return text
+        picture = _MARKED.sub(r"[\1]", str(self._env.render()))
+        return f"{text}\n{picture.strip()}"
+
+
+def _encoded(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON has for a value of numpy; a float as short as its own type allows."""
+    array = np.asarray(value)
+    if array.dtype == object:
+        raise TypeError(f"no text for an observation with a {type(value).__name__} in it")
+    return (array.astype(str).astype(float) if array.dtype.kind == "f" else array).tolist()
+
+
+def _parsed(space: Any, text: str) -> Any:
+    from gymnasium import spaces
+
+    action = text if isinstance(space, spaces.Text) else _value(space, json.loads(text))
+    if not space.contains(action):
+        raise ValueError("it is outside of the space")
+    return action
+
+
+def _value(space: Any, found: Any) -> Any:
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Dict):
+        return {key: _value(space[key], found[key]) for key in space}
+    if isinstance(space, spaces.Tuple):
+        if len(found) != len(space):
+            raise ValueError(f"{len(space)} values are expected, got {len(found)}")
+        return tuple(_value(part, value) for part, value in zip(space, found, strict=True))
+    if isinstance(space, spaces.Text):
+        return found
+    value = np.asarray(found)
+    if value.dtype.kind not in "iuf" or (value.dtype.kind == "f" and space.dtype.kind != "f"):
+        raise ValueError(f"numbers of the kind {space.dtype} are expected")
+    return space.dtype.type(found) if value.ndim == 0 else value.astype(space.dtype)
+
+
+def _registered() -> tuple[str, ...]:
+    import gymnasium
+
+    return tuple(sorted(gymnasium.registry))
+
+
+def _game(env_id: str, params: GymParams, task: TaskSpec) -> Game:
+    return _GymGame(env_id, params)
+
+
+def _make(env_id: str, params: GymParams) -> Env:
+    known = _registered()
+    if env_id not in known:
+        raise nearest("environment of gym", env_id, known)
+    return LibraryEnv(f"gym:{env_id}", partial(_game, env_id, params))
+
+
+def _explorer(env_id: str, params: GymParams, task: TaskSpec) -> Oracle:
+    return random_player(f"gym:{env_id}", partial(_game, env_id, params), task)
+
+
+class _Gym:
+    def spec(self, env_id: str) -> EnvSpec:
+        check_id("gym", env_id)
+        instruction = (
+            f"Play {env_id} of Gymnasium. The first observation says what actions there are; each answer is one "
+            "action as JSON and nothing else, and each observation is JSON."
+        )
+        return EnvSpec(
+            name=f"gym:{env_id}",
+            version=version_of("gym", "gymnasium"),
+            summary=f"{env_id} of the library Gymnasium, with actions and observations as JSON.",
+            params=GymParams,
+            factory=partial(_make, env_id),
+            tasks=lambda _: SeedTasks(instruction),
+            explorer=partial(_explorer, env_id),
+            library="gym",
+        )
+
+    def ids(self) -> tuple[str, ...]:
+        version_of("gym", "gymnasium")
+        return _registered()
+
+
+LIBRARY = _Gym()

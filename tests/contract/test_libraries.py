@@ -1,0 +1,263 @@
+"""GEM's and Gymnasium's environments as `gem:ID` and `gym:ID`: the same episodes as there, whoever else plays."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rock_env.client import AsyncEnv, Client
+from rock_env.client.admin import AdminClient
+from rock_env.env import observation_hash
+from rock_env.errors import InvalidArgument, Unimplemented, UnknownName
+from rock_env.local import start_embedded
+from rock_env.plugins import load_env
+
+gem = pytest.importorskip("gem", reason="gem-llm is not installed: `pip install gem-llm` (Python below 3.12)")
+gymnasium = pytest.importorskip("gymnasium", reason="gymnasium is not installed: `pip install gymnasium`")
+TOY = f"--env={Path(__file__).with_name('toy_envs.py')}:TOY"
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with start_embedded([TOY, "--workers=1"]) as server:
+        yield server.address
+
+
+async def made(client: Client, name: str, task: str = "train/7", seed: int = 0, **params: object) -> AsyncEnv:
+    env = await client.make(name, json.dumps(params))
+    await env.reset(task, seed)
+    return env
+
+
+MOVES = ["\\boxed{left}", "\\boxed{up}", "\\boxed{right}", "\\boxed{down}"] * 5
+
+
+async def test_an_episode_is_gems_own(address: str) -> None:
+    native = gem.make("game:Game2048-v0-easy")
+    observation, info = native.reset(7)
+    expected = [f"{observation.rstrip()}\n{info['suffix']}"]
+    for move in MOVES:
+        observation, reward, _, _, info = native.step(move)
+        expected += [f"{observation.rstrip()}\n{info['suffix']}", float(reward)]
+    async with Client(address) as client:
+        env = await client.make("gem:game:Game2048-v0-easy")
+        first, _, instruction = await env.reset("train/7", 0)
+        seen: list[object] = [first]
+        for move in MOVES:
+            result = await env.step(move)
+            seen += [result.observation, result.reward]
+        verdict = await env.evaluate()
+    assert seen == expected
+    assert "Game2048" in instruction
+    assert verdict.reward == pytest.approx(sum(each for each in expected if isinstance(each, float)))
+
+
+async def test_an_episode_is_gymnasiums_own(address: str) -> None:
+    native = gymnasium.make("FrozenLake-v1")
+    first, _ = native.reset(seed=1_000_003)
+    expected = [int(first)]
+    actions = [2, 1, 1, 2, 1, 2]
+    for action in actions:
+        observation, _, terminated, _, _ = native.step(action)
+        expected.append(int(observation))
+        if terminated:
+            break
+    async with Client(address) as client:
+        env = await client.make("gym:FrozenLake-v1")
+        opening, _, _ = await env.reset("held_out/3", 0)
+        seen = [int(opening.splitlines()[-1])]
+        seen += [int((await env.step(str(action))).observation) for action in actions[: len(expected) - 1]]
+    assert seen == expected
+    assert opening.startswith("Actions: Discrete(4), as JSON.")
+
+
+async def test_episodes_in_one_process_do_not_disturb_each_other(address: str) -> None:
+    async with Client(address) as client:
+
+        async def alone(task: str) -> list[str]:
+            env = await made(client, "gem:game:Game2048-v0-easy", task)
+            return [(await env.step(move)).observation for move in MOVES]
+
+        apart = [await alone("train/1"), await alone("train/2")]
+        one = await made(client, "gem:game:Game2048-v0-easy", "train/1")
+        two = await made(client, "gem:game:Game2048-v0-easy", "train/2")
+        both: list[list[str]] = [[], []]
+        for move in MOVES:
+            both[0].append((await one.step(move)).observation)
+            both[1].append((await two.step(move)).observation)
+    assert both == apart
+    assert apart[0] != apart[1]
+
+
+async def test_a_seed_changes_the_chance_and_not_the_beginning(address: str) -> None:
+    async with Client(address) as client:
+        seen = []
+        for seed in (0, 5, 5):
+            env = await client.make("gem:game:Game2048-v0-easy")
+            first, _, _ = await env.reset("train/7", seed)
+            seen.append((first, [(await env.step(move)).observation for move in MOVES]))
+    assert seen[0][0] == seen[1][0]
+    assert seen[0][1] != seen[1][1]
+    assert seen[1] == seen[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "action"),
+    [("gem:game:Game2048-v0-easy", MOVES[0]), ("gym:Taxi-v4", "0"), ("gym:Pendulum-v1", "[0.5]")],
+)
+async def test_recorded_actions_are_a_checkpoint(address: str, name: str, action: str) -> None:
+    async with Client(address) as client:
+        env = await client.make(name)
+        first, _, _ = await env.reset("train/4", 0)
+        seen = [(await env.step(action)).observation for _ in range(4)]
+        with pytest.raises(Unimplemented, match="prefix"):
+            await env.checkpoint()
+        again = await client.make(name)
+        prefix = [(action, observation_hash(each)) for each in seen[:3]]
+        await again.reset("train/4", 0, prefix, initial_hash=observation_hash(first))
+        assert (await again.step(action)).observation == seen[3]
+
+
+@pytest.mark.parametrize(
+    "action",
+    ["", "x", "9", "-1", "1.5", "[1]", "true", '"1"', '{"a": 1}', "null", "1e999", "[" * 5000, "1" * 5000],
+)
+async def test_no_action_is_a_turn_that_changes_nothing(address: str, action: str) -> None:
+    async with Client(address) as client:
+        env = await made(client, "gym:FrozenLake-v1")
+        result = await env.step(action)
+        assert result.info["illegal"] is True
+        assert "No action of Discrete(4)" in result.observation
+        assert not result.terminated
+        assert (await env.step("0")).info.get("illegal") is None
+
+
+async def test_arguments_reach_the_library(address: str) -> None:
+    async with Client(address) as client:
+        env = await client.make(
+            "gym:FrozenLake-v1", json.dumps({"arguments": '{"is_slippery": false}', "pictures": True})
+        )
+        await env.reset("train/0", 0)
+        down = await env.step("1")
+        assert down.observation == "4\n(Down)\nSFFF\n[F]HFH\nFFFH\nHFFG"
+        ended = await env.step("2")
+        assert ended.terminated
+        assert await env.evaluate() == (await env.evaluate())
+        assert (await env.evaluate()).passed is False
+
+
+async def test_vectors_and_tuples_are_json(address: str) -> None:
+    async with Client(address) as client:
+        pendulum = await made(client, "gym:Pendulum-v1")
+        result = await pendulum.step("[0.25]")
+        assert len(json.loads(result.observation)) == 3
+        assert len(result.observation) < 45  # as short as single precision allows
+        assert (await pendulum.step("[9]")).info["illegal"] is True
+        blackjack = await client.make("gym:Blackjack-v1")
+        opening, _, _ = await blackjack.reset("train/0", 0)
+        assert len(json.loads(opening.splitlines()[-1])) == 3
+
+
+async def test_success_is_the_librarys(address: str) -> None:
+    async with Client(address) as client:
+        game = await client.make("gem:game:GuessTheNumber-v0-easy")
+        rewards = []
+        for guess in range(1, 11):
+            await game.reset("train/3", 0)
+            rewards.append((await game.step(f"\\boxed{{{guess}}}")).reward)
+            if rewards[-1] >= 1:
+                break
+        verdict = await game.evaluate()
+    assert verdict.passed
+    assert verdict.reward == 1.0
+
+
+async def test_held_out_questions_are_others(address: str) -> None:
+    async with Client(address) as client:
+        env = await client.make("gem:rg:caesar_cipher", json.dumps({"arguments": '{"size": 3}'}))
+        questions = {
+            split: {(await env.reset(f"{split}/{index}", 0))[0] for index in range(12)}
+            for split in ("train", "held_out")
+        }
+    assert len(questions["train"]) == 3
+    assert not questions["train"] & questions["held_out"]
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "error", "said"),
+    [
+        ("gem:game:Gess-v0", {}, UnknownName, "unknown environment of gem"),
+        ("gym:CartPole", {}, UnknownName, "CartPole-v1"),
+        ("gym:os:CartPole-v1", {}, UnknownName, "unknown environment of gym"),
+        ("gem:", {}, InvalidArgument, "expected gem:ID"),
+        ("gem:../x y", {}, InvalidArgument, "expected gem:ID"),
+        ("gem:" + "a" * 129, {}, InvalidArgument, "1 to 128"),
+        ("gyn:CartPole-v1", {}, UnknownName, "gym:ID"),
+        ("gym:CartPole-v1", {"arguments": "[]"}, InvalidArgument, "JSON object"),
+        ("gym:CartPole-v1", {"arguments": "[" * 5000}, InvalidArgument, "JSON object"),
+        ("gym:CartPole-v1", {"picture": 1}, UnknownName, "pictures"),
+    ],
+)
+async def test_a_wrong_name_or_argument_is_one_clear_error(
+    address: str, name: str, params: dict[str, object], error: type[Exception], said: str
+) -> None:
+    async with Client(address) as client:
+        with pytest.raises(error, match=said.replace("(", "\\(")):
+            await client.make(name, json.dumps(params))
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "said"),
+    [
+        ("gem:rg:composite", {}, "cannot be made here: AssertionError: Must specify at least one dataset"),
+        ("gym:FrozenLake-v1", {"arguments": '{"ice": 1}'}, "unexpected keyword argument 'ice'"),
+        ("gym:FrozenLake-v1", {"arguments": '{"map_name": "9x9"}'}, "cannot be made here: KeyError"),
+    ],
+)
+async def test_what_a_library_cannot_make_says_why_and_the_worker_lives(
+    address: str, name: str, params: dict[str, object], said: str
+) -> None:
+    async with Client(address) as client:
+        env = await client.make(name, json.dumps(params))
+        with pytest.raises(InvalidArgument, match=said):
+            await env.reset("train/0", 0)
+        other = await made(client, name.split(":")[0] + (":CartPole-v1" if "gym" in name else ":rg:ab"))
+        await other.close()
+
+
+async def test_each_library_has_processes_of_its_own() -> None:
+    with start_embedded([TOY, "--workers=1"]) as server:
+        async with Client(server.address) as client, AdminClient(server.address) as admin:
+            workers = []
+            for name in ("toy", "gym:CartPole-v1", "gym:Taxi-v4", "gem:rg:ab"):
+                await client.make(name)
+                workers.append((await admin.capacity()).workers)
+    assert workers == [1, 2, 2, 3]
+
+
+def test_a_name_imports_nothing_and_its_tasks_are_seeds() -> None:
+    spec = load_env("gem:no:such")  # the library is asked where the environment is made
+    assert (spec.name, spec.library, spec.snapshots) == ("gem:no:such", "gem", False)
+    tasks = spec.tasks(spec.params())
+    assert [tasks.get("train", 0).payload, tasks.get("held_out", 9).payload] == ["0", "1000009"]
+    with pytest.raises(InvalidArgument, match="numbered from 0"):
+        tasks.get("held_out", 10_000)
+    with pytest.raises(UnknownName, match="split"):
+        tasks.get("test", 0)
+
+
+def test_random_players_repeat_and_leave_the_process_its_chance() -> None:
+    before = random.getstate(), np.random.get_state()[1].tolist()
+    for name in ("gem:game:Game2048-v0-easy", "gym:Pendulum-v1"):
+        spec = load_env(name)
+        task = spec.tasks(spec.params()).get("train", 3)
+        one, two = (spec.explorer(spec.params(), task) for _ in range(2))
+        actions = [one("") for _ in range(20)]
+        assert actions == [two("") for _ in range(20)]
+        assert len(set(actions)) > 2
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before
