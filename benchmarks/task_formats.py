@@ -1,18 +1,24 @@
 """How many of other people's tasks are read as they are, and why the others are not.
 
-`python -m benchmarks.task_formats FOLDER [FOLDER ...]`. Each folder below that holds a `task.toml` or `task.yaml` is read as
-`ale env register` reads it; nothing is built or run. The last line is one JSON object: of each format `found`, `read` and
-`fetches` (tasks whose test scripts fetch from a network that their box lacks). Refusals go to stderr.
+`python -m benchmarks.task_formats [--rows TABLE] PATH [PATH ...]`. Each folder below PATH that holds a `task.toml` or
+`task.yaml` is read as `ale env register` reads it, and so is each row where PATH is a file of SWE-bench instances.
+Nothing is built or run.
+The last line is one JSON object: of each format `found`, `read` and `fetches` (tasks whose test scripts fetch from a network
+that their box lacks); of rows also `told` (rows with names of tests that are not a test's alone). Refusals go to stderr.
+`--rows` writes one line for each row of SWE-bench to a Markdown table: how its tests are named, and what was found.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
+import tempfile
 from pathlib import Path
 
-from rock_env.grading.model import Unread
+from benchmarks.runs import markdown_table
+from rock_env.grading.model import Task, Unread
 from rock_env.tasksets.detect import read_each
 
 _FORMATS = {"task.toml": "harbor", "task.yaml": "terminal_bench"}
@@ -33,12 +39,53 @@ def count(folders: list[Path]) -> dict[str, dict[str, int]]:
     return found
 
 
+def read_rows(file: Path) -> list[Task | Unread]:
+    """Read the rows of a file as instances whose images hold their projects, as the published ones do."""
+    with tempfile.TemporaryDirectory() as contexts:
+        options = {"image": "swebench/sweb.eval.x86_64.{instance_id}", "contexts": contexts}
+        return list(read_each(file, **options))
+
+
+def naming(tests: tuple[str, ...]) -> str:
+    """Return how a row names its tests."""
+    if all("::" in test for test in tests):
+        return "pytest"
+    if all(re.fullmatch(r"\S+ \([\w.]+\)", test) for test in tests):
+        return "unittest"
+    return "unittest, docstrings" if any(" (" in test for test in tests) else "names or docstrings alone"
+
+
+def verdict(task: Task | Unread) -> tuple[str, str, str]:
+    """Return a row's instance, how its tests are named, and what is to be known before it is run."""
+    if isinstance(task, Unread):
+        return task.name, "", task.why
+    told = [
+        f"{name.removeprefix('tests_')} {count}" for name, count in task.labels if name.startswith("tests_")
+    ]
+    return task.name, naming((*task.verifier.must_pass, *task.verifier.keep_passing)), ", ".join(told)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folders", nargs="+", type=Path)
-    print(json.dumps(count(parser.parse_args().folders)))
+    parser.add_argument("paths", nargs="+", type=Path)
+    parser.add_argument("--rows", type=Path)
+    given = parser.parse_args()
+    tasks = [task for path in given.paths if path.is_file() for task in read_rows(path)]
+    verdicts = [verdict(task) for task in tasks]
+    for task in tasks:
+        if isinstance(task, Unread):
+            print(task.why, file=sys.stderr)
+    if given.rows:
+        given.rows.write_text(markdown_table(("row", "tests named as", "to be known"), verdicts) + "\n")
+    found = count([path for path in given.paths if path.is_dir()])
+    rows = {
+        "found": len(tasks),
+        "read": sum(isinstance(task, Task) for task in tasks),
+        "told": sum(bool(told) for _, _, told in verdicts),
+    }
+    print(json.dumps({**found, "swe_bench": rows}))
     return 0
 
 

@@ -58,8 +58,10 @@ def verdict_of(report: Report, verifier: Verifier) -> Verdict:
         for test, outcome in report.outcomes.items()
         if outcome is not Outcome.SKIPPED and test not in kept
     )
-    by_beginning = _by_beginning(report, {*must, *kept}) if verifier.cut_at_space else {}
-    report = replace(report, outcomes={**report.outcomes, **by_beginning})
+    missing = {*must, *kept} - set(report.outcomes)
+    by_beginning = _by_beginning(report, missing) if verifier.cut_at_space else {}
+    otherwise = {**_by_end(report, missing), **by_beginning}
+    report = replace(report, outcomes={**otherwise, **report.outcomes})
     broken = [test for test in verifier.keep_passing if not _passed(report, test)]
     missed = [test for test in must if not _passed(report, test)]
     share = (len(must) - len(missed)) / len(must) if must else 0.0
@@ -68,15 +70,25 @@ def verdict_of(report: Report, verifier: Verifier) -> Verdict:
     details = _details((must, missed), broken)
     if by_beginning:
         details += f"; {len(by_beginning)} by names that end at a space"
+    if len(otherwise) > len(by_beginning):
+        details += f"; {len(otherwise) - len(by_beginning)} by docstrings or names without a file"
     return Verdict(reward, passed=passed, details=details if passed else details + _offline(verifier))
 
 
-def _by_beginning(report: Report, wanted: Collection[str]) -> Mapping[str, Outcome]:
-    """Return outcomes for names that were not reported but as the beginning of others, up to their first space.
+def _by_end(report: Report, missing: Collection[str]) -> Mapping[str, Outcome]:
+    """Return outcomes for names that are a test's docstring, or its own name without the file.
 
     One that stands for several tests has their worst outcome: they have to agree.
     """
-    missing = {name for name in wanted if name not in report.outcomes}
+    own = ((name.rpartition("::")[2], outcome) for name, outcome in report.outcomes.items())
+    return worst((name, outcome) for name, outcome in (*own, *report.described.items()) if name in missing)
+
+
+def _by_beginning(report: Report, missing: Collection[str]) -> Mapping[str, Outcome]:
+    """Return outcomes for names that were reported only as the beginning of others, up to their first space.
+
+    One that stands for several tests has their worst outcome: they have to agree.
+    """
     cut = ((name.partition(" ")[0], outcome) for name, outcome in report.outcomes.items() if " " in name)
     return worst((name, outcome) for name, outcome in cut if name in missing)
 

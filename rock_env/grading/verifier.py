@@ -60,6 +60,8 @@ class Report:
     """The end of what it said."""
     tampered: str = ""
     """How the code under test changed what judges it, if it did."""
+    described: Mapping[str, Outcome] = field(default_factory=dict)
+    """The same tests by their docstrings, where the runner prints them."""
     left_out: Sequence[str] = ()
     """Changes of the agent's that could have steered it, by path, and were not in its box."""
 
@@ -111,7 +113,9 @@ async def _report(box: Sandbox, verifier: Verifier) -> Report:
         problem = f"it cannot be run (exit code {end.exit_code})"
     elif not problem and read.reward is None and not read.outcomes:
         problem = f"it reported no test (exit code {end.exit_code})"
-    return Report(read.outcomes, read.reward, end.exit_code, problem=problem, tail=tail)
+    return Report(
+        read.outcomes, read.reward, end.exit_code, problem=problem, tail=tail, described=read.described
+    )
 
 
 def _is_exit(verifier: Verifier) -> bool:

@@ -39,6 +39,8 @@ _DATA = {".json", ".png", ".csv", ".txt", ".md", ".jpg", ".jpeg", ".pkl", ".yml"
 _UNITTEST_ID = re.compile(r"\S+ \(([\w.]+)\)")
 _ADDRESS_IN_ID = re.compile(r"\[.*\b(?:https?|ftp)://")
 _PATH_IN_ID = re.compile(r"\[(?:.*[-=])?/(?:tmp|home|testbed|root|usr|opt|var|build)/")
+_NO_TEST = re.compile(r"\[ *\d+%\]")
+"""What pytest prints behind a test: two rows of SWE-bench Verified name it as one."""
 _PATCHED = re.compile(r"^diff --git a/.* b/(.*)$", re.MULTILINE)
 _RUNNERS = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "exceptiongroup", "tomli")
 _CARRIED_BYTES = 24 << 20
@@ -168,12 +170,15 @@ class _Instance:
         hints = row.text("hints_text").strip()
         said = row.need_text("problem_statement")
         self._instruction = f"{said}\n\nHints:\n{hints}" if hints and options.hints else said
-        self._fail = _tests(row, "FAIL_TO_PASS")
-        self._pass = _tests(row, "PASS_TO_PASS")
+        published = _tests(row, "FAIL_TO_PASS"), _tests(row, "PASS_TO_PASS")
+        self._fail, self._pass = (
+            tuple(test for test in tests if not _NO_TEST.fullmatch(test)) for tests in published
+        )
         if not self._fail:
             row.lacks("FAIL_TO_PASS", "it names no test", "Without one, nothing tells a fix from none.")
         row.end()
-        self._labels = tuple(sorted((row_labels | _told_apart((*self._fail, *self._pass))).items()))
+        told = _told_apart((*published[0], *published[1]))
+        self._labels = tuple(sorted((row_labels | told).items()))
 
     def task(self) -> Task:
         options = self._options
@@ -376,6 +381,7 @@ def _told_apart(tests: tuple[str, ...]) -> dict[str, str]:
     kinds = {
         "tests_cut_at_space": [test for test in tests if _is_cut(test)],
         "tests_named_by_path": [test for test in tests if _PATH_IN_ID.search(test)],
+        "tests_that_are_none": [test for test in tests if _NO_TEST.fullmatch(test)],
         "tests_named_by_address": [test for test in tests if _ADDRESS_IN_ID.search(test)],
     }
     return {kind: str(len(found)) for kind, found in kinds.items() if found}

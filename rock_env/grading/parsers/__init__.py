@@ -18,7 +18,7 @@ from rock_env.grading.parsers.junit import parse_junit
 from rock_env.grading.parsers.pytest_text import parse_pytest
 from rock_env.grading.parsers.reward_file import parse_reward
 from rock_env.grading.parsers.swebench_text import parse_swebench
-from rock_env.grading.parsers.unittest_text import parse_unittest
+from rock_env.grading.parsers.unittest_text import described, parse_unittest
 
 __all__ = ["EXIT_CODE", "PARSERS", "Left", "Parser", "Read"]
 
@@ -60,6 +60,8 @@ class Read:
 
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
     reward: float | None = None
+    described: Mapping[str, Outcome] = field(default_factory=dict)
+    """The same tests by their docstrings, where the runner prints them."""
 
 
 Parser = Callable[[Left], Read]
@@ -94,6 +96,11 @@ def _exit_code(left: Left) -> Read:
     return Read({EXIT_CODE: Outcome.PASSED if left.exit_code == 0 else Outcome.FAILED})
 
 
+def _unittest(left: Left) -> Read:
+    text = "\n".join(left.texts())
+    return Read(parse_unittest(text), described=described(text))
+
+
 PARSERS: Mapping[str, Parser] = {
     "cargo": _of_text(parse_cargo),
     "exit_code": _exit_code,
@@ -105,7 +112,7 @@ PARSERS: Mapping[str, Parser] = {
     "pytest": _of_text(parse_pytest),
     "reward_file": _reward,
     "swebench": _of_text(parse_swebench),
-    "unittest": _of_text(parse_unittest),
+    "unittest": _unittest,
     "vitest": _of_text(parse_jest),
     "vitest_json": _of_json(parse_jest_json),
 }

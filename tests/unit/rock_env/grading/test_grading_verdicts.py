@@ -75,6 +75,30 @@ def test_names_that_end_at_their_first_space(outcomes: dict[str, Outcome], rewar
     assert verdict_of(Report(outcomes), replace(verifier, cut_at_space=False)).reward == 0.0
 
 
+@pytest.mark.parametrize(
+    ("outcomes", "described", "reward"),
+    [
+        ({"a.py::test_x": P}, {"It adds.": P}, 1.0),
+        ({"a.py::T::test_x": P}, {"It adds.": P}, 1.0),
+        ({"a.py::test_x": F}, {"It adds.": P}, 0.0),
+        ({"a.py::test_x": P, "b.py::test_x": F}, {"It adds.": P}, 0.0),
+        ({"a.py::test_x": P}, {"It adds.": F}, 0.0),
+        ({"a.py::test_x": P}, {}, 0.0),
+        ({"a.py::test_xy": P}, {"It adds.": P}, 0.0),
+        ({"test_x": F, "a.py::test_x": P}, {"It adds.": P}, 0.0),
+        ({"a.py::test_x": P, "It adds.": P}, {"It adds.": F}, 1.0),
+    ],
+)
+def test_names_that_are_docstrings_or_lack_the_file(
+    outcomes: dict[str, Outcome], described: dict[str, Outcome], reward: float
+) -> None:
+    verifier = Verifier(command=("true",), parser="pytest", must_pass=("test_x",), keep_passing=("It adds.",))
+    verdict = verdict_of(Report(outcomes, described=described), verifier)
+    assert verdict.reward == reward
+    if reward and "It adds." not in outcomes:
+        assert "2 by docstrings or names without a file" in verdict.details
+
+
 def test_a_verifiers_own_reward_is_taken_as_it_is() -> None:
     for reward, passed in ((1.0, True), (0.3, False), (-1.0, False), (2.0, True)):
         verdict = verdict_of(Report(reward=reward, exit_code=1), VERIFIER)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 from parsed_reports import E, F, P, S, read
 
+from rock_env.grading.outcomes import Outcome
+from rock_env.grading.parsers.unittest_text import described, parse_unittest
+
 PYTEST = """\
 ============================= test session starts ==============================
 collected 7 items
@@ -270,3 +273,31 @@ def test_unittest_before_3_11_goes_on_in_the_line_of_a_failed_subtest() -> None:
 )
 def test_what_a_test_says_is_no_other_test(text: str) -> None:
     assert read("unittest", stderr=f"{text}Ran 1 test in 0.1s\n".encode()) == {"test_doc (m.C.test_doc)": P}
+
+
+DJANGO = """\
+test_reverse (urls.tests.Reversing)
+Named URLs should be reversible. ... ok
+test_again (urls.tests.Reversing)
+Named URLs should be reversible. ... FAIL
+test_two_lines (urls.tests.Reversing)
+First line, which unittest prints alone. ... ok
+test_plain (urls.tests.Reversing) ... ok
+test_late (urls.tests.Reversing)
+It fails in its teardown. ... ok
+{more}
+======================================================================
+FAIL: test_again (urls.tests.Reversing)
+ERROR: test_late (urls.tests.Reversing)
+----------------------------------------------------------------------
+Ran 5 tests in 0.1s
+"""
+
+
+def test_tests_are_known_by_their_docstrings_too() -> None:
+    assert described(DJANGO.format(more="")) == {
+        "Named URLs should be reversible.": Outcome.FAILED,
+        "First line, which unittest prints alone.": Outcome.PASSED,
+        "It fails in its teardown.": Outcome.ERROR,
+    }
+    assert "Named URLs should be reversible." not in parse_unittest(DJANGO.format(more=""))

@@ -196,10 +196,16 @@ def test_a_fix_that_steers_tests_or_removes_files_is_graded_in_a_fork(tmp_path: 
 def test_names_that_are_not_a_tests_alone_are_told_apart(tmp_path: Path, copy: Copy) -> None:
     place = "tests/test_core.py::test_add"
     names = ["[a", "[a b]", "[/tmp/x]", "[https://example.org/x-1]", "[a/tmp/b]", ""]
-    fields = {"FAIL_TO_PASS": [place + name for name in names], "PASS_TO_PASS": []}
+    fields = {"FAIL_TO_PASS": [place + name for name in names], "PASS_TO_PASS": ["[100%]", "[ 4%]"]}
     task = read_one(tmp_path, copy, fields, test_command="pytest {tests}")
     told = {name: value for name, value in task.labels if name.startswith("tests_")}
-    assert told == {"tests_cut_at_space": "1", "tests_named_by_path": "1", "tests_named_by_address": "1"}
+    assert told == {
+        "tests_cut_at_space": "1",
+        "tests_named_by_path": "1",
+        "tests_named_by_address": "1",
+        "tests_that_are_none": "2",
+    }
+    assert task.verifier.keep_passing == ()
     assert task.verifier.cut_at_space
     assert " tests/test_core.py::test_add '" in task.verifier.command[2], "pytest knows no cut name"
 
