@@ -22,6 +22,7 @@ __all__ = [
     "SandboxState",
     "StateChange",
     "born",
+    "hard_deadline",
     "kept_busy",
     "next_deadline",
     "noted",
@@ -117,6 +118,8 @@ class SandboxRecord:
     """It is being given the files of `snapshot_id`; whoever takes up its box does that again."""
     owner: str = ""
     """The server that holds its box, `NODE:SERVER`; `NODE:` for any server there, empty for one that shares nothing."""
+    folder: str = ""
+    """The id of the state folder its box is in; empty for one of an earlier release, or of a server that shares nothing."""
     revision: int = 0
     """The store's number of the last change, 0 before it is stored; larger is later over all sandboxes."""
 
@@ -129,6 +132,11 @@ class SandboxRecord:
     def reason(self) -> str:
         """Return why the sandbox is in its present state."""
         return self.history[-1].reason
+
+    @property
+    def node(self) -> str:
+        """Return the node its owner is on; empty for a record of a server that shared its store with nobody."""
+        return self.owner.rpartition(":")[0]
 
 
 class DeadlineKind(StrEnum):
@@ -214,3 +222,8 @@ def next_deadline(record: SandboxRecord) -> Deadline:
     if record.idle_expires_at is not None:
         deadlines.append(Deadline(record.idle_expires_at, DeadlineKind.IDLE))
     return min(deadlines, key=lambda deadline: deadline.at)
+
+
+def hard_deadline(record: SandboxRecord) -> Deadline:
+    """Return when its box ends also without a server: by its lease or lifetime. Who is idle only a server knows."""
+    return next_deadline(replace(record, idle_expires_at=None))

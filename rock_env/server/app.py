@@ -203,7 +203,11 @@ async def _stored(options: ServerOptions) -> AsyncIterator[tuple[SandboxStore, S
     async with (
         await open_store(where) as store,
         sharing(
-            store, where, folder=Path(options.state), node=options.node, lease_s=options.replica_lease_s
+            store,
+            where,
+            folder=Path(options.state) if options.state else None,
+            node=options.node,
+            lease_s=options.replica_lease_s,
         ) as shared,
     ):
         yield store, shared

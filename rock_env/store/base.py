@@ -9,11 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 
+from rock_env.errors import FailedPrecondition
 from rock_env.lifecycle import SandboxRecord, SandboxState
 from rock_env.snapshots import SnapshotRecord, SnapshotState, Uses
 
-__all__ = ["KEPT_DELETED", "Query", "SandboxStore", "SnapshotQuery"]
+__all__ = ["FOLDER_ID", "KEPT_DELETED", "Query", "SandboxStore", "SnapshotQuery", "other_folder"]
 
+FOLDER_ID = "folder-id"
+"""The file of a state folder that holds its id."""
 KEPT_DELETED = 1000
 """How many deleted sandboxes, and collected snapshots, are still known by id and idempotency key."""
 
@@ -129,3 +132,14 @@ class SandboxStore(Protocol):
     async def close(self) -> None:
         """Let go of the store. Safe to call twice."""
         ...
+
+
+def other_folder(
+    node: str, *, got: str, expected: str, because: str, instead: str = "--node"
+) -> FailedPrecondition:
+    """Return the error for a server that names a node and is not in the node's state folder."""
+    return FailedPrecondition(
+        f"node {node!r} is registered in this store with another state folder, and {because}. Got a --state of id "
+        f"{got or 'none'!r}, expected {expected!r} (see its file {FOLDER_ID}). Nothing was changed. Start this server "
+        f"with that --state, or with a {instead} of its own; or end what is there first."
+    )

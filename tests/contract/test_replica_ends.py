@@ -24,13 +24,15 @@ async def test_a_replica_ends_though_it_hears_of_another_at_that_moment(
     backend = ProcessBackend(root=tmp_path, isolation="none", shared=True)
     async with (
         await PostgresStore.open(new_database()) as store,
-        Replica.joined(store, own_id="n:one", node="n", address=f"unix://{tmp_path}/one") as replica,
+        Replica.joined(
+            store, own_id="n:one", node="n", folder="f", address=f"unix://{tmp_path}/one"
+        ) as replica,
         SandboxCore(backend, store, ownership=replica) as core,
     ):
-        await replica.members.join("n:two", node="m", address="unix:///nowhere", lease_s=600)
+        await replica.members.join("n:two", node="m", folder="g", address="unix:///nowhere", lease_s=600)
         async with asyncio.timeout(60), replica.serve(core):
             events = store.listener._told[MEMBERS]
-            await until(lambda: any(event._waiters for event in events))
+            await until(lambda: len(events) == 2 and all(event._waiters for event in events))
             for event in tuple(events):
                 event.set()
             for _ in range(turns):

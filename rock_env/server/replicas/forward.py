@@ -24,7 +24,7 @@ from rock_env.security.auth import current_tenant
 from rock_env.security.sandbox_tokens import current_limit
 from rock_env.server.calls import fail
 from rock_env.server.parsing import check_counts
-from rock_env.server.replicas.member import Replica
+from rock_env.server.replicas.member import UNREACHABLE_S, Replica, not_reached
 from rock_env.server.replicas.passes import HEADER, Admitted, Passes
 from rock_env.store.postgres.members import Member
 from rock_env.telemetry.logs import add_log_ids
@@ -90,22 +90,32 @@ class ForwardInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # g
         return self._passes.check(passes[0], to=self._replica.id, method=method)
 
     async def destination(self, sandbox_id: str) -> tuple[Member, grpc.aio.Channel] | None:
-        """Return the replica that has the sandbox and a channel that is connected to it; None: it is here."""
+        """Return the replica that has the sandbox and a channel that is connected to it; None: it is here.
+
+        One of this node that cannot be reached is waited for until its lease ends, since this replica takes over from
+        it then. Raise `Unavailable` for one that goes on all the same, and soon for one elsewhere.
+        """
         while True:
             member = await self._replica.route(sandbox_id, current_tenant())
             if member is None:
                 return None
             channel = self._channel(member.address)
-            connecting = asyncio.ensure_future(_connected(channel))
+            connecting = asyncio.ensure_future(self._connected(channel, member))
             gone = asyncio.ensure_future(self.departed(member))
+            near = member.node == self._replica.node
+            patience_s = max(member.expires_in_s, 0.0) + UNREACHABLE_S if near else UNREACHABLE_S
             try:
-                await asyncio.wait((connecting, gone), return_when=asyncio.FIRST_COMPLETED)
-                if connecting.done() and connecting.result():
+                await asyncio.wait(
+                    (connecting, gone), timeout=patience_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                if connecting.done():
+                    await connecting
                     return member, channel
+                if not gone.done():
+                    raise not_reached(member)
             finally:
                 connecting.cancel()
                 gone.cancel()
-            await self._replica.not_reached(member)
 
     async def departed(self, member: Member) -> None:
         """Wait until a replica is no member any more."""
@@ -126,6 +136,17 @@ class ForwardInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # g
         signed = self._passes.sign(to=member.id, method=path, caller=caller)
         return [*kept, (HEADER, signed)]
 
+    async def _connected(self, channel: grpc.aio.Channel, member: Member) -> None:
+        """Wait until there is a connection; nothing was sent before."""
+        suspected = False
+        while (state := channel.get_state(try_to_connect=True)) is not grpc.ChannelConnectivity.READY:
+            if state is grpc.ChannelConnectivity.SHUTDOWN:
+                raise not_reached(member)
+            if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE and not suspected:
+                suspected = True
+                await self._replica.suspected(member)
+            await channel.wait_for_state_change(state)
+
     def _channel(self, address: str) -> grpc.aio.Channel:
         channel = self._channels.get(address)
         if channel is None:
@@ -133,17 +154,6 @@ class ForwardInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # g
                 target(address), options=CLIENT_OPTIONS
             )
         return channel
-
-
-async def _connected(channel: grpc.aio.Channel) -> bool:
-    """Return whether there is a connection; nothing was sent if there is none."""
-    while True:
-        state = channel.get_state(try_to_connect=True)
-        if state is grpc.ChannelConnectivity.READY:
-            return True
-        if state in (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN):
-            return False
-        await channel.wait_for_state_change(state)
 
 
 class _Call:

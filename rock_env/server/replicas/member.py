@@ -18,20 +18,24 @@ from pathlib import Path
 from rock_env.errors import FailedPrecondition, RockError, Unavailable
 from rock_env.lifecycle import SandboxRecord, SandboxState
 from rock_env.server.own_tasks import OwnTasks, logged
+from rock_env.server.replicas.dead_nodes import DeadNodes
 from rock_env.server.replicas.witness import Witness
 from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.server.sandboxes.ledger import LIVE, HeldSandbox
-from rock_env.server.sandboxes.ownership import elsewhere, node_of
+from rock_env.server.sandboxes.ownership import elsewhere
 from rock_env.store.base import Query
 from rock_env.store.postgres.members import Member, Members
 from rock_env.store.postgres.records import PostgresStore
 
-__all__ = ["LEASE_S", "Replica", "new_id"]
+__all__ = ["LEASE_S", "UNREACHABLE_S", "Replica", "new_id", "not_reached"]
 
 log = logging.getLogger(__name__)
 
 LEASE_S = 10.0
 """How long a replica that says nothing counts as alive; it renews three times as often."""
+UNREACHABLE_S = 1.0
+"""How long a call waits for a server that cannot be reached and that this one cannot take over from."""
+_RETRY_AFTER_S = 1.0
 _UNSETTLED = {SandboxState.PENDING, SandboxState.STARTING}
 _AT_ONCE = 32
 """How many boxes are taken over at a time."""
@@ -45,9 +49,12 @@ class Replica:
 
     shared = True
 
-    def __init__(self, store: PostgresStore, *, own_id: str, node: str, address: str, lease_s: float) -> None:
+    def __init__(
+        self, store: PostgresStore, *, own_id: str, node: str, folder: str, address: str, lease_s: float
+    ) -> None:
         self.members = Members(store)
         self.node = node
+        self.folder = folder
         self.id = own_id
         self.draining = False
         self._store = store
@@ -64,13 +71,21 @@ class Replica:
     @classmethod
     @asynccontextmanager
     async def joined(
-        cls, store: PostgresStore, *, own_id: str, node: str, address: str, lease_s: float = LEASE_S
+        cls,
+        store: PostgresStore,
+        *,
+        own_id: str,
+        node: str,
+        folder: str,
+        address: str,
+        lease_s: float = LEASE_S,
     ) -> AsyncIterator[Replica]:
         """Be a member of those who share the store, inside the block.
 
-        Other replicas of the node reach this one at `address`, a unix socket in a folder they share.
+        Other replicas of the node reach this one at `address`, a unix socket in a folder they share, whose id is
+        `folder`. Raise `FailedPrecondition` if another one is the node's.
         """
-        replica = cls(store, own_id=own_id, node=node, address=address, lease_s=lease_s)
+        replica = cls(store, own_id=own_id, node=node, folder=folder, address=address, lease_s=lease_s)
         try:
             replica._witness.testify(own_id)
             await replica._join()
@@ -89,6 +104,7 @@ class Replica:
         running = OwnTasks()
         running.spawn(self._hear(core))
         running.spawn(self._mourn(core))
+        running.spawn(DeadNodes(self._store, self.members, core, lambda: self.id).watch())
         try:
             yield
         finally:
@@ -98,13 +114,13 @@ class Replica:
     # -- what the core asks
 
     async def claim(self, record: SandboxRecord) -> SandboxRecord | None:
-        """Make a sandbox this replica's own if it is nobody's and its box is on this node."""
-        if self.draining or node_of(record.owner) not in ("", self.node):
+        """Make a sandbox this replica's own if it is nobody's and its box is in this node's state folder."""
+        if self.draining or not self._here(record):
             return None
         if record.owner in await self._living():
             return None
         try:
-            return await self._store.save(replace(record, owner=self.id))
+            return await self._store.save(replace(record, owner=self.id, folder=self.folder))
         except FailedPrecondition:
             return None  # another replica was faster, or it changed: the change is pushed to us
 
@@ -123,6 +139,8 @@ class Replica:
                 if now.state not in _UNSETTLED:
                     return now
                 if now.owner not in await self._living():
+                    if not self._here(now):
+                        raise self._nobodys(now)
                     await self.take(now)
                     continue
                 await told.wait()
@@ -132,11 +150,12 @@ class Replica:
     async def route(self, sandbox_id: str, tenant: str) -> Member | None:
         """Return the replica that has the sandbox; None: this one, or nobody, and the core here says so.
 
-        A sandbox on its way from one replica to another is waited for. Raise `Unavailable` where that takes too long.
+        A sandbox on its way from one replica to another is waited for. Raise `Unavailable` where that takes too long;
+        that is soon for one that only a server elsewhere could take up.
         """
         core = self._serving()
         loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + 2 * self._lease_s
+        began_at = loop.time()
         with self._told() as told:
             while True:
                 told.clear()
@@ -149,15 +168,21 @@ class Replica:
                 member = (await self._living()).get(record.owner)
                 if member is not None and member.id != self.id:
                     return member
-                if member is None and not self.draining and node_of(record.owner) in ("", self.node):
+                here = self._here(record)
+                if member is None and not self.draining and here:
                     await self.take(record)
                     if sandbox_id in core.ledger.held:
                         return None
                 try:
-                    async with asyncio.timeout_at(give_up_at):
+                    async with asyncio.timeout_at(began_at + (2 * self._lease_s if here else UNREACHABLE_S)):
                         await told.wait()
                 except TimeoutError:
                     raise self._nobodys(record) from None
+
+    async def suspected(self, member: Member) -> None:
+        """Declare a replica of this node dead that could not be connected to, if there is proof."""
+        if member.node == self.node and self._witness.dead(member.id):
+            await self.members.leave(member.id)
 
     async def departed(self, member: Member) -> None:
         """Wait until a replica is no member any more."""
@@ -167,17 +192,6 @@ class Replica:
                 if member.id not in self._known:
                     return
                 await told.wait()
-
-    async def not_reached(self, member: Member) -> None:
-        """Wait until a replica that could not be reached has left. Raise `Unavailable` if it stays."""
-        try:
-            async with asyncio.timeout(2 * self._lease_s):
-                await self.departed(member)
-        except TimeoutError:
-            raise Unavailable(
-                f"replica {member.id} does not answer at {member.address}, yet renews its lease. Is its folder or "
-                "network reachable from this one?"
-            ) from None
 
     # -- taking over and handing over
 
@@ -203,7 +217,11 @@ class Replica:
             async with limit:
                 await self.take(record)
 
-        left = [it for it in await self._store.find(Query(states=LIVE)) if it.owner not in living]
+        left = [
+            it
+            for it in await self._store.find(Query(states=LIVE))
+            if it.owner not in living and self._here(it)
+        ]
         async with asyncio.TaskGroup() as group:
             for record in left:
                 group.create_task(one(record))
@@ -255,7 +273,9 @@ class Replica:
     # -- what goes on all the time
 
     async def _join(self) -> None:
-        await self.members.join(self.id, node=self.node, address=self._address, lease_s=self._lease_s)
+        await self.members.join(
+            self.id, node=self.node, folder=self.folder, address=self._address, lease_s=self._lease_s
+        )
 
     async def _stay(self) -> None:
         """Renew the lease; where that was too late, come back as somebody new who owns nothing."""
@@ -271,7 +291,11 @@ class Replica:
         log.error("this replica was declared dead and gives up its sandboxes replica=%s", self.id)
         self.id = new_id(self.node)
         self._witness.testify(self.id)
-        await self._join()
+        try:
+            await self._join()
+        except RockError:  # such as where another state folder is the node's by now; it is tried again
+            self._witness.withdraw(self.id)
+            raise
         if self._core is not None:
             async with asyncio.TaskGroup() as group:
                 for held in tuple(self._core.ledger.held.values()):
@@ -336,6 +360,7 @@ class Replica:
         dead = [each for each in peers if self._witness.dead(each)]
         for each in dead:
             await self.members.leave(each)
+        self._witness.sweep()
         for each in peers:
             self._witness.watch(each, ended)
         return await self._living() if dead else living
@@ -362,16 +387,29 @@ class Replica:
         for told in self._waiting:
             told.set()
 
+    def _here(self, record: SandboxRecord) -> bool:
+        """Return whether the sandbox's box is where this replica can take it up: on its node, in its folder."""
+        return record.node in ("", self.node) and record.folder in ("", self.folder)
+
     def _nobodys(self, record: SandboxRecord) -> Unavailable:
-        node = node_of(record.owner)
-        if node in ("", self.node):
+        if self._here(record):
             return elsewhere(record)
         return Unavailable(
-            f"sandbox {record.id!r} is on node {node!r}, where no server runs. Start one there, or delete the sandbox "
-            "by waiting for its lease."
+            f"sandbox {record.id!r} is on node {record.node!r}, in the state folder {record.folder or 'unknown'!r}, and "
+            "no server runs there now. Ask again; start one there, or wait until its lease or lifetime ends it.",
+            retry_after_s=_RETRY_AFTER_S,
         )
 
 
 def new_id(node: str) -> str:
     """Return an owner that nobody ever was."""
     return f"{node}:{secrets.token_hex(6)}"
+
+
+def not_reached(member: Member) -> Unavailable:
+    """Return the error for a call for a member that does not answer, though its lease has not ended yet."""
+    return Unavailable(
+        f"replica {member.id} of node {member.node!r}, which has the sandbox, cannot be reached at {member.address}. Ask "
+        "again: another one takes over when its lease ends. If it goes on, is its folder or network reachable from here?",
+        retry_after_s=_RETRY_AFTER_S,
+    )

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING
 import grpc
 
 from rock_env.errors import InvalidArgument
+from rock_env.server.replicas.folder_id import folder_id
 from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.server.sandboxes.ownership import Alone, Ownership
 from rock_env.store.address import is_postgres
 from rock_env.store.base import SandboxStore
+from rock_env.store.sqlite.records import SqliteStore
+from rock_env.threads import for_life
 
 if TYPE_CHECKING:
     from rock_env.server.replicas.forward import ForwardInterceptor
@@ -62,13 +65,17 @@ class Sharing:
 
 @asynccontextmanager
 async def sharing(
-    store: SandboxStore, where: str, *, folder: Path, node: str, lease_s: float
+    store: SandboxStore, where: str, *, folder: Path | None, node: str, lease_s: float
 ) -> AsyncIterator[Sharing]:
     """Be one of those who share the store that `where` named, inside the block.
 
-    Other replicas of this node reach this one by a socket in `folder`, which is their common one.
+    Other replicas of this node reach this one by a socket in `folder`, which is their common one. Raise
+    `FailedPrecondition` if another folder is the node's.
     """
+    mark = "" if folder is None else await for_life(folder_id, folder)
     if not is_postgres(where):
+        assert isinstance(store, SqliteStore)
+        await store.register(node=node, folder=mark)
         yield Sharing()
         return
     # They need asyncpg, which only a PostgreSQL store does.
@@ -78,6 +85,7 @@ async def sharing(
     from rock_env.store.postgres.records import PostgresStore
 
     assert isinstance(store, PostgresStore)
+    assert folder is not None  # ServerOptions.check asks for it
     own_id = new_id(node)
     path = _socket(folder, own_id)
     before = _sockets(path.parent)
@@ -88,7 +96,7 @@ async def sharing(
     secret = await Members(store).secret()
     try:
         async with Replica.joined(
-            store, own_id=own_id, node=node, address=f"unix://{path}", lease_s=lease_s
+            store, own_id=own_id, node=node, folder=mark, address=f"unix://{path}", lease_s=lease_s
         ) as replica:
             forward = ForwardInterceptor(replica, secret)
             try:

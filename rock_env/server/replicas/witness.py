@@ -26,12 +26,15 @@ class Witness:
 
     def testify(self, replica_id: str) -> None:
         """Show that this replica lives, from before it becomes a member until `close` or the end of the process."""
-        self._sweep()
         path = self._path(replica_id)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(fd, fcntl.LOCK_EX)
         os.write(fd, str(os.getpid()).encode())
         self._own[path] = fd
+
+    def withdraw(self, replica_id: str) -> None:
+        """Testify no more that this replica lives, which became no member."""
+        self._withdraw(self._path(replica_id))
 
     def dead(self, replica_id: str) -> bool:
         """Return whether there is proof that the replica has died."""
@@ -57,20 +60,23 @@ class Witness:
         """Watch nobody any more, and testify no more."""
         for replica_id in tuple(self._watched):
             self._forget(replica_id)
-        for path, fd in self._own.items():
-            path.unlink(missing_ok=True)
-            os.close(fd)
-        self._own.clear()
+        for path in tuple(self._own):
+            self._withdraw(path)
 
     def _forget(self, replica_id: str) -> None:
         handle = self._watched.pop(replica_id)
         asyncio.get_running_loop().remove_reader(handle)
         os.close(handle)
 
+    def _withdraw(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+        os.close(self._own.pop(path))
+
     def _path(self, replica_id: str) -> Path:
         return self._folder / f"{replica_id.rpartition(':')[2]}.lock"
 
-    def _sweep(self) -> None:
+    def sweep(self) -> None:
+        """Remove the files of the dead. Before, declare dead those of them that are members: the files are the proof."""
         for left in self._folder.glob("*.lock"):
             if left not in self._own and left.stat().st_size and _free(left):
                 left.unlink(missing_ok=True)

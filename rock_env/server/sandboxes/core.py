@@ -317,6 +317,7 @@ class SandboxCore:
             snapshot_id=wish.snapshot_id,
             durable=self.durable and not wish.ephemeral,
             owner=self.ledger.ownership.id,
+            folder=self.ledger.ownership.folder,
         )
 
     async def _made_before(self, stored: SandboxRecord, wish: SandboxWish) -> SandboxRecord:

@@ -11,7 +11,7 @@ from typing import Protocol
 from rock_env.errors import Unavailable
 from rock_env.lifecycle import SandboxRecord
 
-__all__ = ["Alone", "Ownership", "elsewhere", "node_of"]
+__all__ = ["Alone", "Ownership", "elsewhere"]
 
 
 class Ownership(Protocol):
@@ -20,6 +20,11 @@ class Ownership(Protocol):
     @property
     def id(self) -> str:
         """Return the owner that is written into the records of this server's sandboxes."""
+        ...
+
+    @property
+    def folder(self) -> str:
+        """Return the id of the state folder that this server's boxes are in; empty where nothing is shared."""
         ...
 
     @property
@@ -44,6 +49,7 @@ class Alone:
     """A server with a store of its own: whatever is in it is its own."""
 
     id = ""
+    folder = ""
     shared = False
 
     async def claim(self, record: SandboxRecord) -> SandboxRecord | None:
@@ -54,11 +60,6 @@ class Alone:
 
     async def settled(self, record: SandboxRecord) -> SandboxRecord | None:
         return record
-
-
-def node_of(owner: str) -> str:
-    """Return the node of an owner; empty for a record of a server that shared its store with nobody."""
-    return owner.rpartition(":")[0]
 
 
 def elsewhere(record: SandboxRecord) -> Unavailable:

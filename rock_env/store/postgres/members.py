@@ -7,12 +7,16 @@ who is there is notified.
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
-from rock_env.store.postgres.records import PostgresStore
-from rock_env.store.postgres.schema import MEMBERS
+from rock_env.lifecycle import SandboxRecord, SandboxState, hard_deadline
+from rock_env.store.base import Query, other_folder
+from rock_env.store.postgres.records import PostgresStore, decoded
+from rock_env.store.postgres.schema import JOINING, MEMBERS, find_sql
 
 __all__ = ["Member", "Members"]
 
@@ -31,6 +35,13 @@ class Member:
     draining: bool
     expires_in_s: float
     """How long its lease lasts still; negative for one that is overdue."""
+    folder: str
+    """The id of the state folder its boxes are in; empty for a server of an earlier release."""
+
+    def reaches(self, record: SandboxRecord) -> bool:
+        """Return whether the box is where this server is, so that it can take it up."""
+        here = not record.folder or not self.folder or record.folder == self.folder
+        return here and record.node in ("", self.node)
 
 
 class Members:
@@ -43,16 +54,28 @@ class Members:
         """Return what all servers of the store know and nobody else."""
         return bytes((await self._store.fetch("SELECT secret FROM rock_secret"))[0][0])
 
-    async def join(self, member_id: str, *, node: str, address: str, lease_s: float) -> None:
-        """Become a member for `lease_s` from now."""
-        await self._store.fetch(
-            "WITH changed AS (INSERT INTO rock_replicas VALUES ($1, $2, $3, clock_timestamp() + $4) "
-            f"ON CONFLICT (id) DO UPDATE SET lease_expires_at = clock_timestamp() + $4 RETURNING id) {_NOTIFY}",
-            member_id,
-            node,
-            address,
-            timedelta(seconds=lease_s),
-        )
+    async def join(self, member_id: str, *, node: str, folder: str, address: str, lease_s: float) -> None:
+        """Become a member for `lease_s` from now.
+
+        Raise `FailedPrecondition`, nothing changed, if another state folder is the node's: that of a member that
+        lives, or one with boxes in it that may live.
+        """
+
+        async def act(connection: Any) -> None:
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", JOINING)
+            await _check_folder(connection, node, folder)
+            await connection.execute(
+                "WITH changed AS (INSERT INTO rock_replicas (id, node, folder, address, lease_expires_at) "
+                "VALUES ($1, $2, $3, $4, clock_timestamp() + $5) ON CONFLICT (id) DO UPDATE "
+                f"SET lease_expires_at = clock_timestamp() + $5 RETURNING id) {_NOTIFY}",
+                member_id,
+                node,
+                folder,
+                address,
+                timedelta(seconds=lease_s),
+            )
+
+        await self._store.transact(act)
 
     async def renew(self, member_id: str, *, lease_s: float) -> bool:
         """Remain a member for `lease_s` from now; return False if one has been declared dead."""
@@ -87,11 +110,42 @@ class Members:
     async def all(self) -> dict[str, Member]:
         """Return the members by id."""
         rows = await self._store.fetch(
-            "SELECT id, node, address, draining, extract(epoch FROM lease_expires_at - clock_timestamp())::float "
-            "FROM rock_replicas ORDER BY id"
+            "SELECT id, node, address, draining, extract(epoch FROM lease_expires_at - clock_timestamp())::float, "
+            "folder FROM rock_replicas ORDER BY id"
         )
         return {row[0]: Member(*row) for row in rows}
 
     def listening(self) -> AbstractContextManager[asyncio.Event]:
         """Yield an event that is set whenever the members may have changed."""
         return self._store.listener.listening(MEMBERS)
+
+
+async def _check_folder(connection: Any, node: str, folder: str) -> None:
+    """Raise `FailedPrecondition` if another state folder than this one is the node's."""
+    members = await connection.fetch(
+        "SELECT id, folder FROM rock_replicas WHERE node = $1 AND folder NOT IN ('', $2) "
+        "AND lease_expires_at > clock_timestamp() ORDER BY id LIMIT 1",
+        node,
+        folder,
+    )
+    if members:
+        raise other_folder(
+            node, got=folder, expected=members[0][1], because=f"server {members[0][0]} lives there"
+        )
+    statement, values = find_sql(Query(states=frozenset(SandboxState) - {SandboxState.DELETED}))
+    boxes = [
+        it
+        for it in map(decoded, await connection.fetch(statement, *values))
+        if it.node == node
+        and it.folder not in ("", folder)
+        # Others have ended with their server, or by themselves.
+        and it.durable
+        and hard_deadline(it).at > time.time()
+    ]
+    if boxes:
+        raise other_folder(
+            node,
+            got=folder,
+            expected=boxes[0].folder,
+            because=f"{len(boxes)} live sandboxes are there, such as {boxes[0].id}",
+        )

@@ -30,7 +30,7 @@ from rock_env.store.postgres import snapshots as snapshots
 from rock_env.store.postgres.listener import NotificationListener
 from rock_env.store.postgres.schema import CHANGES, digest, find_sql, migrate
 
-__all__ = ["PostgresStore", "masked"]
+__all__ = ["PostgresStore", "decoded", "masked"]
 
 log = logging.getLogger(__name__)
 
@@ -115,11 +115,11 @@ class PostgresStore:
         if "\0" in sandbox_id:
             return None
         rows = await self.fetch("SELECT record, revision FROM rock_sandboxes WHERE id = $1", sandbox_id)
-        return _decoded(rows[0]) if rows else None
+        return decoded(rows[0]) if rows else None
 
     async def find(self, query: Query) -> Sequence[SandboxRecord]:
         statement, values = find_sql(query)
-        return [_decoded(row) for row in await self.fetch(statement, *values)]
+        return [decoded(row) for row in await self.fetch(statement, *values)]
 
     async def revision(self) -> int:
         return int((await self.fetch("SELECT revision FROM rock_latest"))[0][0])
@@ -175,7 +175,7 @@ class PostgresStore:
                     continue
                 for row in rows:
                     known = row[1]
-                    yield _decoded(row)
+                    yield decoded(row)
                 if len(rows) < _PAGE:
                     await told.wait()
 
@@ -322,7 +322,7 @@ class PostgresStore:
             if outcome == "stored":
                 write.answer.set_result(replace(write.record, revision=revision))
             elif outcome == "held":
-                write.answer.set_result(_decoded((record, revision)))
+                write.answer.set_result(decoded((record, revision)))
             elif outcome == "fenced":
                 write.answer.set_exception(
                     Unavailable(
@@ -387,7 +387,8 @@ def _row(write: _Write) -> tuple[object, ...]:
 _decoder = msgspec.json.Decoder(SandboxRecord)
 
 
-def _decoded(row: Sequence[Any]) -> SandboxRecord:
+def decoded(row: Sequence[Any]) -> SandboxRecord:
+    """Return the record in a row of `record, revision`. Raise `InfraError` for one that cannot be read."""
     try:
         return replace(_decoder.decode(row[0]), revision=row[1])
     except msgspec.DecodeError as error:

@@ -14,7 +14,7 @@ from rock_env.errors import InvalidArgument
 from rock_env.lifecycle import SandboxState
 from rock_env.store.base import Query
 
-__all__ = ["CHANGES", "MEMBERS", "MIGRATIONS", "digest", "find_sql", "migrate"]
+__all__ = ["CHANGES", "ENDING", "JOINING", "MEMBERS", "MIGRATIONS", "digest", "find_sql", "migrate"]
 
 CHANGES = "rock_changes"
 """Notified with each commit that changes a record."""
@@ -22,6 +22,10 @@ MEMBERS = "rock_members"
 """Notified when a replica joins, leaves or is declared dead."""
 _LOCK = 0x524F434B
 """The advisory lock of who brings the tables up to date: "ROCK"."""
+JOINING = _LOCK + 1
+"""That of who becomes a member, so that two that exclude each other do not do so at once."""
+ENDING = _LOCK + 2
+"""That of who ends the records of dead nodes, one server at a time."""
 
 _WRITE = f"""
 CREATE FUNCTION rock_write(
@@ -145,6 +149,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE rock_secret (secret bytea NOT NULL)",
         "INSERT INTO rock_secret SELECT sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()))",
     ),
+    ("""ALTER TABLE rock_replicas ADD COLUMN folder text COLLATE "C" NOT NULL DEFAULT ''""",),
 )
 """The statements that lead from one version to the next. Append only: databases in use have run the earlier ones."""
 

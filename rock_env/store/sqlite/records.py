@@ -25,6 +25,7 @@ from rock_env.errors import FailedPrecondition, InfraError, InvalidArgument, Roc
 from rock_env.lifecycle import SandboxRecord, SandboxState
 from rock_env.snapshots import SnapshotRecord, Uses
 from rock_env.store.base import KEPT_DELETED, Query, SnapshotQuery
+from rock_env.store.sqlite import members
 from rock_env.store.sqlite import snapshots as snapshots
 
 __all__ = ["KEPT_DELETED", "MIGRATIONS", "SqliteStore", "query_sql"]
@@ -65,6 +66,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         ),
         *snapshots.TABLES,
     ),
+    members.TABLES,
 )
 """The statements that lead from one `user_version` to the next. Append only: files in use have run the earlier ones."""
 
@@ -141,6 +143,10 @@ class SqliteStore:
 
     async def collect(self, snapshot_id: str) -> Sequence[SnapshotRecord]:
         return await self._write(snapshots.collect, snapshot_id, self._kept_deleted)
+
+    async def register(self, *, node: str, folder: str) -> None:
+        """Name the server that has the file. Raise `FailedPrecondition` if live boxes are in another state folder."""
+        await self._write(members.register, node, folder)
 
     async def close(self) -> None:
         if not self._closed:
