@@ -7,6 +7,7 @@ instead.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -25,6 +26,8 @@ __all__ = ["Flakiness", "Prepare", "grade_task", "repeat", "verdict_of"]
 Prepare = Callable[[Sandbox], Awaitable[None]]
 """Makes a pristine box what the agent's was when it started: the task's files and its setup."""
 _NAMED = 5
+_PATH = re.compile(r"\[/(?!/)[^\]]*/")
+"""In the name of a test: the folders of a path that is its parameter."""
 
 
 def verdict_of(report: Report, verifier: Verifier) -> Verdict:
@@ -71,17 +74,20 @@ def verdict_of(report: Report, verifier: Verifier) -> Verdict:
     if by_beginning:
         details += f"; {len(by_beginning)} by names that end at a space"
     if len(otherwise) > len(by_beginning):
-        details += f"; {len(otherwise) - len(by_beginning)} by docstrings or names without a file"
+        details += f"; {len(otherwise) - len(by_beginning)} by docstrings or names without a file or folders"
     return Verdict(reward, passed=passed, details=details if passed else details + _offline(verifier))
 
 
 def _by_end(report: Report, missing: Collection[str]) -> Mapping[str, Outcome]:
-    """Return outcomes for names that are a test's docstring, or its own name without the file.
+    """Return outcomes for names that are a test's docstring, its own name without the file, or lack a path's folders.
 
     One that stands for several tests has their worst outcome: they have to agree.
     """
-    own = ((name.rpartition("::")[2], outcome) for name, outcome in report.outcomes.items())
-    return worst((name, outcome) for name, outcome in (*own, *report.described.items()) if name in missing)
+    own = [(name.rpartition("::")[2], outcome) for name, outcome in report.outcomes.items()]
+    bare = [(_PATH.sub("[/", name), outcome) for name, outcome in report.outcomes.items()]
+    return worst(
+        (name, outcome) for name, outcome in (*own, *bare, *report.described.items()) if name in missing
+    )
 
 
 def _by_beginning(report: Report, missing: Collection[str]) -> Mapping[str, Outcome]:

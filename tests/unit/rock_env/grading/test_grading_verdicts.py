@@ -96,7 +96,22 @@ def test_names_that_are_docstrings_or_lack_the_file(
     verdict = verdict_of(Report(outcomes, described=described), verifier)
     assert verdict.reward == reward
     if reward and "It adds." not in outcomes:
-        assert "2 by docstrings or names without a file" in verdict.details
+        assert "2 by docstrings or names without a file or folders" in verdict.details
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "reward"),
+    [
+        ({"u.py::test_p[/testbed/tests/a.py]": P}, 1.0),
+        ({"u.py::test_p[/testbed/tests/a.py]": P, "u.py::test_p[/srv/a.py]": F}, 0.0),
+        ({"u.py::test_p[/testbed/tests/b.py]": P}, 0.0),
+        ({"u.py::test_p[//testbed/tests/a.py]": P}, 0.0),
+        ({"u.py::test_p[x/tests/a.py]": P}, 0.0),
+    ],
+)
+def test_names_that_lack_the_folders_of_a_path(outcomes: dict[str, Outcome], reward: float) -> None:
+    verifier = Verifier(command=("true",), parser="pytest", must_pass=("u.py::test_p[/a.py]",))
+    assert verdict_of(Report(outcomes), verifier).reward == reward
 
 
 def test_a_verifiers_own_reward_is_taken_as_it_is() -> None:
