@@ -21,8 +21,8 @@ from google.protobuf.message import DecodeError, Message
 
 from rock_env.errors import InvalidArgument, RockError
 from rock_env.server.calls import fail
+from rock_env.server.interceptors.sizes import check_sizes
 from rock_env.server.parsing import check_counts, is_short_work, off_loop
-from rock_env.server.sizes import check_sizes
 from rock_env.wire.rest_routes import methods
 
 __all__ = ["BoundaryInterceptor"]

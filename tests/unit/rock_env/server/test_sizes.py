@@ -9,7 +9,7 @@ import pytest
 from rock_env.errors import InvalidArgument
 from rock_env.proto.v1 import env_pb2, registry_pb2
 from rock_env.proto.v1 import sandbox_pb2 as pb
-from rock_env.server.sizes import check_sizes
+from rock_env.server.interceptors.sizes import check_sizes
 from rock_env.wire.rest_routes import methods
 
 LARGE = {
