@@ -226,6 +226,12 @@ SDK expects of a box that is gone. JSON of more than 4 KiB is parsed in the pool
 
 `GET /metrics`: anybody who reaches the address. A head of 64 KiB, no body, five seconds. Listen on a private address.
 
+## `--packages`
+
+`GET` and `HEAD` of `/PASS/pypi/…`, `/PASS/npm/…` and `/PASS/debian/…`: a tenant's boxes, by the pass in their variables.
+Others get 401. A head of 16 KiB within 15 seconds, no body; 128 connections of an address. All else is refused: it is no
+proxy.
+
 ## The gateway of agents (`agent_runtime`)
 
 The key of a session is looked up before the body is read: 401. Bodies are at most 32 MiB; large ones are parsed in a

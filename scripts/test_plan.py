@@ -37,6 +37,8 @@ NEEDS = (
     Need("fast", "gem", "GEM's interface", "Python 3.11, then pip install gem-llm", module=True),
     Need("integration", "docker", "everything in containers", "apt-get install docker.io"),
     Need("integration", "runsc", "containers under gVisor", "apt-get install runsc"),
+    Need("integration", "npm", "npm and the package mirror", "apt-get install npm"),
+    Need("integration", "gpg", "apt and the package mirror", "apt-get install gnupg"),
     Need("integration", "busybox", "images made from this machine's files", "apt-get install busybox-static"),
     Need("integration", "iptables", "containers' networks", "apt-get install iptables"),
     Need("integration", "openssl", "TLS", "apt-get install openssl"),

@@ -92,6 +92,7 @@ async def serve(options: ServerOptions) -> None:
             durable=bool(options.state),
             admission=node.admission,
             pin=node.pin,
+            provide=node.provide,
             ownership=shared.ownership,
             most_snapshots=options.most_snapshots,
         ) as sandboxes,

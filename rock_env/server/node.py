@@ -24,6 +24,7 @@ from rock_env.server.images.cache import ImageCache
 from rock_env.server.images.records import ImageRecords
 from rock_env.server.images.registry import Registry, RegistryOptions
 from rock_env.server.options import ServerOptions
+from rock_env.server.packages.mirror import PACKAGES, Mirror, asks, open_mirror
 from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.server.services.places import Places, PoolFile
 from rock_env.server.services.registry import add_registry_service
@@ -37,10 +38,11 @@ log = logging.getLogger(__name__)
 class Node:
     """Open it with `open`. First `pooled` the backends, then `open_for` a server once the sandbox core is there."""
 
-    def __init__(self, options: ServerOptions, engine: Engine | None) -> None:
+    def __init__(self, options: ServerOptions, engine: Engine | None, packages: Mirror | None = None) -> None:
         """Read what an earlier server kept. Raise `InvalidArgument` or `FailedPrecondition` for files that are wrong."""
         state = Path(options.state) if options.state else None
         self._durable = state is not None
+        self._packages = packages
         written = Path(options.quotas) if options.quotas else None
         self.admission = Admission(QuotaFile.open(written, state and state / "quotas.json"))
         self._pool_file = PoolFile(state and state / "pools.json")
@@ -68,7 +70,7 @@ class Node:
         async with AsyncExitStack() as stack:
             if engine is not None:
                 stack.push_async_callback(engine.close)
-            node = cls(options, engine)
+            node = cls(options, engine, await stack.enter_async_context(open_mirror(options)))
             if node.registry is not None:
                 await stack.enter_async_context(node.registry)
             yield node
@@ -88,12 +90,26 @@ class Node:
         return self._router
 
     async def pin(self, tenant: str, spec: SandboxSpec) -> SandboxSpec:
-        """Resolve the image a tenant named, where the backend that will host it takes the registry's images."""
+        """Resolve the image a tenant named, where the backend that will host it takes the registry's images, and the
+        package mirror it asks for.
+        """
+        spec = self.provide(tenant, spec)
         if self.registry is None or self._router is None:
             return spec
         if self._router.hosting(spec).name not in self._uses_registry:
             return spec
         return await self.registry.pin(tenant, spec)
+
+    def provide(self, tenant: str, spec: SandboxSpec) -> SandboxSpec:
+        """Resolve the package mirror that a spec asks for. Raise `InvalidArgument` where there is none."""
+        if self._packages is not None:
+            return self._packages.provide(tenant, spec)
+        if asks(spec):
+            raise InvalidArgument(
+                f"the spec asks for {PACKAGES}, and this server has no package mirror. Start it with ale rock serve "
+                "--packages, or leave that out."
+            )
+        return spec
 
     def open_for(self, server: grpc.aio.Server, sandboxes: SandboxCore) -> Places:
         """Fill the pools that were kept, register the registry on a server that has not started yet, and return the

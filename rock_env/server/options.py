@@ -7,6 +7,7 @@ imports nothing heavy: the command line's help reads it.
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -162,6 +163,36 @@ class ServerOptions:
     metrics: str = field(
         default="", metadata=_told("Answer GET /metrics there, without a token, for Prometheus.", "HOST:PORT")
     )
+    packages: str = field(
+        default="",
+        metadata=_told(
+            "Serve packages to boxes that ask for them, there: an IPv4 address of this machine that boxes reach, such as "
+            "the engine's bridge.",
+            "HOST:PORT",
+        ),
+    )
+    packages_cache: str = field(
+        default="",
+        metadata=_told(
+            "Folder for the packages; without it they are in the folder --state, or end with the server.",
+            "DIR",
+        ),
+    )
+    packages_gib: float = field(default=50.0, metadata=_told("Packages kept.", "GIB", least=0.001))
+    packages_pypi: str = field(
+        default="https://pypi.org/simple,https://files.pythonhosted.org",
+        metadata=_told(
+            "Where PyPI's packages come from, and other origins of its files; '' for none.", "URL[,URL…]"
+        ),
+    )
+    packages_npm: str = field(
+        default="https://registry.npmjs.org",
+        metadata=_told("Where npm's packages come from; '' for none.", "URL"),
+    )
+    packages_debian: str = field(
+        default="https://deb.debian.org",
+        metadata=_told("Where Debian's archives (debian, debian-security) come from; '' for none.", "URL"),
+    )
     log_format: LogFormat = field(default="text", metadata=_told("Of the lines on standard error."))
     exit_with_parent: bool = field(default=False, metadata=_told("Stop when stdin closes.", own=True))
     remove_folder: bool = field(
@@ -244,8 +275,29 @@ class ServerOptions:
             raise InvalidArgument(
                 f"--replica-lease-s must be at least {_LEAST_LEASE_S:g}, got {self.replica_lease_s:g}."
             )
+        self._check_packages()
         for listen in (() if unix else (self.listen,)) + ((self.http,) if self.http else ()):
             self._check_network(listen)
+
+    def _check_packages(self) -> None:
+        if not self.packages:
+            return
+        host, _, port = self.packages.rpartition(":")
+        try:
+            usable = not ipaddress.IPv4Address(host).is_unspecified
+        except ValueError:
+            usable = False
+        if not (usable and port.isascii() and port.isdecimal() and int(port[:6]) < 1 << 16):
+            raise InvalidArgument(
+                f"--packages expects the IPv4 address and port at which boxes reach this machine, got {self.packages!r}; "
+                "with Docker that is an address of its bridge, such as 172.17.0.1:8125."
+            )
+        if not self.packages_gib > 0:
+            raise InvalidArgument(f"--packages-gib must be above 0, got {self.packages_gib:g}.")
+        for name in ("pypi", "npm", "debian"):
+            urls = getattr(self, f"packages_{name}")
+            if urls and not all(is_rest(url) for url in urls.split(",")):
+                raise InvalidArgument(f"--packages-{name} expects http://… or https://…, got {urls!r}.")
 
     def _check_network(self, listen: str) -> None:
         local = is_local(listen)

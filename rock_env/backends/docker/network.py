@@ -29,6 +29,7 @@ Block = ipaddress.IPv4Network
 _HOST_NAME = re.compile(
     r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*"
 )
+_PORT = re.compile(r"[1-9][0-9]{0,4}", re.ASCII)
 _CLOSED_BLOCKS = (
     "0.0.0.0/8",
     "10.0.0.0/8",
@@ -54,6 +55,8 @@ class AllowList:
     public: tuple[Block, ...]
     hosts: tuple[tuple[str, str], ...]
     """Pinned names, as (name, address)."""
+    ports: tuple[tuple[str, int], ...] = ()
+    """Single ports, as (address, port of TCP), wherever they are: also of this machine."""
 
     def rules(self, chain: str, refusing: str) -> list[str]:
         """Return the rules of a box's chain, in `iptables-restore` form.
@@ -62,6 +65,7 @@ class AllowList:
         that refuses whatever comes to it.
         """
         passing = [f"-A {chain} -d {block} -j RETURN" for block in self.private]
+        passing += [f"-A {chain} -p tcp -d {ip} --dport {port} -j RETURN" for ip, port in self.ports]
         passing += [f"-A {chain} -m addrtype --dst-type LOCAL -g {refusing}"]
         passing += [f"-A {chain} -d {block} -g {refusing}" for block in _CLOSED_BLOCKS]
         passing += [f"-A {chain} -d {block} -j RETURN" for block in self.public]
@@ -78,19 +82,25 @@ async def resolve(policy: NetworkPolicy) -> AllowList:
     private: list[Block] = []
     public: list[Block] = []
     hosts: list[tuple[str, str]] = []
+    ports: list[tuple[str, int]] = []
     for entry in policy.allow:
-        block = _block(entry)
-        if block is not None:
+        address, colon, port = entry.rpartition(":")
+        block = _block(address if colon else entry)
+        if colon and block is not None:
+            if block.prefixlen != 32 or not _PORT.fullmatch(port) or int(port) >= 1 << 16:
+                raise InvalidArgument(f"network.allow holds {entry!r}: a port is opened by ADDRESS:PORT")
+            ports.append((str(block.network_address), int(port)))
+        elif block is not None:
             (private if _is_closed(block) else public).append(block)
         elif _HOST_NAME.fullmatch(entry) is None:
             raise InvalidArgument(
-                f"network.allow holds {entry!r}, which is no host name and no IPv4 CIDR block"
+                f"network.allow holds {entry!r}, which is no host name, no IPv4 CIDR block and no ADDRESS:PORT"
             )
         else:
             for address in await _look_up(entry):
                 hosts.append((entry, address))
                 public.append(Block(address))
-    return AllowList(tuple(private), tuple(public), tuple(hosts))
+    return AllowList(tuple(private), tuple(public), tuple(hosts), tuple(ports))
 
 
 def _block(entry: str) -> Block | None:

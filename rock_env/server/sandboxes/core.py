@@ -33,7 +33,7 @@ from rock_env.server.own_tasks import OwnTasks, logged
 from rock_env.server.sandboxes.box_call import box_call
 from rock_env.server.sandboxes.layers import LayerReferences
 from rock_env.server.sandboxes.ledger import LIVE, HeldSandbox, Ledger
-from rock_env.server.sandboxes.lives import NODE_GRACE_S, WORKING, Lives, Pin
+from rock_env.server.sandboxes.lives import NODE_GRACE_S, WORKING, Lives, Pin, Provide
 from rock_env.server.sandboxes.ownership import Ownership, elsewhere
 from rock_env.server.sandboxes.reconcile import Reconciler
 from rock_env.spec import SandboxSpec
@@ -83,6 +83,10 @@ async def _as_it_is(_: str, spec: SandboxSpec) -> SandboxSpec:
     return spec
 
 
+def _with_nothing(_: str, spec: SandboxSpec) -> SandboxSpec:
+    return spec
+
+
 class SandboxCore:
     """Create it with backends and an open store, both the caller's to close, and enter it on the event loop.
 
@@ -100,6 +104,7 @@ class SandboxCore:
         durable: bool = False,
         admission: Admission | None = None,
         pin: Pin = _as_it_is,
+        provide: Provide = _with_nothing,
         ownership: Ownership | None = None,
         most_snapshots: int = 10_000,
     ) -> None:
@@ -110,7 +115,13 @@ class SandboxCore:
         self.layers = LayerReferences(store, self.backends)
         self.admission = Admission() if admission is None else admission
         self.lives = Lives(
-            self.ledger, self.backends, self.layers, self.tasks, admission=self.admission, pin=pin
+            self.ledger,
+            self.backends,
+            self.layers,
+            self.tasks,
+            admission=self.admission,
+            pin=pin,
+            provide=provide,
         )
         self.reconciler = Reconciler(self.ledger, self.backends, self.layers, self.lives)
         self.most_snapshots = most_snapshots

@@ -33,7 +33,7 @@ from rock_env.server.sandboxes.ledger import HeldSandbox, Ledger
 from rock_env.server.sandboxes.ownership import elsewhere
 from rock_env.spec import SandboxSpec
 
-__all__ = ["NODE_GRACE_S", "TAKEN_UP", "WORKING", "Lives", "Pin"]
+__all__ = ["NODE_GRACE_S", "TAKEN_UP", "WORKING", "Lives", "Pin", "Provide"]
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +47,8 @@ GONE = "its box was gone after a restart"
 
 Pin = Callable[[str, SandboxSpec], Awaitable[SandboxSpec]]
 """Given a tenant and a spec, returns the spec with its image's content digest in place of a name."""
+Provide = Callable[[str, SandboxSpec], SandboxSpec]
+"""Given a tenant and a spec, returns the spec with what this server has for its boxes, whatever they start from."""
 
 
 class Lives:
@@ -61,10 +63,12 @@ class Lives:
         *,
         admission: Admission,
         pin: Pin,
+        provide: Provide,
     ) -> None:
-        """`pin` resolves the image that a tenant named."""
+        """`pin` resolves the image that a tenant named and all else that `provide` does."""
         self.admission = admission
         self._pin = pin
+        self._provide = provide
         self._ledger = ledger
         self._backends = backends
         self._layers = layers
@@ -86,8 +90,11 @@ class Lives:
             await self._place(held, wait_s)
             record = held.record
             with plugin_call(f"creating sandbox {record.id}"):
-                # A snapshot's spec was pinned when the sandbox it was made of started.
-                spec = record.spec if record.snapshot_id else await self._pin(record.tenant, record.spec)
+                # A snapshot's image was pinned when the sandbox it was made of started.
+                if record.snapshot_id:
+                    spec = self._provide(record.tenant, record.spec)
+                else:
+                    spec = await self._pin(record.tenant, record.spec)
                 held.box = await self._backends.named(record.backend).create(
                     spec,
                     sandbox_id=record.box_id,

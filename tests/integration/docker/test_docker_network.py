@@ -93,6 +93,23 @@ async def test_only_what_is_listed_is_reached(backend: DockerBackend) -> None:
     await server.wait_closed()
 
 
+async def test_a_listed_port_is_reached_and_no_other_of_its_machine(backend: DockerBackend) -> None:
+    await (await backend.create(spec("203.0.113.0/24"), sandbox_id="first")).close()  # makes the bridge
+    host = await gateway(backend)
+    servers = [await serve(host), await serve(host)]
+    ports = [server.sockets[0].getsockname()[1] for server in servers]
+    box = await backend.create(spec(f"{host}:{ports[0]}"), sandbox_id="port")
+    for _ in range(10):  # nc gives up early on a busy machine
+        if await reaches(box, host, ports[0]):
+            break
+    else:
+        pytest.fail("what is listed is not reached")
+    assert not await reaches(box, host, ports[1])
+    for server in servers:
+        server.close()
+        await server.wait_closed()
+
+
 async def test_boxes_do_not_reach_one_another(backend: DockerBackend) -> None:
     one = await backend.create(spec("0.0.0.0/0"), sandbox_id="one")
     two = await backend.create(spec("0.0.0.0/0", "172.16.0.0/12", "192.168.0.0/16"), sandbox_id="two")

@@ -170,6 +170,24 @@ async def test_an_allow_list_opens_what_it_says_and_closes_the_rest() -> None:
     assert rules[-1] == "-A C -g NO"
 
 
+async def test_a_listed_port_is_opened_for_tcp_before_this_machine_is_closed() -> None:
+    listed = await resolve(NetworkPolicy(True, ("172.17.0.1:8125",)))
+    rules = listed.rules("C", "NO")
+    assert rules[0] == "-A C -p tcp -d 172.17.0.1 --dport 8125 -j RETURN"
+    assert [rule for rule in rules if rule.endswith("RETURN")] == rules[:1]
+    for bad in (
+        "172.17.0.1:0",
+        "172.17.0.1:65536",
+        "172.17.0.0/16:80",
+        "name:80",
+        "rock:packages",
+        ":80",
+        "[::1]:80",
+    ):
+        with pytest.raises(InvalidArgument, match="ADDRESS:PORT"):
+            await resolve(NetworkPolicy(True, (bad,)))
+
+
 async def test_deaths_are_told_in_words(tmp_path: Path) -> None:
     deaths = Deaths(Engine(tmp_path / "none.sock"), "label")
     cases = {

@@ -64,6 +64,22 @@ def test_a_unix_socket_is_guarded_by_its_file(listen: str) -> None:
         ({"insecure": True, **TLS}, "--insecure means no tokens"),
         ({"listen": "grpcs://127.0.0.1:1", "tokens": "t"}, "asks for TLS"),
         ({"listen": "nonsense"}, "bad ROCK address"),
+        *(
+            ({"listen": "unix:s", "packages": where}, "--packages expects")
+            for where in (
+                "8125",
+                "0.0.0.0:8125",
+                "host.example:8125",
+                "[::1]:8125",
+                "10.0.0.1:99999",
+                "10.0.0.1:",
+            )
+        ),
+        (
+            {"listen": "unix:s", "packages": "10.0.0.1:1", "packages_npm": "file:///x"},
+            "--packages-npm expects",
+        ),
+        ({"listen": "unix:s", "packages": "10.0.0.1:1", "packages_gib": 0.0}, "--packages-gib must"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(options: dict[str, Any], said: str) -> None:

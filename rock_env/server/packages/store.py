@@ -1,0 +1,138 @@
+"""Each index and each file from upstream once, however many ask at the same time.
+
+Used by the mirror's parts. A fetch belongs to nobody who waits: it goes on when its first asker hangs up. It is charged to
+that one's tenant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, BinaryIO, TypeVar
+
+from rock_env.errors import DiskFull, ResourceExhausted, RockError, Unavailable
+from rock_env.server.own_tasks import OwnTasks
+from rock_env.server.packages.bounds import Limits, TenantBounds
+from rock_env.server.packages.cache import FileCache
+from rock_env.server.packages.index import Index, Wanted
+from rock_env.server.packages.upstream import Count, Upstream, aside
+
+__all__ = ["PackageStore"]
+
+_BUSY_S = 10.0
+
+T = TypeVar("T")
+
+
+class PackageStore:
+    """What the mirror holds; used on one event loop. Close it by `close`."""
+
+    def __init__(self, cache: FileCache, upstream: Upstream, bounds: TenantBounds, limits: Limits) -> None:
+        self.upstream = upstream
+        self._cache = cache
+        self._bounds = bounds
+        self._limits = limits
+        self._tasks = OwnTasks()
+        self._flights: dict[str, asyncio.Task[Any]] = {}
+        self._indices: OrderedDict[str, tuple[float, Index]] = OrderedDict()
+        self._indices_bytes = 0
+        self._coming_bytes = 0
+        """On the disk beside the cache: files that are being fetched."""
+
+    async def close(self) -> None:
+        """End the fetches that run."""
+        await self._tasks.finish(0)
+
+    async def index(self, tenant: str, key: str, load: Callable[[Count], Awaitable[Index]]) -> Index:
+        """Return an index that is fresh; `load` fetches and reads it where there is none."""
+        kept = self._indices.get(key)
+        if kept is not None and time.monotonic() < kept[0]:
+            self._indices.move_to_end(key)
+            return kept[1]
+
+        async def fetch() -> Index:
+            loaded = await load(lambda count: self._bounds.add_bytes(tenant, count))
+            self._keep(key, loaded)
+            return loaded
+
+        return await self._once(tenant, f"index {key}", fetch)
+
+    def former(self, key: str) -> Index | None:
+        """Return an index that is kept, fresh or not."""
+        kept = self._indices.get(key)
+        return None if kept is None else kept[1]
+
+    async def file(self, tenant: str, wanted: Wanted) -> BinaryIO:
+        """Return a file, open, that is what its index says. The caller closes it."""
+        found = await aside(self._cache.open, wanted.key)
+        if found is None:
+            await self._once(tenant, wanted.key, lambda: self._fetch(tenant, wanted))
+            found = await aside(self._cache.open, wanted.key)
+        if found is None:
+            raise Unavailable("the mirror's cache is too small for what is asked of it at once. Try again.")
+        return found
+
+    async def once(self, key: str, act: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return what `act` returns, which runs once for all who ask meanwhile. It fetches nothing."""
+        flight = self._flights.get(key)
+        if flight is None:
+            flight = self._flights[key] = self._tasks.spawn(act())
+            flight.add_done_callback(lambda done: self._landed(key, done))
+        result: T = await asyncio.shield(flight)
+        return result
+
+    async def _once(self, tenant: str, key: str, act: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        if key not in self._flights:
+            self._bounds.charge(tenant)
+
+        async def in_turn() -> T:
+            async with self._bounds.turn(tenant):
+                return await act()
+
+        return await self.once(key, in_turn)
+
+    def _landed(self, key: str, done: asyncio.Task[Any]) -> None:
+        del self._flights[key]
+        if not done.cancelled():
+            done.exception()  # whoever waits is told; where nobody does, nobody is missing it
+
+    async def _fetch(self, tenant: str, wanted: Wanted) -> None:
+        if await aside(self._cache.holds, wanted.key):  # it came while its asker looked for it
+            return
+        partial, coming = self._cache.partial(), 0
+
+        def count(more: int) -> None:
+            nonlocal coming
+            coming += more
+            self._coming_bytes += more
+            self._bounds.add_bytes(tenant, more)
+            if self._coming_bytes > self._cache.most_bytes:
+                raise ResourceExhausted(
+                    "more is being fetched at once than the mirror may keep", retry_after_s=_BUSY_S
+                )
+
+        try:
+            await self.upstream.download(wanted, partial, count=count)
+            await aside(self._cache.add, wanted.key, partial)
+        except OSError as error:
+            if isinstance(error, RockError):
+                raise
+            raise DiskFull(f"the package mirror cannot write: {error}") from error
+        finally:
+            self._coming_bytes -= coming
+            await aside(partial.unlink, missing_ok=True)
+
+    def _keep(self, key: str, index: Index) -> None:
+        former = self._indices.pop(key, None)
+        self._indices_bytes += _weight(index) - (0 if former is None else _weight(former[1]))
+        self._indices[key] = (time.monotonic() + self._limits.fresh_s, index)
+        while len(self._indices) > 1 and self._indices_bytes > self._limits.indices_bytes:
+            _, (_, oldest) = self._indices.popitem(last=False)
+            self._indices_bytes -= _weight(oldest)
+
+
+def _weight(index: Index) -> int:
+    """Return about how much memory an index takes."""
+    return len(index.page) + 512 * len(index.files)
