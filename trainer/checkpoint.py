@@ -19,7 +19,7 @@ import msgspec
 from rock_env.errors import InvalidArgument
 from trainer.errors import CheckpointError
 
-__all__ = ["damaged", "latest", "read_state", "save", "to_resume"]
+__all__ = ["before_step", "damaged", "latest", "read_state", "save", "to_resume"]
 
 _STATE = "state.msgpack"
 _STEP, _WARMUP = "step-", "warmup-"
@@ -59,6 +59,24 @@ def latest(folder: Path) -> Path | None:
     """Return the newest complete checkpoint, or None."""
     found = _complete(folder)
     return found[-1] if found else None
+
+
+def before_step(folder: Path, step: int) -> tuple[Path, int]:
+    """Return the newest complete checkpoint that step `step` comes after, and its number; those of a warm-up are none.
+
+    Raise `CheckpointError` where none is kept.
+    """
+    kept = {
+        int(path.name.removeprefix(_STEP)): path for path in _complete(folder) if path.name.startswith(_STEP)
+    }
+    earlier = [number for number in kept if number < step]
+    if not earlier:
+        known = ", ".join(map(str, kept)) or "none"
+        raise CheckpointError(
+            f"no checkpoint before step {step} is kept in {folder}: got {known}, expected one of 0 to {step - 1}. A run "
+            "keeps more of them with checkpoint.keep, and one of each step with checkpoint.every=1."
+        )
+    return kept[max(earlier)], max(earlier)
 
 
 def to_resume(folder: Path, kind: type[_T], *, steps_done: int) -> tuple[Path, _T] | None:

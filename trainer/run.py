@@ -22,7 +22,7 @@ from rock_env.plugins import env_params, load_env
 from trainer import checkpoint, lineage
 from trainer.config import TrainConfig
 from trainer.engine.chosen import learner_of
-from trainer.engine.rates import learning_rate, warmup_rate
+from trainer.engine.rates import warmup_rate
 from trainer.errors import CheckpointError, Halted, RunFolderError
 from trainer.evaluation import Evaluator
 from trainer.folder import fill_whole, writing
@@ -36,16 +36,15 @@ from trainer.metrics import (
     write_summary,
 )
 from trainer.placement import Fleet
-from trainer.rollout.anchors import AnchorPool, expert_from, injections
-from trainer.rollout.curriculum import draw_tasks, observe
+from trainer.rollout.anchors import AnchorPool, expert_from
 from trainer.rollout.experts import HELD_OUT, Experts, hold_out, play_experts, read_experts
 from trainer.rollout.failures import check_failures
 from trainer.rollout.filling import Rollouts, account, fill, filter_metrics
 from trainer.rollout.filtering import check_learned, nothing_learned
+from trainer.rollout.planning import Plan, Planner
 from trainer.rollout.report import agent_metrics, fall, fault_metrics, start_metrics, summary_metrics
-from trainer.rollout.starts import Injection
-from trainer.rollout.tasks import agent_of, anchored_groups, expert_requests, task_ids, train_requests
-from trainer.run_state import Plan, RunState, saved_state
+from trainer.rollout.tasks import agent_of, expert_requests, task_ids
+from trainer.run_state import RunState, saved_state
 from trainer.seeds import derive
 from trainer.stopping import StopClock
 
@@ -68,6 +67,13 @@ class Run:
         self._params_json = self._params.canonical()
         self._source = spec.tasks(self._params)
         self._pool = AnchorPool(config.anchors, max_turns=config.agent.max_turns)
+        self._planner = Planner(
+            config,
+            params_json=self._params_json,
+            source=self._source,
+            pool=self._pool,
+            learns=fleet.learns_from_rollouts,
+        )
         self._state = RunState()
         self._resume = resume
         self._learn_metrics: dict[str, float] = {}
@@ -216,21 +222,8 @@ class Run:
 
     def plan(self, step: int) -> Plan:
         """Draw anchors and tasks. A pure function of configuration, step and the run's state."""
-        config = self._config
         self._observer.on_phase("rollout")
-        groups = config.rollout.groups_per_step if self._learns_from_rollouts else 0
-        anchored = anchored_groups(config) if groups else 0
-        anchors = self._pool.choose(anchored, derive(config.seed, "anchors", step))
-        tasks = self._draw(groups - len(anchors), derive(config.seed, "tasks", step))
-        requests = train_requests(config, self._params_json, step, tasks=tasks, anchors=anchors)
-        by_group = {request.group_id: None for request in requests}
-        return Plan(
-            step=step,
-            anchors=dict(zip(by_group, anchors, strict=False)),
-            requests=requests,
-            injections=self._injections(step),
-            lr=learning_rate(config.optim, step, config.steps),
-        )
+        return self._planner.plan(step, self._state.pass_rates)
 
     def roll_out(self, plan: Plan) -> Rollouts:
         """Run the step's rollouts until its batch is full, store them, and halt where too many were rejected.
@@ -242,9 +235,7 @@ class Run:
             self._fleet.serve_older(config.rollout.staleness)
 
         def more(first: int, count: int, used: Collection[str]) -> list[RolloutRequest]:
-            tasks = self._draw(count, derive(config.seed, "tasks", step, first), used)
-            first += config.rollout.groups_per_step
-            return train_requests(config, self._params_json, step, tasks=tasks, first=first)
+            return self._planner.more(step, first, count, used, self._state.pass_rates)
 
         with self._stored_if_halted():
             rollouts = fill(
@@ -259,12 +250,6 @@ class Run:
         self._write("step", step, rollouts.encoded)
         self._write("set_aside", step, [sample.encoded for sample in rollouts.set_aside])
         return rollouts
-
-    def _draw(self, count: int, seed: int, without: Collection[str] = ()) -> list[str]:
-        """Draw tasks of the training split, as the curriculum has it."""
-        options, rates = self._config.curriculum, self._state.pass_rates
-        split = self._config.train_split
-        return draw_tasks(self._source, split, count, seed, rates=rates, options=options, without=without)
 
     def learn(self, plan: Plan, rollouts: Rollouts) -> None:
         """Update the parameters, account for every token, then move the anchors."""
@@ -284,7 +269,7 @@ class Run:
         if state.empty_steps:
             self._observer.on_log(nothing_learned(plan.step, metrics))
         self._learn_metrics = {**metrics, **self._guard.text(), "learn_s": time.monotonic() - started}
-        self._pool.observe(plan.step, plan.anchors, rollouts.seen)
+        self._planner.observe_anchors(plan, rollouts.seen)
 
     def publish(self, step: int) -> None:
         """Bring the new weights to the inference engines as version `step` and count the step as done."""
@@ -297,8 +282,7 @@ class Run:
         turns, tokens = sum(len(t.turns) for t in rollouts.played), rollouts.tokens
         state.env_steps += sum(len(t.env_turns) for t in rollouts.played)
         state.tokens += tokens
-        from_start = [t for t in rollouts.seen if t.group_id not in plan.anchors]
-        observe(state.pass_rates, from_start, config.curriculum)
+        from_start = self._planner.observe_tasks(plan, rollouts.seen, state.pass_rates)
         metrics = {
             **summary_metrics(rollouts.seen),
             **{f"start_{name}": value for name, value in summary_metrics(from_start).items()},
@@ -394,18 +378,6 @@ class Run:
     @property
     def _learns_from_rollouts(self) -> bool:
         return self._fleet.learns_from_rollouts
-
-    def _injections(self, step: int) -> list[Injection]:
-        anchors, steps = self._config.anchors, self._config.steps
-        weightless = self._config.algo_options.get("lambda_il") == 0
-        if weightless or not anchors.inject or not anchors.inject_until:
-            return []
-        weight = 1 - (step - 1) / (anchors.inject_until * steps)
-        if weight <= 0:
-            return []
-        seed = derive(self._config.seed, "inject", step)
-        drawn = self._pool.injections(anchors.inject, seed)
-        return injections(drawn, anchors.inject_turns, weight=weight, seed=seed)
 
     def _evaluate(self, step: int, count: int, apart: Sequence[str] = ()) -> Evaluation:
         self._observer.on_phase("evaluate")

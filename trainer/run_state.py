@@ -1,22 +1,18 @@
-"""What a run knows between two steps, and what it asks of one."""
+"""What a run knows between two steps."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from agent_runtime.types import RolloutRequest
 from trainer import checkpoint
 from trainer.metrics import steps_recorded
-from trainer.rollout.anchors import Anchor
 from trainer.rollout.curriculum import PassRates
-from trainer.rollout.starts import Injection
 
-__all__ = ["Plan", "RunState", "saved_state"]
+__all__ = ["RunState", "saved_state"]
 
 
 class RunState(msgspec.Struct):
@@ -43,15 +39,3 @@ class RunState(msgspec.Struct):
 def saved_state(folder: Path) -> tuple[Path, RunState] | None:
     """Return the newest checkpoint and what it holds, None before the first. Raise `CheckpointError` for a damaged one."""
     return checkpoint.to_resume(folder / "checkpoints", RunState, steps_done=steps_recorded(folder))
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What one step asks for."""
-
-    step: int
-    anchors: dict[str, Anchor]
-    """group id -> anchor, for the groups that do not begin at the task's start."""
-    requests: list[RolloutRequest]
-    injections: list[Injection]
-    lr: float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -119,3 +120,16 @@ def replay_run(
     from ale.replay.executing import run_command
 
     run_command(where, trajectory, every=every, rock=rock, backends=backend or ())
+
+
+@replay_app.command("train")
+def replay_train(
+    run: Annotated[str, typer.Argument(metavar="RUN|FOLDER", autocompletion=completion.runs)],
+    *,
+    step: Annotated[int | None, typer.Option("--step", min=1, help="None is the last one.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Write the model after the step there.")] = None,
+) -> None:
+    """Compute a step's update again from the records and compare it; exit code 1 if it differs."""
+    from ale.replay.retraining import train_command
+
+    train_command(run, step, out)

@@ -1,0 +1,220 @@
+"""`ale replay train`: compute a step's update again, from the run's folder alone.
+
+The learner begins with the newest checkpoint before the step, and learns the recorded rollouts of every step from there on,
+as the run did: no engine serves, no environment plays and no Ray starts. What comes out is compared byte for byte with the
+checkpoint of the step, where that is kept, and with the metrics that the run logged.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors.numpy import load_file
+
+from agent_runtime.store import decode, read_encoded, segment_path
+from agent_runtime.types import Trajectory
+from ale.errors import Diverged
+from ale.terminal import stdout
+from ale.training import runs
+from rock_env import plugins
+from trainer import checkpoint
+from trainer.actors import Learner
+from trainer.config import TrainConfig
+from trainer.errors import RunFolderError
+from trainer.rollout.anchors import AnchorPool
+from trainer.rollout.experts import HELD_OUT
+from trainer.rollout.filtering import rejection
+from trainer.rollout.planning import Plan, Planner
+from trainer.run_state import RunState
+from trainer.seeds import derive
+
+__all__ = ["Retrained", "retrain", "train_command"]
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Retrained:
+    """A step's update, computed again."""
+
+    step: int
+    base: int
+    """The step after whose checkpoint it began."""
+    metrics: Mapping[str, float]
+    """Of the update, as the learner gives them."""
+    metrics_compared: int
+    metrics_apart: tuple[str, ...]
+    """Those that the run logged otherwise."""
+    tensors_compared: int | None
+    """None: no checkpoint of the step is kept."""
+    tensors_apart: tuple[str, ...]
+
+    @property
+    def equal(self) -> bool:
+        """Return whether all that could be compared is equal, to the byte."""
+        return not (self.metrics_apart or self.tensors_apart)
+
+
+def train_command(run: str, step: int | None, out: Path | None) -> None:
+    """Compute a step's update again and say whether it is the run's. Raise `Diverged` if not, `AleError` if impossible."""
+    folder = runs.locate(run)
+    found = retrain(folder, step, out=out)
+    said = stdout()
+    said.print(
+        f"step {found.step} of {folder}, from the checkpoint of step {found.base} and the records alone"
+    )
+    said.print(_compared("metrics", found.metrics_compared, found.metrics_apart))
+    if found.tensors_compared is None:
+        said.print(f"no checkpoint of step {found.step} is kept: its weights cannot be compared")
+    else:
+        said.print(_compared("tensors of model and optimizer", found.tensors_compared, found.tensors_apart))
+    if out is not None:
+        said.print(f"the model after the step is in {out}")
+    if not found.equal:
+        raise Diverged(f"step {found.step} did not come out as recorded")
+
+
+def _compared(what: str, count: int, apart: Sequence[str]) -> str:
+    if not apart:
+        return f"all {count} {what} are equal"
+    more = f" and {len(apart) - _SHOWN} more" if len(apart) > _SHOWN else ""
+    return f"{len(apart)} of {count} {what} differ: {', '.join(apart[:_SHOWN])}{more}"
+
+
+def retrain(folder: Path, step: int | None = None, *, out: Path | None = None) -> Retrained:
+    """Compute the update of a step, by default the last one recorded, and compare it with what the run has of it.
+
+    The model after it is written to `out`, which must not be there. Raise `RunFolderError` for what is no run or has no such
+    step, `CheckpointError` where no checkpoint before it is kept.
+    """
+    config = runs.recorded_config(folder)
+    recorded = _recorded_steps(folder)
+    wanted = max(recorded, default=0) if step is None else step
+    if wanted not in recorded:
+        known = f"{min(recorded)} to {max(recorded)}" if recorded else "none"
+        raise RunFolderError(
+            f"step {wanted} of {folder} is not recorded: got {wanted}, expected one of {known}."
+        )
+    if out is not None and out.exists():
+        raise RunFolderError(f"{out} is there already: expected a new folder. Choose another --out.")
+    base, number = checkpoint.before_step(folder / "checkpoints", wanted)
+    learning = _Learning(config, folder, base, number)
+    metrics: Mapping[str, float] = {}
+    for each in range(number + 1, wanted + 1):
+        metrics = learning.learn(each)
+    logged = recorded[wanted]
+    common = sorted(set(metrics) & set(logged))
+    apart = tuple(name for name in common if not _same(metrics[name], logged[name]))
+    count, different = learning.compared(folder / "checkpoints" / f"step-{wanted:06d}")
+    if out is not None:
+        out.mkdir(parents=True)
+        learning.learner.export(out)
+    return Retrained(wanted, number, metrics, len(common), apart, count, different)
+
+
+def _same(one: float, two: float | None) -> bool:
+    return two is not None and (one == two or (one != one and two != two))
+
+
+def _recorded_steps(folder: Path) -> dict[int, dict[str, float]]:
+    """Return what the run logged of each of its training steps. Raise `RunFolderError` where that cannot be read."""
+    found = {}
+    try:
+        for line in (folder / "metrics.jsonl").read_text().splitlines():
+            row = json.loads(line)
+            if row.get("kind") == "train":
+                found[int(row["step"])] = {k: v for k, v in row.items() if isinstance(v, int | float)}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunFolderError(
+            f"the metrics of {folder} cannot be read: {error}. Restore them from a copy."
+        ) from error
+    return found
+
+
+class _Learning:
+    """A run's learner, pool and pass rates, brought from a checkpoint through recorded steps."""
+
+    def __init__(self, config: TrainConfig, folder: Path, base: Path, number: int) -> None:
+        spec = plugins.load_env(config.env)
+        params = plugins.env_params(spec, json.dumps(dict(config.env_args)))
+        self._config, self._folder = config, folder
+        state = checkpoint.read_state(base, RunState)
+        self._rates = state.pass_rates
+        pool = AnchorPool(config.anchors, max_turns=config.agent.max_turns)
+        pool.restore(state.anchors)
+        self.learner = Learner(config)
+        self.learner.ready(plugins.own())
+        with checkpoint.damaged(base):
+            self.learner.load(base.absolute())
+        self.learner.take_experts(*(self._stored(kind) for kind in ("expert", HELD_OUT)))
+        self.learner.publish(number)
+        self._learns = self.learner.learns_from_rollouts()
+        self._planner = Planner(
+            config, params_json=params.canonical(), source=spec.tasks(params), pool=pool, learns=self._learns
+        )
+
+    def learn(self, step: int) -> Mapping[str, float]:
+        """Take the step's update and move the pool; return its metrics. Raise `RunFolderError` for another plan's."""
+        config = self._config
+        plan = self._planner.plan(step, self._rates)
+        encoded = self._stored("step", step)
+        played = [decode(data) for data in encoded]
+        self._check(plan, played)
+        if self._learns:
+            metrics = self.learner.update(encoded, plan.injections, lr=plan.lr, step=step)
+        else:
+            batch, seed = config.warmup.batch_trajectories, derive(config.seed, "imitation", step)
+            metrics = self.learner.imitate(lr=plan.lr, batch_trajectories=batch, seed=seed)
+        aside = [decode(data) for data in self._stored("set_aside", step)]
+        seen = [*played, *(t for t in aside if not rejection(t, config.filter))]
+        self._planner.observe_anchors(plan, seen)
+        self._planner.observe_tasks(plan, seen, self._rates)
+        self.learner.publish(step)
+        return metrics
+
+    def _stored(self, kind: str, step: int | None = None) -> list[bytes]:
+        path = segment_path(self._folder, kind, step)
+        return list(read_encoded(path)) if path.exists() else []
+
+    def _check(self, plan: Plan, played: Sequence[Trajectory]) -> None:
+        if self._learns and not played:
+            path = segment_path(self._folder, "step", plan.step)
+            raise RunFolderError(
+                f"the rollouts of step {plan.step} are gone: expected {path}. Restore it from a copy."
+            )
+        asked = {request.group_id: request.task_id for request in plan.requests}
+        other = [t for t in played if t.group_id in asked and asked[t.group_id] != t.task_id]
+        if other:
+            raise RunFolderError(
+                f"step {plan.step} was played by another plan: group {other[0].group_id!r} has task {other[0].task_id!r}, "
+                f"expected {asked[other[0].group_id]!r}. Are the environment and ALE those that the run began with?"
+            )
+
+    def compared(self, kept: Path) -> tuple[int | None, tuple[str, ...]]:
+        """Return how many tensors the checkpoint has, None if it is not kept, and which differ from the learner's."""
+        if not kept.is_dir():
+            return None, ()
+        with tempfile.TemporaryDirectory() as here:
+            self.learner.save(Path(here))
+            names = sorted(
+                {path.name for folder in (Path(here), kept) for path in folder.glob("*.safetensors")}
+            )
+            found = {name: (_tensors(Path(here) / name), _tensors(kept / name)) for name in names}
+        apart = [
+            f"{file}:{name}"
+            for file, (ours, theirs) in found.items()
+            for name in sorted({*ours, *theirs})
+            if ours.get(name) != theirs.get(name)
+        ]
+        return sum(len({*ours, *theirs}) for ours, theirs in found.values()), tuple(apart)
+
+
+def _tensors(path: Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+    """Return each tensor's type, shape and bytes; of a file that is not there none."""
+    if not path.exists():
+        return {}
+    return {name: (str(each.dtype), each.shape, each.tobytes()) for name, each in load_file(path).items()}

@@ -1,0 +1,128 @@
+"""`ale replay train`: a step's update comes out again, byte for byte, of the run's folder alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_train import assert_same_weights, final_weights, train
+from typer.testing import CliRunner
+
+from agent_runtime.store import read_segment, segment_path, write_segment
+from ale.cli import app
+from ale.replay.retraining import retrain
+from trainer.errors import CheckpointError, RunFolderError
+
+LEARNING = [
+    *("-s", "warmup.trajectories=24", "-s", "warmup.epochs=8", "-s", "eval.tasks=8", "-s", "eval.every=0"),
+    *("-s", "rollout.groups_per_step=8", "-s", "anchors.scheduler=parallel", "-s", "anchors.inject=2"),
+    *("-s", "anchors.inject_gate=none", "-s", "anchors.inject_until=1.0", "-s", "checkpoint.keep=9"),
+]
+
+
+def trained(run: Path, algo: str, *more: str) -> Path:
+    done = train(run, "--algo", algo, "--steps", "3", "--seed", "7", *LEARNING, *more)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(tmp_path_factory.mktemp("runs") / "ipa", "ipa", "-s", "checkpoint.every=1")
+
+
+@pytest.fixture
+def copy(run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(run, tmp_path / "copy"))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_each_step_comes_out_to_the_byte(run: Path, step: int) -> None:
+    found = retrain(run, step)
+    assert found.equal
+    assert (found.step, found.base) == (step, step - 1)
+    assert found.metrics["updates"] > 0
+    assert found.metrics["tokens/imitated"] > 0
+    assert found.metrics_compared > 20
+    assert (found.tensors_compared or 0) > 50
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("algo", ["grpo", "ppo"])
+def test_steps_are_chained_from_the_last_checkpoint_kept(tmp_path: Path, algo: str) -> None:
+    folder = trained(tmp_path / algo, algo, "-s", "checkpoint.every=100", "-s", "rollout.staleness=1")
+    found = retrain(folder, out=tmp_path / "model")
+    assert (found.step, found.base) == (3, 0)
+    assert found.equal
+    assert_same_weights(tmp_path, folder)
+
+
+@pytest.mark.timeout(300)
+def test_imitation_alone_comes_out_too(tmp_path: Path) -> None:
+    folder = trained(tmp_path / "bc", "bc", "-s", "anchors.scheduler=none", "-s", "anchors.inject=0")
+    found = retrain(folder, 2)
+    assert found.metrics_apart == ()
+    assert found.metrics["tokens/imitated"] > 0
+
+
+def test_the_command_says_what_it_compared(run: Path, copy: Path) -> None:
+    done = CliRunner().invoke(app, ["replay", "train", str(copy), "--step", "2"])
+    assert done.exit_code == 0, done.output
+    assert "from the checkpoint of step 1 and the records alone" in done.output
+    assert "tensors of model and optimizer are equal" in done.output
+    assert final_weights(copy).keys() == final_weights(run).keys()
+
+
+def test_a_changed_reward_is_found(copy: Path) -> None:
+    path = segment_path(copy, "step", 3)
+    rollouts = list(read_segment(path))
+    path.unlink()
+    write_segment(path, [replace(rollouts[0], reward=rollouts[0].reward + 0.5), *rollouts[1:]])
+    found = retrain(copy, 3)
+    assert not found.equal
+    assert found.tensors_apart
+    done = CliRunner().invoke(app, ["replay", "train", str(copy), "--step", "3"])
+    assert done.exit_code == 1
+    assert "tensors of model and optimizer differ: train.safetensors:" in done.output
+
+
+def test_rollouts_of_another_plan_are_refused(copy: Path) -> None:
+    path = segment_path(copy, "step", 2)
+    rollouts = list(read_segment(path))
+    path.unlink()
+    write_segment(path, [replace(rollout, task_id="train/1") for rollout in rollouts])
+    with pytest.raises(RunFolderError, match="played by another plan: group"):
+        retrain(copy, 2)
+
+
+@pytest.mark.parametrize(
+    ("gone", "step", "error", "said"),
+    [
+        ("trajectories/step-000002.traj", 2, RunFolderError, "rollouts of step 2 are gone"),
+        ("checkpoints/step-000000", 1, CheckpointError, "no checkpoint before step 1 is kept"),
+        ("metrics.jsonl", 1, RunFolderError, "metrics of .* cannot be read"),
+        ("config.toml", 1, RunFolderError, "no run in"),
+        ("", 9, RunFolderError, "expected one of 1 to 3"),
+    ],
+)
+def test_what_is_missing_is_named(
+    copy: Path, gone: str, step: int, error: type[Exception], said: str
+) -> None:
+    if gone and (copy / gone).is_dir():
+        shutil.rmtree(copy / gone)
+    elif gone:
+        (copy / gone).unlink()
+    with pytest.raises(error, match=said):
+        retrain(copy, step)
+
+
+def test_a_model_is_written_to_a_new_folder_alone(copy: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="is there already"):
+        retrain(copy, 1, out=copy)
+    retrain(copy, 3, out=tmp_path / "after" / "model")
+    assert_same_weights(tmp_path / "after", copy)
+    assert json.loads((copy / "summary.json").read_text())["steps"] == 3
