@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -51,7 +51,7 @@ from trainer.rollout.starts import Injection
 from trainer.rollout.tasks import agent_of
 from trainer.seeds import derive
 
-__all__ = ["InferenceActor", "Learner"]
+__all__ = ["InferenceActor", "Learner", "Prepared"]
 
 _NORMS = ("grad_norm", "critic/grad_norm")
 
@@ -80,6 +80,19 @@ class InferenceActor:
     def load(self, weights: Weights, version: int) -> None:
         """Take new weights."""
         self._engine.load(weights, version)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """A step that is ready to be learned."""
+
+    trajectories: list[Trajectory]
+    """As they are learned: what was sampled, earlier successes that join, and experts, in this order."""
+    credits: list[Credit]
+    batch: TrainBatch
+    ledger: Ledger
+    outcomes: dict[str, float]
+    """Metrics of the credits."""
 
 
 class Learner:
@@ -183,6 +196,13 @@ class Learner:
         Raise `BatchError` for records that must not be learned, `FloatingPointError` for an update that is not finite,
         `LedgerError` where a token is unaccounted for.
         """
+        return self.learn(self.prepare(encoded, injections), lr=lr, step=step)
+
+    def prepare(self, encoded: Sequence[bytes], injections: Sequence[Injection]) -> Prepared:
+        """Credit the groups and build the batch of a step; the successes kept for reuse change, the model does not.
+
+        Raise `BatchError` for records that must not be learned, `LedgerError` where a token is unaccounted for.
+        """
         config = self._config
         labels, rule = config.rollout.train_labels, config.rollout.branch_credit
         trajectories = [decode(data) for data in encoded]
@@ -216,15 +236,28 @@ class Learner:
             batch = replace(batch, reference_logprobs_BT=self._reference.logprobs(batch))
         if self._snapshots:
             batch = replace(batch, old_logprobs_BT=self._versions.logprobs(batch, self._engine.logprobs))
-        monitors = Monitors(skip_zero_credit=not any(credit.every_token for credit in credits))
-        loss: LossFn = self._algo.loss
-        if self._critic is not None and step <= self._critic[0].value_warmup:
-            loss = self._critic[0].warmup_loss
+        return Prepared(trajectories, credits, batch, ledger, outcomes)
+
+    def learn(self, prepared: Prepared, *, lr: float, step: int) -> dict[str, float]:
+        """Take one optimizer step per minibatch of a step's batch. Return metrics, those of `prepare` included."""
+        batch = prepared.batch
+        monitors = Monitors(skip_zero_credit=not any(credit.every_token for credit in prepared.credits))
+        parts = split_rows(batch, self._config.optim.minibatches)
         return {
-            **self._learn(split_rows(batch, minibatches), loss, ledger, monitors, lr=lr),
-            **outcomes,
+            **self._learn(parts, self.loss(step), prepared.ledger, monitors, lr=lr),
+            **prepared.outcomes,
             **lag_metrics(batch, self._version),
         }
+
+    def loss(self, step: int) -> LossFn:
+        """Return the loss of a step, which is another one while a critic is warming up."""
+        if self._critic is not None and step <= self._critic[0].value_warmup:
+            return self._critic[0].warmup_loss
+        return self._algo.loss
+
+    def logprobs(self, batch: TrainBatch) -> torch.Tensor:
+        """Return the log-probability of each token of a batch under the present weights, as `TrainBatch` lays them out."""
+        return self._engine.logprobs(batch)
 
     def _credits(self, trajectories: Sequence[Trajectory]) -> list[Credit]:
         """Return the step's credit, under the critic's values if there is one."""

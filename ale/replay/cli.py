@@ -133,3 +133,16 @@ def replay_train(
     from ale.replay.retraining import train_command
 
     train_command(run, step, out)
+
+
+@replay_app.command("tokens")
+def replay_tokens(
+    run: Annotated[str, typer.Argument(metavar="RUN|FOLDER", autocompletion=completion.runs)],
+    trajectory: Annotated[str | None, typer.Argument(metavar="ID", help="None is the first.")] = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what became of a rollout's tokens in the step that learned it, and why."""
+    from ale.replay.tokens import tokens_command
+
+    tokens_command(run, trajectory, as_json=as_json)

@@ -21,9 +21,11 @@ from ale.errors import Diverged
 from ale.terminal import stdout
 from ale.training import runs
 from rock_env import plugins
+from rock_env.errors import InvalidArgument
 from trainer import checkpoint
-from trainer.actors import Learner
+from trainer.actors import Learner, Prepared
 from trainer.config import TrainConfig
+from trainer.data.ledger import FLAT_GROUP
 from trainer.errors import RunFolderError
 from trainer.rollout.anchors import AnchorPool
 from trainer.rollout.experts import HELD_OUT
@@ -32,7 +34,7 @@ from trainer.rollout.planning import Plan, Planner
 from trainer.run_state import RunState
 from trainer.seeds import derive
 
-__all__ = ["Retrained", "retrain", "train_command"]
+__all__ = ["Retrained", "StepAgain", "prepare_again", "retrain", "train_command"]
 
 _SHOWN = 5
 
@@ -116,6 +118,36 @@ def retrain(folder: Path, step: int | None = None, *, out: Path | None = None) -
     return Retrained(wanted, number, metrics, len(common), apart, count, different)
 
 
+@dataclass(frozen=True, slots=True)
+class StepAgain:
+    """A recorded step as the learner was about to learn it."""
+
+    step: int
+    base: int
+    learner: Learner
+    prepared: Prepared
+    set_aside: Mapping[str, str]
+    """Rollouts that the learner did not see: trajectory id -> why."""
+
+
+def prepare_again(folder: Path, step: int) -> StepAgain:
+    """Bring the learner to just before a step's update. Raise as `retrain` does."""
+    config = runs.recorded_config(folder)
+    _need_recorded(folder, step, _recorded_steps(folder))
+    base, number = checkpoint.before_step(folder / "checkpoints", step)
+    learning = _Learning(config, folder, base, number)
+    for each in range(number + 1, step):
+        learning.learn(each)
+    prepared, aside = learning.prepare(step)
+    return StepAgain(step, number, learning.learner, prepared, aside)
+
+
+def _need_recorded(folder: Path, step: int, recorded: Mapping[int, object]) -> None:
+    if step not in recorded:
+        known = f"{min(recorded)} to {max(recorded)}" if recorded else "none"
+        raise RunFolderError(f"step {step} of {folder} is not recorded: got {step}, expected one of {known}.")
+
+
 def _same(one: float, two: float | None) -> bool:
     return two is not None and (one == two or (one != one and two != two))
 
@@ -160,21 +192,37 @@ class _Learning:
     def learn(self, step: int) -> Mapping[str, float]:
         """Take the step's update and move the pool; return its metrics. Raise `RunFolderError` for another plan's."""
         config = self._config
-        plan = self._planner.plan(step, self._rates)
-        encoded = self._stored("step", step)
-        played = [decode(data) for data in encoded]
-        self._check(plan, played)
+        plan, encoded, played = self._recorded(step)
         if self._learns:
             metrics = self.learner.update(encoded, plan.injections, lr=plan.lr, step=step)
         else:
             batch, seed = config.warmup.batch_trajectories, derive(config.seed, "imitation", step)
             metrics = self.learner.imitate(lr=plan.lr, batch_trajectories=batch, seed=seed)
-        aside = [decode(data) for data in self._stored("set_aside", step)]
-        seen = [*played, *(t for t in aside if not rejection(t, config.filter))]
+        seen = [*played, *(t for t, why in self._aside(step) if why == FLAT_GROUP)]
         self._planner.observe_anchors(plan, seen)
         self._planner.observe_tasks(plan, seen, self._rates)
         self.learner.publish(step)
         return metrics
+
+    def prepare(self, step: int) -> tuple[Prepared, dict[str, str]]:
+        """Return the step as it is about to be learned, and why rollouts are not part of it. Raise as `learn`."""
+        if not self._learns:
+            raise InvalidArgument(
+                f"step {step} imitates its experts and learns no rollout: there is none to account for."
+            )
+        plan, encoded, _ = self._recorded(step)
+        return self.learner.prepare(encoded, plan.injections), {t.id: why for t, why in self._aside(step)}
+
+    def _recorded(self, step: int) -> tuple[Plan, list[bytes], list[Trajectory]]:
+        plan = self._planner.plan(step, self._rates)
+        encoded = self._stored("step", step)
+        played = [decode(data) for data in encoded]
+        self._check(plan, played)
+        return plan, encoded, played
+
+    def _aside(self, step: int) -> list[tuple[Trajectory, str]]:
+        found = [decode(data) for data in self._stored("set_aside", step)]
+        return [(t, rejection(t, self._config.filter) or FLAT_GROUP) for t in found]
 
     def _stored(self, kind: str, step: int | None = None) -> list[bytes]:
         path = segment_path(self._folder, kind, step)

@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agent_runtime.types import Trajectory
+from agent_runtime.types import Branch, Trajectory
 from trainer.data.batch import Counts, Credit, TrainBatch
 from trainer.data.ledger import Ledger
 from trainer.errors import BatchError
 
-__all__ = ["Ledger", "build_batch", "microbatches", "shuffled_rows", "split_rows"]
+__all__ = ["Ledger", "branches_of_rows", "build_batch", "microbatches", "shuffled_rows", "split_rows"]
 
 Ints = NDArray[np.int64]
 Array = NDArray[Any]
@@ -191,12 +191,8 @@ def _flatten(kept: _Kept, skip_idle: bool) -> _Rows:
     trajectory_B: list[int] = []
     first = 0
     for position, (trajectory, credit) in enumerate(zip(kept.trajectories, kept.credits, strict=True)):
-        idle_K = _idle_turns(credit).tolist()
-        for branch in trajectory.branches():
-            own = branch.turns[branch.shared :]
-            if skip_idle and all(idle_K[turn.index] for turn in own):
-                continue
-            first_S += [False] * branch.shared + [True] * len(own)
+        for branch in _taught(trajectory, credit, skip_idle):
+            first_S += [False] * branch.shared + [True] * (len(branch.turns) - branch.shared)
             for turn in branch.turns:
                 pieces += (turn.context_ids, turn.completion_ids)
                 logprobs.append(turn.logprobs)
@@ -220,6 +216,29 @@ def _flatten(kept: _Kept, skip_idle: bool) -> _Rows:
         mu_N=mu_N,
         trajectory_B=np.array(trajectory_B, np.int64),
     )
+
+
+def _taught(trajectory: Trajectory, credit: Credit, skip_idle: bool) -> Iterator[Branch]:
+    """Yield the branches that get a row: all, or with `skip_idle` those with something to teach."""
+    idle_K = _idle_turns(credit).tolist()
+    for branch in trajectory.branches():
+        own = branch.turns[branch.shared :]
+        if not (skip_idle and all(idle_K[turn.index] for turn in own)):
+            yield branch
+
+
+def branches_of_rows(
+    trajectories: Sequence[Trajectory], credits: Sequence[Credit]
+) -> list[tuple[int, Branch]]:
+    """Return of each row of `build_batch`'s batch the trajectory, by its place among those given, and the branch."""
+    skips = not any(credit.every_token for credit in credits)
+    kept = _choose(trajectories, credits, skips)
+    skip_idle = skips and all(credit.return_K is None for credit in credits)
+    return [
+        (index, branch)
+        for index, trajectory, credit in zip(kept.index, kept.trajectories, kept.credits, strict=True)
+        for branch in _taught(trajectory, credit, skip_idle)
+    ]
 
 
 def _pack(kept: _Kept, rows: _Rows, pad_to: int) -> TrainBatch:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from test_train import assert_same_weights, final_weights, train
 from typer.testing import CliRunner
 
 from agent_runtime.store import read_segment, segment_path, write_segment
 from ale.cli import app
-from ale.replay.retraining import retrain
+from ale.replay.retraining import prepare_again, retrain
+from ale.replay.tokens import accounts
+from trainer.data.ledger import slug
 from trainer.errors import CheckpointError, RunFolderError
 
 LEARNING = [
@@ -88,6 +92,38 @@ def test_a_changed_reward_is_found(copy: Path) -> None:
     done = CliRunner().invoke(app, ["replay", "train", str(copy), "--step", "3"])
     assert done.exit_code == 1
     assert "tensors of model and optimizer differ: train.safetensors:" in done.output
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("algo", "minibatches"), [("grpo", 1), ("ipa", 1)])
+def test_the_tokens_of_a_step_add_up_to_its_ledger(tmp_path: Path, algo: str, minibatches: int) -> None:
+    more = ["-s", "checkpoint.every=1", "-s", f"optim.minibatches={minibatches}"]
+    folder = trained(tmp_path / algo, algo, *more)
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    for logged in (row for row in rows if row["kind"] == "train"):
+        step = prepare_again(folder, int(logged["step"]))
+        found = Counter(fate for account in accounts(step) for fate in account.fates)
+        experts = sum(t.sampled_tokens for t in step.prepared.trajectories if t.is_expert)
+        assert found.total() + experts == logged["tokens/total"]
+        for fate, count in found.items():
+            assert count == logged[f"tokens/{slug(fate)}"], (fate, logged)
+        gaps = [account.gap for account in accounts(step) if account.learner_logprobs]
+        assert np.abs(gaps).max(initial=0) < 1e-4  # the sampler and the learner are one model
+
+
+def test_the_tokens_command_explains_a_rollout(run: Path) -> None:
+    rollout = next(iter(read_segment(segment_path(run, "step", 2))))
+    done = CliRunner().invoke(app, ["replay", "tokens", str(run), rollout.id])
+    assert done.exit_code == 0, done.output
+    assert f"{rollout.id}  task {rollout.task_id}" in done.output
+    assert f"-- turn {len(rollout.turns) - 1}: " in done.output
+    printed = CliRunner().invoke(app, ["replay", "tokens", str(run), rollout.id, "--json"])
+    turns = json.loads(printed.output)
+    assert [turn["turn"] for turn in turns] == [turn.index for turn in rollout.turns]
+    assert sum(len(turn["fates"]) for turn in turns) == rollout.sampled_tokens
+    expert = next(iter(read_segment(segment_path(run, "expert"))))
+    refused = CliRunner().invoke(app, ["replay", "tokens", str(run), expert.id])
+    assert refused.exit_code != 0
 
 
 def test_rollouts_of_another_plan_are_refused(copy: Path) -> None:
