@@ -90,6 +90,8 @@ def _is_input(task: Task, leak: Leak) -> bool:
     """Return whether the task itself gives the agent the file; a grader's file by another path is never its folder's."""
     if not posixpath.isabs(leak.where):
         return False  # in git objects
+    if "repo" in dict(task.labels) and leak.where.startswith(f"{task.workdir}/"):
+        return True  # of SWE-bench and its kin: the project as it was before, without the tests
     if leak.where == leak.secret:
         return not leak.where.startswith(_APART)
     name = posixpath.basename(leak.where)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,17 @@ async def test_secrets_in_files_and_git_objects_are_found(box: Sandbox, base: st
         ("/workspace/project/old/copy_of_tests.py", "project/tests/test_it.py", 4),
         ("/tmp/notes", "solution", 1),
     }
+
+
+async def test_files_of_a_projects_own_repository_are_its_input(box: Sandbox, base: str) -> None:
+    await strip_history(box, "project", base)
+    await box.write_file("project/old/copy_of_tests.py", TESTS)
+    await box.write_file("/tmp/notes", f"{SECRET}\n".encode())
+    of_a_row = replace(TASK, workdir="/workspace/project", labels=(("repo", "a/b"),))
+    found = {leak.where: leak.is_input for leak in await leaks(box, of_a_row, roots=("/workspace", "/tmp"))}
+    assert found == {"/workspace/project/old/copy_of_tests.py": True, "/tmp/notes": False}
+    found = {leak.where: leak.is_input for leak in await leaks(box, TASK, roots=("/workspace", "/tmp"))}
+    assert found == {"/workspace/project/old/copy_of_tests.py": False, "/tmp/notes": False}
 
 
 async def test_what_the_agent_is_given_anyway_is_no_leak(box: Sandbox, base: str) -> None:
