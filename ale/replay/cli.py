@@ -146,3 +146,42 @@ def replay_tokens(
     from ale.replay.tokens import tokens_command
 
     tokens_command(run, trajectory, as_json=as_json)
+
+
+@replay_app.command("from")
+def replay_from(
+    run: Annotated[str, typer.Argument(metavar="RUN", autocompletion=completion.runs)],
+    place: Annotated[str, typer.Argument(metavar="ID:TURN", help="A rollout, and the turn to take over at.")],
+    *,
+    samples: Annotated[int, typer.Option("--samples", "-n", min=1, max=10_000, help="How many times.")] = 1,
+    policy: Annotated[str, typer.Option(help="A run or model that goes on; none is RUN itself.")] = "",
+    temperature: Annotated[float, typer.Option(min=0, help="0 is greedy.")] = 1.0,
+    hint: Annotated[str, typer.Option(help="Told below the first observation.")] = "",
+    reseed: Annotated[
+        bool, typer.Option("--reseed", help="Chance of its own for each; without, the recorded one goes on.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Of all sampling.")] = 0,
+    out: Annotated[Path | None, typer.Option("--out", help="Keep the records in this folder.")] = None,
+    rock: RockOption = "",
+    backend: BackendOption = None,
+) -> None:
+    """Go on from any turn of a recorded rollout."""
+    from ale.replay.continuing import From, from_command, split_place
+
+    identity, turn = split_place(place)
+    from_command(
+        From(
+            run,
+            identity,
+            turn,
+            samples,
+            policy,
+            temperature,
+            hint,
+            reseed,
+            seed,
+            out,
+            rock,
+            backend or (),
+        )
+    )

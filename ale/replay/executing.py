@@ -15,7 +15,7 @@ from ale.replay.records import find, iterate
 from ale.rock.reach import connected
 from ale.terminal import stdout
 
-__all__ = ["run_command"]
+__all__ = ["replay_all", "run_command"]
 
 AT_ONCE = 32
 """Trajectories replayed at the same time: enough to hide the service's latency."""
@@ -26,7 +26,7 @@ def run_command(
 ) -> None:
     """Replay one trajectory or all. Raise `Diverged` where one differs, `RockError` where the service fails."""
     chosen = [trajectory for _, trajectory in iterate(where)] if every else [find(where, identity)]
-    reports = asyncio.run(_replay_all(chosen, rock, backends))
+    reports = asyncio.run(replay_all(chosen, rock, backends))
     diverged = [report for report in reports if not report.identical]
     out = stdout()
     for report in diverged if every else reports:
@@ -37,9 +37,10 @@ def run_command(
         raise Diverged(f"{len(diverged)} of {len(reports)} trajectories did not reproduce their record")
 
 
-async def _replay_all(
+async def replay_all(
     trajectories: Sequence[Trajectory], address: str, backends: Sequence[str]
 ) -> list[ReplayReport]:
+    """Replay trajectories at once; reports in their order. Raise `RockError` where the service fails."""
     async with connected(address, backends) as rock:
         gate = asyncio.Semaphore(AT_ONCE)
 

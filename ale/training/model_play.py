@@ -5,10 +5,12 @@ Nothing is learned and nothing is written.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from agent_runtime.store import decode
-from agent_runtime.types import Trajectory
+from agent_runtime.types import RolloutRequest, Trajectory
 from ale import config as configuration
 from ale.training import runs
 from rock_env.plugins import env_params, load_env
@@ -18,7 +20,7 @@ from trainer.placement import Fleet
 from trainer.rollout.tasks import eval_requests, task_ids
 from trainer.seeds import derive
 
-__all__ = ["model_settings", "play_tasks"]
+__all__ = ["model_settings", "play_requests", "play_tasks"]
 
 
 def model_settings(model: str, *, named: dict[str, object], overrides: list[str]) -> configuration.Resolved:
@@ -46,7 +48,15 @@ def play_tasks(config: TrainConfig, *, ray_address: str | None = None) -> list[T
     params = env_params(spec, msgspec.json.encode(config.env_args).decode())
     seed = derive(config.seed, "held-out tasks")
     tasks = task_ids(spec.tasks(params), config.eval.split, config.eval.tasks, seed)
+    requests = eval_requests(config, params.canonical(), 0, tasks)
+    return play_requests(config, requests, ray_address=ray_address)
+
+
+def play_requests(
+    config: TrainConfig, requests: Sequence[RolloutRequest], *, ray_address: str | None = None
+) -> list[Trajectory]:
+    """Let the model play what is asked for, in order. Raise `TrainerError` or `RockError`."""
     with Fleet(config, ray_address) as fleet:
         fleet.publish(0)
-        encoded = fleet.run(eval_requests(config, params.canonical(), 0, tasks), 0)
+        encoded = fleet.run(requests, 0)
     return [decode(data) for data in encoded]

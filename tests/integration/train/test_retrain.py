@@ -15,8 +15,11 @@ from typer.testing import CliRunner
 
 from agent_runtime.store import read_segment, segment_path, write_segment
 from ale.cli import app
+from ale.errors import RecordError
+from ale.replay.continuing import split_place, start_at
 from ale.replay.retraining import prepare_again, retrain
 from ale.replay.tokens import accounts
+from rock_env.errors import InvalidArgument
 from trainer.data.ledger import slug
 from trainer.errors import CheckpointError, RunFolderError
 
@@ -162,3 +165,50 @@ def test_a_model_is_written_to_a_new_folder_alone(copy: Path, tmp_path: Path) ->
     retrain(copy, 3, out=tmp_path / "after" / "model")
     assert_same_weights(tmp_path / "after", copy)
     assert json.loads((copy / "summary.json").read_text())["steps"] == 3
+
+
+def continued(run: Path, place: str, *options: str) -> str:
+    done = CliRunner().invoke(app, ["replay", "from", str(run), place, *options])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.mark.timeout(300)
+def test_a_greedy_rollout_goes_on_as_recorded_from_any_turn(run: Path, tmp_path: Path) -> None:
+    rollouts = list(read_segment(segment_path(run, "eval", 3)))
+    recorded = max(rollouts, key=lambda rollout: len(rollout.turns))
+    middle = len(recorded.turns) // 2
+    said = continued(run, f"{recorded.id}:{middle}", "--temperature", "0", "--out", str(tmp_path))
+    assert "1 failed" not in said
+    (again,) = read_segment(segment_path(tmp_path, f"from-{recorded.id}-{middle}"))
+    assert again.start.source_id == recorded.id
+    assert again.start.anchor == middle
+    assert again.actions == recorded.actions[middle:]
+    assert again.observations == recorded.observations[middle:]
+    assert (again.reward, again.stop_reason) == (recorded.reward, recorded.stop_reason)
+    refused = CliRunner().invoke(
+        app, ["replay", "from", str(run), f"{recorded.id}:{middle}", "--out", str(tmp_path)]
+    )
+    assert refused.exit_code != 0  # a record is never written again
+
+
+@pytest.mark.timeout(300)
+def test_continuations_are_sampled_each_by_itself_and_can_be_continued(run: Path, tmp_path: Path) -> None:
+    recorded = max(read_segment(segment_path(run, "step", 1)), key=lambda rollout: len(rollout.turns))
+    options = ("-n", "6", "--out", str(tmp_path), "--reseed", "--hint", "Walk right.")
+    continued(run, f"{recorded.id}:1", *options)
+    found = list(read_segment(segment_path(tmp_path, f"from-{recorded.id}-1")))
+    assert len({trajectory.actions for trajectory in found}) > 1
+    assert {trajectory.start.hint for trajectory in found} == {"Walk right."}
+    assert len({trajectory.start.resume_seed for trajectory in found}) == 6
+
+
+def test_places_that_there_are_not_are_refused(run: Path) -> None:
+    recorded = next(iter(read_segment(segment_path(run, "eval", 3))))
+    for place, said in (
+        ("nonsense", "expected ID:TURN"),
+        (f"{recorded.id}:99", f"expected 0 to {len(recorded.turns) - 1}"),
+        (f"{recorded.id}:-1", "expected ID:TURN"),
+    ):
+        with pytest.raises((InvalidArgument, RecordError), match=said):
+            start_at(recorded, split_place(place)[1])
