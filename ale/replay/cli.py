@@ -30,6 +30,14 @@ class Sort(StrEnum):
     TIME = "time"
 
 
+class Interchange(StrEnum):
+    """Whose format rollouts are written in."""
+
+    ATIF = "atif"
+    CHAT = "chat"
+    SWE_AGENT = "swe-agent"
+
+
 def _pattern(name: str, text: str) -> typer.models.OptionInfo:
     option: typer.models.OptionInfo = typer.Option(name, metavar="PATTERN", help=text)
     return option
@@ -185,3 +193,29 @@ def replay_from(
             backend or (),
         )
     )
+
+
+@replay_app.command("export")
+def replay_export(
+    where: RecordsArgument,
+    trajectory: Annotated[str | None, typer.Argument(metavar="ID", help="None is all of them.")] = None,
+    *,
+    kind: Annotated[Interchange, typer.Option("--format", help="Whose.")] = Interchange.ATIF,
+    out: Annotated[Path, typer.Option("--out", help="A new folder; of chat messages a new file.")],
+) -> None:
+    """Write rollouts as ATIF documents, as lines of chat messages, or as SWE-agent's files."""
+    from ale.replay.interchange.exchanging import export_command
+
+    export_command(where, trajectory, kind.value, out)
+
+
+@replay_app.command("import")
+def replay_import(
+    paths: Annotated[list[Path], typer.Argument(metavar="FILE|FOLDER...")],
+    *,
+    out: Annotated[Path, typer.Option("--out", help="The folder that keeps them.")],
+) -> None:
+    """Read ATIF documents (.json), chat messages (.jsonl) and SWE-agent's files (.traj)."""
+    from ale.replay.interchange.exchanging import import_command
+
+    import_command(paths, out)
