@@ -219,3 +219,32 @@ def replay_import(
     from ale.replay.interchange.exchanging import import_command
 
     import_command(paths, out)
+
+
+@replay_app.command("pack")
+def replay_pack(
+    run: Annotated[str, typer.Argument(metavar="RUN|FOLDER", autocompletion=completion.runs)],
+    *,
+    out: Annotated[Path, typer.Option("--out", help="The file to write, such as run.tar.gz.")],
+    step: Annotated[
+        int | None,
+        typer.Option("--step", min=1, help="What `ale replay train` needs for this step, unchanged."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Also where it is large.")] = False,
+) -> None:
+    """Write a run, or one step of it, as one file for a bug report, without what looks like a secret."""
+    from ale.replay.packing import pack_command
+
+    pack_command(run, out, step=step, yes=yes)
+
+
+@replay_app.command("unpack")
+def replay_unpack(
+    file: Annotated[Path, typer.Argument(metavar="FILE")],
+    *,
+    out: Annotated[Path, typer.Option("--out", help="A new folder.")],
+) -> None:
+    """Unpack what `pack` wrote into a new folder."""
+    from ale.replay.packing import unpack_command
+
+    unpack_command(file, out)

@@ -129,6 +129,27 @@ def test_the_tokens_command_explains_a_rollout(run: Path) -> None:
     assert refused.exit_code != 0
 
 
+def test_a_packed_step_comes_out_elsewhere(run: Path, tmp_path: Path) -> None:
+    for words in (
+        ["pack", str(run), "--step", "2", "--out", str(tmp_path / "step.tar.gz")],
+        ["unpack", str(tmp_path / "step.tar.gz"), "--out", str(tmp_path / "there")],
+        ["train", str(tmp_path / "there"), "--step", "2"],
+    ):
+        done = CliRunner().invoke(app, ["replay", *words])
+        assert done.exit_code == 0, done.output
+    assert "tensors of model and optimizer are equal" in done.output
+    assert not (tmp_path / "there" / "checkpoints" / "step-000003").exists()
+    secret = next(iter(read_segment(segment_path(run, "step", 2))))
+    told = Path(shutil.copytree(run, tmp_path / "told"))
+    segment_path(told, "step", 2).unlink()
+    write_segment(segment_path(told, "step", 2), [replace(secret, actions=("password=hunter22",))])
+    refused = CliRunner().invoke(
+        app, ["replay", "pack", str(told), "--step", "2", "--out", str(tmp_path / "no.tar.gz")]
+    )
+    assert refused.exit_code != 0
+    assert not list(tmp_path.glob("*no.tar.gz*"))
+
+
 def test_rollouts_of_another_plan_are_refused(copy: Path) -> None:
     path = segment_path(copy, "step", 2)
     rollouts = list(read_segment(path))

@@ -1,0 +1,166 @@
+"""`ale replay pack` and `ale replay unpack`: a run, or one step of it, as one file for whoever is to look into it.
+
+A pack holds settings, versions, metrics and rollouts, without what has the form of a secret (`ale.replay.redaction`). With a
+step it holds what `ale replay train` needs to compute that step's update, its rollouts unchanged: where they hold a secret
+it is refused.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import platform
+import tarfile
+import tempfile
+from collections.abc import Iterable, Iterator
+from importlib.metadata import distributions
+from pathlib import Path, PurePosixPath
+
+from agent_runtime.store import FOLDER, read_segment, segment_path, write_segment
+from ale.errors import RecordError
+from ale.replay.redaction import redacted, redacted_rollout
+from ale.terminal import stdout
+from ale.training import runs
+from trainer import checkpoint
+from trainer.rollout.experts import HELD_OUT
+
+__all__ = ["pack_command", "unpack_command"]
+
+ASKS_ABOVE = 100_000_000
+"""Bytes of a pack before compression from which somebody has to agree."""
+_TEXTS = ("config.toml", "own.json", "lineage.json", "metrics.jsonl", "summary.json", "stopping.json")
+_MOST_FILES = 100_000
+_MOST_BYTES = 64 << 30
+_ABOUT = "PACKED.json"
+
+
+def pack_command(run: str, out: Path, *, step: int | None, yes: bool) -> None:
+    """Write the pack. Raise `RecordError` for one that is too large without `--yes`, or holds a secret with a step."""
+    folder = runs.locate(run)
+    if not (folder / runs.CONFIG).is_file():
+        raise RecordError(f"no run in {folder}: it holds no {runs.CONFIG}.{runs.others(folder.name)}")
+    if out.exists():
+        raise RecordError(f"{out} is there already: expected a new file. Choose another --out.")
+    files = list(_whole(folder) if step is None else _of_step(folder, step))
+    size = sum(path.stat().st_size for path in files)
+    if size > ASKS_ABOVE and not yes:
+        raise RecordError(
+            f"the pack would hold {size / 1e6:.0f} MB before compression, more than {ASKS_ABOVE / 1e6:.0f}. Give --yes to "
+            "write it all the same, or --step N for one step alone."
+        )
+    changed = _write(folder, files, out, exact=step is not None)
+    said = stdout()
+    said.print(f"{len(files)} files of {folder} in {out}, {out.stat().st_size / 1e6:.1f} MB")
+    if changed:
+        said.print(f"{changed} rollouts held what looks like a secret: it and their token ids were taken out")
+    if step is None:
+        said.print("`ale replay train` needs a checkpoint as well: pack with --step N for that")
+
+
+def _whole(folder: Path) -> Iterator[Path]:
+    """Yield what tells of a whole run; models and checkpoints stay behind."""
+    yield from (path for name in _TEXTS if (path := folder / name).is_file())
+    yield from sorted((folder / FOLDER).glob("*.traj"))
+
+
+def _of_step(folder: Path, step: int) -> Iterator[Path]:
+    """Yield what computes a step again: the checkpoint before it, all records from there, its own checkpoint if kept."""
+    base, number = checkpoint.before_step(folder / "checkpoints", step)
+    yield from (path for name in _TEXTS if (path := folder / name).is_file())
+    wanted = [segment_path(folder, kind) for kind in ("expert", HELD_OUT)]
+    for each in range(number + 1, step + 1):
+        wanted += [segment_path(folder, kind, each) for kind in ("step", "set_aside")]
+    yield from (path for path in wanted if path.is_file())
+    for place in (base, folder / "checkpoints" / f"step-{step:06d}"):
+        yield from sorted(path for path in place.glob("*") if path.is_file())
+
+
+def _write(folder: Path, files: Iterable[Path], out: Path, *, exact: bool) -> int:
+    """Write the archive beside its place and move it there; return how many rollouts were changed."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    changed = 0
+    beside = out.with_name(f".{out.name}.tmp")
+    try:
+        with tarfile.open(beside, "w:gz") as archive, tempfile.TemporaryDirectory() as scratch:
+            for path in files:
+                name = path.relative_to(folder).as_posix()
+                if path.suffix == ".traj":
+                    clean, count = _rollouts(path, Path(scratch), exact=exact)
+                    changed += count
+                    archive.add(clean, name)
+                elif path.name in _TEXTS:
+                    _add(archive, name, redacted(path.read_text(errors="replace")))
+                else:
+                    archive.add(path, name)
+            _add(archive, _ABOUT, json.dumps(_versions(), indent=1))
+        beside.replace(out)
+    finally:
+        beside.unlink(missing_ok=True)
+    return changed
+
+
+def _rollouts(path: Path, scratch: Path, *, exact: bool) -> tuple[Path, int]:
+    """Return a file of rollouts as it is packed, and how many of it were changed."""
+    cleaned = [redacted_rollout(trajectory) for trajectory in read_segment(path)]
+    count = sum(changed for _, changed in cleaned)
+    if not count:
+        return path, 0
+    if exact:
+        raise RecordError(
+            f"{count} rollouts of {path.name} hold what looks like a secret, and a step's update needs them as they are. "
+            "Pack without --step: what looks like a secret is taken out then."
+        )
+    clean = scratch / path.name
+    write_segment(clean, [trajectory for trajectory, _ in cleaned])
+    return clean, count
+
+
+def _add(archive: tarfile.TarFile, name: str, text: str) -> None:
+    content = text.encode()
+    entry = tarfile.TarInfo(name)
+    entry.size = len(content)
+    archive.addfile(entry, io.BytesIO(content))
+
+
+def _versions() -> dict[str, object]:
+    packages = {each.metadata["Name"]: each.version for each in distributions()}
+    machine = f"{platform.system()} {platform.machine()}"
+    return {
+        "python": platform.python_version(),
+        "machine": machine,
+        "packages": dict(sorted(packages.items())),
+    }
+
+
+def unpack_command(file: Path, out: Path) -> None:
+    """Unpack into a new folder. Raise `RecordError` for what is no pack; nothing of it is kept then."""
+    if out.exists():
+        raise RecordError(f"{out} is there already: expected a new folder. Choose another --out.")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:
+        try:
+            with tarfile.open(file, "r:*") as archive:
+                count = _extract(archive, Path(scratch))
+        except (OSError, EOFError, tarfile.TarError) as error:
+            raise RecordError(f"{file} is no pack: {error}.") from error
+        if not (Path(scratch) / _ABOUT).is_file():
+            raise RecordError(f"{file} is no pack: it holds no {_ABOUT}. `ale replay pack` writes them.")
+        Path(scratch).rename(out)
+    stdout().print(f"{count} files in {out}: `ale replay list {out}`")
+
+
+def _extract(archive: tarfile.TarFile, folder: Path) -> int:
+    count = size = 0
+    for entry in archive:
+        path = PurePosixPath(entry.name)
+        if not entry.isreg() or path.is_absolute() or ".." in path.parts:
+            raise RecordError(
+                f"a pack holds plain files below itself, got {entry.name[:200]!r}. Nothing was unpacked."
+            )
+        count, size = count + 1, size + entry.size
+        if count > _MOST_FILES or size > _MOST_BYTES:
+            raise RecordError(
+                f"a pack has at most {_MOST_FILES} files of {_MOST_BYTES} bytes together, got more. Nothing was unpacked."
+            )
+        archive.extract(entry, folder, filter="data")
+    return count
