@@ -24,7 +24,7 @@ from rock_env.server.images.cache import ImageCache
 from rock_env.server.images.records import ImageRecords
 from rock_env.server.images.registry import Registry, RegistryOptions
 from rock_env.server.options import ServerOptions
-from rock_env.server.packages.mirror import PACKAGES, Mirror, asks, open_mirror
+from rock_env.server.packages.mirror import PACKAGES, PackageMirror, asks, open_mirror
 from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.server.services.places import Places, PoolFile
 from rock_env.server.services.registry import add_registry_service
@@ -38,7 +38,9 @@ log = logging.getLogger(__name__)
 class Node:
     """Open it with `open`. First `pooled` the backends, then `open_for` a server once the sandbox core is there."""
 
-    def __init__(self, options: ServerOptions, engine: Engine | None, packages: Mirror | None = None) -> None:
+    def __init__(
+        self, options: ServerOptions, engine: Engine | None, packages: PackageMirror | None = None
+    ) -> None:
         """Read what an earlier server kept. Raise `InvalidArgument` or `FailedPrecondition` for files that are wrong."""
         state = Path(options.state) if options.state else None
         self._durable = state is not None

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 
 from rock_env.errors import ResourceExhausted
 
-__all__ = ["Limits", "TenantBounds"]
+__all__ = ["FetchLimits", "TenantBounds"]
 
 _HOUR_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class FetchLimits:
     """The bounds of one mirror."""
 
     file_bytes: int = 4 << 30
@@ -67,7 +67,7 @@ class _Tenant:
 class TenantBounds:
     """The count of each tenant; used on one event loop."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: FetchLimits) -> None:
         self._limits = limits
         self._tenants: dict[str, _Tenant] = {}
 

@@ -16,7 +16,7 @@ from functools import partial
 from typing import BinaryIO
 
 from rock_env.errors import InfraError, InvalidArgument, RockError, Unavailable, Unimplemented
-from rock_env.server.packages.bounds import Limits
+from rock_env.server.packages.bounds import FetchLimits
 from rock_env.server.packages.reply import Page, Reply
 from rock_env.server.packages.upstream import aside
 
@@ -51,7 +51,7 @@ class _Head:
 class Port:
     """Listens, and sends what `answer` gives."""
 
-    def __init__(self, answer: Answer, limits: Limits) -> None:
+    def __init__(self, answer: Answer, limits: FetchLimits) -> None:
         self._answer = answer
         self._limits = limits
         self._open: Counter[str] = Counter()

@@ -14,30 +14,30 @@ from pathlib import Path
 
 from rock_env.errors import InvalidArgument, NotFound
 from rock_env.server.options import ServerOptions
-from rock_env.server.packages.bounds import Limits, TenantBounds
+from rock_env.server.packages.bounds import FetchLimits, TenantBounds
 from rock_env.server.packages.cache import FileCache
 from rock_env.server.packages.debian import Debian
 from rock_env.server.packages.debian_lists import PoolTable
 from rock_env.server.packages.http import Port
 from rock_env.server.packages.index import segments
 from rock_env.server.packages.npm import Npm
-from rock_env.server.packages.passes import Passes, variables
+from rock_env.server.packages.passes import BoxPasses, variables
 from rock_env.server.packages.pypi import Pypi
 from rock_env.server.packages.reply import Page, Reply, Source
 from rock_env.server.packages.store import PackageStore
 from rock_env.server.packages.upstream import Upstream, aside
 from rock_env.spec import SandboxSpec
 
-__all__ = ["PACKAGES", "Mirror", "asks", "open_mirror"]
+__all__ = ["PACKAGES", "PackageMirror", "asks", "open_mirror"]
 
 PACKAGES = "rock:packages"
 """What a spec's `network.allow` names the mirror by."""
 
 
-class Mirror:
+class PackageMirror:
     """The mirror as its boxes see it; open it with `open_mirror`."""
 
-    def __init__(self, sources: Mapping[str, Source], passes: Passes, bounds: TenantBounds) -> None:
+    def __init__(self, sources: Mapping[str, Source], passes: BoxPasses, bounds: TenantBounds) -> None:
         self._sources = sources
         self._passes = passes
         self._bounds = bounds
@@ -90,7 +90,9 @@ def asks(spec: SandboxSpec) -> bool:
 
 
 @asynccontextmanager
-async def open_mirror(options: ServerOptions, limits: Limits | None = None) -> AsyncIterator[Mirror | None]:
+async def open_mirror(
+    options: ServerOptions, limits: FetchLimits | None = None
+) -> AsyncIterator[PackageMirror | None]:
     """Yield the mirror that listens, or None where there is to be none.
 
     Raise `InvalidArgument` for bad options, `FailedPrecondition` where another server has the folder, and `Unavailable`.
@@ -98,7 +100,7 @@ async def open_mirror(options: ServerOptions, limits: Limits | None = None) -> A
     if not options.packages:
         yield None
         return
-    limits = limits or Limits()
+    limits = limits or FetchLimits()
     host, _, port = options.packages.rpartition(":")
     async with AsyncExitStack() as stack:
         folder = Path(options.packages_cache or (options.state and Path(options.state) / "packages"))
@@ -115,8 +117,8 @@ async def open_mirror(options: ServerOptions, limits: Limits | None = None) -> A
         bounds = TenantBounds(limits)
         store = PackageStore(cache, upstream, bounds, limits)
         stack.push_async_callback(store.close)
-        passes = Passes(await aside(cache.secret))
-        mirror = Mirror(_sources(options, store, table), passes, bounds)
+        passes = BoxPasses(await aside(cache.secret))
+        mirror = PackageMirror(_sources(options, store, table), passes, bounds)
         opened = await stack.enter_async_context(Port(mirror.answer, limits).listening(host, int(port)))
         mirror.at(host, opened)
         yield mirror

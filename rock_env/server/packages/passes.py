@@ -12,14 +12,14 @@ from collections.abc import Iterable, Mapping
 
 from rock_env.errors import Unauthenticated
 
-__all__ = ["Passes", "variables"]
+__all__ = ["BoxPasses", "variables"]
 
 _PASS = re.compile(r"([0-9a-f]{32})-([a-z0-9._-]{0,63})", re.ASCII)
 _SLOW_S = "120"
 """How long pip and uv wait: a file is sent once all of it came and was checked."""
 
 
-class Passes:
+class BoxPasses:
     """Makes passes and reads them, by a secret of the server's."""
 
     def __init__(self, secret: bytes) -> None:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from rock_env.errors import DiskFull, ResourceExhausted, RockError, Unavailable
 from rock_env.server.own_tasks import OwnTasks
-from rock_env.server.packages.bounds import Limits, TenantBounds
+from rock_env.server.packages.bounds import FetchLimits, TenantBounds
 from rock_env.server.packages.cache import FileCache
 from rock_env.server.packages.index import Index, Wanted
 from rock_env.server.packages.upstream import Count, Upstream, aside
@@ -29,7 +29,9 @@ T = TypeVar("T")
 class PackageStore:
     """What the mirror holds; used on one event loop. Close it by `close`."""
 
-    def __init__(self, cache: FileCache, upstream: Upstream, bounds: TenantBounds, limits: Limits) -> None:
+    def __init__(
+        self, cache: FileCache, upstream: Upstream, bounds: TenantBounds, limits: FetchLimits
+    ) -> None:
         self.upstream = upstream
         self._cache = cache
         self._bounds = bounds

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import httpx
 
 from rock_env.errors import InfraError, NotFound, Unavailable
-from rock_env.server.packages.bounds import Limits
+from rock_env.server.packages.bounds import FetchLimits
 from rock_env.server.packages.index import Wanted
 
 __all__ = ["Upstream", "aside"]
@@ -42,7 +42,7 @@ async def aside(act: Callable[..., T], *args: Any, **kwargs: Any) -> T:
 class Upstream:
     """Enter it on the event loop."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: FetchLimits) -> None:
         self._limits = limits
         self._http = httpx.AsyncClient(
             follow_redirects=False,

@@ -17,7 +17,7 @@ import pytest
 from package_upstream import FakeUpstream
 
 from rock_env.server.options import ServerOptions
-from rock_env.server.packages.mirror import PACKAGES, Mirror, open_mirror
+from rock_env.server.packages.mirror import PACKAGES, PackageMirror, open_mirror
 from rock_env.spec import NetworkPolicy, SandboxSpec
 
 ASKS = SandboxSpec(network=NetworkPolicy(enabled=True, allow=(PACKAGES,)))
@@ -30,7 +30,7 @@ async def upstream() -> AsyncIterator[FakeUpstream]:
 
 
 @pytest.fixture
-async def mirror(upstream: FakeUpstream, tmp_path: Path) -> AsyncIterator[Mirror]:
+async def mirror(upstream: FakeUpstream, tmp_path: Path) -> AsyncIterator[PackageMirror]:
     options = ServerOptions(
         packages="127.0.0.1:0",
         packages_cache=str(tmp_path / "cache"),
@@ -43,7 +43,7 @@ async def mirror(upstream: FakeUpstream, tmp_path: Path) -> AsyncIterator[Mirror
         yield opened
 
 
-async def run(mirror: Mirror, folder: Path, *argv: str) -> str:
+async def run(mirror: PackageMirror, folder: Path, *argv: str) -> str:
     """Run a client as a box would: with the variables that the mirror gives and no others."""
     env = {"PATH": os.environ["PATH"], "HOME": str(folder), **dict(mirror.provide("blue", ASKS).env)}
     process = await asyncio.create_subprocess_exec(
@@ -54,7 +54,7 @@ async def run(mirror: Mirror, folder: Path, *argv: str) -> str:
     return said
 
 
-async def test_npm_installs(mirror: Mirror, upstream: FakeUpstream, tmp_path: Path) -> None:
+async def test_npm_installs(mirror: PackageMirror, upstream: FakeUpstream, tmp_path: Path) -> None:
     if shutil.which("npm") is None:
         pytest.skip("npm is not installed (Debian: apt-get install npm)")
     archives = {}
@@ -76,7 +76,9 @@ async def test_npm_installs(mirror: Mirror, upstream: FakeUpstream, tmp_path: Pa
     assert {upstream.asked[path] for path in archives.values()} == {1}
 
 
-async def test_apt_updates_and_downloads(mirror: Mirror, upstream: FakeUpstream, tmp_path: Path) -> None:
+async def test_apt_updates_and_downloads(
+    mirror: PackageMirror, upstream: FakeUpstream, tmp_path: Path
+) -> None:
     if missing := [tool for tool in ("apt-get", "dpkg-deb", "gpg", "gpgconf") if shutil.which(tool) is None]:
         pytest.skip(f"not installed: {', '.join(missing)} (Debian: apt-get install gnupg)")
     package = await asyncio.to_thread(_deb, tmp_path)

@@ -10,12 +10,12 @@ from pathlib import Path
 import httpx
 from package_upstream import FakeUpstream
 
-from rock_env.server.packages.mirror import Mirror
+from rock_env.server.packages.mirror import PackageMirror
 
 
 @dataclass
 class Asking:
-    mirror: Mirror
+    mirror: PackageMirror
     upstream: FakeUpstream
     http: httpx.AsyncClient
     folder: Path

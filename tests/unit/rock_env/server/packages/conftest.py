@@ -13,7 +13,7 @@ from asking_packages import Asking, Opening
 from package_upstream import FakeUpstream
 
 from rock_env.server.options import ServerOptions
-from rock_env.server.packages.bounds import Limits
+from rock_env.server.packages.bounds import FetchLimits
 from rock_env.server.packages.mirror import open_mirror
 
 
@@ -39,7 +39,7 @@ def opening(upstream: FakeUpstream, tmp_path: Path) -> Opening:
         options.check()
         connections = httpx.Limits(max_connections=200)
         async with (
-            open_mirror(options, Limits(**limits)) as mirror,
+            open_mirror(options, FetchLimits(**limits)) as mirror,
             httpx.AsyncClient(timeout=60, trust_env=False, limits=connections) as http,
         ):
             assert mirror is not None

@@ -13,7 +13,7 @@ from rock_env.errors import InfraError, InvalidArgument, Unauthenticated
 from rock_env.server.packages import npm, pypi
 from rock_env.server.packages.debian_lists import read_release
 from rock_env.server.packages.index import Index, Wanted, origin, segments, wanted
-from rock_env.server.packages.passes import Passes
+from rock_env.server.packages.passes import BoxPasses
 from rock_env.server.packages.reply import Page
 
 ORIGIN = "http://127.0.0.1:80"
@@ -121,9 +121,9 @@ def test_a_page_is_sent_whole_whatever_the_size_of_its_blocks(
 @given(st.text())
 def test_nobody_makes_a_pass(shown: str) -> None:
     with pytest.raises(Unauthenticated):
-        Passes(b"secret").tenant(shown)
-    assert Passes(b"secret").tenant(Passes(b"secret").of("blue.1")) == "blue.1"
-    assert Passes(b"secret").tenant(Passes(b"secret").of("")) == ""
+        BoxPasses(b"secret").tenant(shown)
+    assert BoxPasses(b"secret").tenant(BoxPasses(b"secret").of("blue.1")) == "blue.1"
+    assert BoxPasses(b"secret").tenant(BoxPasses(b"secret").of("")) == ""
 
 
 @pytest.mark.parametrize(
