@@ -35,6 +35,7 @@ __all__ = [
     "decode",
     "encode",
     "file_header",
+    "frame_at",
     "read_file_header",
     "seal",
     "sealed_count",
@@ -141,6 +142,21 @@ def walk(
         offset, count = end, count + 1
     if is_segment:
         raise _corrupt(path, offset, f"the end of the file after {count} records, expected a seal")
+
+
+def frame_at(file: BinaryIO, path: Path, offset: int) -> bytes:
+    """Return the payload of the frame at a byte, checked. Raise `CorruptTrajectory` where none begins."""
+    size = os.fstat(file.fileno()).st_size
+    if not FILE_HEADER_BYTES <= offset < size:
+        raise _corrupt(path, offset, f"no place among {size} bytes")
+    file.seek(offset)
+    length, check = _parse_header(file.read(FRAME_HEADER_BYTES), path, offset)
+    if not 0 < length <= size - offset - FRAME_HEADER_BYTES:
+        raise _torn(path, offset, f"a record of {length} bytes")
+    payload = file.read(length)
+    if crc32(payload) != check:
+        raise _corrupt(path, offset, "a record whose checksum does not match")
+    return payload
 
 
 def _salvage(file: BinaryIO, path: Path, damaged: list[CorruptTrajectory]) -> Iterator[tuple[int, bytes]]:

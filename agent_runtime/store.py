@@ -34,6 +34,7 @@ __all__ = [
     "decode",
     "encode",
     "index",
+    "read_at",
     "read_encoded",
     "read_segment",
     "segment_path",
@@ -66,6 +67,10 @@ class TrajectoryReader:
         self._damaged = damaged
 
     def __iter__(self) -> Iterator[Trajectory]:
+        return (trajectory for _, trajectory in self.located())
+
+    def located(self) -> Iterator[tuple[int, Trajectory]]:
+        """Yield each trajectory with the byte at which its record begins, for `read_at`."""
         with _opened(self.path) as file:
             for offset, payload in frames.walk(file, self.path, damaged=self._damaged):
                 try:
@@ -75,7 +80,15 @@ class TrajectoryReader:
                         raise
                     self._damaged.append(error)
                 else:
-                    yield trajectory
+                    yield offset, trajectory
+
+
+def read_at(path: Path | str, offset: int) -> Trajectory:
+    """Return the trajectory whose record begins at a byte of a file. Raise `CorruptTrajectory` where none does."""
+    path = Path(path)
+    with _opened(path) as file:
+        frames.read_file_header(file, path)
+        return frames.decode(frames.frame_at(file, path, offset), path, offset)
 
 
 def read_segment(path: Path | str) -> Iterator[Trajectory]:

@@ -1,6 +1,6 @@
 """`ale replay list`: one line per trajectory, those that were asked for, in the order that was asked for.
 
-Reads only.
+Reads rows (`ale.replay.rows`), and no record that has one.
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from agent_runtime.types import Trajectory
-from ale.replay.records import iterate
+from ale.replay.rows import Row, rows
 from ale.terminal import print_table, stdout
 
 __all__ = ["SORTS", "Wanted", "list_command"]
 
 HEADS = ("id", "task", "start", "turns", "tokens", "reward", "end", "file")
-SORTS: dict[str, Callable[[Trajectory], float]] = {
-    "turns": lambda trajectory: len(trajectory.turns),
-    "tokens": lambda trajectory: trajectory.sampled_tokens,
-    "reward": lambda trajectory: trajectory.reward if trajectory.has_reward else float("-inf"),
-    "time": lambda trajectory: trajectory.duration_s,
+SORTS: dict[str, Callable[[Row], float]] = {
+    "turns": lambda row: row.turns,
+    "tokens": lambda row: row.tokens,
+    "reward": lambda row: float("-inf") if row.failed else row.reward,
+    "time": lambda row: row.duration_s,
 }
 """What `--sort` takes; the largest come first."""
 
@@ -45,18 +44,16 @@ class Wanted:
     file: str = "*"
     """Of the file's name without its ending, such as `eval-*`."""
 
-    def fits(self, path: Path, trajectory: Trajectory) -> bool:
-        """Return whether a trajectory is listed."""
-        if (self.failed and trajectory.has_reward) or (
-            self.passed and not (trajectory.passed and trajectory.has_reward)
-        ):
+    def fits(self, path: Path, row: Row) -> bool:
+        """Return whether a rollout is listed."""
+        if (self.failed and not row.failed) or (self.passed and (row.failed or not row.passed)):
             return False
-        if self.anchored and not trajectory.start.anchor:
+        if self.anchored and not row.anchor:
             return False
         texts = (
-            (trajectory.task_id, self.task),
-            (trajectory.group_id, self.group),
-            (_end(trajectory), self.end),
+            (row.task_id, self.task),
+            (row.group_id, self.group),
+            (row.end, self.end),
             (path.stem, self.file),
         )
         return all(pattern == "*" or fnmatchcase(text, pattern) for text, pattern in texts)
@@ -64,30 +61,30 @@ class Wanted:
 
 def list_command(where: str, *, wanted: Wanted, sort: str = "", limit: int, as_json: bool = False) -> None:
     """Print at most `limit` of the trajectories that are wanted, and how many there are in all."""
-    found: list[tuple[float, Path, Trajectory]] = []
+    found: list[tuple[float, Path, Row]] = []
     total = passed = failures = fitting = 0
     key = SORTS.get(sort)
     try:
-        for path, trajectory in iterate(where):
+        for path, row in rows(where):
             total += 1
-            passed += trajectory.passed and trajectory.has_reward
-            failures += not trajectory.has_reward
-            if not wanted.fits(path, trajectory):
+            passed += row.passed and not row.failed
+            failures += row.failed
+            if not wanted.fits(path, row):
                 continue
             fitting += 1
             if key is not None:
-                found.append((key(trajectory), path, trajectory))
+                found.append((key(row), path, row))
                 if len(found) > 2 * limit:
                     found = _first(found, limit)
             elif len(found) < limit:
-                found.append((0.0, path, trajectory))
+                found.append((0.0, path, row))
     finally:  # what lies beside a damaged record is shown before the error is
         found = _first(found, limit)
         if as_json:
-            for _, path, trajectory in found:
-                sys.stdout.write(f"{json.dumps(_fields(path, trajectory))}\n")
+            for _, path, row in found:
+                sys.stdout.write(f"{json.dumps(_fields(path, row))}\n")
         elif total:
-            print_table(HEADS, [_row(path, trajectory) for _, path, trajectory in found])
+            print_table(HEADS, [_cells(path, row) for _, path, row in found])
             of = (
                 f"{total} trajectories"
                 if fitting == total
@@ -96,42 +93,37 @@ def list_command(where: str, *, wanted: Wanted, sort: str = "", limit: int, as_j
             stdout().print(f"\n{len(found)} of {of} shown; {passed} passed, {failures} failed to run")
 
 
-def _first(found: list[tuple[float, Path, Trajectory]], limit: int) -> list[tuple[float, Path, Trajectory]]:
+def _first(found: list[tuple[float, Path, Row]], limit: int) -> list[tuple[float, Path, Row]]:
     return sorted(found, key=lambda each: -each[0])[:limit]
 
 
-def _end(trajectory: Trajectory) -> str:
-    return trajectory.failure.code if trajectory.failure else str(trajectory.stop_reason)
-
-
-def _row(path: Path, trajectory: Trajectory) -> tuple[str, ...]:
-    failure = trajectory.failure
+def _cells(path: Path, row: Row) -> tuple[str, ...]:
     return (
-        trajectory.id,
-        trajectory.task_id,
-        f"turn {trajectory.start.anchor}" if trajectory.start.anchor else "",
-        str(len(trajectory.turns)),
-        str(trajectory.sampled_tokens),
-        "" if failure else f"{trajectory.reward:g}{' passed' if trajectory.passed else ''}",
-        f"failed: {failure.code}" if failure else str(trajectory.stop_reason),
+        row.id,
+        row.task_id,
+        f"turn {row.anchor}" if row.anchor else "",
+        str(row.turns),
+        str(row.tokens),
+        "" if row.failed else f"{row.reward:g}{' passed' if row.passed else ''}",
+        f"failed: {row.end}" if row.failed else row.end,
         path.name,
     )
 
 
-def _fields(path: Path, trajectory: Trajectory) -> dict[str, Any]:
+def _fields(path: Path, row: Row) -> dict[str, Any]:
     return {
-        "id": trajectory.id,
-        "env": trajectory.env,
-        "task": trajectory.task_id,
-        "group": trajectory.group_id,
-        "step": trajectory.policy_step,
-        "anchor": trajectory.start.anchor,
-        "turns": len(trajectory.turns),
-        "tokens": trajectory.sampled_tokens,
-        "reward": trajectory.reward if trajectory.has_reward else None,
-        "passed": trajectory.passed,
-        "end": _end(trajectory),
-        "failed": not trajectory.has_reward,
-        "duration_s": trajectory.duration_s,
+        "id": row.id,
+        "env": row.env,
+        "task": row.task_id,
+        "group": row.group_id,
+        "step": row.step,
+        "anchor": row.anchor,
+        "turns": row.turns,
+        "tokens": row.tokens,
+        "reward": None if row.failed else row.reward,
+        "passed": row.passed,
+        "end": row.end,
+        "failed": row.failed,
+        "duration_s": row.duration_s,
         "file": path.name,
     }

@@ -9,31 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agent_runtime.errors import CorruptTrajectory, StoreError
-from agent_runtime.store import FOLDER, TrajectoryReader
+from agent_runtime.store import TrajectoryReader
 from agent_runtime.types import Trajectory
 from ale.errors import RecordError
-from ale.training import runs
+from ale.replay.places import segments
+from ale.replay.rows import found_by_row
 from rock_env.errors import did_you_mean
 
-SUFFIX = ".traj"
-
-__all__ = ["find", "iterate", "segments"]
-
-
-def segments(where: str) -> list[Path]:
-    """Return the trajectory files of a run (by name or folder), of any folder, or the one file named.
-
-    Raise `RecordError` where there are none.
-    """
-    for place in (Path(where), runs.locate(where)):
-        if place.is_file():
-            return [place]
-        for folder in (place / FOLDER, place):
-            if found := sorted(folder.glob(f"*{SUFFIX}")):
-                return found
-    raise RecordError(
-        f"no trajectories in {where!r}: it is no run, folder or *{SUFFIX} file.{runs.others(where)}"
-    )
+__all__ = ["find", "iterate"]
 
 
 def iterate(where: str) -> Iterator[tuple[Path, Trajectory]]:
@@ -60,6 +43,8 @@ def iterate(where: str) -> Iterator[tuple[Path, Trajectory]]:
 
 def find(where: str, identity: str | None) -> Trajectory:
     """Return the trajectory with this id, or the first one. Raise `RecordError` naming an id that is near."""
+    if identity is not None and (quick := found_by_row(where, identity)) is not None:
+        return quick
     seen: list[str] = []
     for _, trajectory in iterate(where):
         if identity is None or trajectory.id == identity:

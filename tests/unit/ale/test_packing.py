@@ -95,7 +95,7 @@ def test_a_rollout_with_a_secret_loses_its_tokens_too() -> None:
 def test_a_packed_run_comes_back(run: Path, tmp_path: Path) -> None:
     pack_command(str(run), tmp_path / "a.tar.gz", step=None, yes=False)
     unpack_command(tmp_path / "a.tar.gz", tmp_path / "back")
-    names = {path.relative_to(run) for path in (run / "trajectories").iterdir()}
+    names = {path.relative_to(run) for path in (run / "trajectories").glob("*.traj")}
     assert {
         path.relative_to(tmp_path / "back") for path in (tmp_path / "back" / "trajectories").iterdir()
     } == names

@@ -12,6 +12,7 @@ from agent_runtime.store import read_segment
 from agent_runtime.types import RolloutFailure, Trajectory, TurnFault
 from ale.replay.listing import Wanted, list_command
 from ale.replay.records import iterate
+from ale.replay.rows import row_of
 from ale.replay.stats import Statistics, collect, ledger, stats_command
 
 RUN = Path(__file__).parents[1] / "kept" / "run"
@@ -87,7 +88,7 @@ def test_failures_and_faults_are_counted_by_kind() -> None:
     ],
 )
 def test_a_trajectory_is_listed_where_all_that_was_asked_for_fits(wanted: Wanted, fits: bool) -> None:
-    assert wanted.fits(Path("step-000001.traj"), a_trajectory()) == fits
+    assert wanted.fits(Path("step-000001.traj"), row_of(a_trajectory())) == fits
 
 
 def test_the_longest_come_first_and_programs_read_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,161 @@
+"""What is asked of every rollout, a row each, kept beside the records so that the second question is quick.
+
+The kept rows are a cache and nothing else: they are made again where a file has changed, where they cannot be read, and
+where somebody deleted them. No record is ever read by them unchecked.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from agent_runtime.errors import CorruptTrajectory, StoreError
+from agent_runtime.store import TrajectoryReader, read_at
+from agent_runtime.types import Trajectory
+from ale.errors import RecordError
+from ale.replay.places import segments
+
+__all__ = ["INDEX", "Row", "found_by_row", "row_of", "rows"]
+
+INDEX = ".index"
+"""Folder beside the records."""
+_VERSION = 1
+
+
+class Row(msgspec.Struct, frozen=True, array_like=True):
+    """One rollout, as it is listed, sorted and found."""
+
+    id: str
+    env: str
+    task_id: str
+    group_id: str
+    step: int
+    """The training step that asked for it; 0 for none."""
+    anchor: int
+    turns: int
+    tokens: int
+    """Sampled."""
+    reward: float
+    """0 where it failed to run."""
+    passed: bool
+    end: str
+    """Why it ended, or the failure's code."""
+    failed: bool
+    """It failed to run: its reward means nothing."""
+    duration_s: float
+    offset: int
+    """Of its record in the file."""
+
+
+class _Kept(msgspec.Struct, array_like=True):
+    version: int
+    size: int
+    changed_ns: int
+    rows: list[Row]
+
+
+def row_of(trajectory: Trajectory, offset: int = 0) -> Row:
+    """Return a rollout's row."""
+    failed = not trajectory.has_reward
+    return Row(
+        trajectory.id,
+        trajectory.env,
+        trajectory.task_id,
+        trajectory.group_id,
+        trajectory.policy_step,
+        trajectory.start.anchor,
+        len(trajectory.turns),
+        trajectory.sampled_tokens,
+        0.0 if failed else trajectory.reward,
+        trajectory.passed,
+        trajectory.failure.code if trajectory.failure else str(trajectory.stop_reason),
+        failed,
+        trajectory.duration_s,
+        offset,
+    )
+
+
+def rows(where: str) -> Iterator[tuple[Path, Row]]:
+    """Yield the row of every intact rollout with its file, in the order written.
+
+    Raise as `records.iterate` does, after everything that is intact.
+    """
+    damaged: list[StoreError] = []
+    for path in segments(where):
+        try:
+            found, problems = _of_file(path)
+        except StoreError as error:
+            damaged.append(error)
+            continue
+        damaged += problems
+        for row in found:
+            yield path, row
+    if len(damaged) > 1:
+        raise RecordError(
+            f"{len(damaged)} records or files are damaged; all others were read. The first: {damaged[0]}"
+        ) from damaged[0]
+    if damaged:
+        raise damaged[0]
+
+
+def found_by_row(where: str, identity: str) -> Trajectory | None:
+    """Return the first rollout with this id, read and checked at its place; None if it is in no row or not there."""
+    for path in segments(where):
+        with suppress(StoreError):
+            for row in _of_file(path)[0]:
+                if row.id == identity:
+                    found = read_at(path, row.offset)
+                    return found if found.id == identity else None
+    return None
+
+
+def _of_file(path: Path) -> tuple[list[Row], list[CorruptTrajectory]]:
+    kept = _read(path)
+    if kept is not None:
+        return kept, []
+    problems: list[CorruptTrajectory] = []
+    before = _state(path)
+    reader = TrajectoryReader(path, damaged=problems)
+    found = [row_of(trajectory, offset) for offset, trajectory in reader.located()]
+    if not problems and before is not None and before == _state(path):
+        _write(path, before, found)
+    return found, problems
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns
+
+
+def _place(path: Path) -> Path:
+    return path.parent / INDEX / f"{path.name}.msgpack"
+
+
+def _read(path: Path) -> list[Row] | None:
+    """Return the rows kept of a file as it is now, else None."""
+    try:
+        kept = msgspec.msgpack.decode(_place(path).read_bytes(), type=_Kept)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    fresh = kept.version == _VERSION and (kept.size, kept.changed_ns) == _state(path)
+    return kept.rows if fresh else None
+
+
+def _write(path: Path, state: tuple[int, int], found: list[Row]) -> None:
+    """Keep the rows where that is possible; a folder that may not be written does without."""
+    place = _place(path)
+    beside = place.with_name(f".{place.name}.{os.getpid()}.tmp")
+    with suppress(OSError):
+        place.parent.mkdir(exist_ok=True)
+        try:
+            beside.write_bytes(msgspec.msgpack.encode(_Kept(_VERSION, *state, found)))
+            beside.replace(place)
+        finally:
+            beside.unlink(missing_ok=True)
