@@ -248,3 +248,23 @@ def replay_unpack(
     from ale.replay.packing import unpack_command
 
     unpack_command(file, out)
+
+
+@replay_app.command("score")
+def replay_score(
+    where: RecordsArgument,
+    trajectory: Annotated[str | None, typer.Argument(metavar="ID", help="None is all of them.")] = None,
+    *,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Only rollouts that have no reward because grading failed.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Keep the records with today's rewards in this folder.")
+    ] = None,
+    rock: RockOption = "",
+    backend: BackendOption = None,
+) -> None:
+    """Do recorded actions again and have today's grader grade them; exit code 1 where a reward is another."""
+    from ale.replay.scoring import score_command
+
+    score_command(where, trajectory, failed=failed, out=out, rock=rock, backends=backend or ())

@@ -8,11 +8,12 @@ import pytest
 from scripted_world import CharTemplate, MemoryRock, ScriptedSampler, a_request
 
 from agent_runtime.agents.chat_loop import run_rollout
-from agent_runtime.replay import Divergence, replay
+from agent_runtime.replay import Divergence, replay, score
 from agent_runtime.types import (
     AgentConfig,
     PrefixTurn,
     RewardSource,
+    RolloutFailure,
     Start,
     StopReason,
     Trajectory,
@@ -130,3 +131,29 @@ async def test_a_failing_service_is_an_error_not_a_difference():
     with pytest.raises(InfraError):
         await replay(replace(trajectory, params_json='{"goal": 2, "fail": {"step1": "infra"}}'), rock)
     assert (rock.made, rock.closed) == (1, 1)
+
+
+async def test_todays_grader_grades_what_was_done_then():
+    trajectory = await play()
+    report = await score(trajectory, MemoryRock())
+    assert report.verdict is not None
+    assert (report.verdict.reward, report.verdict.passed) == (trajectory.reward, trajectory.passed)
+    told_otherwise = replace(trajectory, reward=0.25, passed=False, env="toy@of another version")
+    report = await score(told_otherwise, MemoryRock())
+    assert report.verdict is not None
+    assert report.verdict.reward == trajectory.reward
+    drifted = replace(trajectory, observation_hashes=(b"x" * 8, *trajectory.observation_hashes[1:]))
+    report = await score(drifted, MemoryRock())
+    assert report.verdict is None
+    assert report.divergence is not None
+    assert (report.divergence.turn, report.divergence.what) == (0, "observation")
+
+
+async def test_a_rollout_that_never_ended_is_not_graded():
+    rock, trajectory = MemoryRock(), await play()
+    broken = trajectory.as_failed(RolloutFailure("env_lost", "gone", 1))
+    with pytest.raises(InvalidArgument, match="failed to run at turn 1"):
+        await score(broken, rock)
+    assert rock.made == 0
+    ungraded = trajectory.as_failed(RolloutFailure("infra", "no grade", len(trajectory.turns)))
+    assert (await score(ungraded, rock)).verdict is not None
