@@ -30,6 +30,15 @@ class Sort(StrEnum):
     TIME = "time"
 
 
+class By(StrEnum):
+    """What rollouts are counted together by."""
+
+    TASK = "task"
+    STEP = "step"
+    GROUP = "group"
+    ENV = "env"
+
+
 class Interchange(StrEnum):
     """Whose format rollouts are written in."""
 
@@ -57,13 +66,23 @@ def replay_list(
     end: Annotated[str, _pattern("--end", "By how they ended, such as truncated.")] = "*",
     file: Annotated[str, _pattern("--file", "Files by name, such as 'eval-*'.")] = "*",
     sort: Annotated[Sort | None, typer.Option("--sort", help="The largest first.")] = None,
+    by: Annotated[
+        By | None, typer.Option("--by", help="One line for each, with successes and rewards.")
+    ] = None,
+    grid: Annotated[bool, typer.Option("--grid", help="Tasks by steps: successes among rollouts.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most lines.")] = 50,
     as_json: JsonOption = False,
 ) -> None:
     """List the trajectories of a run."""
-    from ale.replay.listing import Wanted, list_command
+    from ale.replay.listing import Wanted, grid_command, grouped_command, list_command
 
     wanted = Wanted(failed, passed, anchored, task, group, end, file)
+    if grid:
+        grid_command(where, wanted=wanted, limit=limit)
+        return
+    if by is not None:
+        grouped_command(where, wanted=wanted, by=by.value, limit=limit, as_json=as_json)
+        return
     list_command(where, wanted=wanted, sort=sort or "", limit=limit, as_json=as_json)
 
 

@@ -6,17 +6,19 @@ Reads rows (`ale.replay.rows`), and no record that has one.
 from __future__ import annotations
 
 import json
+import math
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ale.replay.rows import Row, rows
 from ale.terminal import print_table, stdout
 
-__all__ = ["SORTS", "Wanted", "list_command"]
+__all__ = ["SORTS", "Wanted", "grid_command", "grouped_command", "list_command"]
 
 HEADS = ("id", "task", "start", "turns", "tokens", "reward", "end", "file")
 SORTS: dict[str, Callable[[Row], float]] = {
@@ -26,6 +28,15 @@ SORTS: dict[str, Callable[[Row], float]] = {
     "time": lambda row: row.duration_s,
 }
 """What `--sort` takes; the largest come first."""
+
+
+_KEYS: dict[str, Callable[[Row], object]] = {
+    "task": lambda row: row.task_id,
+    "step": lambda row: f"{row.step:06d}",
+    "group": lambda row: row.group_id,
+    "env": lambda row: row.env,
+}
+"""What `--by` takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +102,89 @@ def list_command(where: str, *, wanted: Wanted, sort: str = "", limit: int, as_j
                 else f"{fitting} that fit among {total} trajectories"
             )
             stdout().print(f"\n{len(found)} of {of} shown; {passed} passed, {failures} failed to run")
+
+
+def grouped_command(where: str, *, wanted: Wanted, by: str, limit: int, as_json: bool = False) -> None:
+    """Print one line per task, step, group or environment: rollouts, successes, rewards. The hardest come first."""
+    groups: dict[str, list[Row]] = {}
+    try:
+        for path, row in rows(where):
+            if wanted.fits(path, row):
+                groups.setdefault(str(_KEYS[by](row)), []).append(row)
+    finally:
+        summed = sorted((_sum(key, found) for key, found in groups.items()), key=lambda each: each.place)
+        if as_json:
+            for each in summed[:limit]:
+                sys.stdout.write(f"{json.dumps(each.fields(by))}\n")
+        elif summed:
+            print_table((by, *_Group.HEADS), [each.cells() for each in summed[:limit]])
+            stdout().print(f"\n{min(limit, len(summed))} of {len(summed)} shown, the hardest first")
+
+
+def grid_command(where: str, *, wanted: Wanted, limit: int) -> None:
+    """Print a grid of tasks by training steps: in each cell the successes among the rollouts that have a reward."""
+    cells: dict[tuple[str, int], list[Row]] = {}
+    try:
+        for path, row in rows(where):
+            if wanted.fits(path, row):
+                cells.setdefault((row.task_id, row.step), []).append(row)
+    finally:
+        steps = sorted({step for _, step in cells})
+        played = Counter(task for task, _ in cells)
+        tasks = sorted(played, key=lambda task: (-played[task], task))
+        lines = [(task, *(_cell(cells.get((task, step), [])) for step in steps)) for task in tasks[:limit]]
+        if lines:
+            print_table(("task", *map(str, steps)), lines)
+            stdout().print(
+                f"\n{len(lines)} of {len(tasks)} tasks shown, those played in the most steps first"
+            )
+
+
+def _cell(found: Sequence[Row]) -> str:
+    done = [row for row in found if not row.failed]
+    failed = f" +{len(found) - len(done)} failed" if len(done) < len(found) else ""
+    return f"{sum(row.passed for row in done)}/{len(done)}{failed}" if found else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Some rollouts together."""
+
+    HEADS: ClassVar[tuple[str, ...]] = ("rollouts", "passed", "failed to run", "mean reward", "mean turns")
+
+    key: str
+    rollouts: int
+    passed: int
+    failed: int
+    reward: float
+    """Mean of those that have one; NaN where none has."""
+    turns: float
+
+    @property
+    def place(self) -> tuple[float, str]:
+        """Return what groups are ordered by: the share that passed, then the name."""
+        return self.passed / max(1, self.rollouts - self.failed), self.key
+
+    def cells(self) -> tuple[str, ...]:
+        reward = "" if math.isnan(self.reward) else f"{self.reward:.3f}"
+        return self.key, str(self.rollouts), str(self.passed), str(self.failed), reward, f"{self.turns:.1f}"
+
+    def fields(self, by: str) -> dict[str, Any]:
+        reward = None if math.isnan(self.reward) else self.reward
+        counts = {"rollouts": self.rollouts, "passed": self.passed, "failed": self.failed}
+        return {by: self.key, **counts, "reward": reward, "turns": self.turns}
+
+
+def _sum(key: str, found: Sequence[Row]) -> _Group:
+    done = [row for row in found if not row.failed]
+    return _Group(
+        key,
+        len(found),
+        sum(row.passed for row in done),
+        len(found) - len(done),
+        sum(row.reward for row in done) / len(done) if done else math.nan,
+        sum(row.turns for row in found) / len(found),
+    )
 
 
 def _first(found: list[tuple[float, Path, Row]], limit: int) -> list[tuple[float, Path, Row]]:

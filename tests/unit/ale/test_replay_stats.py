@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.store import read_segment
+from agent_runtime.store import read_segment, write_segment
 from agent_runtime.types import RolloutFailure, Trajectory, TurnFault
-from ale.replay.listing import Wanted, list_command
+from ale.replay.listing import Wanted, grid_command, grouped_command, list_command
 from ale.replay.records import iterate
 from ale.replay.rows import row_of
 from ale.replay.stats import Statistics, collect, ledger, stats_command
@@ -98,3 +98,36 @@ def test_the_longest_come_first_and_programs_read_json(capsys: pytest.CaptureFix
     assert [each["turns"] for each in listed] == turns[:3]
     list_command(str(RUN), wanted=Wanted(task="no such task"), limit=3)
     assert "0 of 0 that fit among" in capsys.readouterr().out
+
+
+def test_rollouts_are_counted_together_and_the_hardest_come_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = a_trajectory()
+    lost = plain.as_failed(RolloutFailure("policy", "lost", 0))
+    named = [
+        replace(plain, task_id="a", policy_step=1, passed=True, reward=1.0),
+        replace(plain, task_id="a", policy_step=2, passed=False, reward=0.0),
+        replace(plain, task_id="b", policy_step=1, passed=False, reward=0.5),
+        replace(lost, task_id="b", policy_step=2),
+    ]
+    path = tmp_path / "trajectories" / "step-000001.traj"
+    write_segment(path, named)
+    grouped_command(str(tmp_path), wanted=Wanted(), by="task", limit=9, as_json=True)
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [
+        (each["task"], each["rollouts"], each["passed"], each["failed"], each["reward"]) for each in found
+    ] == [
+        ("b", 2, 0, 1, 0.5),
+        ("a", 2, 1, 0, 0.5),
+    ]
+    grouped_command(str(tmp_path), wanted=Wanted(failed=True), by="step", limit=9, as_json=True)
+    (only,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert (only["step"], only["rollouts"], only["reward"]) == ("000002", 1, None)
+    grid_command(str(tmp_path), wanted=Wanted(), limit=9)
+    said = capsys.readouterr().out
+    assert [line.split() for line in said.splitlines()[:3]] == [
+        ["task", "1", "2"],
+        ["a", "1/1", "0/1"],
+        ["b", "0/1", "0/0", "+1", "failed"],
+    ]
