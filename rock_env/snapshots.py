@@ -53,6 +53,8 @@ class SnapshotRecord:
     """The key of its Snapshot or Fork, unique within the tenant; released (empty) if nothing was made."""
     request_digest: str = ""
     """Digest of its request: another one under the same key is a mistake of the caller."""
+    folder: str = ""
+    """The id of the state folder its layer is in; empty for one of an earlier release, or where nothing is shared."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,9 @@ from rock_env.server.replicas.folder_id import folder_id
 from rock_env.server.replicas.forward import ForwardInterceptor
 from rock_env.server.replicas.member import Replica
 from rock_env.server.sandboxes.core import SandboxCore
+from rock_env.snapshots import SnapshotRecord, SnapshotState
 from rock_env.spec import SandboxSpec
-from rock_env.store.base import FOLDER_ID
+from rock_env.store.base import FOLDER_ID, SnapshotQuery
 from rock_env.store.postgres.members import Members
 from rock_env.store.postgres.records import PostgresStore
 from rock_env.store.postgres.schema import MIGRATIONS as POSTGRES_MIGRATIONS
@@ -121,6 +122,41 @@ async def test_another_folder_of_a_node_is_refused_while_boxes_live(store: Postg
         assert there is not None
         await store.save(replace(there, owner="n:", lease_expires_at=time.time() - 1))
     await members.join("n:2", folder="bbb", **join)  # type: ignore[arg-type]
+
+
+def frozen(snapshot_id: str, **fields: Any) -> SnapshotRecord:
+    made = SnapshotRecord(snapshot_id, "process", SandboxSpec(), "sb-1", time.time())
+    return replace(made, **{"state": SnapshotState.READY, **fields})
+
+
+async def test_a_server_alone_on_its_node_leaves_another_nodes_snapshots_and_boxes(
+    store: PostgresStore, tmp_path: Path
+) -> None:
+    making, ready = SnapshotState.MAKING, SnapshotState.READY
+    await Members(store).join("m:1", node="m", folder="mmm", address="unix:///1", lease_s=600)
+    await store.add(box("sb-1", lease_s=600, owner="m:1", folder="mmm", box_id="box-1"))
+    for each in (
+        frozen("there", folder="mmm"),
+        frozen("there-ephemeral", folder="mmm", ephemeral=True),
+        frozen("there-making", folder="mmm", state=making),
+        frozen("here", folder="nnn"),
+        frozen("here-ephemeral", folder="nnn", ephemeral=True),
+        frozen("of-before"),
+    ):
+        await store.add_snapshot(each)
+    async with replica(store, tmp_path / "one", node="n", folder="nnn") as one:
+        found = {each.id: each.state for each in await store.find_snapshots(SnapshotQuery())}
+        assert {name: found[name] for name in found if name.startswith("there")} == {
+            "there": ready,
+            "there-ephemeral": ready,
+            "there-making": making,
+        }
+        for name in ("here", "here-ephemeral", "of-before"):  # its layer is gone, or its server
+            assert found.get(name) not in (ready, making)
+        assert one._core is not None
+        (counted,) = await one._core.reconciler.census()
+        assert "sb-1" not in counted.ghosts
+        assert counted.missing_layers == ()
 
 
 async def test_who_was_declared_dead_stays_out_while_another_folder_is_the_nodes(

@@ -201,6 +201,7 @@ class CheckpointTree:
                 forked=forked,
                 idempotency_key=wish.key,
                 request_digest=wish.digest,
+                folder=self._ledger.ownership.folder,
             )
         )
         try:

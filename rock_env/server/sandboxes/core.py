@@ -112,7 +112,7 @@ class SandboxCore:
         self.durable = durable
         self.tasks = OwnTasks()
         self.ledger = Ledger(store, tenant=tenant, due=self._due, ownership=ownership)
-        self.layers = LayerReferences(store, self.backends)
+        self.layers = LayerReferences(store, self.backends, self.ledger.ownership)
         self.admission = Admission() if admission is None else admission
         self.lives = Lives(
             self.ledger,

@@ -14,6 +14,7 @@ from graphlib import TopologicalSorter
 
 from rock_env.backends.router import BackendRouter
 from rock_env.errors import RockError, Unavailable, plugin_call
+from rock_env.server.sandboxes.ownership import Ownership, is_here
 from rock_env.snapshots import SnapshotRecord, SnapshotState
 from rock_env.store.base import SandboxStore, SnapshotQuery
 
@@ -27,9 +28,10 @@ _KEPT = frozenset(SnapshotState) - {SnapshotState.COLLECTED}
 class LayerReferences:
     """The reference counting of one server's layers."""
 
-    def __init__(self, store: SandboxStore, backends: BackendRouter) -> None:
+    def __init__(self, store: SandboxStore, backends: BackendRouter, ownership: Ownership) -> None:
         self._store = store
         self._backends = backends
+        self._ownership = ownership
         self._leaving: dict[str, set[asyncio.Future[None]]] = {}
         """By the id of a layer: the removals in progress of those that were built upon it."""
 
@@ -59,8 +61,11 @@ class LayerReferences:
                 del self._leaving[record.parent]
 
     async def reconcile(self) -> None:
-        """Finish what a killed server left: snapshots half made or half removed, and records of layers that are gone."""
-        for record in await self._store.find_snapshots(SnapshotQuery(states=_KEPT)):
+        """Finish what a killed server left: snapshots half made or half removed, and records of layers that are gone.
+
+        Snapshots whose layer is in another state folder are another node's.
+        """
+        for record in await self._here(_KEPT):
             if record.state is SnapshotState.MAKING:
                 # Its caller was never answered: the key is free, and whatever the layer holds nobody asks for.
                 record = replace(record, idempotency_key="")
@@ -69,18 +74,20 @@ class LayerReferences:
             await self._store.save_snapshot(replace(record, state=SnapshotState.DELETED))
         there = await self.listed()
         for name, layers in there.items():
-            for record in await self.kept(name):
+            for record in await self.kept_here(name):
                 if record.state is SnapshotState.READY and record.id not in layers:
                     log.warning("a snapshot's layer is gone snapshot_id=%s backend=%s", record.id, name)
                     await self._store.save_snapshot(replace(record, state=SnapshotState.DELETED))
-        for record in await self._store.find_snapshots(
-            SnapshotQuery(states=frozenset({SnapshotState.DELETED}))
-        ):
+        for record in await self._here(frozenset({SnapshotState.DELETED})):
             await self.collect(record.id)
 
     async def making(self) -> Sequence[SnapshotRecord]:
-        """Return the snapshots that are being made, or were when their server died."""
-        return await self._store.find_snapshots(SnapshotQuery(states=frozenset({SnapshotState.MAKING})))
+        """Return the snapshots that are being made here, or were when their server died."""
+        return await self._here(frozenset({SnapshotState.MAKING}))
+
+    async def _here(self, states: frozenset[SnapshotState]) -> Sequence[SnapshotRecord]:
+        found = await self._store.find_snapshots(SnapshotQuery(states=states))
+        return [record for record in found if is_here(self._ownership, record.folder)]
 
     async def give_up(self, record: SnapshotRecord) -> None:
         """End a snapshot that died with the server that made it; its key is free."""
@@ -133,9 +140,13 @@ class LayerReferences:
         return listed
 
     async def kept(self, backend: str) -> Sequence[SnapshotRecord]:
-        """Return the snapshots whose layers must be there."""
+        """Return the snapshots of a backend whose layers something needs, on this node or another."""
         found = await self._store.find_snapshots(SnapshotQuery(states=_KEPT))
         return [record for record in found if record.backend == backend]
+
+    async def kept_here(self, backend: str) -> Sequence[SnapshotRecord]:
+        """Return those whose layers must be on this node."""
+        return [record for record in await self.kept(backend) if is_here(self._ownership, record.folder)]
 
     async def _remove(self, backend: str, snapshot_id: str) -> RockError | None:
         """Remove a layer; return why that failed, if it did."""

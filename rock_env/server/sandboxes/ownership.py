@@ -11,7 +11,7 @@ from typing import Protocol
 from rock_env.errors import Unavailable
 from rock_env.lifecycle import SandboxRecord
 
-__all__ = ["Alone", "Ownership", "elsewhere"]
+__all__ = ["Alone", "Ownership", "elsewhere", "is_here"]
 
 
 class Ownership(Protocol):
@@ -60,6 +60,11 @@ class Alone:
 
     async def settled(self, record: SandboxRecord) -> SandboxRecord | None:
         return record
+
+
+def is_here(ownership: Ownership, folder: str) -> bool:
+    """Return whether what a record says of a state folder may be in this server's: in its own, or in one nobody named."""
+    return not folder or not ownership.folder or folder == ownership.folder
 
 
 def elsewhere(record: SandboxRecord) -> Unavailable:

@@ -22,6 +22,7 @@ from rock_env.server.own_tasks import logged
 from rock_env.server.sandboxes.layers import LayerReferences
 from rock_env.server.sandboxes.ledger import LIVE, HeldSandbox, Ledger
 from rock_env.server.sandboxes.lives import WORKING, Lives
+from rock_env.server.sandboxes.ownership import is_here
 from rock_env.snapshots import SnapshotRecord, SnapshotState
 from rock_env.store.base import Query
 
@@ -177,7 +178,11 @@ class Reconciler:
             if backend.name in errors:
                 counted.append(BackendCensus(backend.name, error=errors[backend.name]))
                 continue
-            mine = [record for record in before if record.backend == backend.name]
+            mine = [
+                record
+                for record in before
+                if record.backend == backend.name and is_here(self._ledger.ownership, record.folder)
+            ]
             # A box claimed a moment ago may have its record already: then it is that sandbox's and no stock.
             recorded = {record.box_id for record in (*before, *after.values())}
             stock = backend.accounted - recorded if isinstance(backend, PooledBackend) else frozenset()
@@ -198,9 +203,9 @@ class Reconciler:
     async def _with_layers(self, census: BackendCensus, layers: set[str] | None) -> BackendCensus:
         if layers is None:
             return replace(census, error="its layers could not be listed; the server's log says why")
-        kept = await self._layers.kept(census.backend)
-        missing = {record.id for record in kept if record.state is SnapshotState.READY} - layers
-        stray = layers - {record.id for record in kept}
+        here = await self._layers.kept_here(census.backend)
+        missing = {record.id for record in here if record.state is SnapshotState.READY} - layers
+        stray = layers - {record.id for record in await self._layers.kept(census.backend)}
         return replace(
             census,
             layers=len(layers),
