@@ -22,7 +22,6 @@ from rock_env.client import Client
 from rock_env.client.registry import RegistryClient
 from rock_env.errors import InvalidArgument, RockError
 from rock_env.local import embedded
-from rock_env.spec import EnvLibrary
 from rock_env.vetting.episodes import Subject
 from rock_env.vetting.vet import sample, vet
 
@@ -65,8 +64,7 @@ async def check_all(*, quick: bool) -> dict[str, dict[str, tuple[str, str]]]:
     found: dict[str, dict[str, tuple[str, str]]] = {}
     async with embedded([]) as address, Client(address) as client, RegistryClient(address) as registry:
         for library in LIBRARIES:
-            hosted: EnvLibrary = plugins.load("ale.libraries", library)  # type: ignore[assignment]
-            ids = hosted.ids()[:: QUICK if quick else 1]
+            ids = plugins.load_library(library).ids()[:: QUICK if quick else 1]
             found[library] = {}
             for env_id in ids:
                 name = f"{library}:{env_id}"

@@ -32,6 +32,7 @@ __all__ = [
     "knows_env",
     "load",
     "load_env",
+    "load_library",
     "names",
     "own",
     "unknown_env",
@@ -170,8 +171,13 @@ def unknown_env(name: str, known: Iterable[str]) -> UnknownName:
 
 @lru_cache(maxsize=256)
 def _from_library(library: str, env_id: str) -> EnvSpec:
-    found: EnvLibrary = load("ale.libraries", library)  # type: ignore[assignment]  # by its entry point
-    return found.spec(env_id)
+    return load_library(library).spec(env_id)
+
+
+def load_library(name: str) -> EnvLibrary:
+    """Return a hosted library. Raise as `load`."""
+    found: EnvLibrary = load("ale.libraries", name)  # type: ignore[assignment]  # by its entry point
+    return found
 
 
 @lru_cache(maxsize=32)

@@ -14,7 +14,7 @@ from ale.terminal import print_fields, print_table, stdout
 from rock_env import plugins, registered
 from rock_env.errors import RockError
 from rock_env.registered import EnvReport, Registration
-from rock_env.spec import EnvLibrary, EnvSpec
+from rock_env.spec import EnvSpec
 
 __all__ = ["list_command", "list_library", "show_command"]
 
@@ -38,8 +38,7 @@ def list_command(*, as_json: bool = False) -> None:
 
 def list_library(name: str, *, as_json: bool = False) -> None:
     """Print the names of a library's environments. Raise `UnknownName`, or `InvalidArgument` if it is not installed."""
-    library: EnvLibrary = plugins.load("ale.libraries", name)  # type: ignore[assignment]  # by its entry point
-    found = [f"{name}:{env_id}" for env_id in library.ids()]
+    found = [f"{name}:{env_id}" for env_id in plugins.load_library(name).ids()]
     sys.stdout.write(
         f"{json.dumps(found, indent=1)}\n" if as_json else "".join(f"{each}\n" for each in found)
     )

@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
-from rock_env.env import Env, Info, Oracle, StepResult
-from rock_env.errors import nearest
-from rock_env.spec import EnvSpec, TaskSpec
-from sandboxes.libraries.hosting import (
-    Game,
-    LibraryEnv,
-    LibraryParams,
-    SeedTasks,
-    check_id,
-    random_player,
-    scalars,
-    version_of,
-)
+from rock_env.env import Info, StepResult
+from rock_env.spec import TaskSpec
+from sandboxes.libraries.hosting import Game, Library, LibraryParams, scalars
 
 __all__ = ["LIBRARY"]
 
@@ -83,35 +72,12 @@ def _game(env_id: str, params: LibraryParams, task: TaskSpec) -> Game:
     return _GemGame(env_id, params.given(), held_out=task.split == "held_out")
 
 
-def _make(env_id: str, params: LibraryParams) -> Env:
-    known = _registered()
-    if env_id not in known:
-        raise nearest("environment of gem", env_id, known)
-    return LibraryEnv(f"gem:{env_id}", partial(_game, env_id, params))
-
-
-def _explorer(env_id: str, params: LibraryParams, task: TaskSpec) -> Oracle:
-    return random_player(f"gem:{env_id}", partial(_game, env_id, params), task)
-
-
-class _Gem:
-    def spec(self, env_id: str) -> EnvSpec:
-        check_id("gem", env_id)
-        instruction = f"Play {env_id} of GEM: the first observation says how."
-        return EnvSpec(
-            name=f"gem:{env_id}",
-            version=version_of("gem", "gem-llm"),
-            summary=f"{env_id} of the library GEM, as it is there.",
-            params=LibraryParams,
-            factory=partial(_make, env_id),
-            tasks=lambda _: SeedTasks(instruction),
-            explorer=partial(_explorer, env_id),
-            library="gem",
-        )
-
-    def ids(self) -> tuple[str, ...]:
-        version_of("gem", "gem-llm")
-        return _registered()
-
-
-LIBRARY = _Gem()
+LIBRARY = Library(
+    name="gem",
+    package="gem-llm",
+    params=LibraryParams,
+    game=_game,
+    known=_registered,
+    summary="{id} of the library GEM, as it is there.",
+    instruction="Play {id} of GEM: the first observation says how.",
+)

@@ -4,24 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from rock_env.env import Env, Info, Oracle, StepResult
-from rock_env.errors import nearest
-from rock_env.spec import EnvSpec, TaskSpec
-from sandboxes.libraries.hosting import (
-    Game,
-    LibraryEnv,
-    LibraryParams,
-    SeedTasks,
-    check_id,
-    random_player,
-    scalars,
-    version_of,
-)
+from rock_env.env import Info, StepResult
+from rock_env.spec import TaskSpec
+from sandboxes.libraries.hosting import Game, Library, LibraryParams, scalars
 
 __all__ = ["LIBRARY", "GymParams"]
 
@@ -132,38 +121,13 @@ def _game(env_id: str, params: GymParams, task: TaskSpec) -> Game:
     return _GymGame(env_id, params)
 
 
-def _make(env_id: str, params: GymParams) -> Env:
-    known = _registered()
-    if env_id not in known:
-        raise nearest("environment of gym", env_id, known)
-    return LibraryEnv(f"gym:{env_id}", partial(_game, env_id, params))
-
-
-def _explorer(env_id: str, params: GymParams, task: TaskSpec) -> Oracle:
-    return random_player(f"gym:{env_id}", partial(_game, env_id, params), task)
-
-
-class _Gym:
-    def spec(self, env_id: str) -> EnvSpec:
-        check_id("gym", env_id)
-        instruction = (
-            f"Play {env_id} of Gymnasium. The first observation says what actions there are; each answer is one "
-            "action as JSON and nothing else, and each observation is JSON."
-        )
-        return EnvSpec(
-            name=f"gym:{env_id}",
-            version=version_of("gym", "gymnasium"),
-            summary=f"{env_id} of the library Gymnasium, with actions and observations as JSON.",
-            params=GymParams,
-            factory=partial(_make, env_id),
-            tasks=lambda _: SeedTasks(instruction),
-            explorer=partial(_explorer, env_id),
-            library="gym",
-        )
-
-    def ids(self) -> tuple[str, ...]:
-        version_of("gym", "gymnasium")
-        return _registered()
-
-
-LIBRARY = _Gym()
+LIBRARY = Library(
+    name="gym",
+    package="gymnasium",
+    params=GymParams,
+    game=_game,
+    known=_registered,
+    summary="{id} of the library Gymnasium, with actions and observations as JSON.",
+    instruction="Play {id} of Gymnasium. The first observation says what actions there are; each answer is one action as "
+    "JSON and nothing else, and each observation is JSON.",
+)

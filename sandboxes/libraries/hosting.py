@@ -11,27 +11,22 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import field_validator
 
-from rock_env.env import Info, Oracle, StepResult, Verdict
+from rock_env.env import Env, Info, Oracle, StepResult, Verdict
 from rock_env.errors import FailedPrecondition, InvalidArgument, RockError, Unimplemented, nearest
-from rock_env.spec import EnvParams, TaskSpec
+from rock_env.spec import EnvParams, EnvSpec, TaskSpec
 from sandboxes.libraries.chance import OwnChance
 
-__all__ = [
-    "Game",
-    "LibraryEnv",
-    "LibraryParams",
-    "SeedTasks",
-    "check_id",
-    "random_player",
-    "scalars",
-    "version_of",
-]
+__all__ = ["Game", "Library", "LibraryEnv", "LibraryParams", "SeedTasks", "scalars"]
+
+P = TypeVar("P", bound="LibraryParams")
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}")
 _FIRST_HELD_OUT = 1_000_000
@@ -194,19 +189,63 @@ class LibraryEnv:
         return self._game
 
 
-def random_player(name: str, make_game: Callable[[TaskSpec], Game], task: TaskSpec) -> Oracle:
-    """Return a policy of random actions, as the library offers them in a game of its own. Raise `InvalidArgument`."""
-    chance = OwnChance()
-    seed = int(task.payload)
-    with chance.held(seed), _making(name):
-        game = make_game(task)
-        game.reset(seed)
+@dataclass(frozen=True, slots=True)
+class Library(Generic[P]):
+    """A library's environments. Implements `rock_env.spec.EnvLibrary`; nothing of the library is imported to name one."""
 
-    def act(observation: str) -> str:
-        with chance.held():
-            return game.action()
+    name: str
+    """Of the entry point."""
+    package: str
+    """That brings it."""
+    params: type[P]
+    game: Callable[[str, P, TaskSpec], Game]
+    """Make the game of an id for a task."""
+    known: Callable[[], tuple[str, ...]]
+    """Import the library and return its ids, sorted."""
+    summary: str
+    """`{id}` in it is the id."""
+    instruction: str
+    """Likewise."""
 
-    return act
+    def spec(self, env_id: str) -> EnvSpec:
+        """Return the environment of an id. Raise `InvalidArgument` as `EnvLibrary.spec`."""
+        _check_id(self.name, env_id)
+        instruction = self.instruction.format(id=env_id)
+        return EnvSpec(
+            name=f"{self.name}:{env_id}",
+            version=_version_of(self.name, self.package),
+            summary=self.summary.format(id=env_id),
+            params=self.params,
+            factory=partial(self._make, env_id),
+            tasks=lambda _: SeedTasks(instruction),
+            explorer=partial(self._random_player, env_id),
+            library=self.name,
+        )
+
+    def ids(self) -> tuple[str, ...]:
+        """Import the library and return its ids. Raise `InvalidArgument` where it is not installed."""
+        _version_of(self.name, self.package)
+        return self.known()
+
+    def _make(self, env_id: str, params: P) -> Env:
+        known = self.known()
+        if env_id not in known:
+            raise nearest(f"environment of {self.name}", env_id, known)
+        return LibraryEnv(f"{self.name}:{env_id}", partial(self.game, env_id, params))
+
+    def _random_player(self, env_id: str, params: P, task: TaskSpec) -> Oracle:
+        """Return a policy of random actions, as the library offers them in a game of its own. Raise `InvalidArgument`."""
+        chance = OwnChance()
+        seed = int(task.payload)
+        with chance.held(seed), _making(f"{self.name}:{env_id}"):
+            game = self.game(env_id, params, task)
+            game.reset(seed)
+
+        def act(observation: str) -> str:
+            with chance.held():
+                return game.action()
+
+        return act
 
 
 @contextlib.contextmanager
@@ -234,7 +273,7 @@ def _said(error: Exception) -> str:
     return _ESCAPES.sub(" ", str(error)).strip()[:_MOST_SAID].rstrip(". ")
 
 
-def check_id(library: str, env_id: str) -> None:
+def _check_id(library: str, env_id: str) -> None:
     """Raise `InvalidArgument` for a text that can be no id of a library."""
     if not _ID.fullmatch(env_id):
         raise InvalidArgument(
@@ -243,7 +282,7 @@ def check_id(library: str, env_id: str) -> None:
         )
 
 
-def version_of(library: str, package: str) -> str:
+def _version_of(library: str, package: str) -> str:
     """Return the version of an installed package. Raise `InvalidArgument` where it is not installed."""
     try:
         return version(package)
