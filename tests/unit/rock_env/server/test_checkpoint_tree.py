@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
@@ -482,22 +481,6 @@ async def test_a_snapshot_whose_layer_is_gone_is_no_longer_offered(server: Serve
     with pytest.raises(NotFound, match="was deleted"):
         await server.make(snapshot.id)
     await server.kill()
-
-
-async def test_a_spec_is_given_what_the_server_has_for_boxes_with_a_snapshot_and_without() -> None:
-    async with await killable_store(Node()) as store:
-        backends = BackendRouter(MemoryBackend(Node(), "docker"))
-        core = SandboxCore(
-            backends,
-            store,
-            pin=lambda _, spec: asyncio.sleep(0, replace(spec, runtime="pinned")),
-            provide=lambda _, spec: replace(spec, workdir="/given"),
-        )
-        async with core:
-            box = await core.create(SandboxWish(SandboxSpec(image="debian")))
-            snapshot = await CheckpointTree(core).snapshot(box.id, TreeWish())
-            made = await core.create(SandboxWish(SandboxSpec(image="debian"), snapshot_id=snapshot.id))
-            assert (box.spec.runtime, made.spec.runtime, made.spec.workdir) == ("pinned", "", "/given")
 
 
 async def test_a_sandbox_of_a_snapshot_has_its_image() -> None:
