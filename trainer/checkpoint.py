@@ -19,7 +19,7 @@ import msgspec
 from rock_env.errors import InvalidArgument
 from trainer.errors import CheckpointError
 
-__all__ = ["before_step", "damaged", "latest", "read_state", "save", "to_resume"]
+__all__ = ["before_step", "damaged", "latest", "place", "read_state", "save", "to_resume"]
 
 _STATE = "state.msgpack"
 _STEP, _WARMUP = "step-", "warmup-"
@@ -32,8 +32,8 @@ def save(folder: Path, step: int, state: Any, *, engine: Callable[[Path], None],
     One that is there already is kept: a step has one state, and to write it again would risk it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    name = f"{_STEP}{step:06d}" if step >= 0 else f"{_WARMUP}{-step:06d}"
-    final, temporary = folder / name, folder / f".{name}.tmp"
+    final = place(folder, step)
+    temporary = folder / f".{final.name}.tmp"
     if (final / _STATE).is_file():
         return final
     shutil.rmtree(temporary, ignore_errors=True)
@@ -59,6 +59,11 @@ def latest(folder: Path) -> Path | None:
     """Return the newest complete checkpoint, or None."""
     found = _complete(folder)
     return found[-1] if found else None
+
+
+def place(folder: Path, step: int) -> Path:
+    """Return where the checkpoint of a step is kept."""
+    return folder / (f"{_STEP}{step:06d}" if step >= 0 else f"{_WARMUP}{-step:06d}")
 
 
 def before_step(folder: Path, step: int) -> tuple[Path, int]:

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_runtime.store import segment_path, write_segment
+from agent_runtime.store import write_segment
 from agent_runtime.types import RolloutRequest, SamplingParams, Start, StopReason, Trajectory
 from ale.errors import NotRun, RecordError
+from ale.replay.places import new_records
 from ale.replay.records import find
 from ale.terminal import print_table, stdout
 from ale.training.model_play import model_settings, play_requests
@@ -86,11 +87,10 @@ def start_at(trajectory: Trajectory, turn: int, *, resume_seed: int | None = Non
 def from_command(command: From) -> None:
     """Play the continuations, print them beside the recorded rest, and keep them if asked. Raise `NotRun` if one failed."""
     recorded = find(command.where, command.identity)
-    path = segment_path(command.out or "", f"from-{recorded.id}-{command.turn}")
-    if command.out is not None and path.exists():
-        raise RecordError(f"{path} is there already: a record is never written again. Choose another --out.")
+    group = f"from-{recorded.id}-{command.turn}"
+    path = new_records(command.out, group) if command.out else None
     config = _settings(command, recorded)
-    requests = [_request(command, config, recorded, number) for number in range(command.samples)]
+    requests = [_request(command, config, recorded, group, number) for number in range(command.samples)]
     played = play_requests(config, requests)
     out = stdout()
     out.print(
@@ -101,12 +101,7 @@ def from_command(command: From) -> None:
     done = [trajectory for trajectory in played if trajectory.has_reward]
     passed = sum(trajectory.passed for trajectory in done)
     out.print(f"\n{passed} of {len(done)} passed, {len(played) - len(done)} failed to run")
-    if command.out is not None:
-        path = segment_path(command.out, f"from-{recorded.id}-{command.turn}")
-        if path.exists():
-            raise RecordError(
-                f"{path} is there already: a record is never written again. Choose another --out."
-            )
+    if path is not None:
         write_segment(path, played)
         out.print(f"kept in {path}")
     failures = [trajectory.failure for trajectory in played if trajectory.failure is not None]
@@ -127,15 +122,17 @@ def _settings(command: From, recorded: Trajectory) -> TrainConfig:
     return TrainConfig.model_validate(settings)
 
 
-def _request(command: From, config: TrainConfig, recorded: Trajectory, number: int) -> RolloutRequest:
-    identity = f"from-{recorded.id}-{command.turn}-{number:03d}"
+def _request(
+    command: From, config: TrainConfig, recorded: Trajectory, group: str, number: int
+) -> RolloutRequest:
+    identity = f"{group}-{number:03d}"
     resume = derive(command.seed, "from", identity) if command.reseed else None
     return RolloutRequest(
         id=identity,
         env=config.env,
         params_json=recorded.params_json,
         task_id=recorded.task_id,
-        group_id=f"from-{recorded.id}-{command.turn}",
+        group_id=group,
         index=number,
         seed=derive(command.seed, "sample", identity),
         agent=agent_of(config),

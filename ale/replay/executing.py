@@ -6,16 +6,20 @@ No policy takes part, and nothing is written.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from agent_runtime.replay import Divergence, ReplayReport, replay
+from agent_runtime.run import Rock
 from agent_runtime.types import Trajectory
 from ale.errors import Diverged
 from ale.replay.records import find, iterate
 from ale.rock.reach import connected
 from ale.terminal import stdout
 
-__all__ = ["replay_all", "run_command"]
+__all__ = ["for_each", "replay_all", "run_command"]
+
+T = TypeVar("T")
 
 AT_ONCE = 32
 """Trajectories replayed at the same time: enough to hide the service's latency."""
@@ -41,12 +45,22 @@ async def replay_all(
     trajectories: Sequence[Trajectory], address: str, backends: Sequence[str]
 ) -> list[ReplayReport]:
     """Replay trajectories at once; reports in their order. Raise `RockError` where the service fails."""
+    return await for_each(trajectories, replay, address, backends)
+
+
+async def for_each(
+    trajectories: Sequence[Trajectory],
+    act: Callable[[Trajectory, Rock], Awaitable[T]],
+    address: str,
+    backends: Sequence[str],
+) -> list[T]:
+    """Act on each trajectory with one service, `AT_ONCE` at a time; return what came of them in their order."""
     async with connected(address, backends) as rock:
         gate = asyncio.Semaphore(AT_ONCE)
 
-        async def one(trajectory: Trajectory) -> ReplayReport:
+        async def one(trajectory: Trajectory) -> T:
             async with gate:
-                return await replay(trajectory, rock)
+                return await act(trajectory, rock)
 
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one(trajectory)) for trajectory in trajectories]

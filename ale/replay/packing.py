@@ -71,7 +71,7 @@ def _of_step(folder: Path, step: int) -> Iterator[Path]:
     for each in range(number + 1, step + 1):
         wanted += [segment_path(folder, kind, each) for kind in ("step", "set_aside")]
     yield from (path for path in wanted if path.is_file())
-    for place in (base, folder / "checkpoints" / f"step-{step:06d}"):
+    for place in (base, checkpoint.place(folder / "checkpoints", step)):
         yield from sorted(path for path in place.glob("*") if path.is_file())
 
 

@@ -12,7 +12,7 @@ from agent_runtime.errors import CorruptTrajectory, StoreError
 from agent_runtime.store import TrajectoryReader
 from agent_runtime.types import Trajectory
 from ale.errors import RecordError
-from ale.replay.places import segments
+from ale.replay.places import raise_damaged, segments
 from ale.replay.rows import found_by_row
 from rock_env.errors import did_you_mean
 
@@ -33,12 +33,7 @@ def iterate(where: str) -> Iterator[tuple[Path, Trajectory]]:
         except StoreError as error:
             damaged.append(error)
         damaged += records
-    if len(damaged) > 1:
-        raise RecordError(
-            f"{len(damaged)} records or files are damaged; all others were read. The first: {damaged[0]}"
-        ) from damaged[0]
-    if damaged:
-        raise damaged[0]
+    raise_damaged(damaged)
 
 
 def find(where: str, identity: str | None) -> Trajectory:

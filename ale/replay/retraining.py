@@ -96,26 +96,19 @@ def retrain(folder: Path, step: int | None = None, *, out: Path | None = None) -
     config = runs.recorded_config(folder)
     recorded = _recorded_steps(folder)
     wanted = max(recorded, default=0) if step is None else step
-    if wanted not in recorded:
-        known = f"{min(recorded)} to {max(recorded)}" if recorded else "none"
-        raise RunFolderError(
-            f"step {wanted} of {folder} is not recorded: got {wanted}, expected one of {known}."
-        )
+    _need_recorded(folder, wanted, recorded)
     if out is not None and out.exists():
         raise RunFolderError(f"{out} is there already: expected a new folder. Choose another --out.")
-    base, number = checkpoint.before_step(folder / "checkpoints", wanted)
-    learning = _Learning(config, folder, base, number)
-    metrics: Mapping[str, float] = {}
-    for each in range(number + 1, wanted + 1):
-        metrics = learning.learn(each)
+    learning, base = _before(config, folder, wanted)
+    metrics = learning.learn(wanted)
     logged = recorded[wanted]
     common = sorted(set(metrics) & set(logged))
     apart = tuple(name for name in common if not _same(metrics[name], logged[name]))
-    count, different = learning.compared(folder / "checkpoints" / f"step-{wanted:06d}")
+    count, different = learning.compared(checkpoint.place(folder / "checkpoints", wanted))
     if out is not None:
         out.mkdir(parents=True)
         learning.learner.export(out)
-    return Retrained(wanted, number, metrics, len(common), apart, count, different)
+    return Retrained(wanted, base, metrics, len(common), apart, count, different)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +127,18 @@ def prepare_again(folder: Path, step: int) -> StepAgain:
     """Bring the learner to just before a step's update. Raise as `retrain` does."""
     config = runs.recorded_config(folder)
     _need_recorded(folder, step, _recorded_steps(folder))
-    base, number = checkpoint.before_step(folder / "checkpoints", step)
-    learning = _Learning(config, folder, base, number)
-    for each in range(number + 1, step):
-        learning.learn(each)
+    learning, base = _before(config, folder, step)
     prepared, aside = learning.prepare(step)
-    return StepAgain(step, number, learning.learner, prepared, aside)
+    return StepAgain(step, base, learning.learner, prepared, aside)
+
+
+def _before(config: TrainConfig, folder: Path, step: int) -> tuple[_Learning, int]:
+    """Return what learns, brought to just before a step, and the step after whose checkpoint it began."""
+    kept, base = checkpoint.before_step(folder / "checkpoints", step)
+    learning = _Learning(config, folder, kept, base)
+    for each in range(base + 1, step):
+        learning.learn(each)
+    return learning, base
 
 
 def _need_recorded(folder: Path, step: int, recorded: Mapping[int, object]) -> None:

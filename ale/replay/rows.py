@@ -16,8 +16,7 @@ import msgspec
 from agent_runtime.errors import CorruptTrajectory, StoreError
 from agent_runtime.store import TrajectoryReader, read_at
 from agent_runtime.types import Trajectory
-from ale.errors import RecordError
-from ale.replay.places import segments
+from ale.replay.places import raise_damaged, segments
 
 __all__ = ["INDEX", "Row", "found_by_row", "row_of", "rows"]
 
@@ -94,12 +93,7 @@ def rows(where: str) -> Iterator[tuple[Path, Row]]:
         damaged += problems
         for row in found:
             yield path, row
-    if len(damaged) > 1:
-        raise RecordError(
-            f"{len(damaged)} records or files are damaged; all others were read. The first: {damaged[0]}"
-        ) from damaged[0]
-    if damaged:
-        raise damaged[0]
+    raise_damaged(damaged)
 
 
 def found_by_row(where: str, identity: str) -> Trajectory | None:

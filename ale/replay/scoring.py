@@ -12,17 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from agent_runtime.replay import ScoreReport, score
-from agent_runtime.store import segment_path, write_segment
+from agent_runtime.run import Rock
+from agent_runtime.store import write_segment
 from agent_runtime.types import StopReason, Trajectory
 from ale.errors import Diverged, RecordError
+from ale.replay.executing import for_each
+from ale.replay.places import new_records
 from ale.replay.records import find, iterate
-from ale.rock.reach import connected
 from ale.terminal import print_table, stdout
 from rock_env.errors import RockError
 
 __all__ = ["score_command"]
 
-_AT_ONCE = 32
 _SHOWN = 50
 
 
@@ -36,14 +37,12 @@ def score_command(
     backends: Sequence[str] = (),
 ) -> None:
     """Grade again and print what changed. Raise `Diverged` where a reward is another, `RecordError` for none to grade."""
-    path = segment_path(out or "", "scored")
-    if out is not None and path.exists():
-        raise RecordError(f"{path} is there already: a record is never written again. Choose another --out.")
+    path = new_records(out, "scored") if out else None
     chosen = [each for _, each in iterate(where)] if identity is None else [find(where, identity)]
     chosen = [each for each in chosen if not failed or not each.has_reward]
     if not chosen:
         raise RecordError(f"no rollout of {where!r} was without a reward: there is nothing to grade.")
-    reports = asyncio.run(_score_all(chosen, rock, backends))
+    reports = asyncio.run(for_each(chosen, _scored_or_not, rock, backends))
     pairs = list(zip(chosen, reports, strict=True))
     rows = [row for trajectory, report in pairs if (row := _row(trajectory, report))]
     if rows:
@@ -53,7 +52,7 @@ def score_command(
         f"\n{len(graded)} of {len(chosen)} graded; {len(rows)} have another reward or none, "
         f"{min(len(rows), _SHOWN)} shown"
     )
-    if out is not None:
+    if path is not None:
         write_segment(path, [_scored(trajectory, report) for trajectory, report in graded])
         stdout().print(f"kept in {path}")
     if rows:
@@ -62,22 +61,11 @@ def score_command(
         )
 
 
-async def _score_all(
-    trajectories: Sequence[Trajectory], address: str, backends: Sequence[str]
-) -> list[ScoreReport | RockError]:
-    async with connected(address, backends) as rock:
-        gate = asyncio.Semaphore(_AT_ONCE)
-
-        async def one(trajectory: Trajectory) -> ScoreReport | RockError:
-            async with gate:
-                try:
-                    return await score(trajectory, rock)
-                except RockError as error:  # of this rollout: it is named, and the others are graded
-                    return error
-
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(trajectory)) for trajectory in trajectories]
-        return [task.result() for task in tasks]
+async def _scored_or_not(trajectory: Trajectory, rock: Rock) -> ScoreReport | RockError:
+    try:
+        return await score(trajectory, rock)
+    except RockError as error:  # of this rollout: it is named, and the others are graded
+        return error
 
 
 def _row(trajectory: Trajectory, report: ScoreReport | RockError) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ def verdict_of(report: Report, verifier: Verifier) -> Verdict:
     )
     missing = {*must, *kept} - set(report.outcomes)
     by_beginning = _by_beginning(report, missing) if verifier.cut_at_space else {}
-    otherwise = {**_by_end(report, missing), **by_beginning}
+    otherwise = {**_by_end(report, missing), **by_beginning} if missing else {}
     report = replace(report, outcomes={**otherwise, **report.outcomes})
     broken = [test for test in verifier.keep_passing if not _passed(report, test)]
     missed = [test for test in must if not _passed(report, test)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -117,7 +118,7 @@ def _field_names() -> tuple[str, ...]:
 
 
 def _without_nan(value: Any) -> Any:
-    """Return values as JSON can have them: NaN becomes null, which `_with_nan` reads back."""
+    """Return values as JSON can have them: NaN becomes null, which `_ours` reads back."""
     if isinstance(value, Mapping):
         return {name: _without_nan(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
@@ -248,23 +249,20 @@ def _ours(document: AtifTrajectory, ours: Mapping[str, Any]) -> Trajectory:
         named["reward_source"] = {k: math.nan if v is None else v for k, v in named["reward_source"].items()}
     fields = {name: value for name, value in named.items() if name in _field_names()}
     plain = msgspec.convert({**fields, **_EMPTY}, Trajectory)
-    values = {name: getattr(plain, name) for name in _field_names()}
-    return Trajectory(
-        **{
-            **values,
-            "first_observation": _text(document.steps[0].message),
-            "turns": tuple(turns),
-            "actions": tuple(_text(step.message) for step in steps),
-            "observations": tuple(said),
-            "observation_hashes": tuple(
-                bytes.fromhex(own["observation_hash"]) for own in told if "observation_hash" in own
-            ),
-            "turn_rewards": tuple(
-                math.nan if own["reward"] is None else float(own["reward"]) for own in told if "reward" in own
-            ),
-            "turn_faults": tuple(TurnFault(own["fault"]) for own in told if "fault" in own),
-            "turn_labels": tuple(TurnLabel(own["label"]) for own in told if "label" in own),
-        }
+    return replace(
+        plain,
+        first_observation=_text(document.steps[0].message),
+        turns=tuple(turns),
+        actions=tuple(_text(step.message) for step in steps),
+        observations=tuple(said),
+        observation_hashes=tuple(
+            bytes.fromhex(own["observation_hash"]) for own in told if "observation_hash" in own
+        ),
+        turn_rewards=tuple(
+            math.nan if own["reward"] is None else float(own["reward"]) for own in told if "reward" in own
+        ),
+        turn_faults=tuple(TurnFault(own["fault"]) for own in told if "fault" in own),
+        turn_labels=tuple(TurnLabel(own["label"]) for own in told if "label" in own),
     )
 
 

@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from agent_runtime.store import segment_path, write_segment
+from agent_runtime.store import write_segment
 from agent_runtime.types import Trajectory
 from ale.errors import RecordError
 from ale.replay.interchange.atif import decode_atif, encode_atif, rollout_of
 from ale.replay.interchange.chat import decode_chat, encode_chat
 from ale.replay.interchange.swe_agent import decode_swe_agent, encode_swe_agent
+from ale.replay.places import new_records
 from ale.replay.records import find, iterate
 from ale.terminal import stdout
 
@@ -68,9 +69,7 @@ def _write_files(chosen: Iterator[Trajectory], kind: str, out: Path) -> int:
 
 def import_command(paths: Sequence[Path], out: Path) -> None:
     """Read files of others into `out`. What cannot be read is named at the end, after all else is kept."""
-    path = segment_path(out, "imported")
-    if path.exists():
-        raise RecordError(f"{path} is there already: a record is never written again. Choose another --out.")
+    path = new_records(out, "imported")
     files = [file for each in paths for file in _files(each)]
     found: list[Trajectory] = []
     problems: list[str] = []
