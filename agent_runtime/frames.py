@@ -1,12 +1,17 @@
 """The bytes of a trajectory file: headers, frames, seal, and their checks.
 
-    file     8 bytes magic | u32 schema version | u32 crc32 of the 12 bytes before | frames
-    frame    u32 length | u32 crc32 of the payload | u32 crc32 of the 8 bytes before | payload
-    seal     a frame header whose length is 0 and whose second field counts the frames
+    file        8 bytes magic | u32 schema version | u32 crc32 of the 12 bytes before | frames
+    frame       u32 length | u32 crc32 of the payload | u32 crc32 of the 8 bytes before | payload
+    dictionary  a frame whose length has its highest bit set
+    seal        a frame header whose length is 0 and whose second field counts the records
 
-All integers little-endian. A payload is one `Trajectory` in msgpack: a map by field name, enums as strings, token
+All integers little-endian. A record is one `Trajectory` in msgpack: a map by field name, enums as strings, token
 arrays as raw bytes (`<i4`, `<f4`), so float32 log-probabilities come back bit for bit. A frame's header has its
 own checksum, so that a damaged length is told apart from a tail that a killed writer left.
+
+Schema 2 compresses each record by itself (Zstandard), so that damage costs one record. What rollouts of one file share
+is said once: the file's first record is the dictionary of all, kept as the first frame and again as the last one.
+Schema 1 has records as they are, without a dictionary.
 
 Used by `store` only, which opens, writes and syncs the files.
 """
@@ -15,13 +20,15 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 from zlib import crc32
 
 import msgspec
 import numpy as np
+import zstandard
 
 from agent_runtime.errors import CorruptTrajectory, UnknownSchema
 from agent_runtime.types import SCHEMA_VERSION, FloatArray, IntArray, Trajectory
@@ -31,15 +38,14 @@ __all__ = [
     "FRAME_HEADER_BYTES",
     "LOG_MAGIC",
     "SEGMENT_MAGIC",
+    "Frame",
+    "FrameFile",
     "TornTail",
     "decode",
     "encode",
     "file_header",
-    "frame_at",
-    "read_file_header",
-    "seal",
-    "sealed_count",
-    "walk",
+    "log_frame",
+    "segment",
 ]
 
 SEGMENT_MAGIC = b"ALE-SEG\n"
@@ -50,6 +56,14 @@ _CRC = struct.Struct("<I")
 FILE_HEADER_BYTES = _FILE_HEADER.size + _CRC.size
 FRAME_HEADER_BYTES = _FRAME_HEADER.size + _CRC.size
 _WINDOW_BYTES = 1 << 20
+_UNCOMPRESSED = 1
+"""The schema version whose records are not compressed."""
+_DICTIONARY = 1 << 31
+_MOST_DICTIONARY_BYTES = 1 << 20
+_WORTH_A_DICTIONARY = 4
+"""Records of a segment from which two copies of a dictionary cost less than they save."""
+_MOST_RECORD_BYTES = 1 << 30
+_LEVEL = 3
 
 
 class TornTail(CorruptTrajectory):
@@ -80,24 +94,22 @@ def _with_crc(header: bytes) -> bytes:
     return header + _CRC.pack(crc32(header))
 
 
+def _frame(payload: bytes, mark: int = 0) -> bytes:
+    return _with_crc(_FRAME_HEADER.pack(len(payload) | mark, crc32(payload))) + payload
+
+
 def file_header(magic: bytes) -> bytes:
     """Return the first bytes of a file of this schema version."""
     return _with_crc(_FILE_HEADER.pack(magic, SCHEMA_VERSION))
 
 
 def encode(trajectory: Trajectory) -> bytes:
-    """Return the trajectory's frame. Raise `TypeError` for an array that is not an int32 or float32 vector."""
-    payload = _encoder.encode(trajectory)
-    return _with_crc(_FRAME_HEADER.pack(len(payload), crc32(payload))) + payload
-
-
-def seal(count: int) -> bytes:
-    """Return the end mark of a segment of `count` frames."""
-    return _with_crc(_FRAME_HEADER.pack(0, count))
+    """Return the trajectory as msgpack. Raise `TypeError` for an array that is not an int32 or float32 vector."""
+    return _encoder.encode(trajectory)
 
 
 def decode(payload: bytes | memoryview, path: Path, offset: int) -> Trajectory:
-    """Return a frame's trajectory, every field's type checked. Raise `CorruptTrajectory`."""
+    """Return a record's trajectory, every field's type checked. Raise `CorruptTrajectory`."""
     try:
         return _decoder.decode(payload)
     except (msgspec.DecodeError, ValueError, TypeError) as error:
@@ -106,85 +118,205 @@ def decode(payload: bytes | memoryview, path: Path, offset: int) -> Trajectory:
         ) from error
 
 
-def walk(
-    file: BinaryIO, path: Path, *, payloads: bool = True, damaged: list[CorruptTrajectory] | None = None
-) -> Iterator[tuple[int, bytes]]:
-    """Yield (offset, payload) of every frame, checked; without `payloads`, check headers only and yield b"".
-
-    Raise `CorruptTrajectory` (`TornTail` where the file just ends) or `UnknownSchema`. With a list `damaged`, pass over what
-    cannot be read to the next intact frame, and add to the list what was wrong with it.
-    """
-    if damaged is not None:
-        yield from _salvage(file, path, damaged)
-        return
-    is_segment = read_file_header(file, path) == SEGMENT_MAGIC
-    size = os.fstat(file.fileno()).st_size
-    offset, count = FILE_HEADER_BYTES, 0
-    while header := file.read(FRAME_HEADER_BYTES):
-        length, check = _parse_header(header, path, offset)
-        end = offset + FRAME_HEADER_BYTES + length
-        if length == 0:
-            if not is_segment or check != count or end != size:
-                raise _corrupt(
-                    path, offset, f"a seal of {check} records after {count}, {size - end} bytes follow"
-                )
-            return
-        if end > size:
-            raise _torn(path, offset, f"{size - offset} of its {FRAME_HEADER_BYTES + length} bytes")
-        payload = b""
-        if payloads:
-            payload = file.read(length)
-            if crc32(payload) != check:
-                raise _corrupt(path, offset, "a record whose checksum does not match")
-        else:
-            file.seek(end)
-        yield offset, payload
-        offset, count = end, count + 1
-    if is_segment:
-        raise _corrupt(path, offset, f"the end of the file after {count} records, expected a seal")
+def log_frame(payload: bytes) -> bytes:
+    """Return a record as it is appended to a log."""
+    return _frame(_compressor(None).compress(payload))
 
 
-def frame_at(file: BinaryIO, path: Path, offset: int) -> bytes:
-    """Return the payload of the frame at a byte, checked. Raise `CorruptTrajectory` where none begins."""
-    size = os.fstat(file.fileno()).st_size
-    if not FILE_HEADER_BYTES <= offset < size:
-        raise _corrupt(path, offset, f"no place among {size} bytes")
-    file.seek(offset)
-    length, check = _parse_header(file.read(FRAME_HEADER_BYTES), path, offset)
-    if not 0 < length <= size - offset - FRAME_HEADER_BYTES:
-        raise _torn(path, offset, f"a record of {length} bytes")
-    payload = file.read(length)
-    if crc32(payload) != check:
-        raise _corrupt(path, offset, "a record whose checksum does not match")
-    return payload
+def segment(payloads: Sequence[bytes]) -> list[bytes]:
+    """Return a whole segment of these records, in parts."""
+    raw = payloads[0][:_MOST_DICTIONARY_BYTES] if len(payloads) >= _WORTH_A_DICTIONARY else None
+    compressor = _compressor(raw)
+    dictionary = [] if raw is None else [_frame(_compressor(None).compress(raw), _DICTIONARY)]
+    records = [_frame(compressor.compress(payload)) for payload in payloads]
+    seal = _with_crc(_FRAME_HEADER.pack(0, len(payloads)))
+    return [file_header(SEGMENT_MAGIC), *dictionary, *records, *dictionary, seal]
 
 
-def _salvage(file: BinaryIO, path: Path, damaged: list[CorruptTrajectory]) -> Iterator[tuple[int, bytes]]:
-    """Yield every intact frame of a file, whatever lies between."""
-    is_segment = read_file_header(file, path) == SEGMENT_MAGIC
-    size = os.fstat(file.fileno()).st_size
-    offset = FILE_HEADER_BYTES
-    while offset < size:
-        file.seek(offset)
+def _compressor(dictionary: bytes | None) -> zstandard.ZstdCompressor:
+    if dictionary is None:
+        return zstandard.ZstdCompressor(_LEVEL, write_checksum=True)
+    shared = zstandard.ZstdCompressionDict(dictionary, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
+    shared.precompute_compress(level=_LEVEL)
+    return zstandard.ZstdCompressor(_LEVEL, dict_data=shared, write_checksum=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One record's place in a file, and the record if it was asked for."""
+
+    offset: int
+    end: int
+    payload: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """What a frame's header says."""
+
+    offset: int
+    length: int
+    check: int
+    is_dictionary: bool
+
+    @property
+    def end(self) -> int:
+        return self.offset + FRAME_HEADER_BYTES + self.length
+
+    @property
+    def is_seal(self) -> bool:
+        return self.length == 0 and not self.is_dictionary
+
+
+class FrameFile:
+    """An open trajectory file. Raises `CorruptTrajectory` or `UnknownSchema` where its header cannot be read."""
+
+    def __init__(self, file: BinaryIO, path: Path) -> None:
+        self._file = file
+        self._path = path
+        self._size = os.fstat(file.fileno()).st_size
+        file.seek(0)
+        magic, self.version = _read_file_header(file, path)
+        self.is_segment = magic == SEGMENT_MAGIC
+        self._decompressor = zstandard.ZstdDecompressor()
+
+    def walk(self, *, payloads: bool = True) -> Iterator[Frame]:
+        """Yield every record, checked; without `payloads`, check headers only and leave the records out.
+
+        Raise `CorruptTrajectory` (`TornTail` where the file just ends) at the first damage.
+        """
+        offset, count = FILE_HEADER_BYTES, 0
+        while offset < self._size:
+            header = self._header_at(offset)
+            if header.is_seal:
+                if not self.is_segment or header.check != count or header.end != self._size:
+                    follow = self._size - header.end
+                    raise self._corrupt(
+                        offset, f"a seal of {header.check} records after {count}, {follow} bytes follow"
+                    )
+                return
+            offset = header.end
+            payload = self._payload(header) if payloads or header.is_dictionary else b""
+            if not header.is_dictionary:
+                yield Frame(header.offset, header.end, payload)
+                count += 1
+        if self.is_segment:
+            raise self._corrupt(offset, f"the end of the file after {count} records, expected a seal")
+
+    def salvage(self, damaged: list[CorruptTrajectory]) -> Iterator[Frame]:
+        """Yield every intact record, whatever lies between, and add to `damaged` what was wrong with each other place."""
+        self._find_dictionary()
+        header: _Header | None = None
+        for header in self._headers(damaged):
+            if header.is_seal and header.end == self._size:
+                return
+            try:
+                payload = self._payload(header)
+            except CorruptTrajectory as error:
+                damaged.append(error)
+            else:
+                if not header.is_dictionary:
+                    yield Frame(header.offset, header.end, payload)
+        if self.is_segment and not damaged:
+            damaged.append(self._corrupt(self._size, "the end of the file, expected a seal"))
+
+    def at(self, offset: int) -> bytes:
+        """Return the record at a byte, checked. Raise `CorruptTrajectory` where none begins."""
+        if not FILE_HEADER_BYTES <= offset < self._size:
+            raise self._corrupt(offset, f"no place among {self._size} bytes")
+        self._find_dictionary()
+        header = self._header_at(offset)
+        if header.is_seal or header.is_dictionary:
+            raise self._corrupt(offset, "no record")
+        return self._payload(header)
+
+    def sealed_count(self) -> int | None:
+        """Return how many records the seal at the end counts, or None if the file does not end in one."""
+        if not self.is_segment or self._size < FILE_HEADER_BYTES + FRAME_HEADER_BYTES:
+            return None
         try:
-            length, check = _parse_header(file.read(FRAME_HEADER_BYTES), path, offset)
-            end = offset + FRAME_HEADER_BYTES + length
-            if end > size:
-                raise _torn(path, offset, f"{size - offset} of its {FRAME_HEADER_BYTES + length} bytes")
-        except CorruptTrajectory as error:
-            damaged.append(error)
-            offset = _next_header(file, offset + 1, size)
-            continue
-        if length == 0 and end == size:
+            header = self._header_at(self._size - FRAME_HEADER_BYTES)
+        except CorruptTrajectory:
+            return None
+        return header.check if header.is_seal else None
+
+    def _header_at(self, offset: int) -> _Header:
+        self._file.seek(offset)
+        header = self._file.read(FRAME_HEADER_BYTES)
+        if len(header) < FRAME_HEADER_BYTES:
+            raise self._torn(offset, f"{len(header)} of its header's {FRAME_HEADER_BYTES} bytes")
+        if header != _with_crc(header[: _FRAME_HEADER.size]):
+            raise self._corrupt(offset, "a record header whose checksum does not match")
+        length, check = _FRAME_HEADER.unpack_from(header)
+        is_dictionary = self.version > _UNCOMPRESSED and bool(length & _DICTIONARY)
+        found = _Header(offset, length & ~_DICTIONARY if is_dictionary else length, check, is_dictionary)
+        if found.end > self._size:
+            raise self._torn(offset, f"{self._size - offset} of its {found.end - offset} bytes")
+        return found
+
+    def _payload(self, header: _Header) -> bytes:
+        """Return a frame's content, checked and decompressed; a dictionary is taken for what follows."""
+        self._file.seek(header.offset + FRAME_HEADER_BYTES)
+        stored = self._file.read(header.length)
+        if header.is_seal or crc32(stored) != header.check:
+            raise self._corrupt(header.offset, "a record whose checksum does not match")
+        if self.version == _UNCOMPRESSED:
+            return stored
+        plain = zstandard.ZstdDecompressor() if header.is_dictionary else self._decompressor
+        payload = self._decompressed(plain, stored, header.offset)
+        if header.is_dictionary:
+            shared = zstandard.ZstdCompressionDict(payload, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
+            self._decompressor = zstandard.ZstdDecompressor(dict_data=shared)
+        return payload
+
+    def _decompressed(self, decompressor: zstandard.ZstdDecompressor, stored: bytes, offset: int) -> bytes:
+        try:
+            size = zstandard.get_frame_parameters(stored).content_size
+            if size <= _MOST_RECORD_BYTES:
+                return decompressor.decompress(stored)
+        except zstandard.ZstdError as error:
+            raise self._corrupt(offset, f"a record that cannot be decompressed ({error})") from error
+        raise self._corrupt(
+            offset, f"a record of more than {_MOST_RECORD_BYTES} bytes, or of an unknown size"
+        )
+
+    def _find_dictionary(self) -> None:
+        """Take the file's dictionary, from its last copy where the first is damaged; a file may have none."""
+        if self.version == _UNCOMPRESSED:
             return
-        payload = file.read(length)
-        if length and crc32(payload) == check:
-            yield offset, payload
-        else:
-            damaged.append(_corrupt(path, offset, "a record whose checksum does not match"))
-        offset = end
-    if is_segment and not damaged:
-        damaged.append(_corrupt(path, size, "the end of the file, expected a seal"))
+        for header in self._headers([]):
+            if header.is_dictionary:
+                try:
+                    self._payload(header)
+                except CorruptTrajectory:
+                    continue
+                return
+            if header.offset == FILE_HEADER_BYTES:  # an intact file has its dictionary first, or none
+                return
+
+    def _headers(self, damaged: list[CorruptTrajectory]) -> Iterator[_Header]:
+        """Yield every intact header of a frame that the file holds whole."""
+        offset = FILE_HEADER_BYTES
+        while offset < self._size:
+            try:
+                header = self._header_at(offset)
+            except CorruptTrajectory as error:
+                damaged.append(error)
+                offset = _next_header(self._file, offset + 1, self._size)
+            else:
+                yield header
+                offset = header.end
+
+    def _corrupt(self, offset: int, got: str) -> CorruptTrajectory:
+        return _corrupt(self._path, offset, got)
+
+    def _torn(self, offset: int, got: str) -> TornTail:
+        return TornTail(
+            f"trajectory file {self._path} breaks off in the record at byte {offset}: got {got}. Its writer was killed or "
+            "still writes. The records before it are intact; opening the log for writing cuts the torn tail.",
+            path=self._path,
+            offset=offset,
+        )
 
 
 def _next_header(file: BinaryIO, start: int, size: int) -> int:
@@ -199,18 +331,8 @@ def _next_header(file: BinaryIO, start: int, size: int) -> int:
     return size
 
 
-def sealed_count(file: BinaryIO) -> int | None:
-    """Return how many frames the seal at the end of an open file counts, or None if it does not end in one."""
-    if file.seek(0, os.SEEK_END) < FILE_HEADER_BYTES + FRAME_HEADER_BYTES:
-        return None
-    file.seek(-FRAME_HEADER_BYTES, os.SEEK_END)
-    header = file.read(FRAME_HEADER_BYTES)
-    length, count = _FRAME_HEADER.unpack_from(header)
-    return int(count) if length == 0 and header == seal(count) else None
-
-
-def read_file_header(file: BinaryIO, path: Path) -> bytes:
-    """Read and check the file header; return its magic. Raise `CorruptTrajectory` or `UnknownSchema`."""
+def _read_file_header(file: BinaryIO, path: Path) -> tuple[bytes, int]:
+    """Read and check the file header; return its magic and schema version."""
     header = file.read(FILE_HEADER_BYTES)
     magic = header[: len(SEGMENT_MAGIC)]
     if len(header) < FILE_HEADER_BYTES or magic not in (SEGMENT_MAGIC, LOG_MAGIC):
@@ -218,37 +340,19 @@ def read_file_header(file: BinaryIO, path: Path) -> bytes:
     if header != _with_crc(header[: _FILE_HEADER.size]):
         raise _corrupt(path, 0, "a file header whose checksum does not match")
     _, version = _FILE_HEADER.unpack_from(header)
-    if version != SCHEMA_VERSION:
+    if not _UNCOMPRESSED <= version <= SCHEMA_VERSION:
         raise UnknownSchema(
-            f"trajectory file {path} has schema version {version}, this ale reads {SCHEMA_VERSION}. "
+            f"trajectory file {path} has schema version {version}, this ale reads 1 to {SCHEMA_VERSION}. "
             "Read it with the version of ale that wrote it.",
             path=path,
         )
-    return magic
-
-
-def _parse_header(header: bytes, path: Path, offset: int) -> tuple[int, int]:
-    if len(header) < FRAME_HEADER_BYTES:
-        raise _torn(path, offset, f"{len(header)} of its header's {FRAME_HEADER_BYTES} bytes")
-    if header != _with_crc(header[: _FRAME_HEADER.size]):
-        raise _corrupt(path, offset, "a record header whose checksum does not match")
-    length, check = _FRAME_HEADER.unpack_from(header)
-    return length, check
+    return magic, version
 
 
 def _corrupt(path: Path, offset: int, got: str) -> CorruptTrajectory:
     return CorruptTrajectory(
         f"corrupt trajectory file {path} at byte {offset}: got {got}. The records before it are intact. "
         "Restore the file from a copy, or delete it.",
-        path=path,
-        offset=offset,
-    )
-
-
-def _torn(path: Path, offset: int, got: str) -> TornTail:
-    return TornTail(
-        f"trajectory file {path} breaks off in the record at byte {offset}: got {got}. Its writer was killed or "
-        "still writes. The records before it are intact; opening the log for writing cuts the torn tail.",
         path=path,
         offset=offset,
     )

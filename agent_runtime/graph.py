@@ -49,8 +49,8 @@ def validate(trajectory: Trajectory) -> None:
 
 def _problems(trajectory: Trajectory) -> Iterator[str]:
     turns = trajectory.turns
-    if trajectory.schema_version != SCHEMA_VERSION:
-        yield f"schema_version is {trajectory.schema_version}, expected {SCHEMA_VERSION}"
+    if not 1 <= trajectory.schema_version <= SCHEMA_VERSION:
+        yield f"schema_version is {trajectory.schema_version}, expected 1 to {SCHEMA_VERSION}"
     for name in ("actions", "observations", "observation_hashes", "turn_rewards"):
         if len(getattr(trajectory, name)) != len(turns):
             yield f"{name} has {len(getattr(trajectory, name))} entries, expected one per turn ({len(turns)})"

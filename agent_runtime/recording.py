@@ -6,6 +6,7 @@ import math
 from time import perf_counter
 
 from agent_runtime.types import (
+    Hosting,
     RolloutFailure,
     RolloutRequest,
     StopReason,
@@ -30,6 +31,8 @@ class Recording:
         self.lost_tokens = 0
         self.turns: list[Turn] = []
         self.began_s = perf_counter()
+        self.hosting: Hosting | None = None
+        """Once the environment was reset."""
         self._policy_step = policy_step
         self._labelled = labelled
         """Whether labels are kept although no turn is internal: those of a session."""
@@ -101,5 +104,7 @@ class Recording:
             lost_tokens=self.lost_tokens,
             turn_labels=tuple(self._labels) if self._labelled or self._internal else (),
             internal_turns=tuple(self._internal),
+            grader_output=verdict.details,
+            hosting=self.hosting,
         )
         return played if isinstance(outcome, Verdict) else played.as_failed(outcome)

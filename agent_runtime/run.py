@@ -11,13 +11,22 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from time import perf_counter
 from typing import Protocol
 
 from agent_runtime.agent import Agent, Move, Reply
 from agent_runtime.policy import PolicyError
 from agent_runtime.recording import Recording
-from agent_runtime.types import RolloutFailure, RolloutRequest, Start, StopReason, Trajectory, TurnFault
+from agent_runtime.types import (
+    Hosting,
+    RolloutFailure,
+    RolloutRequest,
+    Start,
+    StopReason,
+    Trajectory,
+    TurnFault,
+)
 from rock_env.env import Info, StepResult, Verdict, observation_hash
 from rock_env.errors import DeadlineExceeded, RockError
 from rock_env.faults import Blame, blame_of_info
@@ -27,6 +36,8 @@ __all__ = [
     "Rock",
     "RockEnv",
     "close_surely",
+    "graded",
+    "hosting",
     "limit",
     "log_failure",
     "reset_to",
@@ -47,6 +58,16 @@ class RockEnv(Protocol):
     @property
     def version(self) -> str:
         """Return the environment's version, as the server made it."""
+        ...
+
+    @property
+    def sandbox_id(self) -> str:
+        """Return the sandbox it acts in, since `reset`; "" for one without."""
+        ...
+
+    @property
+    def image(self) -> str:
+        """Return the image of that sandbox, by its content digest where there is one; "" without an image."""
         ...
 
     async def reset(
@@ -100,11 +121,12 @@ async def rollout(
         async with limit(request.time_limit_s, "the rollout's turns"):
             env = await rock.make(request.env, request.params_json)
             record.env = f"{request.env}@{env.version}" if env.version else request.env
+            made_s = perf_counter()
             observation, instruction = await reset_to(env, request.task_id, request.start)
+            record.hosting = hosting(env, record.began_s, made_s)
             record.first_observation = observation
             stop = await _play(env, make_agent(instruction), record)
-        async with limit(evaluate_limit_s, "the evaluation"):
-            verdict = await env.evaluate()
+        verdict, record.hosting = await graded(env, record.hosting, evaluate_limit_s)
         return record.trajectory(stop, verdict)
     except RockError as error:
         return _failed(record, error.code, str(error))
@@ -128,6 +150,19 @@ async def reset_to(env: RockEnv, task_id: str, start: Start) -> tuple[str, str]:
         initial_hash=observation_hash(start.first_observation) if start.prefix else b"",
     )
     return observation, instruction
+
+
+def hosting(env: RockEnv, began_s: float, made_s: float) -> Hosting:
+    """Return where an environment that was reset just now is hosted; the times are `perf_counter`'s."""
+    return Hosting(env.sandbox_id, env.image, made_s=made_s - began_s, reset_s=perf_counter() - made_s)
+
+
+async def graded(env: RockEnv, hosted: Hosting, limit_s: float) -> tuple[Verdict, Hosting]:
+    """Evaluate within a limit; return the verdict, and where it ran with the time of this as well."""
+    began_s = perf_counter()
+    async with limit(limit_s, "the evaluation"):
+        verdict = await env.evaluate()
+    return verdict, replace(hosted, graded_s=perf_counter() - began_s)
 
 
 async def close_surely(env: RockEnv, trajectory_id: str) -> None:

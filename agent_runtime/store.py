@@ -23,35 +23,66 @@ from typing import BinaryIO, Self
 
 from agent_runtime import frames
 from agent_runtime.errors import CorruptTrajectory, StoreError, StoreWriteFailed
-from agent_runtime.types import Trajectory
+from agent_runtime.types import SCHEMA_VERSION, Trajectory
 from rock_env.store.whole_file import sync_folder, write_whole
 
 __all__ = [
     "FOLDER",
+    "SUFFIX",
     "SegmentInfo",
     "TrajectoryReader",
     "TrajectoryWriter",
     "decode",
     "encode",
+    "files_at",
     "index",
+    "kept_segment",
     "read_at",
     "read_encoded",
     "read_segment",
     "segment_path",
+    "trajectory_files",
     "write_segment",
 ]
 
 logger = logging.getLogger(__name__)
 
 FOLDER = "trajectories"
-_NAME = re.compile(r"(?P<kind>[a-z][a-z_]*)(-(?P<step>[0-9]{6,}))?\.traj")
+SUFFIX = ".rollouts"
+_OLD_SUFFIX = ".traj"
+"""Of schema 1, whose files are read; SWE-agent's JSON files end in it too."""
+_NAME = re.compile(r"(?P<kind>[a-z][a-z_]*)(-(?P<step>[0-9]{6,}))?(\.rollouts|\.traj)")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def segment_path(run_folder: Path | str, kind: str, step: int | None = None) -> Path:
-    """Return where a run keeps a file: `step-000012.traj`, `eval-000012.traj`, `expert.traj`."""
+    """Return where a run keeps a file: `step-000012.rollouts`, `eval-000012.rollouts`, `expert.rollouts`.
+
+    Where only an earlier version wrote that file, `kept_segment` has its path.
+    """
     name = kind if step is None else f"{kind}-{step:06d}"
-    return Path(run_folder) / FOLDER / f"{name}.traj"
+    return Path(run_folder) / FOLDER / f"{name}{SUFFIX}"
+
+
+def kept_segment(run_folder: Path | str, kind: str, step: int | None = None) -> Path:
+    """Return where a run has kept a file, by this version or an earlier one: `segment_path` if there is none."""
+    path = segment_path(run_folder, kind, step)
+    old = path.with_suffix(_OLD_SUFFIX)
+    return old if old.is_file() and not path.exists() else path
+
+
+def files_at(place: Path) -> list[Path]:
+    """Return the trajectory files at a place: the one file, a run folder's, or any folder's; empty where there are none."""
+    if place.is_file():
+        return [place]
+    return trajectory_files(place / FOLDER) or trajectory_files(place)
+
+
+def trajectory_files(folder: Path | str) -> list[Path]:
+    """Return a folder's trajectory files by name. A file that was written anew hides the earlier version's of its name."""
+    found = {path.stem: path for path in Path(folder).glob(f"*{_OLD_SUFFIX}")}
+    found |= {path.stem: path for path in Path(folder).glob(f"*{SUFFIX}")}
+    return [found[stem] for stem in sorted(found)]
 
 
 class TrajectoryReader:
@@ -72,23 +103,23 @@ class TrajectoryReader:
     def located(self) -> Iterator[tuple[int, Trajectory]]:
         """Yield each trajectory with the byte at which its record begins, for `read_at`."""
         with _opened(self.path) as file:
-            for offset, payload in frames.walk(file, self.path, damaged=self._damaged):
+            opened = frames.FrameFile(file, self.path)
+            for frame in opened.walk() if self._damaged is None else opened.salvage(self._damaged):
                 try:
-                    trajectory = frames.decode(payload, self.path, offset)
+                    trajectory = frames.decode(frame.payload, self.path, frame.offset)
                 except CorruptTrajectory as error:
                     if self._damaged is None:
                         raise
                     self._damaged.append(error)
                 else:
-                    yield offset, trajectory
+                    yield frame.offset, trajectory
 
 
 def read_at(path: Path | str, offset: int) -> Trajectory:
     """Return the trajectory whose record begins at a byte of a file. Raise `CorruptTrajectory` where none does."""
     path = Path(path)
     with _opened(path) as file:
-        frames.read_file_header(file, path)
-        return frames.decode(frames.frame_at(file, path, offset), path, offset)
+        return frames.decode(frames.FrameFile(file, path).at(offset), path, offset)
 
 
 def read_segment(path: Path | str) -> Iterator[Trajectory]:
@@ -97,13 +128,13 @@ def read_segment(path: Path | str) -> Iterator[Trajectory]:
 
 
 def encode(trajectory: Trajectory) -> bytes:
-    """Return the trajectory in the form in which it is stored; it also crosses processes in it."""
+    """Return the trajectory as bytes: in this form it crosses processes, and compressed it is stored."""
     return frames.encode(trajectory)
 
 
 def decode(encoded: bytes) -> Trajectory:
     """Return the trajectory that `encode` was given. Raise `CorruptTrajectory`."""
-    return frames.decode(memoryview(encoded)[frames.FRAME_HEADER_BYTES :], Path("(memory)"), 0)
+    return frames.decode(encoded, Path("(memory)"), 0)
 
 
 def read_encoded(path: Path | str) -> Iterator[bytes]:
@@ -123,9 +154,9 @@ def write_segment(path: Path | str, trajectories: Iterable[Trajectory | bytes]) 
             f"cannot write trajectories to {path}: it is no regular file. Name a file that may be replaced.",
             path=path,
         )
-    parts = [frames.file_header(frames.SEGMENT_MAGIC)]
-    parts += [item if isinstance(item, bytes) else frames.encode(item) for item in trajectories]
-    parts.append(frames.seal(len(parts) - 1))
+    parts = frames.segment(
+        [item if isinstance(item, bytes) else frames.encode(item) for item in trajectories]
+    )
 
     def write(beside: Path) -> None:
         with beside.open("wb") as file:
@@ -173,7 +204,7 @@ class TrajectoryWriter:
 
     def append(self, trajectory: Trajectory) -> None:
         """Buffer one trajectory for the next `commit`."""
-        self._pending.append(frames.encode(trajectory))
+        self._pending.append(frames.log_frame(frames.encode(trajectory)))
 
     def commit(self) -> None:
         """Write what was appended and sync it. Raise `StoreWriteFailed`; then nothing of it is in the file."""
@@ -224,16 +255,17 @@ class TrajectoryWriter:
 
     def _intact_bytes(self) -> int:
         with os.fdopen(os.dup(self._fd), "rb") as file:
-            if frames.read_file_header(file, self.path) != frames.LOG_MAGIC:
+            opened = frames.FrameFile(file, self.path)
+            if opened.is_segment or opened.version != SCHEMA_VERSION:
+                kind = "sealed segment" if opened.is_segment else f"log of schema version {opened.version}"
                 raise StoreWriteFailed(
-                    f"{self.path} is a sealed segment; nothing can be appended. Choose another file name.",
+                    f"{self.path} is a {kind}; nothing can be appended. Choose another file name.",
                     path=self.path,
                 )
-            file.seek(0)
             end = frames.FILE_HEADER_BYTES
             try:
-                for offset, payload in frames.walk(file, self.path):
-                    end = offset + frames.FRAME_HEADER_BYTES + len(payload)
+                for frame in opened.walk():
+                    end = frame.end
             except frames.TornTail as torn:
                 return torn.offset
             return end
@@ -265,7 +297,7 @@ def index(run_folder: Path | str) -> list[SegmentInfo]:
             f"no run folder {run_folder}. Name a folder that `ale train` wrote.", path=run_folder
         )
     found = []
-    for path in (run_folder / FOLDER).glob("*.traj"):
+    for path in trajectory_files(run_folder / FOLDER):
         match = _NAME.fullmatch(path.name)
         if match and path.is_file():
             step = None if match["step"] is None else int(match["step"])
@@ -278,12 +310,11 @@ def _inspect(path: Path, kind: str, step: int | None) -> SegmentInfo:
     count = 0
     try:
         with _opened(path) as file:
-            if frames.read_file_header(file, path) == frames.SEGMENT_MAGIC:
-                sealed = frames.sealed_count(file)
-                if sealed is not None:
-                    return SegmentInfo(path, kind, step, sealed, size)
-            file.seek(0)
-            for _ in frames.walk(file, path, payloads=False):
+            opened = frames.FrameFile(file, path)
+            sealed = opened.sealed_count()
+            if sealed is not None:
+                return SegmentInfo(path, kind, step, sealed, size)
+            for _ in opened.walk(payloads=False):
                 count += 1
     except StoreError as error:
         return SegmentInfo(path, kind, step, count, size, problem=str(error))

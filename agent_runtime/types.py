@@ -25,6 +25,7 @@ __all__ = [
     "AgentConfig",
     "Branch",
     "FloatArray",
+    "Hosting",
     "IntArray",
     "PrefixTurn",
     "RewardSource",
@@ -39,7 +40,7 @@ __all__ = [
     "TurnLabel",
 ]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 IntArray = NDArray[np.int32]
 FloatArray = NDArray[np.float32]
@@ -203,6 +204,22 @@ class RewardSource:
     env_turn_rewards: tuple[float, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Hosting:
+    """Where a rollout was played, and how long it took beside its turns. Seconds, each 0 where it did not come to that."""
+
+    sandbox_id: str = ""
+    """Of the sandbox that it began in; "" for an environment without one."""
+    image: str = ""
+    """What that sandbox was made of: the image's content digest where the engine has one, "" without an image."""
+    made_s: float = 0.0
+    """Making the environment."""
+    reset_s: float = 0.0
+    """Resetting it to the start, replayed prefix included."""
+    graded_s: float = 0.0
+    """Evaluating it."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Turn:
     """One model call. `context_ids` are the tokens since `parent` that this policy did not sample."""
@@ -279,6 +296,10 @@ class Trajectory:
     internal_turns: tuple[int, ...] = ()
     """Indices, rising, of the turns that asked nothing of the environment: a summary, a call of the agent's own memory. The
     action of such a turn is what was said, its observation what the agent itself replied ("" to a summary)."""
+    grader_output: str = ""
+    """What the environment's grader said beside the reward; "" if nothing, and in records of schema 1."""
+    hosting: Hosting | None = None
+    """None where the rollout never began, and in records of schema 1."""
 
     @property
     def why_no_reward(self) -> str:

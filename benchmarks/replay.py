@@ -1,13 +1,19 @@
-"""How quickly a large run answers `ale replay`: listing, finding one rollout, showing it.
+"""How quickly a large run answers `ale replay`, and what records cost: time, bytes and memory.
 
-`python -m benchmarks.replay [--quick] [--write]`. A run of 10,240 rollouts is written to a scratch folder (copies of a kept
-rollout of three turns, 80 files). Times are medians of processes started one after the other, alternating. The last line
-is one JSON object:
+`python -m benchmarks.replay [--quick] [--write] [--cli-run RUN]`. A run of 10,240 rollouts is written to a scratch folder
+(copies of a kept rollout of three turns, 80 files). Times are medians of processes started one after the other,
+alternating. The last line is one JSON object:
 
 - `list_10k_s`: `ale replay list` of all, wall time of the process less that of `ale --version` (goal: at most 1);
 - `list_10k_first_s`: the same before any row is kept, which reads every record;
 - `open_ms`: process start to the first line of `ale replay show RUN ID`, above `ale --version` (goal: at most 300);
-- `find_id_ms`: finding the last rollout by its id inside one process (goal: at most 50).
+- `find_id_ms`: finding the last rollout by its id inside one process (goal: at most 50);
+- `schema_1_over_2`: bytes of the training steps of a frozen_lake run as schema 1 would have them, over those of its files
+  (goal: at least 5);
+- `write_share`: share of such a step's time that writing its rollouts takes, median (goal: at most .03);
+- `bytes_per_token`: of all tokens in the rollouts of `--cli-run`, a run with a CLI agent; null without (goal: at most 12);
+- `rss_mb_over_small`: peak memory of `ale replay list` and `show` over a run of 2 GB, less that over one of 20 MB (goal: at
+  most 50).
 
 `--quick` repeats five times instead of fifteen. `--write` writes docs/results/replay.md.
 """
@@ -16,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -26,16 +33,33 @@ from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
-from agent_runtime.store import read_segment, segment_path, write_segment
+import msgspec
+import numpy as np
+
+from agent_runtime.frames import FRAME_HEADER_BYTES
+from agent_runtime.store import encode, read_segment, segment_path, trajectory_files, write_segment
+from ale.replay.places import segments
 from ale.replay.records import find
 from ale.replay.rows import INDEX
+from benchmarks.reproduce import train
 from benchmarks.runs import markdown_table, write_results
 
 KEPT = Path(__file__).parents[1] / "tests" / "unit" / "kept" / "every_field.traj"
 PAGE = Path(__file__).parents[1] / "docs" / "results" / "replay.md"
 FILES, EACH = 80, 128
 LAST = f"{FILES:06d}-{EACH - 1:04d}"
-GOALS = {"list_10k_s": "≤ 1", "open_ms": "≤ 300", "find_id_ms": "≤ 50"}
+GOALS = {
+    "list_10k_s": "≤ 1",
+    "open_ms": "≤ 300",
+    "find_id_ms": "≤ 50",
+    "schema_1_over_2": "≥ 5",
+    "write_share": "≤ .03",
+    "bytes_per_token": "≤ 12",
+    "rss_mb_over_small": "≤ 50",
+}
+MEGABYTE = 1_000_000
+STEPS = 5
+"""Of the run on frozen_lake."""
 
 
 def write_run(folder: Path) -> None:
@@ -89,14 +113,90 @@ def measure(folder: Path, repeats: int) -> dict[str, float]:
     }
 
 
+def schema_1(encoded: bytes) -> bytes:
+    """Return a record without the fields that schema 2 added."""
+    fields = msgspec.msgpack.decode(encoded)
+    return msgspec.msgpack.encode(
+        {name: fields[name] for name in fields.keys() - {"hosting", "grader_output"}}
+    )
+
+
+def measure_steps(folder: Path) -> dict[str, float]:
+    """Train on frozen_lake; return what its steps' records are in bytes and cost in time."""
+    train(folder, "frozen_lake", "ipa", STEPS)
+    lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    took = {line["step"]: line["rollout_s"] + line["learn_s"] for line in lines if line["kind"] == "train"}
+    before = after = 0
+    shares = []
+    for step in range(1, STEPS + 1):
+        rollouts = list(read_segment(segment_path(folder, "step", step)))
+        after += segment_path(folder, "step", step).stat().st_size
+        encoded = list(map(encode, rollouts))
+        before += sum(FRAME_HEADER_BYTES + len(schema_1(data)) for data in encoded)
+        shares.append(timed(lambda: write_segment(folder / "again.rollouts", encoded)) / took[step])  # noqa: B023
+    return {
+        "schema_1_over_2": round(before / after, 2),
+        "write_share": round(statistics.median(shares), 4),
+    }
+
+
+def bytes_per_token(run: str) -> float:
+    """Return the bytes of a run's trajectory files over the tokens in them, read and sampled."""
+    files = segments(run)
+    turns = (turn for path in files for rollout in read_segment(path) for turn in rollout.turns)
+    tokens = sum(len(turn.context_ids) + len(turn.completion_ids) for turn in turns)
+    return round(sum(path.stat().st_size for path in files) / tokens, 2)
+
+
+def write_bulk(folder: Path, megabytes: int) -> None:
+    """Write a run of as many rollouts of a megabyte that does not compress, 20 in a file."""
+    plain, rng = next(iter(read_segment(KEPT))), np.random.default_rng(0)
+    for number in range(0, megabytes, 20):
+        made = []
+        for each in range(number, number + 20):
+            logprobs = -rng.random(MEGABYTE // 4, dtype=np.float32)
+            turn = replace(
+                plain.turns[0], completion_ids=np.zeros(len(logprobs), np.int32), logprobs=logprobs
+            )
+            made.append(replace(plain, id=f"r{each}", turns=(turn, *plain.turns[1:])))
+        write_segment(segment_path(folder, "step", number // 20 + 1), made)
+
+
+def peak_mb(*words: str) -> float:
+    """Return the peak memory of one `ale` process, in megabytes."""
+    process = subprocess.Popen([sys.executable, "-m", "ale", *words], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return usage.ru_maxrss / 1000
+
+
+def measure_memory(folder: Path) -> float:
+    peaks = {}
+    for megabytes in (20, 2000):
+        run = folder / str(megabytes)
+        write_bulk(run, megabytes)
+        size = sum(path.stat().st_size for path in trajectory_files(run / "trajectories"))
+        assert size > megabytes * MEGABYTE * 0.8, size
+        peaks[megabytes] = max(
+            peak_mb("replay", "list", str(run)), peak_mb("replay", "show", str(run), f"r{megabytes - 1}")
+        )
+    return round(peaks[2000] - peaks[20], 1)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Time the answers of ale replay.")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--cli-run", default="")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         write_run(Path(scratch))
-        result = measure(Path(scratch), 5 if given.quick else 15)
+        result: dict[str, float | None] = {**measure(Path(scratch), 5 if given.quick else 15)}
+    with tempfile.TemporaryDirectory() as scratch:
+        result |= measure_steps(Path(scratch) / "run")
+        result["bytes_per_token"] = bytes_per_token(given.cli_run) if given.cli_run else None
+        result["rss_mb_over_small"] = measure_memory(Path(scratch))
     if given.write:
         rows = [(name, value, GOALS.get(name, "")) for name, value in result.items()]
         table = markdown_table(("figure", "value", "goal"), rows)

@@ -16,7 +16,7 @@ from types import TracebackType
 import msgspec
 
 from agent_runtime.errors import StoreWriteFailed
-from agent_runtime.store import decode, encode, read_encoded, segment_path, write_segment
+from agent_runtime.store import decode, encode, kept_segment, read_encoded, segment_path, write_segment
 from agent_runtime.types import RolloutRequest, Trajectory
 from rock_env.plugins import env_params, load_env
 from trainer import checkpoint, lineage
@@ -171,7 +171,7 @@ class Run:
 
     def _take_experts(self) -> None:
         """Give the learner the experts that this run keeps."""
-        kept = [segment_path(self._folder, kind) for kind in ("expert", HELD_OUT)]
+        kept = [kept_segment(self._folder, kind) for kind in ("expert", HELD_OUT)]
         shown, held_out = (list(read_encoded(path)) if path.exists() else [] for path in kept)
         self._held_out = [decode(data) for data in held_out]
         self._fleet.take_experts(shown, held_out)
@@ -436,7 +436,7 @@ class Run:
     def _check_experts(self, begun: lineage.Lineage) -> None:
         """Raise `CheckpointError` where experts that the run took are gone: it would go on as if it had none."""
         for kind, held_out in (("expert", False), (HELD_OUT, True)):
-            path = segment_path(self._folder, kind)
+            path = kept_segment(self._folder, kind)
             if any(expert.held_out is held_out for expert in begun.experts) and not path.is_file():
                 raise CheckpointError(
                     f"{path} is gone, with experts of this run: put it back, or start another run with --run NAME."

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, replace
+from time import perf_counter
 from typing import Protocol
 
 from agent_runtime.agents.cli_run import AgentBox, AgentEnd, AgentRun, Ending, box_python, run_agent
@@ -29,8 +30,17 @@ from agent_runtime.chat import ToolTemplate
 from agent_runtime.gateway.server import Gateway
 from agent_runtime.gateway.session import Budget, Session, SessionEnd
 from agent_runtime.policy import Sampler
-from agent_runtime.run import EVALUATE_LIMIT_S, RockEnv, close_surely, limit, log_failure, reset_to
-from agent_runtime.types import RolloutFailure, RolloutRequest, StopReason, Trajectory
+from agent_runtime.run import (
+    EVALUATE_LIMIT_S,
+    RockEnv,
+    close_surely,
+    graded,
+    hosting,
+    limit,
+    log_failure,
+    reset_to,
+)
+from agent_runtime.types import Hosting, RolloutFailure, RolloutRequest, StopReason, Trajectory
 from rock_env.backends.docker.bundle import BOX_TOOLS
 from rock_env.client.sandbox.handle import AsyncSandbox
 from rock_env.env import Verdict
@@ -103,18 +113,24 @@ async def run_cli_rollout(
     session: Session | None = None
     end: AgentEnd | None = None
     name = request.env
+    hosted: Hosting | None = None
+    began_s = perf_counter()
     outcome: Verdict | RolloutFailure
     try:
         async with limit(request.time_limit_s, "making and resetting the environment"):
             env = await rock.make(request.env, request.params_json)
-            name = f"{request.env}@{env.version}"
+            name, made_s = f"{request.env}@{env.version}", perf_counter()
             observation, instruction = await reset_to(env, request.task_id, request.start)
+            hosted = hosting(env, began_s, made_s)
             box = await env.sandbox()
         session = _open(agent, request)
         async with box:
             prompt = f"{env.brief or instruction}\n\n{observation}".strip()
             end = await _work(agent, session, box, prompt, env.workdir)
-        outcome = session.failure or await _graded(env, evaluate_limit_s)
+        if session.failure is None:
+            outcome, hosted = await graded(env, hosted, evaluate_limit_s)
+        else:
+            outcome = session.failure
     except RockError as error:
         outcome = RolloutFailure(error.code, str(error), len(session.tree.calls) if session else 0)
     finally:
@@ -128,7 +144,7 @@ async def run_cli_rollout(
         assert isinstance(outcome, RolloutFailure)  # without one nothing was graded
         tree = CallTree(agent.template)
         return trajectory(tree, request, name, StopReason.FAILED, outcome, policy_step=policy_step)
-    recorded = session.record(name, outcome, policy_step=policy_step)
+    recorded = replace(session.record(name, outcome, policy_step=policy_step), hosting=hosted)
     if recorded.stop_reason is StopReason.CONTEXT_FULL and not recorded.turns:
         logger.warning(
             "nothing to learn: the opening of agent %s does not fit a context of %d tokens less an answer of %d. Raise the "
@@ -188,11 +204,6 @@ async def _python_of(box: AsyncSandbox) -> BoxPython:
     except (NotFound, InvalidArgument):  # no such file, or none in the box's own folders
         return box_python("")
     return box_python("an image")
-
-
-async def _graded(env: RockEnv, limit_s: float) -> Verdict:
-    async with limit(limit_s, "the evaluation"):
-        return await env.evaluate()
 
 
 def _told(failure: RolloutFailure, end: AgentEnd | None, request: RolloutRequest) -> RolloutFailure:

@@ -66,6 +66,8 @@ class PulledAgent:
     """A `run.RockEnv`. One instance plays one agent after the other; `reset` ends the one before."""
 
     version = "1"
+    sandbox_id = ""
+    image = ""
 
     def __init__(
         self,

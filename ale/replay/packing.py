@@ -16,8 +16,17 @@ from collections.abc import Iterable, Iterator
 from importlib.metadata import distributions
 from pathlib import Path, PurePosixPath
 
-from agent_runtime.store import FOLDER, read_segment, segment_path, write_segment
+from agent_runtime.errors import CorruptTrajectory, StoreError
+from agent_runtime.store import (
+    FOLDER,
+    SUFFIX,
+    TrajectoryReader,
+    kept_segment,
+    trajectory_files,
+    write_segment,
+)
 from ale.errors import RecordError
+from ale.replay.places import raise_damaged
 from ale.replay.redaction import redacted, redacted_rollout
 from ale.terminal import stdout
 from ale.training import runs
@@ -35,7 +44,10 @@ _ABOUT = "PACKED.json"
 
 
 def pack_command(run: str, out: Path, *, step: int | None, yes: bool) -> None:
-    """Write the pack. Raise `RecordError` for one that is too large without `--yes`, or holds a secret with a step."""
+    """Write the pack. Raise `RecordError` for one that is too large without `--yes`, or holds a secret with a step.
+
+    Damaged records are left out, and told as an error when the pack is written; with a step nothing is written then.
+    """
     folder = runs.locate(run)
     if not (folder / runs.CONFIG).is_file():
         raise RecordError(f"no run in {folder}: it holds no {runs.CONFIG}.{runs.others(folder.name)}")
@@ -48,46 +60,48 @@ def pack_command(run: str, out: Path, *, step: int | None, yes: bool) -> None:
             f"the pack would hold {size / 1e6:.0f} MB before compression, more than {ASKS_ABOVE / 1e6:.0f}. Give --yes to "
             "write it all the same, or --step N for one step alone."
         )
-    changed = _write(folder, files, out, exact=step is not None)
+    changed, damaged = _write(folder, files, out, exact=step is not None)
     said = stdout()
     said.print(f"{len(files)} files of {folder} in {out}, {out.stat().st_size / 1e6:.1f} MB")
     if changed:
         said.print(f"{changed} rollouts held what looks like a secret: it and their token ids were taken out")
     if step is None:
         said.print("`ale replay train` needs a checkpoint as well: pack with --step N for that")
+    raise_damaged(damaged)
 
 
 def _whole(folder: Path) -> Iterator[Path]:
     """Yield what tells of a whole run; models and checkpoints stay behind."""
     yield from (path for name in _TEXTS if (path := folder / name).is_file())
-    yield from sorted((folder / FOLDER).glob("*.traj"))
+    yield from trajectory_files(folder / FOLDER)
 
 
 def _of_step(folder: Path, step: int) -> Iterator[Path]:
     """Yield what computes a step again: the checkpoint before it, all records from there, its own checkpoint if kept."""
     base, number = checkpoint.before_step(folder / "checkpoints", step)
     yield from (path for name in _TEXTS if (path := folder / name).is_file())
-    wanted = [segment_path(folder, kind) for kind in ("expert", HELD_OUT)]
+    wanted = [kept_segment(folder, kind) for kind in ("expert", HELD_OUT)]
     for each in range(number + 1, step + 1):
-        wanted += [segment_path(folder, kind, each) for kind in ("step", "set_aside")]
+        wanted += [kept_segment(folder, kind, each) for kind in ("step", "set_aside")]
     yield from (path for path in wanted if path.is_file())
     for place in (base, checkpoint.place(folder / "checkpoints", step)):
         yield from sorted(path for path in place.glob("*") if path.is_file())
 
 
-def _write(folder: Path, files: Iterable[Path], out: Path, *, exact: bool) -> int:
-    """Write the archive beside its place and move it there; return how many rollouts were changed."""
+def _write(folder: Path, files: Iterable[Path], out: Path, *, exact: bool) -> tuple[int, list[StoreError]]:
+    """Write the archive beside its place and move it there; return how many rollouts were changed, and what was damaged."""
     out.parent.mkdir(parents=True, exist_ok=True)
     changed = 0
+    damaged: list[StoreError] = []
     beside = out.with_name(f".{out.name}.tmp")
     try:
         with tarfile.open(beside, "w:gz") as archive, tempfile.TemporaryDirectory() as scratch:
             for path in files:
                 name = path.relative_to(folder).as_posix()
-                if path.suffix == ".traj":
-                    clean, count = _rollouts(path, Path(scratch), exact=exact)
+                if path.parent.name == FOLDER:
+                    clean, count = _rollouts(path, Path(scratch), damaged, exact=exact)
                     changed += count
-                    archive.add(clean, name)
+                    archive.add(clean, Path(name).with_name(clean.name))
                 elif path.name in _TEXTS:
                     _add(archive, name, redacted(path.read_text(errors="replace")))
                 else:
@@ -96,21 +110,29 @@ def _write(folder: Path, files: Iterable[Path], out: Path, *, exact: bool) -> in
         beside.replace(out)
     finally:
         beside.unlink(missing_ok=True)
-    return changed
+    return changed, damaged
 
 
-def _rollouts(path: Path, scratch: Path, *, exact: bool) -> tuple[Path, int]:
-    """Return a file of rollouts as it is packed, and how many of it were changed."""
-    cleaned = [redacted_rollout(trajectory) for trajectory in read_segment(path)]
+def _rollouts(path: Path, scratch: Path, damaged: list[StoreError], *, exact: bool) -> tuple[Path, int]:
+    """Return a file of rollouts as it is packed, and how many of it were changed; add to `damaged` what is left out."""
+    records: list[CorruptTrajectory] = []
+    cleaned = []
+    try:
+        cleaned += [redacted_rollout(trajectory) for trajectory in TrajectoryReader(path, damaged=records)]
+    except StoreError as error:
+        damaged.append(error)
+    damaged += records
+    if exact:
+        raise_damaged(damaged)
     count = sum(changed for _, changed in cleaned)
-    if not count:
+    if not count and not damaged:
         return path, 0
     if exact:
         raise RecordError(
             f"{count} rollouts of {path.name} hold what looks like a secret, and a step's update needs them as they are. "
             "Pack without --step: what looks like a secret is taken out then."
         )
-    clean = scratch / path.name
+    clean = scratch / f"{path.stem}{SUFFIX}"
     write_segment(clean, [trajectory for trajectory, _ in cleaned])
     return clean, count
 

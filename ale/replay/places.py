@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agent_runtime.errors import StoreError
-from agent_runtime.store import FOLDER, segment_path
+from agent_runtime.store import SUFFIX, files_at, segment_path
 from ale.errors import RecordError
 from ale.training import runs
 
-__all__ = ["SUFFIX", "new_records", "raise_damaged", "segments"]
-
-SUFFIX = ".traj"
+__all__ = ["new_records", "raise_damaged", "segments"]
 
 
 def segments(where: str) -> list[Path]:
@@ -21,11 +19,8 @@ def segments(where: str) -> list[Path]:
     Raise `RecordError` where there are none.
     """
     for place in (Path(where), runs.locate(where)):
-        if place.is_file():
-            return [place]
-        for folder in (place / FOLDER, place):
-            if found := sorted(folder.glob(f"*{SUFFIX}")):
-                return found
+        if found := files_at(place):
+            return found
     raise RecordError(
         f"no trajectories in {where!r}: it is no run, folder or *{SUFFIX} file.{runs.others(where)}"
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from safetensors.numpy import load_file
 
-from agent_runtime.store import decode, read_encoded, segment_path
+from agent_runtime.store import decode, kept_segment, read_encoded
 from agent_runtime.types import Trajectory
 from ale.errors import Diverged
 from ale.terminal import stdout
@@ -224,12 +224,12 @@ class _Learning:
         return [(t, rejection(t, self._config.filter) or FLAT_GROUP) for t in found]
 
     def _stored(self, kind: str, step: int | None = None) -> list[bytes]:
-        path = segment_path(self._folder, kind, step)
+        path = kept_segment(self._folder, kind, step)
         return list(read_encoded(path)) if path.exists() else []
 
     def _check(self, plan: Plan, played: Sequence[Trajectory]) -> None:
         if self._learns and not played:
-            path = segment_path(self._folder, "step", plan.step)
+            path = kept_segment(self._folder, "step", plan.step)
             raise RunFolderError(
                 f"the rollouts of step {plan.step} are gone: expected {path}. Restore it from a copy."
             )

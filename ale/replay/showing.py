@@ -48,8 +48,17 @@ def transcript(trajectory: Trajectory, *, tokens: bool) -> Iterator[str]:
         yield from _indented(trajectory.actions[number], mark="> ")
         if number < len(trajectory.observations) and trajectory.label(number) is not TurnLabel.SUMMARY:
             yield from _indented(trajectory.observations[number])
+    if trajectory.grader_output:
+        yield ""
+        yield "the grader said:"
+        yield from _indented(trajectory.grader_output)
     yield ""
     yield _ending(trajectory)
+    if hosting := trajectory.hosting:
+        where = [f"in {hosting.sandbox_id}"] if hosting.sandbox_id else []
+        where += [f"of {hosting.image}"] if hosting.image else []
+        times = f"made in {hosting.made_s:.3f} s, reset in {hosting.reset_s:.3f} s, graded in {hosting.graded_s:.3f} s"
+        yield " ".join([*where, times])
 
 
 def _kind(trajectory: Trajectory, turn: int) -> str:

@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from agent_runtime.store import segment_path
+from agent_runtime.store import kept_segment
 from ale import config as configuration
 from ale.option_names import flat
 from rock_env import plugins
@@ -160,7 +160,7 @@ def inherited(folder: Path) -> dict[str, Any]:
     settings = before.model_dump()
     engines = ("learner", "engine_options", "sampler", "sampler_options")
     taken = ("env", "env_args", *engines, "seed", "train_split", "agent", "sampling")
-    experts = segment_path(folder, "expert")
+    experts = kept_segment(folder, "expert")
     return {
         **{name: settings[name] for name in taken},
         "model": str(model),

@@ -48,6 +48,7 @@ class AsyncEnv:
         "_sequence",
         "brief",
         "env_id",
+        "image",
         "name",
         "params_json",
         "sandbox_id",
@@ -62,6 +63,8 @@ class AsyncEnv:
         self.params_json = params_json
         self.sandbox_id = ""
         """Of the sandbox it acts in, since `reset` or `restore`; empty for an environment without one."""
+        self.image = ""
+        """What that sandbox is made of, by content digest where there is one; empty without an image."""
         self.brief = ""
         """The task for an agent with tools of its own, since `reset` or `restore`; empty: the instruction."""
         self.workdir = ""
@@ -162,7 +165,8 @@ class AsyncEnv:
             raise reply
 
     def _started(self, reply: pb.ResetResponse) -> tuple[str, Info, str]:
-        self.sandbox_id, self.brief, self.workdir = reply.sandbox_id, reply.brief, reply.workdir
+        self.sandbox_id, self.image = reply.sandbox_id, reply.image
+        self.brief, self.workdir = reply.brief, reply.workdir
         return reply.observation, decode_info(reply.info_json), reply.instruction
 
     # -- numbering

@@ -54,7 +54,7 @@ def step_response(env_id: str, result: StepResult) -> pb.StepResponse:
 
 
 def reset_response(
-    env_id: str, task: TaskSpec, observation: str, info: Info, *, sandbox_id: str = ""
+    env_id: str, task: TaskSpec, observation: str, info: Info, *, sandbox_id: str = "", image: str = ""
 ) -> pb.ResetResponse:
     """Build the reply to a reset or a restore."""
     return pb.ResetResponse(
@@ -65,6 +65,7 @@ def reset_response(
         sandbox_id=sandbox_id,
         brief=task.brief,
         workdir=task.workdir,
+        image=image,
     )
 
 

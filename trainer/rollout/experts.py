@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from agent_runtime.agents.oracle import retell
 from agent_runtime.policy import ChatTemplate, SampleRequest
-from agent_runtime.store import FOLDER, decode, encode, read_segment
+from agent_runtime.store import SUFFIX, decode, encode, files_at, read_segment
 from agent_runtime.types import AgentConfig, IntArray, RolloutRequest, SamplingParams, Trajectory
 from rock_env.spec import EnvParams, EnvSpec
 from trainer.errors import ConfigError, Halted
@@ -76,14 +76,10 @@ class Quiz:
 
 def files_of(place: str) -> list[Path]:
     """Return the trajectory files at a place: one file, a run's folder, or any folder. Raise `ConfigError`."""
-    path = Path(place)
-    if path.is_file():
-        return [path]
-    for folder in (path / FOLDER, path):
-        if found := sorted(folder.glob("*.traj")):
-            return found
+    if found := files_at(Path(place)):
+        return found
     raise ConfigError(
-        f"no trajectories in {place!r}: it is no run's folder, no folder with .traj files and no file. Record some with "
+        f"no trajectories in {place!r}: it is no run's folder, no folder with *{SUFFIX} files and no file. Record some with "
         "`ale rollout --policy oracle --out FOLDER`."
     )
 

@@ -115,7 +115,7 @@ class ResetRequest(_message.Message):
     def __init__(self, env_id: _Optional[str] = ..., sequence: _Optional[int] = ..., idempotency_key: _Optional[str] = ..., task_id: _Optional[str] = ..., seed: _Optional[int] = ..., prefix: _Optional[_Iterable[_Union[PrefixTurn, _Mapping]]] = ..., resume_seed: _Optional[int] = ..., initial_observation_hash: _Optional[bytes] = ...) -> None: ...
 
 class ResetResponse(_message.Message):
-    __slots__ = ("env_id", "observation", "info_json", "instruction", "error", "sandbox_id", "brief", "workdir")
+    __slots__ = ("env_id", "observation", "info_json", "instruction", "error", "sandbox_id", "brief", "workdir", "image")
     ENV_ID_FIELD_NUMBER: _ClassVar[int]
     OBSERVATION_FIELD_NUMBER: _ClassVar[int]
     INFO_JSON_FIELD_NUMBER: _ClassVar[int]
@@ -124,6 +124,7 @@ class ResetResponse(_message.Message):
     SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
     BRIEF_FIELD_NUMBER: _ClassVar[int]
     WORKDIR_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
     env_id: str
     observation: str
     info_json: str
@@ -132,7 +133,8 @@ class ResetResponse(_message.Message):
     sandbox_id: str
     brief: str
     workdir: str
-    def __init__(self, env_id: _Optional[str] = ..., observation: _Optional[str] = ..., info_json: _Optional[str] = ..., instruction: _Optional[str] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., sandbox_id: _Optional[str] = ..., brief: _Optional[str] = ..., workdir: _Optional[str] = ...) -> None: ...
+    image: str
+    def __init__(self, env_id: _Optional[str] = ..., observation: _Optional[str] = ..., info_json: _Optional[str] = ..., instruction: _Optional[str] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., sandbox_id: _Optional[str] = ..., brief: _Optional[str] = ..., workdir: _Optional[str] = ..., image: _Optional[str] = ...) -> None: ...
 
 class StepRequest(_message.Message):
     __slots__ = ("env_id", "sequence", "idempotency_key", "action")

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rock_env.env import Verdict, observation_hash
+from rock_env.env import Info, Verdict, observation_hash
 from rock_env.env_workers.frames import Kind
 from rock_env.env_workers.journal import Journal, check_goes_on, check_observation
 from rock_env.errors import (
@@ -164,7 +164,13 @@ class SandboxedEnv:
         actions = tuple(action for action, _ in prefix)
         self._episode = BoxedState(self._kind, task_id, seed, actions, tuple(hashes), observation, done)
         self.journal.settle(done=done)
-        return reset_response(self.journal.env_id, task, observation, info, sandbox_id=self._box_id)
+        return await self._started(task, observation, info)
+
+    async def _started(self, task: TaskSpec, observation: str, info: Info) -> pb.ResetResponse:
+        image = (await self._boxes.spec_of(self._box_id)).image
+        return reset_response(
+            self.journal.env_id, task, observation, info, sandbox_id=self._box_id, image=image
+        )
 
     async def _new_box(self, task: TaskSpec, snapshot_id: str = "") -> None:
         self._episode = None
@@ -277,7 +283,7 @@ class SandboxedEnv:
         await self._rules.restore(state.rules)
         self._episode = replace(state, snapshot_id="", rules=b"")
         self.journal.settle(done=state.done)
-        return reset_response(self.journal.env_id, task, state.observation, {}, sandbox_id=self._box_id)
+        return await self._started(task, state.observation, {})
 
     async def close(self) -> None:
         """Interrupt a running call and destroy the box."""

@@ -175,7 +175,7 @@ def test_a_damaged_file_shows_what_is_intact_and_names_the_place(recorded: Path,
     (info,) = index(recorded)
     content = bytearray(info.path.read_bytes())
     content[len(content) // 2] ^= 0xFF
-    damaged = tmp_path / "rollout.traj"
+    damaged = tmp_path / "rollout.rollouts"
     damaged.write_bytes(content)
     done = ale("replay", "list", str(damaged), cwd=tmp_path)
     refused(done, 65, "corrupt trajectory file", "at byte", str(damaged))
@@ -188,15 +188,15 @@ def test_a_damaged_file_does_not_hide_the_others(recorded: Path, tmp_path: Path)
     (info,) = index(recorded)
     folder = tmp_path / "trajectories"
     folder.mkdir()
-    (folder / "a.traj").write_bytes(b"rubbish")
-    (folder / "b.traj").write_bytes(info.path.read_bytes())
+    (folder / "a.rollouts").write_bytes(b"rubbish")
+    (folder / "b.rollouts").write_bytes(info.path.read_bytes())
     done = ale("replay", "list", str(tmp_path), cwd=tmp_path)
-    refused(done, 65, "a.traj at byte 0")
+    refused(done, 65, "a.rollouts at byte 0")
     assert "6 of 6 trajectories shown; 6 passed" in done.stdout
     assert ale("replay", "show", str(tmp_path), "oracle-00003", cwd=tmp_path).returncode == 0
-    (folder / "c.traj").write_bytes(b"")
+    (folder / "c.rollouts").write_bytes(b"")
     refused(
-        ale("replay", "list", str(tmp_path), cwd=tmp_path), 65, "2 records or files are damaged", "a.traj"
+        ale("replay", "list", str(tmp_path), cwd=tmp_path), 65, "2 records or files are damaged", "a.rollouts"
     )
 
 
@@ -208,8 +208,8 @@ def test_an_unknown_trajectory_names_the_nearest(recorded: Path) -> None:
 def test_a_full_disk_is_named_and_leaves_no_half_file(recorded: Path, tmp_path: Path) -> None:
     words = ["--env", "frozen_lake", "--policy", "oracle", "--episodes", "6", "--out", str(tmp_path / "run")]
     done = ale("rollout", *words, cwd=tmp_path, limit_bytes=4096)
-    refused(done, 74, "rollout.traj")
-    assert list((tmp_path / "run").rglob("*.traj*")) == []
+    refused(done, 74, "rollout.rollouts")
+    assert list((tmp_path / "run").rglob("*.rollouts*")) == []
 
 
 def test_a_server_that_is_gone_is_named(recorded: Path, tmp_path: Path) -> None:

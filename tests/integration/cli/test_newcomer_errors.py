@@ -51,7 +51,7 @@ CASES = [
     Case((*RUN, "--run", "broken.toml/x"), 73, "cannot write the run folder", "--run"),
     Case((*RUN, "--run", "nothing", "--resume"), 73, "no run in runs/nothing", "Runs here:"),
     Case(("replay", "show", "nothing"), 65, "no trajectories in 'nothing'", "Runs here:"),
-    Case(("replay", "list", "rubbish.traj"), 65, "corrupt trajectory file", "rubbish.traj"),
+    Case(("replay", "list", "rubbish.rollouts"), 65, "corrupt trajectory file", "rubbish.rollouts"),
     Case(("lineage", "nothing"), 65, "no lineage in runs/nothing", "Runs here:"),
     Case(
         (*RUN, "--run", "lost", "--resume"),
@@ -72,7 +72,7 @@ CASES = [
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "broken.toml").write_text("[optim\n", encoding="utf-8")
-    (tmp_path / "rubbish.traj").write_bytes(b"rubbish")
+    (tmp_path / "rubbish.rollouts").write_bytes(b"rubbish")
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "notes").touch()
     for name in ("lost", "torn"):

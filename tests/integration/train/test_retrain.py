@@ -162,7 +162,7 @@ def test_rollouts_of_another_plan_are_refused(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("gone", "step", "error", "said"),
     [
-        ("trajectories/step-000002.traj", 2, RunFolderError, "rollouts of step 2 are gone"),
+        ("trajectories/step-000002.rollouts", 2, RunFolderError, "rollouts of step 2 are gone"),
         ("checkpoints/step-000000", 1, CheckpointError, "no checkpoint before step 1 is kept"),
         ("metrics.jsonl", 1, RunFolderError, "metrics of .* cannot be read"),
         ("config.toml", 1, RunFolderError, "no run in"),

@@ -109,16 +109,16 @@ def test_imitation_reports_what_it_learned_and_from_what(place: Path) -> None:
     story = lineage.read(run)
     assert story is not None
     (source,) = story.sources
-    assert (source.path, source.taken) == ("solved/trajectories/rollout.traj", 4)
+    assert (source.path, source.taken) == ("solved/trajectories/rollout.rollouts", 4)
     assert source.digest == lineage.digest_of(place / source.path)
     assert sorted(expert.held_out for expert in story.experts) == [False, False, False, True]
-    shown = list(read_segment(run / "trajectories" / "expert.traj"))
+    shown = list(read_segment(run / "trajectories" / "expert.rollouts"))
     assert {t.id for t in shown} == {expert.id for expert in story.experts if not expert.held_out}
     assert summary["experts_digest"] == story.experts_digest
 
 
 def test_what_the_expert_took_back_is_masked(place: Path) -> None:
-    solved = list(read_segment(place / "solved" / "trajectories" / "rollout.traj"))
+    solved = list(read_segment(place / "solved" / "trajectories" / "rollout.rollouts"))
     blamed = [(t.actions[k], t.actions[k + 2]) for t in solved for k in range(len(t.turns)) if t.is_faulty(k)]
     assert blamed, "one of the four tries a wrong edit first"
     assert all(edit.startswith("edit ") and undo == "undo" for edit, undo in blamed)
@@ -139,8 +139,10 @@ def test_reinforcement_goes_on_from_imitation(
     before, after = (json.loads((run / "summary.json").read_text()) for run in (first, second))
     assert (after["algo"], after["parent"]) == ("ipa", "runs/first")
     assert after["success_warmup"] == before["success_final"], "the same model on the same tasks"
-    anchored = [t for t in read_segment(second / "trajectories" / "step-000001.traj") if t.start.source_id]
-    experts = {t.id for t in read_segment(first / "trajectories" / "expert.traj")}
+    anchored = [
+        t for t in read_segment(second / "trajectories" / "step-000001.rollouts") if t.start.source_id
+    ]
+    experts = {t.id for t in read_segment(first / "trajectories" / "expert.rollouts")}
     assert {t.start.source_id for t in anchored} <= experts
     assert anchored, "the experts of the imitation are where rollouts start"
     monkeypatch.chdir(place)

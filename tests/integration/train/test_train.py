@@ -98,7 +98,12 @@ def test_a_run_folder_tells_the_whole_story(uninterrupted):
     assert summary["env_steps"] > 0
     assert summary["tokens"] >= summary["env_steps"]
     names = {path.name for path in (uninterrupted / "trajectories").iterdir()}
-    assert {"expert.traj", "step-000001.traj", "step-000004.traj", "eval-000000.traj"} <= names
+    assert {
+        "expert.rollouts",
+        "step-000001.rollouts",
+        "step-000004.rollouts",
+        "eval-000000.rollouts",
+    } <= names
     records = [json.loads(line) for line in (uninterrupted / "metrics.jsonl").read_text().splitlines()]
     steps = [record for record in records if record["kind"] == "train"]
     assert [record["step"] for record in steps] == [1, 2, 3, 4]
@@ -187,7 +192,7 @@ def test_the_older_weights_that_sample_survive_a_kill(tmp_path):
 
     whole = whole_as_killed(tmp_path, "--algo", "grpo", "-s", "rollout.staleness=2")
     for step, version in enumerate([0, 0, 0, 1, 2], start=1):
-        rollouts = read_segment(whole / "trajectories" / f"step-{step:06d}.traj")
+        rollouts = read_segment(whole / "trajectories" / f"step-{step:06d}.rollouts")
         assert {turn.policy_version for t in rollouts for turn in t.turns} == {version}
     records = train_records(whole)
     assert [record["lag/max"] for record in records if "lag/max" in record][-1] == 2
@@ -250,7 +255,7 @@ def test_resets_replay_expert_prefixes(scheduler, cluster, tmp_path):
         cluster=cluster,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    trajectories = list(read_segment(run / "trajectories" / "step-000001.traj"))
+    trajectories = list(read_segment(run / "trajectories" / "step-000001.rollouts"))
     anchored = [t for t in trajectories if t.start.source_id]
     assert len(trajectories) == 24
     assert len(anchored) == 12

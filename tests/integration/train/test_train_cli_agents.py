@@ -86,7 +86,7 @@ def train(folder: Path, agent: str, shelf: Path, *, model: str = "tiny", **more:
     assert done.returncode == 0, done.stdout + done.stderr
     rollouts = stored(run, STEPS * settings["rollout.group_size"])
     check_learned(
-        run, rollouts, apart=[t for path in run.rglob("set_aside-*.traj") for t in read_segment(path)]
+        run, rollouts, apart=[t for path in run.rglob("set_aside-*.rollouts") for t in read_segment(path)]
     )
     return rollouts
 
@@ -106,7 +106,9 @@ def as_toml(value: object) -> str:
 
 def stored(run: Path, count: int) -> list[Trajectory]:
     """Return the rollouts; each is a sound record in which every sampled token is in exactly one branch."""
-    rollouts = [t for path in sorted((run / "trajectories").glob("step-*.traj")) for t in read_segment(path)]
+    rollouts = [
+        t for path in sorted((run / "trajectories").glob("step-*.rollouts")) for t in read_segment(path)
+    ]
     assert len(rollouts) == count
     for t in rollouts:
         assert t.failure is None, t.failure
@@ -160,7 +162,7 @@ def test_two_steps_behind_an_agent_learn_and_lose_no_token(tmp_path: Path) -> No
     refused(ale(*played, "--agent=pi", cwd=elsewhere), 2, "--agent pi plays with a model", "--policy RUN")
     done = ale(*played, f"--policy={tmp_path / 'run'}", cwd=elsewhere, **here)
     assert done.returncode == 0, done.stderr
-    assert [len(t.turns) for path in elsewhere.rglob("*.traj") for t in read_segment(path)] == [3, 3]
+    assert [len(t.turns) for path in elsewhere.rglob("*.rollouts") for t in read_segment(path)] == [3, 3]
     replayed = ale("replay", "run", str(tmp_path / "run"), "--all", cwd=elsewhere)
     assert replayed.returncode != 0
     assert "session of a CLI agent" in replayed.stderr

@@ -60,7 +60,7 @@ def test_two_steps_of_training_with_compaction_learn_and_lose_no_token(tmp_path:
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
-    rollouts = [t for path in (run / "trajectories").glob("step-*.traj") for t in read_segment(path)]
+    rollouts = [t for path in (run / "trajectories").glob("step-*.rollouts") for t in read_segment(path)]
     assert len(rollouts) == 2 * 16
     sampled = 0
     for trajectory in rollouts:

@@ -44,7 +44,7 @@ def test_two_steps_run_end_to_end(trained: Path) -> None:
     assert 0 <= summary["success_warmup"] <= 1
     assert 0 <= summary["success_final"] <= 1
     assert summary["optimum"] == 1.0
-    experts = list(read_segment(trained / "trajectories" / "expert.traj"))
+    experts = list(read_segment(trained / "trajectories" / "expert.rollouts"))
     assert [expert.passed for expert in experts] == [True, True]
     assert all(expert.task_id.startswith("train/") for expert in experts)
 
@@ -53,7 +53,7 @@ def test_rollouts_act_in_the_sandbox_and_are_graded(trained: Path) -> None:
     rollouts = [
         rollout
         for step in (1, 2)
-        for rollout in read_segment(trained / "trajectories" / f"step-{step:06d}.traj")
+        for rollout in read_segment(trained / "trajectories" / f"step-{step:06d}.rollouts")
     ]
     assert len(rollouts) == 16
     assert [rollout.failure for rollout in rollouts] == [None] * 16
@@ -69,7 +69,7 @@ def test_what_the_expert_did_in_its_sandbox_happens_again(trained: Path) -> None
     """Not so what the policy does: its noise may start background processes, which race."""
     if why := asyncio.run(why_not_fenced()):
         pytest.skip(f"only isolated sandboxes can be replayed: {why}")
-    done = ale("replay", "run", str(trained / "trajectories" / "expert.traj"), "--all", cwd=trained)
+    done = ale("replay", "run", str(trained / "trajectories" / "expert.rollouts"), "--all", cwd=trained)
     assert done.returncode == 0, done.stderr
     assert "2 of 2 trajectories came out as recorded" in done.stdout
 
@@ -90,12 +90,12 @@ def test_the_coder_learns_from_what_it_did_in_sandboxes(tmp_path: Path, cluster:
     assert f"held_out_family: {summary['apart_warmup']['held_out_family']:.3f} -> " in done.stdout
     measured = [
         rollout.task_id.rpartition("/")[0]
-        for rollout in read_segment(run / "trajectories" / "eval-000001.traj")
+        for rollout in read_segment(run / "trajectories" / "eval-000001.rollouts")
     ]
     assert measured == ["held_out"] * 4 + ["held_out_family"] * 4
     assert 0 < summary["time_shares"]["policy"] < 1
     assert 0 < summary["time_shares"]["sandboxes"] < 1
-    rollouts = list(read_segment(run / "trajectories" / "step-000001.traj"))
+    rollouts = list(read_segment(run / "trajectories" / "step-000001.rollouts"))
     assert [rollout.failure for rollout in rollouts] == [None] * 8
     assert all(rollout.actions for rollout in rollouts)
     tools = {action.split()[0] for rollout in rollouts for action in rollout.actions if action.strip()}

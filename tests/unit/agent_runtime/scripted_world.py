@@ -91,6 +91,8 @@ class ChainEnv:
     """Its observation is a digest of seed and actions; "a" is progress, `goal` of them win, "d" is illegal."""
 
     version = "3"
+    sandbox_id = ""
+    image = ""
 
     def __init__(self, rock: MemoryRock, params_json: str) -> None:
         params = json.loads(params_json or "{}")

@@ -18,6 +18,7 @@ from zlib import crc32
 
 import numpy as np
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_world import CharTemplate, MemoryRock, ScriptedSampler, a_request
@@ -31,9 +32,11 @@ from agent_runtime.store import (
     decode,
     encode,
     index,
+    kept_segment,
     read_encoded,
     read_segment,
     segment_path,
+    trajectory_files,
     write_segment,
 )
 from agent_runtime.types import (
@@ -115,10 +118,10 @@ trajectories = st.builds(
 def test_trajectories_cross_processes_in_the_form_in_which_they_are_stored(tmp_path):
     encoded = [encode(BASE), encode(replace(BASE, id="other"))]
     assert_same(decode(encoded[0]), BASE)
-    write_segment(tmp_path / "encoded.traj", encoded)
-    write_segment(tmp_path / "plain.traj", map(decode, encoded))
-    assert (tmp_path / "encoded.traj").read_bytes() == (tmp_path / "plain.traj").read_bytes()
-    assert list(read_encoded(tmp_path / "plain.traj")) == encoded
+    write_segment(tmp_path / "encoded.rollouts", encoded)
+    write_segment(tmp_path / "plain.rollouts", map(decode, encoded))
+    assert (tmp_path / "encoded.rollouts").read_bytes() == (tmp_path / "plain.rollouts").read_bytes()
+    assert list(read_encoded(tmp_path / "plain.rollouts")) == encoded
     with pytest.raises(CorruptTrajectory, match="memory"):
         decode(encoded[0][:-1])
 
@@ -127,11 +130,11 @@ def test_trajectories_cross_processes_in_the_form_in_which_they_are_stored(tmp_p
 @given(written=st.lists(trajectories, max_size=3))
 def test_what_is_written_is_read_bit_for_bit(tmp_path_factory, written):
     folder = tmp_path_factory.mktemp("run")
-    write_segment(folder / "a.traj", written)
-    with TrajectoryWriter(folder / "b.traj") as log:
+    write_segment(folder / "a.rollouts", written)
+    with TrajectoryWriter(folder / "b.rollouts") as log:
         for trajectory in written:
             log.append(trajectory)
-    for name in ("a.traj", "b.traj"):
+    for name in ("a.rollouts", "b.rollouts"):
         assert_same(tuple(TrajectoryReader(folder / name)), tuple(written))
 
 
@@ -154,11 +157,11 @@ SMALL = replace(
 def files(tmp_path) -> dict[str, Path]:
     """A segment and a log of two small trajectories each."""
     written = [SMALL, replace(SMALL, id="second", reward=0.25)]
-    write_segment(tmp_path / "segment.traj", written)
-    with TrajectoryWriter(tmp_path / "log.traj") as log:
+    write_segment(tmp_path / "segment.rollouts", written)
+    with TrajectoryWriter(tmp_path / "log.rollouts") as log:
         for trajectory in written:
             log.append(trajectory)
-    return {"segment": tmp_path / "segment.traj", "log": tmp_path / "log.traj"}
+    return {"segment": tmp_path / "segment.rollouts", "log": tmp_path / "log.rollouts"}
 
 
 def overwrite(path: Path, data: bytes) -> None:
@@ -200,7 +203,7 @@ def test_a_cut_anywhere_is_an_error_except_between_a_logs_records(files, kind):
     intact = path.read_bytes()
     originals = list(read_segment(path))
     with path.open("rb") as file:
-        starts = [offset for offset, _ in frames.walk(file, path)]
+        starts = [frame.offset for frame in frames.FrameFile(file, path).walk()]
     for length in range(len(intact)):
         overwrite(path, intact[:length])
         found, error = read_until_error(path)
@@ -218,7 +221,7 @@ def test_a_log_cut_anywhere_goes_on_from_its_last_whole_record(files, caplog):
     intact = path.read_bytes()
     originals = list(read_segment(path))
     with path.open("rb") as file:
-        starts = [offset for offset, _ in frames.walk(file, path)]
+        starts = [frame.offset for frame in frames.FrameFile(file, path).walk()]
     ends = [*starts[1:], len(intact)]
     for length in range(frames.FILE_HEADER_BYTES, len(intact) + 1):
         overwrite(path, intact[:length])
@@ -259,28 +262,86 @@ def test_a_newer_schema_is_named_with_the_remedy(files):
     path = files["segment"]
     header = struct.pack("<8sI", frames.SEGMENT_MAGIC, 9)
     path.write_bytes(header + struct.pack("<I", crc32(header)) + path.read_bytes()[16:])
-    with pytest.raises(UnknownSchema, match="schema version 9, this ale reads 1") as caught:
+    with pytest.raises(UnknownSchema, match="schema version 9, this ale reads 1 to 2") as caught:
         list(read_segment(path))
     assert caught.value.exit_code == 65
 
 
 def test_a_record_of_other_types_is_refused(tmp_path):
-    path = tmp_path / "x.traj"
-    good = frames.encode(BASE)[frames.FRAME_HEADER_BYTES :]
+    path = tmp_path / "x.rollouts"
+    good = frames.encode(BASE)
     for old, new in ((b"max_turns", b"max_tarns"), (b"\xa4stop", b"\xc0"), (b"\xa6reward", b"\xa6rewarb")):
         assert old in good
-        payload = good.replace(old, new)
-        header = struct.pack("<II", len(payload), crc32(payload))
-        frame = header + struct.pack("<I", crc32(header)) + payload
-        path.write_bytes(frames.file_header(frames.LOG_MAGIC) + frame)
-        with pytest.raises(CorruptTrajectory, match="not a trajectory of schema 1"):
+        path.write_bytes(frames.file_header(frames.LOG_MAGIC) + frames.log_frame(good.replace(old, new)))
+        with pytest.raises(CorruptTrajectory, match="not a trajectory of schema 2"):
             list(read_segment(path))
+
+
+def stored(payload: bytes) -> bytes:
+    """Return a log of one record whose stored bytes are these, with right checksums."""
+    header = struct.pack("<II", len(payload), crc32(payload))
+    return frames.file_header(frames.LOG_MAGIC) + header + struct.pack("<I", crc32(header)) + payload
+
+
+@pytest.mark.parametrize(
+    ("payload", "said"),
+    [
+        (b"no Zstandard frame", "cannot be decompressed"),
+        (zstandard.ZstdCompressor().compress(b"x" * 100)[:-3], "cannot be decompressed"),
+        (zstandard.ZstdCompressor(write_content_size=False).compress(b"x" * 100), "of an unknown size"),
+        (struct.pack("<IBQ", 0xFD2FB528, 0xE0, 1 << 40), "more than 1073741824 bytes"),
+    ],
+    ids=["plain", "cut", "unsized", "bomb"],
+)
+def test_a_record_that_is_no_bounded_compressed_one_is_refused(tmp_path, payload, said):
+    path = tmp_path / "x.rollouts"
+    path.write_bytes(stored(payload))
+    with pytest.raises(CorruptTrajectory, match=said):
+        list(read_segment(path))
+    damaged = []
+    assert list(TrajectoryReader(path, damaged=damaged)) == []
+    assert [error.offset for error in damaged] == [frames.FILE_HEADER_BYTES]
+
+
+def test_a_record_refers_to_the_dictionary_of_its_file_alone(tmp_path):
+    several = [replace(SMALL, id=f"r{number}") for number in range(8)]
+    write_segment(tmp_path / "a.rollouts", several)
+    other = [replace(trajectory, env="another@1", task_id="x" * 50) for trajectory in several]
+    write_segment(tmp_path / "b.rollouts", other)
+    found = {name: list(read_segment(tmp_path / f"{name}.rollouts")) for name in "ab"}
+    assert_same(tuple(found["a"]), tuple(several))
+    assert_same(tuple(found["b"]), tuple(other))
+    single = sum(len(frames.log_frame(encode(trajectory))) for trajectory in several)
+    assert (tmp_path / "a.rollouts").stat().st_size < single
+
+
+def test_a_file_of_this_version_hides_the_earlier_ones_of_its_name(tmp_path):
+    new = segment_path(tmp_path, "step", 1)
+    assert kept_segment(tmp_path, "step", 1) == new
+    old = new.with_suffix(".traj")
+    write_segment(old, [SMALL])
+    assert kept_segment(tmp_path, "step", 1) == old
+    assert trajectory_files(old.parent) == [old]
+    write_segment(new, [SMALL, SMALL])
+    assert kept_segment(tmp_path, "step", 1) == new
+    assert trajectory_files(old.parent) == [new]
+    assert [info.trajectories for info in index(tmp_path)] == [2]
+
+
+def test_a_log_of_schema_1_is_not_appended_to(tmp_path):
+    path = tmp_path / "log.traj"
+    header = struct.pack("<8sI", frames.LOG_MAGIC, 1)
+    path.write_bytes(header + struct.pack("<I", crc32(header)))
+    before = path.read_bytes()
+    with pytest.raises(StoreWriteFailed, match="log of schema version 1"), TrajectoryWriter(path):
+        pass
+    assert path.read_bytes() == before
 
 
 def test_arrays_of_other_types_cannot_be_written(tmp_path):
     spoiled = replace(BASE, turns=(replace(BASE.turns[0], logprobs=np.zeros(2)),))
     with pytest.raises(TypeError, match="int32 or float32"):
-        write_segment(tmp_path / "x.traj", [spoiled])
+        write_segment(tmp_path / "x.rollouts", [spoiled])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -298,7 +359,7 @@ def file_size_limit(size: int):
 
 
 def test_a_full_disk_keeps_what_was_committed_and_what_was_appended(tmp_path):
-    path = tmp_path / "log.traj"
+    path = tmp_path / "log.rollouts"
     with TrajectoryWriter(path) as log:
         log.append(BASE)
         log.commit()
@@ -333,8 +394,8 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(StoreError, match=r"cannot read the trajectory file .*none\.traj"):
-        list(read_segment(tmp_path / "none.traj"))
+    with pytest.raises(StoreError, match=r"cannot read the trajectory file .*none\.rollouts"):
+        list(read_segment(tmp_path / "none.rollouts"))
 
 
 def test_a_log_has_one_writer_and_a_segment_none(files):
@@ -346,8 +407,8 @@ def test_a_log_has_one_writer_and_a_segment_none(files):
 
 def test_commits_survive_a_killed_writer(tmp_path):
     """A process commits trajectories for ever and reports each; killed, it has lost none that it reported."""
-    path = tmp_path / "log.traj"
-    source = tmp_path / "one.traj"
+    path = tmp_path / "log.rollouts"
+    source = tmp_path / "one.rollouts"
     write_segment(source, [BASE])
     code = (
         "import sys\nfrom agent_runtime.store import *\none = next(read_segment(sys.argv[1]))\n"
@@ -376,7 +437,7 @@ def test_the_index_lists_a_run_and_names_what_is_damaged(tmp_path):
     with TrajectoryWriter(segment_path(tmp_path, "rollout")) as log:
         log.append(BASE)
     folder = tmp_path / "trajectories"
-    (folder / ".step-000013.traj.tmp").write_bytes(b"left by a crash")
+    (folder / ".step-000013.rollouts.tmp").write_bytes(b"left by a crash")
     (folder / "notes.txt").write_text("not ours")
     torn = segment_path(tmp_path, "step", 7)
     write_segment(torn, [BASE] * 3)

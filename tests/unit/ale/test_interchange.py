@@ -216,7 +216,7 @@ def test_swe_agents_files_come_back_with_texts() -> None:
 
 def test_the_commands_write_and_read_whole_folders(tmp_path: Path) -> None:
     same_id = replace(kept()[0], seed=9)
-    write_segment(tmp_path / "run" / "trajectories" / "step-000001.traj", [*kept(), same_id])
+    write_segment(tmp_path / "run" / "trajectories" / "step-000001.rollouts", [*kept(), same_id])
 
     def ale(*words: str) -> tuple[int, str]:
         done = CliRunner().invoke(app, ["replay", *words])
@@ -233,7 +233,7 @@ def test_the_commands_write_and_read_whole_folders(tmp_path: Path) -> None:
     )
     assert code != 0
     assert "1 of 5 files cannot be read; 6 rollouts of others were kept" in said.replace("\n", " ")
-    back = list(read_segment(tmp_path / "back" / "trajectories" / "imported.traj"))
+    back = list(read_segment(tmp_path / "back" / "trajectories" / "imported.rollouts"))
     assert sorted(map(encode, back[:3])) == sorted(map(encode, [*kept(), same_id]))
     assert ale("import", str(tmp_path / "s"), "--out", str(tmp_path / "back"))[0] != 0  # never written again
     assert ale("import", str(tmp_path / "gone.json"), "--out", str(tmp_path / "new"))[0] != 0

@@ -124,6 +124,27 @@ def test_rollouts_with_secrets_are_packed_without(
             content = archive.extractfile(entry)
             assert content is not None
             assert KEY.encode() not in content.read()
+    unpack_command(tmp_path / "a.tar.gz", tmp_path / "back")
+    packed = list(read_segment(segment_path(tmp_path / "back", "step", 77)))  # compressed in the file itself
+    assert len(packed) == 2
+    assert not any(KEY.encode() in encode(each) for each in packed)
+
+
+def test_damaged_records_are_left_out_and_told(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = segment_path(run, "step", 78)
+    plain = next(iter(read_segment(KEPT / "every_field.traj")))
+    write_segment(path, [replace(plain, id=f"r{number}") for number in range(3)])
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    (run / "trajectories" / "expert.traj").write_bytes(b"rubbish")
+    with pytest.raises(RecordError, match="2 records or files are damaged; all others were read"):
+        pack_command(str(run), tmp_path / "a.tar.gz", step=None, yes=False)
+    assert "files of" in capsys.readouterr().out
+    unpack_command(tmp_path / "a.tar.gz", tmp_path / "back")
+    assert [each.id for each in read_segment(segment_path(tmp_path / "back", "step", 78))] == ["r0", "r2"]
 
 
 def test_a_large_pack_asks(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ def test_a_changed_file_gets_new_rows(run: Path) -> None:
     write_segment(path, [replace(each, id="other") for each in read_segment(KEPT)])
     os.utime(path, ns=(1, 1))
     assert ids(run) == expected(run)
-    log = run / "trajectories" / "log.traj"
+    log = run / "trajectories" / "log.rollouts"
     for number in range(3):
         with TrajectoryWriter(log) as writer:
             writer.append(replace(next(iter(read_segment(KEPT))), id=f"log-{number}"))
@@ -120,7 +120,7 @@ def test_damage_is_told_each_time_and_hides_no_row(run: Path) -> None:
 def test_a_rollout_is_found_by_its_row_and_checked(run: Path) -> None:
     name = f"2-{second().id}"
     assert find(str(run), name).id == name
-    kept = run / "trajectories" / INDEX / "step-000002.traj.msgpack"
+    kept = run / "trajectories" / INDEX / "step-000002.rollouts.msgpack"
     path = segment_path(run, "step", 2)
     wrong = [rows_module.Row(*[*row_values(row)[:-1], row.offset + 1]) for _, row in rows(str(path))]
     state = rows_module._state(path)

@@ -89,7 +89,7 @@ def test_honest_work_is_left_alone() -> None:
 
 @pytest.fixture
 def records(tmp_path: Path) -> str:
-    path = tmp_path / "step-000001.traj"
+    path = tmp_path / "step-000001.rollouts"
     good = replace(played(*[("ls", "a")] * 3, name="loop"), passed=True, reward=1.0)
     write_segment(
         path, [good, played(("echo > conftest.py", ""), name="attack"), played(("ls", "x"), name="none")]

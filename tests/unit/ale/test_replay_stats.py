@@ -65,7 +65,7 @@ def test_failures_and_faults_are_counted_by_kind() -> None:
     faulty = replace(one, id="faulty", turn_faults=(TurnFault.TOOL_FAILED,) * len(one.turns))
     slow = replace(one, id="slow", duration_s=1e6)
     found = Statistics()
-    collect([(Path("step-000001.traj"), each) for each in (one, lost, faulty, slow, lost)], found)
+    collect([(Path("step-000001.rollouts"), each) for each in (one, lost, faulty, slow, lost)], found)
     counts = found.kinds["step"]
     assert (counts.rollouts, counts.failed) == (5, 2)
     assert found.failures == {"policy": [2, "lost"]}
@@ -88,7 +88,7 @@ def test_failures_and_faults_are_counted_by_kind() -> None:
     ],
 )
 def test_a_trajectory_is_listed_where_all_that_was_asked_for_fits(wanted: Wanted, fits: bool) -> None:
-    assert wanted.fits(Path("step-000001.traj"), row_of(a_trajectory())) == fits
+    assert wanted.fits(Path("step-000001.rollouts"), row_of(a_trajectory())) == fits
 
 
 def test_the_longest_come_first_and_programs_read_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,7 +111,7 @@ def test_rollouts_are_counted_together_and_the_hardest_come_first(
         replace(plain, task_id="b", policy_step=1, passed=False, reward=0.5),
         replace(lost, task_id="b", policy_step=2),
     ]
-    path = tmp_path / "trajectories" / "step-000001.traj"
+    path = tmp_path / "trajectories" / "step-000001.rollouts"
     write_segment(path, named)
     grouped_command(str(tmp_path), wanted=Wanted(), by="task", limit=9, as_json=True)
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

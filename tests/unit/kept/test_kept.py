@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,8 @@ import pytest
 from local_fleet import Listening, LocalFleet
 
 from agent_runtime.graph import validate
-from agent_runtime.store import index, read_segment
-from agent_runtime.types import StopReason, TurnFault, TurnLabel
+from agent_runtime.store import encode, index, read_segment
+from agent_runtime.types import Hosting, StopReason, TurnFault, TurnLabel
 from ale.replay.listing import Wanted, list_command
 from ale.replay.records import iterate
 from ale.training import runs
@@ -71,6 +72,18 @@ def test_a_kept_run_goes_on_from_its_checkpoint_to_its_end(folder: Path) -> None
     finished = read_summary(folder)
     assert finished is not None
     assert finished.steps == 3
+
+
+def test_every_field_of_a_kept_trajectory_of_schema_2_is_read() -> None:
+    old = list(read_segment(HERE / "every_field.traj"))
+    *same, fifth = read_segment(HERE / "every_field.rollouts")
+    hosting = Hosting("box-1", "sha256:ab", made_s=0.5, reset_s=0.25, graded_s=0.125)
+    for number, trajectory in enumerate([*same, fifth]):
+        validate(trajectory)
+        assert (trajectory.grader_output, trajectory.hosting) == ("1 of 2 tests passed", hosting)
+        earlier = replace(trajectory, grader_output="", hosting=None, schema_version=1)
+        assert encode(replace(earlier, id=old[number % 2].id)) == encode(old[number % 2])
+    assert [trajectory.id for trajectory in same] == ["r0", "r1", "r2", "r3"]
 
 
 def test_every_field_of_a_kept_trajectory_is_read() -> None:

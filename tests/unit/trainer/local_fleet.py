@@ -49,6 +49,9 @@ Change = Callable[[Trajectory], Trajectory]
 class LocalEnv:
     """One environment in this process, as the runtime uses it; `lost_at` is the step that never comes back."""
 
+    sandbox_id = ""
+    image = ""
+
     def __init__(self, env: str, params_json: str, lost_at: int) -> None:
         spec = load_env(env)
         self.version = spec.version

@@ -141,7 +141,7 @@ def test_what_was_played_is_kept_where_it_halts_the_run_until_it_does_not(
     round: str, played: int, tmp_path: Path
 ) -> None:
     """Of experts, of a step and of an evaluation: the failed rollouts are the way to the cause."""
-    config, kept = config_of(steps=1), tmp_path / "trajectories" / "halted.traj"
+    config, kept = config_of(steps=1), tmp_path / "trajectories" / "halted.rollouts"
     with pytest.raises(Halted, match=rf"What was played: `ale replay show {kept}`\."):
         local_run(tmp_path, config, kind=Losing, round=round)
     assert [t.failure is not None for t in read_segment(kept)] == [True] * played

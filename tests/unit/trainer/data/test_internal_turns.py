@@ -167,7 +167,7 @@ LONG = {
 
 def test_an_injection_names_steps_of_the_environment(tmp_path: Path):
     local, _ = local_run(tmp_path, config_of(**LONG, steps=0, warmup={"trajectories": 4, "held_out": 0.0}))
-    experts = list(read_segment(tmp_path / "trajectories" / "expert.traj"))
+    experts = list(read_segment(tmp_path / "trajectories" / "expert.rollouts"))
     long = max(experts, key=lambda each: len(each.internal_turns))
     assert long.internal_turns, "no expert needed a summary: make the context shorter"
     first = long.internal_turns[0]
@@ -187,7 +187,7 @@ def test_an_injection_names_steps_of_the_environment(tmp_path: Path):
 def test_a_run_learns_from_compacted_rollouts_and_accounts_for_every_token(tmp_path: Path, algo, options):
     config = config_of(**LONG, algo=algo, algo_options=options)
     local_run(tmp_path, config, change=_one_wins)
-    files = sorted((tmp_path / "trajectories").glob("step-*.traj"))
+    files = sorted((tmp_path / "trajectories").glob("step-*.rollouts"))
     rollouts = [trajectory for path in files for trajectory in read_segment(path)]
     assert len(rollouts) == 24
     assert sum(each.turn_labels.count(SUMMARY) for each in rollouts) > 24

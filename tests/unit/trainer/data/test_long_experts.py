@@ -17,11 +17,11 @@ def test_a_run_says_which_experts_no_rollout_can_start_from_and_plays_whole_grou
     tasks = [f"train/{number}" for number in range(4)]
     encoded = LocalFleet(recorder).record(expert_requests(recorder, '{"max_turns":6}', tasks))
     assert {len(decode(data).turns) for data in encoded} == {6}
-    write_segment(tmp_path / "solved.traj", encoded)
+    write_segment(tmp_path / "solved.rollouts", encoded)
     config = config_of(
         steps=1,
         agent={"max_turns": 3},
-        warmup={"trajectories": 0, "data": [str(tmp_path / "solved.traj")], "held_out": 0.0},
+        warmup={"trajectories": 0, "data": [str(tmp_path / "solved.rollouts")], "held_out": 0.0},
     )
     _, said = local_run(tmp_path / "run", config)
     rollouts = list(read_segment(segment_path(tmp_path / "run", "step", 1)))

@@ -83,7 +83,7 @@ def test_only_whole_successes_in_this_environment_are_examples(tmp_path: Path) -
     found = read(tmp_path / "run")
     assert [t.id for t in found.trajectories] == ["good"]
     (source,) = found.sources
-    assert (source.path, source.taken) == (str(tmp_path / "run/trajectories/step-000001.traj"), 1)
+    assert (source.path, source.taken) == (str(tmp_path / "run/trajectories/step-000001.rollouts"), 1)
     assert source.skipped == {
         "not passed": 1,
         "failed to run": 1,
@@ -97,7 +97,7 @@ def test_only_whole_successes_in_this_environment_are_examples(tmp_path: Path) -
 
 
 def test_nothing_to_imitate_is_refused_with_the_reasons(tmp_path: Path) -> None:
-    write_segment(tmp_path / "lost.traj", [win("a", passed=False, reward=0.0), win("b", env="sokoban@1")])
+    write_segment(tmp_path / "lost.rollouts", [win("a", passed=False, reward=0.0), win("b", env="sokoban@1")])
     for refused in (
         lambda: read(tmp_path),
         lambda: check_data([str(tmp_path)], spec=SPEC, params=PARAMS, split="train"),
@@ -110,10 +110,10 @@ def test_nothing_to_imitate_is_refused_with_the_reasons(tmp_path: Path) -> None:
 
 def test_every_expert_keeps_who_acted_and_where_it_came_from(tmp_path: Path) -> None:
     model = trajectory("model", [1, 1, 1], 1.0, ids=count(5))
-    write_segment(tmp_path / "a.traj", [win("told"), win("sampled", task=1, turns=model.turns)])
-    write_segment(tmp_path / "b.traj", [win("hinted", task=2, start=Start(2, hint="Hint: Right"))])
+    write_segment(tmp_path / "a.rollouts", [win("told"), win("sampled", task=1, turns=model.turns)])
+    write_segment(tmp_path / "b.rollouts", [win("hinted", task=2, start=Start(2, hint="Hint: Right"))])
     found = read(tmp_path)
-    path = str(tmp_path / "a.traj")
+    path = str(tmp_path / "a.rollouts")
     assert found.provenance("told") == (Origin.IMPORTED, path)
     assert found.provenance("sampled") == (Origin.TEACHER, path)
     assert found.sources[1].skipped == {"was given a hint": 1}
@@ -126,11 +126,11 @@ def test_every_expert_keeps_who_acted_and_where_it_came_from(tmp_path: Path) -> 
 def test_experts_are_told_in_the_tokens_of_the_model(tmp_path: Path) -> None:
     faults = (TurnFault.TOOL_FAILED, TurnFault.NONE, TurnFault.NONE)
     original = win("theirs", turn_faults=faults)
-    write_segment(tmp_path / "a.traj", [original])
-    write_segment(tmp_path / "b.traj", [win("theirs", task=1)])
+    write_segment(tmp_path / "a.rollouts", [original])
+    write_segment(tmp_path / "b.rollouts", [win("theirs", task=1)])
     template = TinyChatTemplate(TinyTokenizer(), 4096)
     for window in (0, 1):
-        found = read(tmp_path / "a.traj", tmp_path / "b.traj", window=window)
+        found = read(tmp_path / "a.rollouts", tmp_path / "b.rollouts", window=window)
         told, second = found.trajectories
         validate(told)
         assert told.is_expert
@@ -147,7 +147,7 @@ def test_experts_are_told_in_the_tokens_of_the_model(tmp_path: Path) -> None:
 
 def test_what_does_not_fit_the_model_is_left_out(tmp_path: Path) -> None:
     long = win("long", observations=("P" * 300, *OBSERVATIONS[1:]))
-    write_segment(tmp_path / "a.traj", [long, win("short")])
+    write_segment(tmp_path / "a.rollouts", [long, win("short")])
     found = read(tmp_path, context=128)
     assert [t.id for t in found.trajectories] == ["short"]
     assert found.sources[0].skipped == {"longer than the model's context": 1}
@@ -171,7 +171,7 @@ def test_whole_tasks_are_held_out_and_some_always_stay() -> None:
 
 def test_the_model_is_asked_what_the_expert_was_shown(tmp_path: Path) -> None:
     faults = (TurnFault.NONE, TurnFault.UNDONE, TurnFault.NONE)
-    write_segment(tmp_path / "a.traj", [win("a", turn_faults=faults)])
+    write_segment(tmp_path / "a.rollouts", [win("a", turn_faults=faults)])
     (told,) = read(tmp_path).trajectories
     asked = quizzes([told], seed=0)
     assert [quiz.request.turn for quiz in asked] == [0, 2], "not what was taken back"
@@ -195,7 +195,7 @@ def parameters(learner: Learner) -> dict[str, bytes]:
 def test_warm_up_and_injection_learn_nothing_from_faults(tmp_path: Path) -> None:
     """The same masks in both: where all that is imitated is at fault, not one parameter moves."""
     write_segment(
-        tmp_path / "a.traj", [win("a", turn_faults=(TurnFault.UNDONE, TurnFault.NONE, TurnFault.NONE))]
+        tmp_path / "a.rollouts", [win("a", turn_faults=(TurnFault.UNDONE, TurnFault.NONE, TurnFault.NONE))]
     )
     (told,) = read(tmp_path).trajectories
     learner = Learner(TrainConfig(engine_options={"layers": 1, "width": 8, "heads": 1}))
@@ -214,7 +214,7 @@ def test_warm_up_and_injection_learn_nothing_from_faults(tmp_path: Path) -> None
 
 
 def test_the_loss_on_held_out_experts_is_that_of_their_good_turns(tmp_path: Path) -> None:
-    write_segment(tmp_path / "a.traj", [win("a")])
+    write_segment(tmp_path / "a.rollouts", [win("a")])
     (told,) = read(tmp_path, window=1).trajectories
     learner = Learner(TrainConfig(engine_options={"layers": 1, "width": 8, "heads": 1}))
     learner.ready()
@@ -230,12 +230,12 @@ def test_the_loss_on_held_out_experts_is_that_of_their_good_turns(tmp_path: Path
 
 
 def test_an_expert_of_another_version_is_no_example(tmp_path: Path) -> None:
-    write_segment(tmp_path / "a.traj", [win("old", env="frozen_lake@0"), win("new", task=1)])
+    write_segment(tmp_path / "a.rollouts", [win("old", env="frozen_lake@0"), win("new", task=1)])
     found = read(tmp_path)
     assert [t.id for t in found.trajectories] == ["new"]
     assert found.sources[0].skipped == {"of frozen_lake@0": 1}
-    (tmp_path / "a.traj").unlink()
-    write_segment(tmp_path / "b.traj", [win("old", env="frozen_lake@0")])
+    (tmp_path / "a.rollouts").unlink()
+    write_segment(tmp_path / "b.rollouts", [win("old", env="frozen_lake@0")])
     with pytest.raises(ConfigError, match=r"nothing to imitate .*1 of frozen_lake@0"):
         read(tmp_path)
 
@@ -243,7 +243,7 @@ def test_an_expert_of_another_version_is_no_example(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kept", [(0, 1), (1, 0)], ids=["shown", "held out"])
 def test_kept_experts_of_another_tokenizer_or_version_are_refused(kept, tmp_path: Path) -> None:
     """What a resumed run finds in its folder after the installation or the model changed under it."""
-    write_segment(tmp_path / "a.traj", [win("a")])
+    write_segment(tmp_path / "a.rollouts", [win("a")])
     learner = Learner(TrainConfig(engine_options={"layers": 1, "width": 8, "heads": 1}))
     learner.ready()
     for window in (0, 1):
