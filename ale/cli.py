@@ -22,7 +22,7 @@ from ale.agent.cli import agent_app
 from ale.algo.cli import algo_app
 from ale.env.cli import env_app
 from ale.errors import AleError
-from ale.options import PLACE, BackendOption, RockOption
+from ale.options import PLACE, BackendOption, FreezeOption, RockOption
 from ale.replay.cli import replay_app
 from ale.rock.cli import rock_app
 from ale.training.stop import sigterm_is_ctrl_c
@@ -158,6 +158,46 @@ def _root(
     # What goes wrong is said once, by `main`; logs that say it too are for who asks for them.
     level = logging.INFO if os.environ.get("ALE_DEBUG") else logging.ERROR
     logging.basicConfig(level=level, format="%(levelname)s %(name)s %(message)s")
+
+
+@app.command()
+def debug(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="ENV/SPLIT/INDEX|RECORDS",
+            help="A task, played by the environment's reference policy; or with --id a recorded rollout's place.",
+        ),
+    ],
+    *,
+    identity: Annotated[
+        str | None,
+        typer.Option(
+            "--id", metavar="ID", help="Send this rollout's actions, of the records of a run, folder or file."
+        ),
+    ] = None,
+    turn: Annotated[
+        int | None, typer.Option("--turn", min=0, help="Stop where the environment takes this turn's action.")
+    ] = None,
+    env_args: EnvArgs = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the environment's reset.")] = 0,
+    backend: BackendOption = None,
+) -> None:
+    """Play one rollout in this process, with Python's debugger where the environment or its grader raises."""
+    from ale.config import parse_overrides
+    from ale.replay.debugging import DebugCommand, debug_command
+
+    debug_command(
+        DebugCommand(
+            what,
+            is_record=identity is not None,
+            identity=identity,
+            env_args=parse_overrides(env_args or []),
+            seed=seed,
+            turn=turn,
+            backends=backend or (),
+        )
+    )
 
 
 @app.command()
@@ -321,6 +361,7 @@ def rollout(
     out: Annotated[Path | None, typer.Option("--out", help="Keep the trajectories in this folder.")] = None,
     rock: RockOption = "",
     backend: BackendOption = None,
+    freeze: FreezeOption = 0,
 ) -> None:
     """Play episodes and say how they went."""
     with held():
@@ -338,6 +379,7 @@ def rollout(
             out=out,
             rock=rock,
             backends=backend or (),
+            freeze=freeze,
         )
     )
 

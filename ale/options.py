@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["PLACE", "BackendOption", "RockOption"]
+__all__ = ["PLACE", "BackendOption", "FreezeOption", "RockOption"]
 
 PLACE = "How it runs"
 """The panel of `--help` for what says where and how."""
@@ -17,6 +17,16 @@ RockOption = Annotated[
         "--rock",
         metavar="ADDRESS",
         help="A running ROCK server; none starts an embedded one.",
+        rich_help_panel=PLACE,
+    ),
+]
+FreezeOption = Annotated[
+    int,
+    typer.Option(
+        "--freeze",
+        metavar="N",
+        min=0,
+        help="Leave the sandboxes of so many that are not passed open, for ale rock shell; needs --rock.",
         rich_help_panel=PLACE,
     ),
 ]

@@ -154,6 +154,9 @@ class RolloutOptions(_Section):
     rock_address: str = ""
     """A running ROCK server (`unix:PATH`, `HOST:PORT`, `grpc://`, `grpcs://`, `http://` or `https://`); empty starts an
     embedded one."""
+    freeze: NonNegativeInt = 0
+    """So many rollouts of each worker process that fail, or are not passed, leave their sandbox open for `ale rock shell`;
+    their records name it. Its server ends it when it was not used for its idle time (`ale rock serve --idle-timeout-s`)."""
     backends: tuple[str, ...] = ()
     """What the embedded server hosts sandboxes on: installed backends (`ale.backends`), each `NAME` or
     `NAME:KEY=VALUE,KEY=VALUE`, the first of several that takes a sandbox first. Empty: `process` and `docker`."""
@@ -173,6 +176,11 @@ class RolloutOptions(_Section):
             raise ValueError(
                 f"rollout.backends={self.backends!r} would do nothing: the server at {self.rock_address} chose its own. "
                 "Start that server with --backend, or leave rollout.rock_address out"
+            )
+        if self.freeze and not self.rock_address:
+            raise ValueError(
+                f"rollout.freeze={self.freeze} keeps nothing: the embedded server ends with the run and ends every sandbox. "
+                "Start one with `ale rock serve` and name it in rollout.rock_address"
             )
         return self
 
@@ -234,8 +242,8 @@ class WarmupOptions(_Section):
     trajectories: NonNegativeInt = 32
     """Successful oracle trajectories to record, unless `data` is given; 0 starts RL from the model as it is."""
     data: tuple[str, ...] = ()
-    """Trajectories to imitate in place of the oracle's: folders of runs, other folders, `.traj` files. Whole successes on
-    tasks of `train_split` are taken."""
+    """Trajectories to imitate in place of the oracle's: folders of runs, other folders, `.rollouts` files. Whole successes
+    on tasks of `train_split` are taken."""
     held_out: float = Field(default=0.0, ge=0, lt=1)
     """Share of the experts' tasks that is not imitated: every epoch reports its loss on them."""
     epochs: NonNegativeInt = 4

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from ale import completion
-from ale.options import BackendOption, RockOption
+from ale.options import BackendOption, FreezeOption, RockOption
+from trainer.signals import held
 
 __all__ = ["replay_app"]
 
@@ -142,11 +143,12 @@ def replay_run(
     every: Annotated[bool, typer.Option("--all", help="Run all of them.")] = False,
     rock: RockOption = "",
     backend: BackendOption = None,
+    freeze: FreezeOption = 0,
 ) -> None:
     """Run recorded actions again and compare every observation; exit code 1 where one differs."""
     from ale.replay.executing import run_command
 
-    run_command(where, trajectory, every=every, rock=rock, backends=backend or ())
+    run_command(where, trajectory, every=every, rock=rock, backends=backend or (), freeze=freeze)
 
 
 @replay_app.command("train")
@@ -277,6 +279,9 @@ def replay_score(
     failed: Annotated[
         bool, typer.Option("--failed", help="Only rollouts that have no reward because grading failed.")
     ] = False,
+    judge: Annotated[
+        bool, typer.Option("--judge", help="Ask the run's reward workers instead: nothing is played.")
+    ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", help="Keep the records with today's rewards in this folder.")
     ] = None,
@@ -284,6 +289,12 @@ def replay_score(
     backend: BackendOption = None,
 ) -> None:
     """Do recorded actions again and have today's grader grade them; exit code 1 where a reward is another."""
+    if judge:
+        with held():
+            from ale.replay.judging import judge_command  # may bring torch
+
+        judge_command(where, trajectory, failed=failed, out=out, rock=rock)
+        return
     from ale.replay.scoring import score_command
 
     score_command(where, trajectory, failed=failed, out=out, rock=rock, backends=backend or ())

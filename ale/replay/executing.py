@@ -9,13 +9,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from agent_runtime.freezing import Freezer
 from agent_runtime.replay import Divergence, ReplayReport, replay
 from agent_runtime.run import Rock
 from agent_runtime.types import Trajectory
 from ale.errors import Diverged
 from ale.replay.records import find, iterate
-from ale.rock.reach import connected
+from ale.rock.reach import check_freeze, connected, say_kept
 from ale.terminal import stdout
+from rock_env.client import Client
 
 __all__ = ["for_each", "replay_all", "run_command"]
 
@@ -26,11 +28,23 @@ AT_ONCE = 32
 
 
 def run_command(
-    where: str, identity: str | None, *, every: bool, rock: str, backends: Sequence[str] = ()
+    where: str,
+    identity: str | None,
+    *,
+    every: bool,
+    rock: str,
+    backends: Sequence[str] = (),
+    freeze: int = 0,
 ) -> None:
-    """Replay one trajectory or all. Raise `Diverged` where one differs, `RockError` where the service fails."""
+    """Replay one trajectory or all; the sandboxes of `freeze` that are not passed stay.
+
+    Raise `Diverged` where one differs, `RockError` where the service fails.
+    """
+    check_freeze(freeze, rock)
     chosen = [trajectory for _, trajectory in iterate(where)] if every else [find(where, identity)]
-    reports = asyncio.run(replay_all(chosen, rock, backends))
+    kept: list[str] = []
+    reports = asyncio.run(replay_all(chosen, rock, backends, freeze=freeze, kept=kept))
+    say_kept(kept, rock)
     diverged = [report for report in reports if not report.identical]
     out = stdout()
     for report in diverged if every else reports:
@@ -42,10 +56,22 @@ def run_command(
 
 
 async def replay_all(
-    trajectories: Sequence[Trajectory], address: str, backends: Sequence[str]
+    trajectories: Sequence[Trajectory],
+    address: str,
+    backends: Sequence[str],
+    *,
+    freeze: int = 0,
+    kept: list[str] | None = None,
 ) -> list[ReplayReport]:
-    """Replay trajectories at once; reports in their order. Raise `RockError` where the service fails."""
-    return await for_each(trajectories, replay, address, backends)
+    """Replay trajectories at once; reports in their order. Raise `RockError` where the service fails.
+
+    The first `freeze` that are not passed leave their sandbox open, and its id in `kept`.
+    """
+
+    def freezing(client: Client) -> Rock:
+        return Freezer(client, freeze, kept)
+
+    return await for_each(trajectories, replay, address, backends, through=freezing)
 
 
 async def for_each(
@@ -53,9 +79,12 @@ async def for_each(
     act: Callable[[Trajectory, Rock], Awaitable[T]],
     address: str,
     backends: Sequence[str],
+    *,
+    through: Callable[[Client], Rock] = lambda client: client,
 ) -> list[T]:
     """Act on each trajectory with one service, `AT_ONCE` at a time; return what came of them in their order."""
-    async with connected(address, backends) as rock:
+    async with connected(address, backends) as client:
+        rock = through(client)
         gate = asyncio.Semaphore(AT_ONCE)
 
         async def one(trajectory: Trajectory) -> T:

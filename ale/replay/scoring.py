@@ -13,18 +13,16 @@ from pathlib import Path
 
 from agent_runtime.replay import ScoreReport, score
 from agent_runtime.run import Rock
-from agent_runtime.store import write_segment
 from agent_runtime.types import StopReason, Trajectory
-from ale.errors import Diverged, RecordError
+from ale.errors import RecordError
 from ale.replay.executing import for_each
 from ale.replay.places import new_records
 from ale.replay.records import find, iterate
-from ale.terminal import print_table, stdout
+from ale.replay.telling import Scored, tell
+from rock_env.env import Verdict
 from rock_env.errors import RockError
 
 __all__ = ["score_command"]
-
-_SHOWN = 50
 
 
 def score_command(
@@ -37,28 +35,14 @@ def score_command(
     backends: Sequence[str] = (),
 ) -> None:
     """Grade again and print what changed. Raise `Diverged` where a reward is another, `RecordError` for none to grade."""
-    path = new_records(out, "scored") if out else None
+    if out is not None:
+        new_records(out, "scored")  # refused before anything is played
     chosen = [each for _, each in iterate(where)] if identity is None else [find(where, identity)]
     chosen = [each for each in chosen if not failed or not each.has_reward]
     if not chosen:
         raise RecordError(f"no rollout of {where!r} was without a reward: there is nothing to grade.")
     reports = asyncio.run(for_each(chosen, _scored_or_not, rock, backends))
-    pairs = list(zip(chosen, reports, strict=True))
-    rows = [row for trajectory, report in pairs if (row := _row(trajectory, report))]
-    if rows:
-        print_table(("id", "task", "recorded", "today"), rows[:_SHOWN])
-    graded = [(each, report) for each, report in pairs if isinstance(report, ScoreReport) and report.verdict]
-    stdout().print(
-        f"\n{len(graded)} of {len(chosen)} graded; {len(rows)} have another reward or none, "
-        f"{min(len(rows), _SHOWN)} shown"
-    )
-    if path is not None:
-        write_segment(path, [_scored(trajectory, report) for trajectory, report in graded])
-        stdout().print(f"kept in {path}")
-    if rows:
-        raise Diverged(
-            f"{len(rows)} of {len(chosen)} rollouts have another reward today, or cannot be graded"
-        )
+    tell([_scored(each, report) for each, report in zip(chosen, reports, strict=True)], out)
 
 
 async def _scored_or_not(trajectory: Trajectory, rock: Rock) -> ScoreReport | RockError:
@@ -68,33 +52,28 @@ async def _scored_or_not(trajectory: Trajectory, rock: Rock) -> ScoreReport | Ro
         return error
 
 
-def _row(trajectory: Trajectory, report: ScoreReport | RockError) -> tuple[str, ...]:
-    """Return the line of a rollout whose reward is another, or has none; nothing where it is the recorded one."""
-    then = f"{trajectory.env_reward:g}" if trajectory.has_reward else "none"
+def _scored(trajectory: Trajectory, report: ScoreReport | RockError) -> Scored:
+    then = trajectory.env_reward if trajectory.has_reward else None
     if isinstance(report, RockError):
-        return trajectory.id, trajectory.task_id, then, f"none: {report.message}"
-    if report.verdict is None:
+        return Scored(trajectory, then, None, f"none: {report.message}")
+    verdict = report.verdict
+    if verdict is None:
         apart = report.divergence
         where = f"turn {apart.turn}: {apart.what}" if apart else "its end"
-        return trajectory.id, trajectory.task_id, then, f"none: the environment goes another way at {where}"
-    if trajectory.has_reward and (report.verdict.reward, report.verdict.passed) == (
-        trajectory.env_reward,
-        trajectory.passed,
-    ):
-        return ()
-    today = f"{report.verdict.reward:g}{' passed' if report.verdict.passed else ''}"
-    return trajectory.id, trajectory.task_id, then, f"{today} ({report.verdict.details})"
+        return Scored(trajectory, then, None, f"none: the environment goes another way at {where}")
+    same = then == verdict.reward and trajectory.passed == verdict.passed
+    said = f"{verdict.reward:g}{' passed' if verdict.passed else ''} ({verdict.details})"
+    return Scored(trajectory, then, _graded(trajectory, verdict), "" if same else said)
 
 
-def _scored(trajectory: Trajectory, report: ScoreReport | RockError) -> Trajectory:
+def _graded(trajectory: Trajectory, verdict: Verdict) -> Trajectory:
     """Return the record with today's grade, which is the environment's own."""
-    assert isinstance(report, ScoreReport)
-    assert report.verdict is not None
     ended = trajectory.stop_reason
     return replace(
         trajectory,
-        reward=report.verdict.reward,
-        passed=report.verdict.passed,
+        reward=verdict.reward,
+        passed=verdict.passed,
+        grader_output=verdict.details,
         turn_rewards=trajectory.env_turn_rewards,
         reward_source=None,
         failure=None,

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+from ale.terminal import stdout
 from rock_env import plugins
 from rock_env.backends.plugin import choose_backends
 from rock_env.client import Client
@@ -34,6 +35,25 @@ async def connected(address: str = "", backends: Sequence[str] = ()) -> AsyncIte
         choose_backends(backends)
         async with embedded([f"--backend={name}" for name in backends]) as own, Client(own) as client:
             yield client
+
+
+def check_freeze(count: int, address: str) -> None:
+    """Raise `InvalidArgument` where sandboxes are to stay in a server that does not."""
+    if count and not address:
+        raise InvalidArgument(
+            "--freeze keeps nothing in a command's own server, which ends with it and ends every sandbox. Start one with "
+            "`ale rock serve` and name it with --rock."
+        )
+
+
+def say_kept(kept: Sequence[str] | None, address: str) -> None:
+    """Print which sandboxes of failed rollouts stay; None: the processes that played know it."""
+    if kept is None:
+        stdout().print(
+            f"sandboxes of failed episodes stay until they were idle: `ale rock ps --rock {address}`"
+        )
+    for sandbox_id in kept or ():
+        stdout().print(f"kept until it was idle: `ale rock shell --rock {address} {sandbox_id}`")
 
 
 def step_round_trip(env: str) -> float:

@@ -17,12 +17,13 @@ from pathlib import Path
 import numpy as np
 
 from agent_runtime.agents.oracle import record_expert
+from agent_runtime.freezing import Freezer
 from agent_runtime.policy import Message
 from agent_runtime.run import Rock
 from agent_runtime.store import segment_path, write_segment
 from agent_runtime.types import AgentConfig, IntArray, RolloutRequest, SamplingParams, Start, Trajectory
 from ale.errors import NotRun
-from ale.rock.reach import connected
+from ale.rock.reach import check_freeze, connected, say_kept
 from ale.terminal import print_table, stdout
 from ale.training import runs
 from rock_env import plugins
@@ -66,6 +67,8 @@ class RolloutCommand:
     rock: str
     backends: Sequence[str] = ()
     """Of the embedded server; none: those that come with ROCK."""
+    freeze: int = 0
+    """So many failed rollouts leave their sandbox open."""
     agent: Mapping[str, str] | None = None
     """The settings of a CLI agent; None: the run's own agent, or one of ours."""
 
@@ -97,13 +100,15 @@ def rollout_command(command: RolloutCommand) -> None:
     params = plugins.env_params(spec, json.dumps(command.env_args))
     task_ids(spec.tasks(params), command.split, 1, seed=0)  # a split without tasks is refused at once
     started = time.monotonic()
+    check_freeze(command.freeze, command.rock)
     without_model = command.policy in WITHOUT_MODEL
     if without_model and command.agent:
         raise InvalidArgument(
             f"--agent {command.agent['name']} plays with a model behind it: got --policy {command.policy}, expected a run. "
             "Name one with --policy RUN, or leave --agent out."
         )
-    trajectories = asyncio.run(_play(command, spec, params)) if without_model else _play_model(command)
+    kept: list[str] = []
+    trajectories = asyncio.run(_play(command, spec, params, kept)) if without_model else _play_model(command)
     elapsed = time.monotonic() - started
     print_table(("id", "task", "turns", "reward", "end"), [_row(trajectory) for trajectory in trajectories])
     done = [trajectory for trajectory in trajectories if trajectory.has_reward]
@@ -118,6 +123,8 @@ def rollout_command(command: RolloutCommand) -> None:
         path = segment_path(command.out, "rollout")
         write_segment(path, trajectories)
         out.print(f"kept in {path}")
+    if command.freeze:
+        say_kept(kept if without_model else None, command.rock)
     failures = [trajectory.failure for trajectory in trajectories if trajectory.failure is not None]
     if failures:
         said = (
@@ -129,8 +136,11 @@ def rollout_command(command: RolloutCommand) -> None:
         raise NotRun(said)
 
 
-async def _play(command: RolloutCommand, spec: EnvSpec, params: EnvParams) -> list[Trajectory]:
-    async with connected(command.rock, command.backends) as rock:
+async def _play(
+    command: RolloutCommand, spec: EnvSpec, params: EnvParams, kept: list[str]
+) -> list[Trajectory]:
+    async with connected(command.rock, command.backends) as client:
+        rock = Freezer(client, command.freeze, kept)
         if command.policy == "oracle":
             return await play_episodes(command, spec, params, rock=rock, policy=spec.oracle)
         scouts = replace(command, episodes=min(LEARNING_EPISODES, command.episodes))
@@ -154,7 +164,8 @@ def _play_model(command: RolloutCommand) -> list[Trajectory]:
     config = model_settings(command.policy, named=named, overrides=[*arguments, *chosen]).config
     settings = config.model_dump()
     settings["eval"]["temperature"] = 1.0
-    settings["rollout"] |= {"rock_address": command.rock, "backends": tuple(command.backends)}
+    placed = {"rock_address": command.rock, "backends": tuple(command.backends), "freeze": command.freeze}
+    settings["rollout"] |= placed
     return play_tasks(TrainConfig.model_validate(settings))
 
 

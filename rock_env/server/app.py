@@ -61,7 +61,7 @@ from rock_env.threads import for_life
 from rock_env.wire.bulk import keep_large_blocks
 from rock_env.wire.channel import SERVER_OPTIONS, target
 
-__all__ = ["hosting", "main", "serve"]
+__all__ = ["hosting", "in_process", "main", "serve"]
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +81,22 @@ async def serve(options: ServerOptions) -> None:
     stop.on_signals()
     if options.exit_with_parent:
         stop.on_stdin_close()
+    async with _running(options, observed) as (core, sandboxes, around):
+        await _serve(options, stop, core, sandboxes, around)
+
+
+@asynccontextmanager
+async def in_process(options: ServerOptions) -> AsyncIterator[EnvServiceCore]:
+    """Yield the EnvService of a server that listens nowhere. Raise `InvalidArgument` for a bad option."""
+    options.check()
+    async with _running(options, Observation(metrics="")) as (core, _, _):
+        yield core
+
+
+@asynccontextmanager
+async def _running(
+    options: ServerOptions, observed: Observation
+) -> AsyncIterator[tuple[EnvServiceCore, SandboxCore, _Around]]:
     async with (
         Node.open(options) as node,
         hosting(options, node, observed) as backends,
@@ -100,7 +116,7 @@ async def serve(options: ServerOptions) -> None:
         _env_service(options, sandboxes) as core,
         observed.serving(core, sandboxes, node),
     ):
-        await _serve(options, stop, core, sandboxes, _Around(node, shared, observed))
+        yield core, sandboxes, _Around(node, shared, observed)
 
 
 @dataclass(frozen=True, slots=True)

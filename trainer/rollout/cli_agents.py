@@ -9,14 +9,13 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from urllib.parse import urlsplit
 
-from agent_runtime.agents.cli_rollout import CliAgent, run_cli_rollout
+from agent_runtime.agents.cli_rollout import BoxedRock, CliAgent, run_cli_rollout
 from agent_runtime.agents.install import default_shelf, find_installed
 from agent_runtime.agents.spec import load_agent
 from agent_runtime.chat import ToolTemplate
 from agent_runtime.gateway.server import Gateway
 from agent_runtime.policy import Sampler
 from agent_runtime.types import RolloutRequest, Trajectory
-from rock_env.client import Client
 from rock_env.plugins import load_env
 from trainer.config import TrainConfig
 from trainer.engine.chosen import learner_of
@@ -85,7 +84,7 @@ class CliAgents:
         await self._serving.aclose()
 
     async def play(
-        self, request: RolloutRequest, *, rock: Client, sampler: Sampler, policy_step: int
+        self, request: RolloutRequest, *, rock: BoxedRock, sampler: Sampler, policy_step: int
     ) -> Trajectory:
         """Let the agent work on one request with the policy behind `sampler`."""
         agent = CliAgent(

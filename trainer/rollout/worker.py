@@ -15,6 +15,7 @@ from ray.exceptions import RayError
 
 from agent_runtime.agents.chat_loop import run_rollout
 from agent_runtime.agents.oracle import record_expert
+from agent_runtime.freezing import Freezer
 from agent_runtime.policy import Completion, PolicyError, SampleRequest
 from agent_runtime.store import encode
 from agent_runtime.types import RolloutRequest, Trajectory
@@ -41,6 +42,7 @@ class RolloutWorker:
         self._rock_address = rock_address
         self._engine = engine
         self._client: Client | None = None
+        self._freezer: Freezer | None = None
         self._agents: CliAgents | None = None
 
     async def ready(self, own: Own = NO_OWN) -> None:
@@ -95,16 +97,16 @@ class RolloutWorker:
         self, policy_step: int
     ) -> tuple[Callable[[RolloutRequest], Awaitable[Trajectory]], BatchingSampler]:
         """Return what plays one request with the published policy, and the sampler that its rollouts share."""
-        client = await self._connect()
+        rock = await self._freezing()
         sampler = BatchingSampler(
             self._sample, lockstep=self._config.rollout.batching == "lockstep", stops=self._stops
         )
 
         async def play(request: RolloutRequest) -> Trajectory:
             if self._agents is not None:
-                return await self._agents.play(request, rock=client, sampler=sampler, policy_step=policy_step)
+                return await self._agents.play(request, rock=rock, sampler=sampler, policy_step=policy_step)
             return await run_rollout(
-                request, rock=client, sampler=sampler, template=self._template, policy_step=policy_step
+                request, rock=rock, sampler=sampler, template=self._template, policy_step=policy_step
             )
 
         return play, sampler
@@ -143,6 +145,12 @@ class RolloutWorker:
             message = f"the inference engine failed a batch of {len(requests)}: {reason(error)}."
             raise PolicyError(message) from error
         return completions
+
+    async def _freezing(self) -> Freezer:
+        """Return where rollouts get their environments, which some may leave open."""
+        if self._freezer is None:
+            self._freezer = Freezer(await self._connect(), self._config.rollout.freeze)
+        return self._freezer
 
     async def _connect(self) -> Client:
         if self._client is None:

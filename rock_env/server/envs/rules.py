@@ -66,37 +66,37 @@ class OwnRules:
     def __init__(self, spec: EnvSpec, params: EnvParams, catalog: Catalog) -> None:
         self._name, self._params, self._catalog = spec.name, params, catalog
         with plugin_call(f"making environment {spec.name}"):
-            self._env: SandboxEnv = spec.factory(params)  # type: ignore[assignment]  # a SandboxEnv, by EnvSpec
+            self.plugin: SandboxEnv = spec.factory(params)  # type: ignore[assignment]  # a SandboxEnv, by EnvSpec
         self.canonical = params.canonical()
-        self.fresh_graded = isinstance(self._env, FreshGraded)
-        self.restorable = isinstance(self._env, RestorableSandboxEnv)
+        self.fresh_graded = isinstance(self.plugin, FreshGraded)
+        self.restorable = isinstance(self.plugin, RestorableSandboxEnv)
 
     async def task(self, task_id: str) -> TaskSpec:
         return self._catalog.task(self._name, self._params, task_id)
 
     async def reset(self, box: Sandbox, task: TaskSpec, seed: int) -> tuple[str, Info]:
-        return await self._env.reset(box, task, seed)
+        return await self.plugin.reset(box, task, seed)
 
     async def step(self, box: Sandbox, action: str) -> StepResult:
-        return await self._env.step(box, action)
+        return await self.plugin.step(box, action)
 
     async def evaluate(self, box: Sandbox) -> Verdict:
-        return await self._env.evaluate(box)
+        return await self.plugin.evaluate(box)
 
     async def grade(self, box: Sandbox, fresh: FreshBoxes) -> Verdict:
-        assert isinstance(self._env, FreshGraded)  # asked only where it is
-        return await self._env.grade(box, fresh)
+        assert isinstance(self.plugin, FreshGraded)  # asked only where it is
+        return await self.plugin.grade(box, fresh)
 
     async def keeps_running(self) -> bool:
-        return isinstance(self._env, KeepsRunning) and self._env.keeps_running()
+        return isinstance(self.plugin, KeepsRunning) and self.plugin.keeps_running()
 
     async def snapshot(self) -> bytes:
-        assert isinstance(self._env, RestorableSandboxEnv)  # asked only where it is
-        return self._env.snapshot()
+        assert isinstance(self.plugin, RestorableSandboxEnv)  # asked only where it is
+        return self.plugin.snapshot()
 
     async def restore(self, state: bytes) -> None:
-        assert isinstance(self._env, RestorableSandboxEnv)  # asked only where it is
-        self._env.restore(state)
+        assert isinstance(self.plugin, RestorableSandboxEnv)  # asked only where it is
+        self.plugin.restore(state)
 
     async def close(self) -> None:
         """Nothing is kept elsewhere."""
