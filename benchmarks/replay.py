@@ -201,8 +201,8 @@ def main() -> None:
         rows = [(name, value, GOALS.get(name, "")) for name, value in result.items()]
         table = markdown_table(("figure", "value", "goal"), rows)
         note = (
-            "`benchmarks/replay.py` says what each figure is. `bytes_per_token`: six rollouts of mini-swe-agent on `swe` and two "
-            "of an evaluation, by the engine `tiny`, whose tokens are bytes."
+            "`benchmarks/replay.py` says what each figure is. `bytes_per_token`: six rollouts of mini-swe-agent on `swe` "
+            "and two of an evaluation, by the engine `tiny`, whose tokens are bytes."
         )
         write_results(PAGE, "Asking a large run", "python -m benchmarks.replay --write", f"{table}\n\n{note}")
     print(json.dumps(result))
