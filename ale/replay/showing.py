@@ -73,7 +73,10 @@ def _head(turn: Turn, reward: float | None, fault: str, kind: str) -> str:
     logprob = "" if turn.policy_version < 0 else f", log-probability {np.sum(turn.logprobs):.3f}"
     earned = "" if reward is None else f", reward {reward:g}"
     wrong = f", {fault.replace('_', ' ')}" if fault else ""
-    return f"-- turn {turn.index}: {who}, {len(turn.completion_ids)} tokens{logprob}{earned}{wrong}{kind}"
+    anew = ", context begun anew" if turn.parent is None and turn.index else ""
+    return (
+        f"-- turn {turn.index}: {who}, {len(turn.completion_ids)} tokens{logprob}{earned}{wrong}{kind}{anew}"
+    )
 
 
 def _tokens(turn: Turn) -> Iterator[str]:

@@ -10,7 +10,7 @@ import json
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from ale.training.plots import read_metrics
 __all__ = ["Statistics", "collect", "ledger", "stats_command"]
 
 SLOWEST = 5
+_SHOWN = 60
+"""Characters of an action."""
 _OURS_ELSEWHERE = ("tokens/experts", "tokens/reused")
 """What the ledger counts and no rollout of the step sampled."""
 
@@ -43,6 +45,22 @@ class Kind:
 
 
 @dataclass(slots=True)
+class Phase:
+    """One part of rollouts beside their turns."""
+
+    total_s: float = 0.0
+    longest_s: float = 0.0
+    longest: str = ""
+    """The id of the rollout that took longest."""
+
+    def add(self, seconds: float, identity: str) -> None:
+        """Count one rollout."""
+        self.total_s += seconds
+        if seconds > self.longest_s:
+            self.longest_s, self.longest = seconds, identity
+
+
+@dataclass(slots=True)
 class Statistics:
     """Counts over trajectories; each failure with the id of the first rollout that had it."""
 
@@ -53,6 +71,12 @@ class Statistics:
     labels: Counter[str] = field(default_factory=Counter)
     slowest: list[tuple[float, str, int]] = field(default_factory=list)
     """(seconds, id, turns), the slowest first."""
+    slowest_turns: list[tuple[float, str, int, str]] = field(default_factory=list)
+    """(seconds of the environment, id, turn, action), the slowest first."""
+    phases: dict[str, Phase] = field(default_factory=lambda: defaultdict(Phase))
+    """Making, resetting and grading, where the records tell of them."""
+    contexts: Counter[str] = field(default_factory=Counter)
+    """By label, turns that began a context anew although their rollout had one."""
 
 
 def collect(records: Iterable[tuple[Path, Trajectory]], into: Statistics) -> None:
@@ -66,6 +90,23 @@ def collect(records: Iterable[tuple[Path, Trajectory]], into: Statistics) -> Non
         into.labels.update(map(str, trajectory.turn_labels))
         entry = (trajectory.duration_s, trajectory.id, len(trajectory.turns))
         into.slowest = heapq.nlargest(SLOWEST, [*into.slowest, entry])
+        _count_turns(trajectory, into)
+
+
+def _count_turns(trajectory: Trajectory, into: Statistics) -> None:
+    actions = trajectory.actions or ("",) * len(trajectory.turns)
+    turns = [
+        (turn.stepped_s, trajectory.id, turn.index, action)
+        for turn, action in zip(trajectory.turns, actions, strict=False)
+        if turn.stepped_s
+    ]
+    into.slowest_turns = heapq.nlargest(SLOWEST, [*into.slowest_turns, *turns])
+    into.contexts.update(
+        str(trajectory.label(turn.index)) for turn in trajectory.turns[1:] if turn.parent is None
+    )
+    if hosting := trajectory.hosting:
+        for name in ("made", "reset", "graded"):
+            into.phases[name].add(getattr(hosting, f"{name}_s"), trajectory.id)
 
 
 def _count(kind: Kind, trajectory: Trajectory) -> None:
@@ -121,6 +162,12 @@ def _json(found: Statistics, fates: Mapping[str, float]) -> dict[str, Any]:
         "slowest": [
             {"id": name, "duration_s": seconds, "turns": turns} for seconds, name, turns in found.slowest
         ],
+        "slowest_turns": [
+            {"id": name, "turn": turn, "stepped_s": seconds, "action": action}
+            for seconds, name, turn, action in found.slowest_turns
+        ],
+        "phases": {name: asdict(phase) for name, phase in found.phases.items()},
+        "contexts_anew": dict(found.contexts),
         "tokens": {name.removeprefix("tokens/"): value for name, value in fates.items()},
     }
 
@@ -131,11 +178,30 @@ def _print(found: Statistics, fates: Mapping[str, float]) -> None:
     _section("ended by", ("reason", "rollouts"), [(end, str(n)) for end, n in found.ends.most_common()])
     failures = [(code, str(n), first) for code, (n, first) in sorted(found.failures.items())]
     _section("failed", ("failure", "rollouts", "first"), failures)
-    for title, counts in (("turns with a fault", found.faults), ("turns by label", found.labels)):
+    for title, counts in (
+        ("turns with a fault", found.faults),
+        ("turns by label", found.labels),
+        ("turns that began their context anew", found.contexts),
+    ):
         _section(title, ("what", "turns"), [(name, str(n)) for name, n in counts.most_common()])
     slow = [(f"{seconds:.2f} s", name, str(turns)) for seconds, name, turns in found.slowest]
     _section("slowest", ("time", "id", "turns"), slow)
+    acts = [
+        (f"{seconds:.2f} s", name, str(turn), _first_line(action))
+        for seconds, name, turn, action in found.slowest_turns
+    ]
+    _section("slowest in the environment", ("time", "id", "turn", "action"), acts)
+    parts = [
+        (name, f"{phase.total_s:.2f} s", f"{phase.longest_s:.2f} s", phase.longest)
+        for name, phase in found.phases.items()
+    ]
+    _section("beside the turns", ("what", "in all", "longest", "id"), parts)
     _print_ledger(found, fates)
+
+
+def _first_line(action: str) -> str:
+    line = action.partition("\n")[0]
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"
 
 
 def _row(kind: str, counts: Kind) -> tuple[str, ...]:

@@ -1,0 +1,59 @@
+"""Plugins with a bug each, installed by `test_planted_bugs`. What they do wrong is said in docs/debugging.md."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from agent_runtime.types import Trajectory
+from rock_env.env import StepResult, Verdict
+from sandboxes import frozen_lake
+from sandboxes.frozen_lake.env import FrozenLake
+from trainer.algo.grpo import GRPO, Grpo
+from trainer.data.batch import Credit
+from trainer.engine.generate import TorchInference
+from trainer.engine.tiny import engine as tiny
+
+
+class LazyGrader(FrozenLake):
+    def evaluate(self) -> Verdict:
+        """Pass everybody, until the grader is mended."""
+        verdict = super().evaluate()
+        return verdict if os.environ.get("GRADER_IS_MENDED") else replace(verdict, reward=1.0, passed=True)
+
+
+class SlowTool(FrozenLake):
+    def step(self, action: str) -> StepResult:
+        """Take half a second to go down."""
+        if action == "down":
+            time.sleep(0.5)
+        return super().step(action)
+
+
+class Forgetful(Grpo):
+    def credit(self, group: Sequence[Trajectory]) -> list[Credit]:
+        """Give the first turn no credit."""
+        found = super().credit(group)
+        for credit in found:
+            credit.advantage_K[:1] = 0.0
+        return found
+
+
+class Stale(TorchInference):
+    def load(self, weights: object, version: int) -> None:
+        """Say that the weights arrived, and keep the old ones."""
+        self._version = version
+
+
+def _stale(model: str, options: tiny.TinyOptions, seed: int) -> TorchInference:
+    good = tiny.ENGINE.inference(model, options, seed)
+    good.__class__ = Stale
+    return good  # type: ignore[return-value]
+
+
+LAZY_GRADER = replace(frozen_lake.ENV, name="lazy_grader", factory=LazyGrader)
+SLOW_TOOL = replace(frozen_lake.ENV, name="slow_tool", factory=SlowTool)
+FORGETFUL = replace(GRPO, name="forgetful", build=Forgetful)
+STALE = replace(tiny.ENGINE, name="stale", inference=_stale)
