@@ -146,17 +146,21 @@ async def run_cli_rollout(
         return trajectory(tree, request, name, StopReason.FAILED, outcome, policy_step=policy_step)
     recorded = replace(session.record(name, outcome, policy_step=policy_step), hosting=hosted)
     if recorded.stop_reason is StopReason.CONTEXT_FULL and not recorded.turns:
-        logger.warning(
-            "nothing to learn: the opening of agent %s does not fit a context of %d tokens less an answer of %d. Raise the "
-            "model's max_context or lower sampling.max_tokens. trajectory_id=%s",
-            agent.spec.name,
-            agent.template.max_context,
-            request.sampling.max_tokens,
-            request.id,
-        )
+        _say_too_long(agent, request)
     if end is not None and end.ending in _CUT_SHORT and recorded.has_reward:
         return replace(recorded, stop_reason=StopReason.TRUNCATED)
     return recorded
+
+
+def _say_too_long(agent: CliAgent, request: RolloutRequest) -> None:
+    logger.warning(
+        "nothing to learn: the opening of agent %s does not fit a context of %d tokens less an answer of %d. Raise the "
+        "model's max_context or lower sampling.max_tokens. trajectory_id=%s",
+        agent.spec.name,
+        agent.template.max_context,
+        request.sampling.max_tokens,
+        request.id,
+    )
 
 
 def _check_start(request: RolloutRequest) -> None:

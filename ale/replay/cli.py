@@ -66,6 +66,13 @@ def replay_list(
     group: Annotated[str, _pattern("--group", "Groups by id.")] = "*",
     end: Annotated[str, _pattern("--end", "By how they ended, such as truncated.")] = "*",
     file: Annotated[str, _pattern("--file", "Files by name, such as 'eval-*'.")] = "*",
+    action: Annotated[
+        str, _pattern("--action", "Rollouts with such an action, as 'bash *' or 'undo'.")
+    ] = "*",
+    text: Annotated[
+        str,
+        typer.Option("--text", metavar="TEXT", help="Rollouts with this in what was done, seen or graded."),
+    ] = "",
     sort: Annotated[Sort | None, typer.Option("--sort", help="The largest first.")] = None,
     by: Annotated[
         By | None, typer.Option("--by", help="One line for each, with successes and rewards.")
@@ -77,7 +84,7 @@ def replay_list(
     """List the trajectories of a run."""
     from ale.replay.listing import Wanted, grid_command, grouped_command, list_command
 
-    wanted = Wanted(failed, passed, anchored, task, group, end, file)
+    wanted = Wanted(failed, passed, anchored, task, group, end, file, action, text)
     if grid:
         grid_command(where, wanted=wanted, limit=limit)
         return
@@ -92,11 +99,14 @@ def replay_show(
     where: RecordsArgument,
     trajectory: Annotated[str | None, typer.Argument(metavar="ID", help="None shows the first.")] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Token ids and log-probabilities too.")] = False,
+    next_failed: Annotated[
+        bool, typer.Option("--next-failed", help="The first one after it that did not solve its task.")
+    ] = False,
 ) -> None:
     """Show a trajectory turn by turn."""
     from ale.replay.showing import show_command
 
-    show_command(where, trajectory, tokens=tokens)
+    show_command(where, trajectory, tokens=tokens, next_failed=next_failed)
 
 
 @replay_app.command("stats")

@@ -1,6 +1,6 @@
 """`ale replay list`: one line per trajectory, those that were asked for, in the order that was asked for.
 
-Reads rows (`ale.replay.rows`), and no record that has one.
+Reads rows (`ale.replay.rows`), and a record that has one only where its words are asked for.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, ClassVar
 
+from agent_runtime.store import read_at
+from agent_runtime.types import Trajectory
 from ale.replay.rows import Row, rows
 from ale.terminal import print_table, stdout
 
@@ -54,6 +56,10 @@ class Wanted:
     """Of the stop reason, or of the failure's code."""
     file: str = "*"
     """Of the file's name without its ending, such as `eval-*`."""
+    action: str = "*"
+    """A pattern that one of the rollout's actions fits, such as `bash *`: what called a tool."""
+    text: str = ""
+    """Letters, of either case, that are in an action, an observation or the grader's output."""
 
     def fits(self, path: Path, row: Row) -> bool:
         """Return whether a rollout is listed."""
@@ -67,7 +73,16 @@ class Wanted:
             (row.end, self.end),
             (path.stem, self.file),
         )
-        return all(pattern == "*" or fnmatchcase(text, pattern) for text, pattern in texts)
+        if not all(pattern == "*" or fnmatchcase(text, pattern) for text, pattern in texts):
+            return False
+        return (self.action == "*" and not self.text) or self._says(read_at(path, row.offset))
+
+    def _says(self, rollout: Trajectory) -> bool:
+        """Return whether a rollout's own words fit: no row holds them."""
+        if self.action != "*" and not any(fnmatchcase(action, self.action) for action in rollout.actions):
+            return False
+        said = (*rollout.actions, rollout.first_observation, *rollout.observations, rollout.grader_output)
+        return not self.text or any(self.text.lower() in each.lower() for each in said)
 
 
 def list_command(where: str, *, wanted: Wanted, sort: str = "", limit: int, as_json: bool = False) -> None:

@@ -9,18 +9,34 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from agent_runtime.store import read_at
 from agent_runtime.types import Trajectory, Turn, TurnLabel
+from ale.errors import RecordError
 from ale.replay.records import find
+from ale.replay.rows import rows
 from ale.terminal import stdout
 
 __all__ = ["show_command", "transcript"]
 
 
-def show_command(where: str, identity: str | None, *, tokens: bool) -> None:
-    """Print a trajectory. Raise `RecordError` or `StoreError`."""
+def show_command(where: str, identity: str | None, *, tokens: bool, next_failed: bool = False) -> None:
+    """Print a trajectory, or the first after it that did not solve its task. Raise `RecordError` or `StoreError`."""
     out = stdout()
-    for line in transcript(find(where, identity), tokens=tokens):
+    chosen = _next_failed(where, identity) if next_failed else find(where, identity)
+    for line in transcript(chosen, tokens=tokens):
         out.print(line)
+
+
+def _next_failed(where: str, identity: str | None) -> Trajectory:
+    if identity is not None:
+        find(where, identity)  # says which ids there are
+    behind = identity is None
+    for path, row in rows(where):
+        if behind and (row.failed or not row.passed):
+            return read_at(path, row.offset)
+        behind = behind or row.id == identity
+    after = f" after {identity!r}" if identity else ""
+    raise RecordError(f"every rollout of {where!r}{after} solved its task: there is none to show.")
 
 
 def transcript(trajectory: Trajectory, *, tokens: bool) -> Iterator[str]:

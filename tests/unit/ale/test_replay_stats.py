@@ -10,9 +10,11 @@ import pytest
 
 from agent_runtime.store import read_segment, write_segment
 from agent_runtime.types import RolloutFailure, Trajectory, TurnFault
+from ale.errors import RecordError
 from ale.replay.listing import Wanted, grid_command, grouped_command, list_command
 from ale.replay.records import iterate
 from ale.replay.rows import row_of
+from ale.replay.showing import show_command
 from ale.replay.stats import Statistics, collect, ledger, stats_command
 
 RUN = Path(__file__).parents[1] / "kept" / "run"
@@ -131,3 +133,37 @@ def test_rollouts_are_counted_together_and_the_hardest_come_first(
         ["a", "1/1", "0/1"],
         ["b", "0/1", "0/0", "+1", "failed"],
     ]
+
+
+def test_rollouts_are_found_by_their_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = a_trajectory()
+    said = replace(
+        plain, id="said", actions=("bash ls /tmp", *plain.actions[1:]), grader_output="2 of 3 Passed"
+    )
+    write_segment(tmp_path / "trajectories" / "step-000001.rollouts", [plain, said])
+
+    def listed(**wanted: str) -> list[str]:
+        list_command(str(tmp_path), wanted=Wanted(**wanted), limit=9, as_json=True)
+        return [json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()]
+
+    assert listed(action="bash *") == ["said"]
+    assert listed(text="OF 3 passed") == ["said"]
+    assert listed(action="bash *", text="nowhere") == []
+    assert listed(text=plain.first_observation[:5]) == [plain.id, "said"]
+
+
+def test_the_next_failed_rollout_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = a_trajectory()
+    passes = [("a", True), ("b", False), ("c", True), ("d", False)]
+    written = [replace(plain, id=name, passed=passed) for name, passed in passes]
+    write_segment(tmp_path / "trajectories" / "step-000001.rollouts", written)
+
+    def shown(identity: str | None) -> str:
+        show_command(str(tmp_path), identity, tokens=False, next_failed=True)
+        return capsys.readouterr().out.split()[0]
+
+    assert [shown(identity) for identity in (None, "a", "b", "c")] == ["b", "b", "d", "d"]
+    with pytest.raises(RecordError, match="after 'd' solved its task"):
+        shown("d")
+    with pytest.raises(RecordError, match="no trajectory 'e'"):
+        shown("e")
