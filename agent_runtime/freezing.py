@@ -7,11 +7,11 @@ sandbox when nobody has used either for its idle time. So many are left open and
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
 from agent_runtime.agents.cli_rollout import BoxedEnv, BoxedRock
+from agent_runtime.wrapped import WrappedEnv
 from rock_env.client.sandbox.handle import AsyncSandbox
-from rock_env.env import Info, StepResult, Verdict
+from rock_env.env import Verdict
 
 __all__ = ["Freezer"]
 
@@ -39,58 +39,32 @@ class Freezer:
         return True
 
 
-class _Freezable:
+class _Freezable(WrappedEnv[BoxedEnv]):
     """One environment, which `close` leaves open if it was not passed."""
 
     def __init__(self, env: BoxedEnv, freezer: Freezer) -> None:
-        self._env = env
+        super().__init__(env)
         self._freezer = freezer
         self._passed = False
 
     @property
-    def version(self) -> str:
-        return self._env.version
-
-    @property
-    def sandbox_id(self) -> str:
-        return self._env.sandbox_id
-
-    @property
-    def image(self) -> str:
-        return self._env.image
-
-    @property
     def brief(self) -> str:
-        return self._env.brief
+        return self.inside.brief
 
     @property
     def workdir(self) -> str:
-        return self._env.workdir
+        return self.inside.workdir
 
     async def sandbox(self) -> AsyncSandbox:
-        return await self._env.sandbox()
-
-    async def reset(
-        self,
-        task_id: str,
-        seed: int,
-        prefix: Sequence[tuple[str, bytes]] = (),
-        resume_seed: int | None = None,
-        initial_hash: bytes = b"",
-    ) -> tuple[str, Info, str]:
-        self._passed = False
-        return await self._env.reset(task_id, seed, prefix, resume_seed, initial_hash)
-
-    async def step(self, action: str) -> StepResult:
-        return await self._env.step(action)
+        return await self.inside.sandbox()
 
     async def evaluate(self) -> Verdict:
-        verdict = await self._env.evaluate()
+        verdict = await super().evaluate()
         self._passed = verdict.passed
         return verdict
 
     async def close(self) -> None:
-        if self._passed or not self._freezer.keeps(self._env.sandbox_id):
-            await self._env.close()
+        if self._passed or not self._freezer.keeps(self.sandbox_id):
+            await super().close()
         else:
-            logger.info("sandbox kept: sandbox_id=%s", self._env.sandbox_id)
+            logger.info("sandbox kept: sandbox_id=%s", self.sandbox_id)

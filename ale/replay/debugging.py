@@ -19,6 +19,7 @@ from typing import TypeVar
 from agent_runtime.agents.oracle import OracleAgent
 from agent_runtime.run import rollout
 from agent_runtime.types import AgentConfig, RolloutRequest, SamplingParams, Start, Trajectory
+from agent_runtime.wrapped import WrappedEnv
 from ale.errors import NotRun, RecordError
 from ale.replay.records import find
 from ale.replay.showing import transcript
@@ -143,24 +144,12 @@ class _WatchedRock:
         return _Watched(await _watched(self._rock.make(env, params_json)), self._turn)
 
 
-class _Watched:
-    """A `run.RockEnv` that stops at a turn, and where its plugin raises."""
+class _Watched(WrappedEnv[HereEnv]):
+    """An environment that stops at a turn, and where its plugin raises."""
 
     def __init__(self, env: HereEnv, turn: int | None) -> None:
-        self._env = env
+        super().__init__(env)
         self._turns_left = turn
-
-    @property
-    def version(self) -> str:
-        return self._env.version
-
-    @property
-    def sandbox_id(self) -> str:
-        return self._env.sandbox_id
-
-    @property
-    def image(self) -> str:
-        return self._env.image
 
     async def reset(
         self,
@@ -170,20 +159,17 @@ class _Watched:
         resume_seed: int | None = None,
         initial_hash: bytes = b"",
     ) -> tuple[str, Info, str]:
-        return await _watched(self._env.reset(task_id, seed, prefix, resume_seed, initial_hash))
+        return await _watched(super().reset(task_id, seed, prefix, resume_seed, initial_hash))
 
     async def step(self, action: str) -> StepResult:
         if self._turns_left is not None:
             if self._turns_left == 0:
-                _stop_in(type(self._env.plugin), "step")
+                _stop_in(type(self.inside.plugin), "step")
             self._turns_left -= 1
-        return await _watched(self._env.step(action))
+        return await _watched(super().step(action))
 
     async def evaluate(self) -> Verdict:
-        return await _watched(self._env.evaluate())
-
-    async def close(self) -> None:
-        await self._env.close()
+        return await _watched(super().evaluate())
 
 
 async def _watched(act: Awaitable[T]) -> T:

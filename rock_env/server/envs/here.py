@@ -40,7 +40,7 @@ class HereEnv:
         self.version = version
         self.sandbox_id = ""
         self.image = ""
-        self.close = close
+        self._close = close
         self._call = call
         self._sequence = 0
 
@@ -72,6 +72,10 @@ class HereEnv:
     async def evaluate(self) -> Verdict:
         """Grade the current state. Raise `RockError`."""
         return verdict(await self._numbered(Kind.EVALUATE, pb.EvaluateRequest()))
+
+    async def close(self) -> None:
+        """Free the environment."""
+        await self._close()
 
     async def _numbered(self, kind: Kind, request: Any) -> Any:
         self._sequence += 1

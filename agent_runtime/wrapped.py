@@ -1,0 +1,51 @@
+"""An environment in another one's coat: all calls go through; subclasses change what they want to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from agent_runtime.run import RockEnv
+from rock_env.env import Info, StepResult, Verdict
+
+__all__ = ["WrappedEnv"]
+
+_Env = TypeVar("_Env", bound=RockEnv)
+
+
+class WrappedEnv(Generic[_Env]):
+    """A `run.RockEnv` that passes everything on to the one inside."""
+
+    def __init__(self, env: _Env) -> None:
+        self.inside = env
+
+    @property
+    def version(self) -> str:
+        return self.inside.version
+
+    @property
+    def sandbox_id(self) -> str:
+        return self.inside.sandbox_id
+
+    @property
+    def image(self) -> str:
+        return self.inside.image
+
+    async def reset(
+        self,
+        task_id: str,
+        seed: int,
+        prefix: Sequence[tuple[str, bytes]] = (),
+        resume_seed: int | None = None,
+        initial_hash: bytes = b"",
+    ) -> tuple[str, Info, str]:
+        return await self.inside.reset(task_id, seed, prefix, resume_seed, initial_hash)
+
+    async def step(self, action: str) -> StepResult:
+        return await self.inside.step(action)
+
+    async def evaluate(self) -> Verdict:
+        return await self.inside.evaluate()
+
+    async def close(self) -> None:
+        await self.inside.close()
