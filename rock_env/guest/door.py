@@ -12,7 +12,18 @@ from _socket import SO_SNDBUF, SOL_SOCKET, socket
 from time import monotonic
 
 from .loop import READABLE, WRITABLE, Loop
-from .protocol import HEADER, HELLO, MAX_REQUEST_BYTES, READY, TOKEN_BYTES, BadFrame, FrameReader
+from .protocol import (
+    HEADER,
+    HELLO,
+    MAX_REQUEST_BYTES,
+    READY,
+    TOKEN_BYTES,
+    VERSION,
+    VERSION_SIZE,
+    BadFrame,
+    FrameReader,
+    told_version,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -173,7 +184,8 @@ class Door:
             fresh, self._token = not self._token, given
             stranger.trust()
             self._on_enter(stranger)
-            stranger.send(READY, request, b"\1" if fresh else b"\0")
+            mine = VERSION_SIZE.pack(VERSION) if told_version(request) else b""
+            stranger.send(READY, request, b"\1" if fresh else b"\0", mine)
 
         stranger.receive(greet, forget)
         self._loop.at(monotonic() + GREETING_S, forget)

@@ -32,6 +32,15 @@ SECONDS = Struct("!d")
 SIZE = Struct("!HH")
 """Rows and columns of a terminal."""
 
+VERSION = 1
+"""Of this protocol. A server speaks its own and the one before, so that boxes of the release before are taken up."""
+PREVIOUS = 0
+"""The version of a peer that tells none."""
+VERSION_SIZE = Struct("!H")
+"""How READY tells the guest's version, behind its first byte, to a server that told its own."""
+_TELLS = 0x52F0 << 16
+"""Marks the request id of a HELLO that tells the server's version in its low half. A guest of version 0 repeats the id as
+any other, and takes 32 bytes of token and no more: nothing else of a HELLO could tell it."""
 TOKEN_BYTES = 32
 MAX_FRAME_BYTES = 2 << 20
 """What a guest may send; and a server, but for a command's description. A stranger's limit is `TOKEN_BYTES`."""
@@ -58,6 +67,16 @@ NOT_FOUND, INVALID, INFRA, PRECONDITION, EXHAUSTED, DISK_FULL = b"N", b"I", b"F"
 """First byte of a REFUSED payload: which error it is; the rest is its message."""
 
 _BUFFER_BYTES = 16 << 10
+
+
+def hello_request(version: int) -> int:
+    """Return the request id of a HELLO that tells a version."""
+    return _TELLS | version
+
+
+def told_version(request: int) -> int:
+    """Return the version that a HELLO tells by its request id; 0 where it tells none."""
+    return request & 0xFFFF if request & ~0xFFFF == _TELLS else 0
 
 
 class BadFrame(Exception):

@@ -81,6 +81,17 @@ class _Reply:
         self.refused(InfraError(reason))
 
 
+class _Greeting(_Reply):
+    """The answer to HELLO, with the version of the guest's protocol."""
+
+    version = guest.PREVIOUS
+
+    def frame(self, kind: int, payload: bytes | bytearray) -> None:
+        if kind == guest.READY and len(payload) > 1:
+            (self.version,) = guest.VERSION_SIZE.unpack_from(payload, 1)
+        super().frame(kind, payload)
+
+
 class GuestLink:
     """The connection to the guest of one box, seen from the host's event loop."""
 
@@ -98,6 +109,8 @@ class GuestLink:
         self._hung_up: asyncio.Future[None] = self._loop.create_future()
         self.lost: asyncio.Future[str] = self._loop.create_future()
         """Why the box can no longer be used, from then on."""
+        self.version = guest.PREVIOUS
+        """Of the protocol that the guest speaks."""
 
     @classmethod
     async def connect(
@@ -106,7 +119,8 @@ class GuestLink:
         """Connect to the guest that listens at `path` and show it the token.
 
         The first token a guest ever sees becomes its own. `explain` is asked for the reason when the guest hangs up, and
-        may wait for it. Raise `InfraError` when there is no guest or it does not know the token.
+        may wait for it. Raise `InfraError` when there is no guest or it does not know the token, and `FailedPrecondition`
+        for one whose protocol this server does not speak; it is left as it was.
         """
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.setblocking(False)
@@ -132,7 +146,7 @@ class GuestLink:
         link._loop.add_reader(sock.fileno(), link._readable)
         try:
             async with asyncio.timeout(_CONNECT_S):
-                await link.ask(guest.HELLO, token)
+                await link._greet(token)
         except TimeoutError as error:
             await link.close(end=False)
             raise InfraError(f"the guest at {path} did not answer within {_CONNECT_S:g} s") from error
@@ -140,6 +154,22 @@ class GuestLink:
             await link.close(end=False)
             raise
         return link
+
+    async def _greet(self, token: bytes) -> None:
+        request = guest.hello_request(guest.VERSION)
+        greeting = _Greeting()
+        self._sinks[request] = greeting
+        self.send(guest.HELLO, request, token)
+        try:
+            await greeting.done
+        finally:
+            self.forget(request)
+        self.version = greeting.version
+        if self.version not in (guest.PREVIOUS, guest.VERSION):
+            raise FailedPrecondition(
+                f"the sandbox's guest speaks version {self.version} of the protocol, this server {guest.PREVIOUS} and "
+                f"{guest.VERSION}. The sandbox goes on: take it up with the version of ROCK that made it, or the next one."
+            )
 
     async def configure(self, config: Mapping[str, object]) -> None:
         """Set the box up; once in its life, by the server that made it."""

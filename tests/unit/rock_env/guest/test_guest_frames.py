@@ -113,8 +113,8 @@ def test_no_answer_of_a_guest_hurts_its_server(
             connecting = loop.create_task(GuestLink.connect(path, token=b"t" * 32))
             peer, _ = await loop.sock_accept(listener)
             with peer:
-                await loop.sock_recv(peer, 1 << 16)
-                await loop.sock_sendall(peer, HEADER.pack(protocol.READY, 1, 0))
+                _, request, _ = HEADER.unpack_from(await loop.sock_recv(peer, 1 << 16))
+                await loop.sock_sendall(peer, HEADER.pack(protocol.READY, request, 0))
                 link = await connecting
                 box = GuestBox("box", link, isolation="none", clean_up=lambda: asyncio.sleep(0))
                 calls = [
@@ -144,12 +144,12 @@ async def test_a_guest_that_floods_is_given_up(tmp_path: Path) -> None:
         connecting = loop.create_task(GuestLink.connect(path, token=b"t" * 32))
         peer, _ = await loop.sock_accept(listener)
     with peer:
-        await loop.sock_recv(peer, 1 << 16)
-        await loop.sock_sendall(peer, HEADER.pack(protocol.READY, 1, 0))
+        _, request, _ = HEADER.unpack_from(await loop.sock_recv(peer, 1 << 16))
+        await loop.sock_sendall(peer, HEADER.pack(protocol.READY, request, 0))
         link = await connecting
         box = GuestBox("box", link, isolation="none", clean_up=lambda: asyncio.sleep(0))
         command = box.start(["yes"])  # nobody takes its output
-        flood = pack([(protocol.STDOUT, 2, b"y" * 100_000)]) * 100
+        flood = pack([(protocol.STDOUT, 1, b"y" * 100_000)]) * 100
         with pytest.raises(OSError, match=r"pipe|reset"):
             await loop.sock_sendall(peer, flood)
     assert "nobody had room for" in box.failure
