@@ -19,6 +19,18 @@ find_python() {
   return 1
 }
 
+# alone PYTHON CACHE: the tests; what fails beside others is run once more by itself and must pass then, as in .ci/run
+alone() {
+  "$1" -m pytest "${tests[@]}" -q -n 2 --dist worksteal -o cache_dir="$2" && return
+  local failed
+  failed=$("$1" -c 'import json, sys; print(len(json.load(open(sys.argv[1]))))' "$2/v/cache/lastfailed")
+  if [ "$failed" -gt 3 ]; then
+    echo "$failed tests failed: too many to be chance"
+    return 1
+  fi
+  "$1" -m pytest "${tests[@]}" -q -o cache_dir="$2" --last-failed --last-failed-no-failures none
+}
+
 [ $# -gt 0 ] || set -- 3.12 3.13
 for version; do
   if ! python=$(find_python "$version"); then
@@ -33,5 +45,5 @@ for version; do
   (cd / && "$OLDPWD/$venv/bin/ale" --version && "$OLDPWD/$venv/bin/ale" --help >/dev/null && "$OLDPWD/$venv/bin/ale" env list)
   echo "Python $version: ${tests[*]}"
   "$venv/bin/python" -m pip install --quiet -c constraints.txt "$wheel[dev]"
-  "$venv/bin/python" -m pytest "${tests[@]}" -q -n 2 --dist worksteal -p no:cacheprovider
+  alone "$venv/bin/python" "$venv/pytest"
 done

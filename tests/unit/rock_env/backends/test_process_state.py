@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from fences import why_not_isolated
+from waiting import until
 
 from rock_env.backends.process.backend import ProcessBackend
 from rock_env.backends.process.state_folder import ProcessStateFolder, spread
@@ -221,7 +222,8 @@ async def test_many_creates_of_which_some_are_cancelled_leave_nothing(
     assert await backend.census() == {}
     assert backend._ready is not None
     assert backend._ready.state.in_groups() == set()
-    assert psutil.Process(backend._ready.launcher.pid).children() == []
+    launcher = psutil.Process(backend._ready.launcher.pid)
+    await until(lambda: launcher.children() == [])  # it has yet to wait for the last that ended
 
 
 async def test_a_state_folder_that_is_gone_is_said(
