@@ -113,7 +113,7 @@ async def _running(
             most_snapshots=options.most_snapshots,
         ) as sandboxes,
         shared.serving(sandboxes),
-        _env_service(options, sandboxes) as core,
+        _env_service(options, sandboxes, shared) as core,
         observed.serving(core, sandboxes, node),
     ):
         yield core, sandboxes, _Around(node, shared, observed)
@@ -230,7 +230,7 @@ async def _stored(options: ServerOptions) -> AsyncIterator[tuple[SandboxStore, S
         yield store, shared
 
 
-def _env_service(options: ServerOptions, sandboxes: SandboxCore) -> EnvServiceCore:
+def _env_service(options: ServerOptions, sandboxes: SandboxCore, shared: Sharing) -> EnvServiceCore:
     view, memory_bytes = None, int(options.worker_memory_gib * (1 << 30))
     if options.sandbox_isolation == "namespaces":
         view = WorkerView(options.env, options.named_data.values())
@@ -259,6 +259,8 @@ def _env_service(options: ServerOptions, sandboxes: SandboxCore) -> EnvServiceCo
         ),
         rules=rules,
         sandboxes=sandboxes,
+        prefix=shared.environments,
+        forgotten=shared.forget,
         options=CoreOptions(
             idle_timeout_s=options.idle_timeout_s,
             step_timeout_s=options.step_timeout_s,

@@ -30,6 +30,7 @@ class Server:
 
     def __init__(self, process: subprocess.Popen[str], address: str) -> None:
         self.process = process
+        self.address = address
         self.channel = grpc.aio.insecure_channel(address.removeprefix("grpc://"))
         self.boxes: Any = SandboxServiceStub(self.channel)
         self.admin: Any = AdminServiceStub(self.channel)

@@ -8,11 +8,12 @@ action may run: the journal beside each environment does.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import logging
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +34,7 @@ from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.spec import EnvSpec
 from rock_env.wire.envs import error_of, fill_error
 
-__all__ = ["CoreOptions", "EnvServiceCore", "Hosted"]
+__all__ = ["CoreOptions", "EnvServiceCore", "Hosted", "claim_of", "own_key", "prefix_of"]
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +85,10 @@ class EnvServiceCore:
         sandboxes: SandboxCore,
         options: CoreOptions,
         rules: RulesPool | None = None,
+        prefix: str = "",
+        forgotten: Callable[[Collection[str]], None] = lambda keys: None,
     ) -> None:
+        """`prefix` begins the ids of its environments; `forgotten` hears of the keys whose environments are closed."""
         self.catalog = catalog
         self._pool = pool
         self._rules = rules
@@ -96,9 +100,8 @@ class EnvServiceCore:
         self._running: set[asyncio.Task[None]] = set()
         self._counts: Counter[str] = Counter()
         """Environments by tenant, those that are being made included."""
-        self._prefix = (
-            f"e{secrets.token_hex(4)}"  # an id of an earlier server is unknown here, never another env
-        )
+        self._prefix = prefix or f"e{secrets.token_hex(4)}"
+        self._forgotten = forgotten
         self._count = 0
         self._reaper: asyncio.TimerHandle | None = None
         self.kept: dict[str, asyncio.Future[Any]] = {}
@@ -214,7 +217,7 @@ class EnvServiceCore:
         replies: list[asyncio.Future[pb.MakeResponse]] = []
         fresh = []
         for item in items:
-            key = _own_key(item)
+            key = own_key(item)
             reply = self._made.get(key) if key else None
             if reply is None:
                 reply = loop.create_future()
@@ -256,9 +259,9 @@ class EnvServiceCore:
             replies += [(i, f, reply) for (i, f, _), reply in zip(in_workers, made_replies, strict=True)]
         for item, future, reply in replies:
             if reply.HasField("error"):
-                self._made.pop(_own_key(item), None)  # nothing was made, so a retry may try again
+                self._made.pop(own_key(item), None)  # nothing was made, so a retry may try again
             elif item.idempotency_key:
-                self._hosted[reply.env_id].keys.append(_own_key(item))
+                self._hosted[reply.env_id].keys.append(own_key(item))
             if not future.done():
                 future.set_result(reply)
 
@@ -434,6 +437,8 @@ class EnvServiceCore:
         for key in hosted.keys:
             self._made.pop(key, None)
             self.kept.pop(key, None)
+        if hosted.keys:
+            self._forgotten(hosted.keys)
 
     async def _run_sandboxed(
         self, hosted: Hosted, kind: Kind, item: Any, asked_s: float | None, batch: Batch
@@ -475,6 +480,16 @@ class EnvServiceCore:
         self._reaper = loop.call_later(max(self._options.idle_timeout_s / 4, 0.05), self._reap)
 
 
-def _own_key(item: pb.MakeRequest) -> str:
+def own_key(item: pb.MakeRequest) -> str:
     """Return the key of a Make among all tenants' keys; no tenant's name holds a zero. Empty if it has none."""
     return f"{current_tenant()}\0{item.idempotency_key}" if item.idempotency_key else ""
+
+
+def claim_of(key: str) -> bytes:
+    """Return what stands for such a key among servers that share a store."""
+    return hashlib.sha256(key.encode()).digest()
+
+
+def prefix_of(env_id: str) -> str:
+    """Return how all ids of an environment's server begin."""
+    return env_id.rpartition("-")[0]

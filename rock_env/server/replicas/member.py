@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +37,8 @@ UNREACHABLE_S = 1.0
 """How long a call waits for a server that cannot be reached and that this one cannot take over from."""
 _RETRY_AFTER_S = 1.0
 _UNSETTLED = {SandboxState.PENDING, SandboxState.STARTING}
+_UNCLAIM_S = 0.5
+"""Keys of environments that were closed within so long are forgotten together."""
 _AT_ONCE = 32
 """How many boxes are taken over at a time."""
 _DRAIN_PATIENCE_S = 0.5
@@ -50,13 +52,25 @@ class Replica:
     shared = True
 
     def __init__(
-        self, store: PostgresStore, *, own_id: str, node: str, folder: str, address: str, lease_s: float
+        self,
+        store: PostgresStore,
+        *,
+        own_id: str,
+        node: str,
+        folder: str,
+        address: str,
+        environments: str,
+        lease_s: float,
     ) -> None:
         self.members = Members(store)
         self.node = node
         self.folder = folder
         self.id = own_id
+        self.environments = environments
+        """How the ids of this server's environments begin, whatever its own id is."""
         self.draining = False
+        self._unclaimed: set[bytes] = set()
+        self._unclaiming: asyncio.Task[None] | None = None
         self._store = store
         self._address = address
         self._lease_s = lease_s
@@ -78,6 +92,7 @@ class Replica:
         node: str,
         folder: str,
         address: str,
+        environments: str = "",
         lease_s: float = LEASE_S,
     ) -> AsyncIterator[Replica]:
         """Be a member of those who share the store, inside the block.
@@ -85,7 +100,15 @@ class Replica:
         Other replicas of the node reach this one at `address`, a unix socket in a folder they share, whose id is
         `folder`. Raise `FailedPrecondition` if another one is the node's.
         """
-        replica = cls(store, own_id=own_id, node=node, folder=folder, address=address, lease_s=lease_s)
+        replica = cls(
+            store,
+            own_id=own_id,
+            node=node,
+            folder=folder,
+            address=address,
+            environments=environments,
+            lease_s=lease_s,
+        )
         try:
             replica._witness.testify(own_id)
             await replica._join()
@@ -178,6 +201,36 @@ class Replica:
                         await told.wait()
                 except TimeoutError:
                     raise self._nobodys(record) from None
+
+    async def home(self, environments: str) -> Member | None:
+        """Return the replica whose environments' ids begin so; None: this one, or nobody that lives."""
+        if environments == self.environments:
+            return None
+        known = _whose(self._known, environments)
+        return known or _whose(await self._living(), environments)
+
+    async def claim_makes(self, keys: Collection[bytes]) -> dict[bytes, Member | None]:
+        """Return for each key of a Make which replica's it is; None: this one's from now on, or already."""
+        self._unclaimed -= set(keys)
+        if self._unclaiming is not None:  # it may hold one of them, as the key of an environment before
+            await asyncio.shield(self._unclaiming)
+        homes = await self.members.claim(keys, self.environments)
+        return {key: await self.home(environments) for key, environments in homes.items()}
+
+    def unclaim(self, keys: Collection[bytes]) -> None:
+        """Forget keys of environments here that are closed: soon, and many at once."""
+        if not self._unclaimed:
+            self._tasks.spawn(logged(self._unclaim_soon()))
+        self._unclaimed |= set(keys)
+
+    async def _unclaim_soon(self) -> None:
+        await asyncio.sleep(_UNCLAIM_S)
+        keys, self._unclaimed = self._unclaimed, set()
+        self._unclaiming = self._tasks.spawn(logged(self.members.unclaim(keys, self.environments)))
+        try:
+            await self._unclaiming
+        finally:
+            self._unclaiming = None
 
     async def suspected(self, member: Member) -> None:
         """Declare a replica of this node dead that could not be connected to, if there is proof."""
@@ -274,7 +327,12 @@ class Replica:
 
     async def _join(self) -> None:
         await self.members.join(
-            self.id, node=self.node, folder=self.folder, address=self._address, lease_s=self._lease_s
+            self.id,
+            node=self.node,
+            folder=self.folder,
+            address=self._address,
+            environments=self.environments,
+            lease_s=self._lease_s,
         )
 
     async def _stay(self) -> None:
@@ -399,6 +457,10 @@ class Replica:
             "no server runs there now. Ask again; start one there, or wait until its lease or lifetime ends it.",
             retry_after_s=_RETRY_AFTER_S,
         )
+
+
+def _whose(members: Mapping[str, Member], environments: str) -> Member | None:
+    return next((member for member in members.values() if member.environments == environments), None)
 
 
 def new_id(node: str) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+import secrets
+from collections.abc import AsyncIterator, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import grpc
 
 from rock_env.errors import InvalidArgument
+from rock_env.server.envs.core import claim_of
 from rock_env.server.replicas.folder_id import folder_id
 from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.server.sandboxes.ownership import Alone, Ownership
@@ -38,8 +40,11 @@ class Sharing:
         *,
         forward: ForwardInterceptor | None = None,
         socket: str = "",
+        environments: str,
     ) -> None:
         self._replica = replica
+        self.environments = environments
+        """How the ids of this server's environments begin: no other server's do."""
         self._socket = socket
         self.forward = forward
         """To be put behind the guard at the door, which asks it about the passes of other replicas."""
@@ -58,6 +63,11 @@ class Sharing:
         """Hear of the other replicas and take over from them, for a core that has been entered."""
         return nullcontext() if self._replica is None else self._replica.serve(core)
 
+    def forget(self, keys: Collection[str]) -> None:
+        """Note that the environments that were made with these keys are closed, each with its tenant's name before it."""
+        if self._replica is not None and keys:
+            self._replica.unclaim([claim_of(key) for key in keys])
+
     async def hand_over(self, within_s: float) -> int:
         """Let other replicas have the boxes that no call uses; return how many went."""
         return 0 if self._replica is None else await self._replica.hand_over(within_s)
@@ -72,11 +82,13 @@ async def sharing(
     Other replicas of this node reach this one by a socket in `folder`, which is their common one. Raise
     `FailedPrecondition` if another folder is the node's.
     """
+    # An id of an earlier server is unknown to this one, and never another environment.
+    environments = f"e{secrets.token_hex(4)}"
     mark = "" if folder is None else await for_life(folder_id, folder)
     if not is_postgres(where):
         assert isinstance(store, SqliteStore)
         await store.register(node=node, folder=mark)
-        yield Sharing()
+        yield Sharing(environments=environments)
         return
     # They need asyncpg, which only a PostgreSQL store does.
     from rock_env.server.replicas.forward import ForwardInterceptor
@@ -96,11 +108,17 @@ async def sharing(
     secret = await Members(store).secret()
     try:
         async with Replica.joined(
-            store, own_id=own_id, node=node, folder=mark, address=f"unix://{path}", lease_s=lease_s
+            store,
+            own_id=own_id,
+            node=node,
+            folder=mark,
+            address=f"unix://{path}",
+            environments=environments,
+            lease_s=lease_s,
         ) as replica:
             forward = ForwardInterceptor(replica, secret)
             try:
-                yield Sharing(replica, forward=forward, socket=str(path))
+                yield Sharing(replica, forward=forward, socket=str(path), environments=environments)
             finally:
                 await forward.close()
     finally:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -37,6 +38,8 @@ class Member:
     """How long its lease lasts still; negative for one that is overdue."""
     folder: str
     """The id of the state folder its boxes are in; empty for a server of an earlier release."""
+    environments: str
+    """How the ids of its environments begin; empty for a server of an earlier release."""
 
     def reaches(self, record: SandboxRecord) -> bool:
         """Return whether the box is where this server is, so that it can take it up."""
@@ -54,7 +57,9 @@ class Members:
         """Return what all servers of the store know and nobody else."""
         return bytes((await self._store.fetch("SELECT secret FROM rock_secret"))[0][0])
 
-    async def join(self, member_id: str, *, node: str, folder: str, address: str, lease_s: float) -> None:
+    async def join(
+        self, member_id: str, *, node: str, folder: str, address: str, environments: str = "", lease_s: float
+    ) -> None:
         """Become a member for `lease_s` from now.
 
         Raise `FailedPrecondition`, nothing changed, if another state folder is the node's: that of a member that
@@ -65,14 +70,19 @@ class Members:
             await connection.execute("SELECT pg_advisory_xact_lock($1)", JOINING)
             await _check_folder(connection, node, folder)
             await connection.execute(
-                "WITH changed AS (INSERT INTO rock_replicas (id, node, folder, address, lease_expires_at) "
-                "VALUES ($1, $2, $3, $4, clock_timestamp() + $5) ON CONFLICT (id) DO UPDATE "
-                f"SET lease_expires_at = clock_timestamp() + $5 RETURNING id) {_NOTIFY}",
+                "WITH changed AS (INSERT INTO rock_replicas (id, node, folder, address, environments, lease_expires_at) "
+                "VALUES ($1, $2, $3, $4, $5, clock_timestamp() + $6) ON CONFLICT (id) DO UPDATE "
+                f"SET lease_expires_at = clock_timestamp() + $6 RETURNING id) {_NOTIFY}",
                 member_id,
                 node,
                 folder,
                 address,
+                environments,
                 timedelta(seconds=lease_s),
+            )
+            await connection.execute(
+                "DELETE FROM rock_claims c WHERE NOT EXISTS "
+                "(SELECT FROM rock_replicas r WHERE r.environments = c.environments)"
             )
 
         await self._store.transact(act)
@@ -111,9 +121,29 @@ class Members:
         """Return the members by id."""
         rows = await self._store.fetch(
             "SELECT id, node, address, draining, extract(epoch FROM lease_expires_at - clock_timestamp())::float, "
-            "folder FROM rock_replicas ORDER BY id"
+            "folder, environments FROM rock_replicas ORDER BY id"
         )
         return {row[0]: Member(*row) for row in rows}
+
+    async def claim(self, keys: Collection[bytes], environments: str) -> dict[bytes, str]:
+        """Return for each key of a Make whose environment it is: that of the first member to claim it that lives."""
+        rows = await self._store.fetch(
+            "INSERT INTO rock_claims (key, environments) SELECT unnest($1::bytea[]), $2 ON CONFLICT (key) DO UPDATE "
+            "SET environments = CASE WHEN EXISTS (SELECT FROM rock_replicas r WHERE r.environments = "
+            "rock_claims.environments AND r.lease_expires_at > clock_timestamp()) THEN rock_claims.environments "
+            "ELSE excluded.environments END RETURNING key, environments",
+            sorted(set(keys)),  # in one order, so that two servers do not wait for each other
+            environments,
+        )
+        return {bytes(row[0]): row[1] for row in rows}
+
+    async def unclaim(self, keys: Collection[bytes], environments: str) -> None:
+        """Forget the keys of environments that are closed."""
+        await self._store.fetch(
+            "DELETE FROM rock_claims WHERE key = ANY ($1::bytea[]) AND environments = $2",
+            sorted(set(keys)),
+            environments,
+        )
 
     def listening(self) -> AbstractContextManager[asyncio.Event]:
         """Yield an event that is set whenever the members may have changed."""

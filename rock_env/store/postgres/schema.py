@@ -150,6 +150,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "INSERT INTO rock_secret SELECT sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()))",
     ),
     ("""ALTER TABLE rock_replicas ADD COLUMN folder text COLLATE "C" NOT NULL DEFAULT ''""",),
+    (
+        """ALTER TABLE rock_replicas ADD COLUMN environments text COLLATE "C" NOT NULL DEFAULT ''""",
+        """CREATE TABLE rock_claims (key bytea PRIMARY KEY, environments text COLLATE "C" NOT NULL)""",
+        "CREATE INDEX rock_claims_environments ON rock_claims (environments)",
+    ),
 )
 """The statements that lead from one version to the next. Append only: databases in use have run the earlier ones."""
 
