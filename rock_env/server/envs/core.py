@@ -260,6 +260,8 @@ class EnvServiceCore:
         for item, future, reply in replies:
             if reply.HasField("error"):
                 self._made.pop(own_key(item), None)  # nothing was made, so a retry may try again
+                if item.idempotency_key:
+                    self._forgotten([own_key(item)])
             elif item.idempotency_key:
                 self._hosted[reply.env_id].keys.append(own_key(item))
             if not future.done():

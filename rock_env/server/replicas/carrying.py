@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError, Message
 
 from rock_env.errors import InvalidArgument, RockError, Unavailable
 from rock_env.server.calls import fail
-from rock_env.server.parsing import check_counts
+from rock_env.server.parsing import check_counts, is_short_work, off_loop
 from rock_env.server.replicas.member import Replica
 from rock_env.store.postgres.members import Member
 
@@ -97,14 +97,20 @@ class ForwardedCall:
             if self.inner.request_streaming:
                 rest = aiter(request)
                 first = await anext(rest, None)
-            place = None if first is None else await self.where(self.parsed(first))
+            place = None if first is None else await self.where(await self.read(first))
             if place is not None and first is not None:
                 return await self.forward(*place, first, rest, context)
         except RockError as error:
             return await fail(context, error)
         return await self.locally(first, rest, context)
 
-    def parsed(self, raw: bytes) -> Message:
+    async def read(self, raw: bytes) -> Message:
+        """Return a message; one of many parts is parsed off the event loop. Raise `InvalidArgument`."""
+        if is_short_work(raw, self.request_type.DESCRIPTOR):
+            return self._parsed(raw)
+        return await off_loop(self._parsed, raw)
+
+    def _parsed(self, raw: bytes) -> Message:
         check_counts(raw, self.request_type.DESCRIPTOR)
         try:
             return self.request_type.FromString(raw)

@@ -54,7 +54,8 @@ class _EnvCall(ForwardedCall):
 
     async def where(self, message: Any) -> _Place | None:
         env_id: str = message.env_id  # as every one of these requests has
-        return await self.place(await self.interceptor.replica.home(prefix_of(env_id)))
+        prefix = prefix_of(env_id)
+        return await self.place((await self.interceptor.replica.homes({prefix}))[prefix])
 
     async def place(self, member: Member | None) -> _Place | None:
         """Return a replica with a channel to it; None for this one, and for one that is gone."""
@@ -82,7 +83,7 @@ class _BatchCall(_MakeCall):
 
     async def _handle(self, request: Any, context: Context) -> Any:
         try:
-            message: Any = self.parsed(request)
+            message: Any = await self.read(request)
             homes = await self._homes(message.items)
         except RockError as error:
             return await fail(context, error)
@@ -98,6 +99,8 @@ class _BatchCall(_MakeCall):
             while (chunk := await replies.get()) is not None:
                 await context.write(chunk)
             await answering
+        except ExceptionGroup as several:  # the parts of this server ended the call
+            raise several.exceptions[0] from several
         finally:
             answering.cancel()
         return None
@@ -106,7 +109,7 @@ class _BatchCall(_MakeCall):
         if self._name == "MakeMany":
             return await self.claimed(items)
         prefixes = [prefix_of(item.env_id) for item in items]
-        homes = {prefix: await self.interceptor.replica.home(prefix) for prefix in set(prefixes)}
+        homes = await self.interceptor.replica.homes(set(prefixes))
         return [homes[prefix] for prefix in prefixes]
 
     @property

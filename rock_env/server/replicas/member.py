@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import secrets
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
@@ -37,6 +38,8 @@ UNREACHABLE_S = 1.0
 """How long a call waits for a server that cannot be reached and that this one cannot take over from."""
 _RETRY_AFTER_S = 1.0
 _UNSETTLED = {SandboxState.PENDING, SandboxState.STARTING}
+_PREFIX = re.compile("e[0-9a-f]{8}")
+"""How the ids of a server's environments begin."""
 _UNCLAIM_S = 0.5
 """Keys of environments that were closed within so long are forgotten together."""
 _AT_ONCE = 32
@@ -71,6 +74,7 @@ class Replica:
         self.draining = False
         self._unclaimed: set[bytes] = set()
         self._unclaiming: asyncio.Task[None] | None = None
+        self._asking: asyncio.Task[None] | None = None
         self._store = store
         self._address = address
         self._lease_s = lease_s
@@ -202,20 +206,33 @@ class Replica:
                 except TimeoutError:
                     raise self._nobodys(record) from None
 
-    async def home(self, environments: str) -> Member | None:
-        """Return the replica whose environments' ids begin so; None: this one, or nobody that lives."""
-        if environments == self.environments:
-            return None
-        known = _whose(self._known, environments)
-        return known or _whose(await self._living(), environments)
+    async def homes(self, prefixes: Collection[str]) -> dict[str, Member | None]:
+        """Return by how environments' ids begin whose they are; None: this one's, or nobody's that lives.
+
+        Members are known by what the store tells; it is asked once where one may have joined just now.
+        """
+        known = _homes(self._known)
+        if any(_PREFIX.fullmatch(prefix) for prefix in prefixes if prefix not in known):
+            if self._asking is None:
+                self._asking = self._tasks.spawn(self._ask())
+            await asyncio.shield(self._asking)
+            known = _homes(self._known)
+        return {prefix: known.get(prefix) if prefix != self.environments else None for prefix in prefixes}
+
+    async def _ask(self) -> None:
+        try:
+            await self._living()
+        finally:
+            self._asking = None
 
     async def claim_makes(self, keys: Collection[bytes]) -> dict[bytes, Member | None]:
         """Return for each key of a Make which replica's it is; None: this one's from now on, or already."""
         self._unclaimed -= set(keys)
         if self._unclaiming is not None:  # it may hold one of them, as the key of an environment before
             await asyncio.shield(self._unclaiming)
-        homes = await self.members.claim(keys, self.environments)
-        return {key: await self.home(environments) for key, environments in homes.items()}
+        claimed = await self.members.claim(keys, self.environments)
+        homes = await self.homes(set(claimed.values()))
+        return {key: homes[environments] for key, environments in claimed.items()}
 
     def unclaim(self, keys: Collection[bytes]) -> None:
         """Forget keys of environments here that are closed: soon, and many at once."""
@@ -459,8 +476,8 @@ class Replica:
         )
 
 
-def _whose(members: Mapping[str, Member], environments: str) -> Member | None:
-    return next((member for member in members.values() if member.environments == environments), None)
+def _homes(members: Mapping[str, Member]) -> dict[str, Member]:
+    return {member.environments: member for member in members.values() if member.environments}
 
 
 def new_id(node: str) -> str:

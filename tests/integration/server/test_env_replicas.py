@@ -101,6 +101,22 @@ async def test_a_batch_is_answered_by_all_of_its_replicas(fleet: Fleet) -> None:
     assert not any(item.error.code for item in found)
 
 
+async def test_hostile_batches_cost_their_caller_alone(fleet: Fleet) -> None:
+    first, second = await fleet.start(), await fleet.start()
+    here, there = await made(second, "a"), await made(first, "b")
+    for env_id in (here, there):
+        await begun(second, env_id)
+    foreign = [step(f"e{number:08x}-1") for number in range(5000)]
+    found = await items(envs(second).StepMany(pb.StepManyRequest(items=[*foreign, step(here), step(there)])))
+    assert [item.env_id for item in found if not item.error.code] in ([here, there], [there, here])
+    assert len(found) == 5002
+    mixed = pb.StepManyRequest(items=[step(here, 3), step(there, 3)], item_timeout_s=-1)
+    assert (await refusal(items(envs(second).StepMany(mixed))))[0] == "INVALID_ARGUMENT"
+    twice = pb.StepManyRequest(items=[step(here, 3), step(here, 3), step(there, 3), step(there, 3)])
+    found = await items(envs(second).StepMany(twice))
+    assert sorted(item.env_id for item in found) == sorted([here, here, there, there])
+
+
 async def test_a_key_makes_one_environment_whichever_replicas_get_it(fleet: Fleet) -> None:
     servers = [await fleet.start() for _ in range(3)]
     for round_ in range(10):
@@ -133,6 +149,9 @@ async def test_keys_are_free_again_when_their_environment_is_closed(fleet: Fleet
         count = "SELECT count(*) FROM rock_claims"
         assert (await store.fetch(count))[0][0] == 1
         await envs(second).Close(pb.CloseRequest(env_id=env_id))
+        wrong = [pb.MakeRequest(env="no such env", idempotency_key=f"w{n}") for n in range(100)]
+        refused = await items(envs(second).MakeMany(pb.MakeManyRequest(items=wrong)))
+        assert {item.error.code for item in refused} == {"unknown_name"}
         async with asyncio.timeout(30):
             while (await store.fetch(count))[0][0]:  # noqa: ASYNC110  # nothing announces it
                 await asyncio.sleep(0.05)

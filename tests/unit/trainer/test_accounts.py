@@ -27,7 +27,8 @@ def test_what_the_servers_children_used_counts_as_the_sandboxes():
         assert server.stdout is not None
         assert server.stdout.readline() == b"done\n"
         spent = processor_s(policy=[os.getpid()], service=[], server=server.pid)
-        assert spent["sandboxes"] >= 0.25  # the kernel counts in ticks, and rounds those of user and system down
+        # The kernel counts in ticks, and rounds those of user and system down.
+        assert spent["sandboxes"] >= 0.25
         assert spent["policy"] > 0
         server.communicate(b"")
 
