@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -35,7 +35,7 @@ from trainer.algo.terms.monitors import Monitors, critic_metrics, lag_metrics, o
 from trainer.config import TrainConfig
 from trainer.data.batch import TrainBatch
 from trainer.data.branches import check_used, share_credit, trained_part
-from trainer.data.build import build_batch, shuffled_rows, split_rows
+from trainer.data.build import build_batch, rows_of_parts, shuffled_rows, split_rows
 from trainer.data.ledger import Ledger
 from trainer.data.reuse import TOO_OLD, Drawn, ReuseBuffer
 from trainer.data.screen import check_experts, screened_credits
@@ -248,6 +248,16 @@ class Learner:
             **prepared.outcomes,
             **lag_metrics(batch, self._version),
         }
+
+    def learn_and_tell(
+        self, prepared: Prepared, *, lr: float, step: int
+    ) -> Iterator[tuple[NDArray[np.int64], Mapping[str, torch.Tensor]]]:
+        """Learn as `learn` does; yield before each update its rows, and which tokens its loss masks, by reason."""
+        batch, parts = prepared.batch, self._config.optim.minibatches
+        loss = self.loss(step)
+        for rows, part in zip(rows_of_parts(batch, parts), split_rows(batch, parts), strict=True):
+            yield rows, loss(part, self._engine.logprobs(part)).masked
+            self._engine.step(part, loss, lr=lr)
 
     def loss(self, step: int) -> LossFn:
         """Return the loss of a step, which is another one while a critic is warming up."""

@@ -117,6 +117,7 @@ class StepAgain:
 
     step: int
     base: int
+    lr: float
     learner: Learner
     prepared: Prepared
     set_aside: Mapping[str, str]
@@ -128,8 +129,8 @@ def prepare_again(folder: Path, step: int) -> StepAgain:
     config = runs.recorded_config(folder)
     _need_recorded(folder, step, _recorded_steps(folder))
     learning, base = _before(config, folder, step)
-    prepared, aside = learning.prepare(step)
-    return StepAgain(step, base, learning.learner, prepared, aside)
+    prepared, aside, lr = learning.prepare(step)
+    return StepAgain(step, base, lr, learning.learner, prepared, aside)
 
 
 def _before(config: TrainConfig, folder: Path, step: int) -> tuple[_Learning, int]:
@@ -203,14 +204,15 @@ class _Learning:
         self.learner.publish(step)
         return metrics
 
-    def prepare(self, step: int) -> tuple[Prepared, dict[str, str]]:
-        """Return the step as it is about to be learned, and why rollouts are not part of it. Raise as `learn`."""
+    def prepare(self, step: int) -> tuple[Prepared, dict[str, str], float]:
+        """Return the step as it is about to be learned, why rollouts are not part of it, and its rate. Raise as `learn`."""
         if not self._learns:
             raise InvalidArgument(
                 f"step {step} imitates its experts and learns no rollout: there is none to account for."
             )
         plan, encoded, _ = self._recorded(step)
-        return self.learner.prepare(encoded, plan.injections), {t.id: why for t, why in self._aside(step)}
+        aside = {t.id: why for t, why in self._aside(step)}
+        return self.learner.prepare(encoded, plan.injections), aside, plan.lr
 
     def _recorded(self, step: int) -> tuple[Plan, list[bytes], list[Trajectory]]:
         plan = self._planner.plan(step, self._rates)

@@ -1,8 +1,8 @@
 """`ale replay tokens`: what became of every token of a rollout in the step that learned it, and why.
 
-Nothing of it is stored: the learner is brought to just before the step's update (`ale.replay.retraining`), and says what it
-is about to learn. Its log-probabilities, and what its loss masks by them, are those of that moment: with `optim.minibatches`
-above 1 a later update of the step may mask otherwise.
+Nothing of it is stored: the learner is brought to just before the step's update (`ale.replay.retraining`), says what it is
+about to learn, and learns it. Log-probabilities are those under the weights that the step began with. What the loss masks is
+asked before each of the step's updates, so with several minibatches, too, the tokens add up to the run's ledger.
 """
 
 from __future__ import annotations
@@ -92,13 +92,25 @@ def _lines(rollout: Trajectory, step: StepAgain, found: Sequence[TurnAccount]) -
     yield f"in all: {', '.join(f'{count} {fate}' for fate, count in totals.items()) or 'no token'}"
 
 
+def _masked(step: StepAgain, shape: Sequence[int]) -> dict[str, NDArray[np.bool_]]:
+    """Return the tokens that the loss of each update masks, by reason; the learner has learned the step then."""
+    found: dict[str, NDArray[np.bool_]] = {}
+    for rows, masked in step.learner.learn_and_tell(step.prepared, lr=step.lr, step=step.step):
+        for reason, mask_BT in masked.items():
+            whole_BT = found.setdefault(reason, np.zeros(shape, np.bool_))
+            whole_BT[rows, : mask_BT.shape[1]] = mask_BT.numpy()
+    return found
+
+
 def accounts(step: StepAgain) -> Iterator[TurnAccount]:
-    """Yield the account of every turn that this step's learner was given, trajectory by trajectory."""
+    """Yield the account of every turn that this step's learner was given, trajectory by trajectory.
+
+    Call it once: the learner learns the step.
+    """
     prepared = step.prepared
     batch, credits = prepared.batch, prepared.credits
     logprobs_BT = step.learner.logprobs(batch)
-    masked = step.learner.loss(step.step)(batch, logprobs_BT).masked
-    rows = _rows(step, logprobs_BT, {reason: mask_BT.numpy() for reason, mask_BT in masked.items()})
+    rows = _rows(step, logprobs_BT, _masked(step, logprobs_BT.shape))
     for index, (trajectory, credit) in enumerate(zip(prepared.trajectories, credits, strict=True)):
         if trajectory.is_expert:
             continue

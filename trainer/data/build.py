@@ -22,7 +22,15 @@ from trainer.data.batch import Counts, Credit, TrainBatch
 from trainer.data.ledger import Ledger
 from trainer.errors import BatchError
 
-__all__ = ["Ledger", "branches_of_rows", "build_batch", "microbatches", "shuffled_rows", "split_rows"]
+__all__ = [
+    "Ledger",
+    "branches_of_rows",
+    "build_batch",
+    "microbatches",
+    "rows_of_parts",
+    "shuffled_rows",
+    "split_rows",
+]
 
 Ints = NDArray[np.int64]
 Array = NDArray[Any]
@@ -360,10 +368,15 @@ def split_rows(batch: TrainBatch, parts: int) -> list[TrainBatch]:
     once: both hold only while it stays together. Groups and rows of experts are dealt in turn, so that each part gets
     its share of both. Parts keep the batch's normalizers: their losses add up to the batch's.
     """
+    return [_take(batch, rows) for rows in rows_of_parts(batch, parts)]
+
+
+def rows_of_parts(batch: TrainBatch, parts: int) -> list[Ints]:
+    """Return the rows of each minibatch that `split_rows` returns."""
     index_B = batch.group_index_B.numpy()
     groups = np.unique(index_B)
     hands = [groups[part::parts] for part in range(min(parts, len(groups)))]
-    return [_take(batch, np.flatnonzero(np.isin(index_B, hand))) for hand in hands]
+    return [np.flatnonzero(np.isin(index_B, hand)) for hand in hands]
 
 
 def shuffled_rows(batch: TrainBatch, parts: int, seed: int) -> list[TrainBatch]:

@@ -98,19 +98,20 @@ def test_a_changed_reward_is_found(copy: Path) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("algo", "minibatches"), [("grpo", 1), ("ipa", 1)])
+@pytest.mark.parametrize(("algo", "minibatches"), [("grpo", 1), ("ipa", 1), ("grpo", 4), ("ipa", 4)])
 def test_the_tokens_of_a_step_add_up_to_its_ledger(tmp_path: Path, algo: str, minibatches: int) -> None:
     more = ["-s", "checkpoint.every=1", "-s", f"optim.minibatches={minibatches}"]
     folder = trained(tmp_path / algo, algo, *more)
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     for logged in (row for row in rows if row["kind"] == "train"):
         step = prepare_again(folder, int(logged["step"]))
-        found = Counter(fate for account in accounts(step) for fate in account.fates)
+        every = list(accounts(step))
+        found = Counter(fate for account in every for fate in account.fates)
         experts = sum(t.sampled_tokens for t in step.prepared.trajectories if t.is_expert)
         assert found.total() + experts == logged["tokens/total"]
         for fate, count in found.items():
             assert count == logged[f"tokens/{slug(fate)}"], (fate, logged)
-        gaps = [account.gap for account in accounts(step) if account.learner_logprobs]
+        gaps = [account.gap for account in every if account.learner_logprobs]
         assert np.abs(gaps).max(initial=0) < 1e-4  # the sampler and the learner are one model
 
 
