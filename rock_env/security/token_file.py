@@ -1,4 +1,4 @@
-"""The token file of a server: JSON with the hash of each token's secret, readable by its owner only.
+"""The token file of a server: JSON with the hash of each token's secret, readable by its owner only, or a mounted Secret.
 
 Written by `ale rock token`, read by the server. It is replaced as a whole (write, fsync, rename) under a lock on its
 folder, so a reader sees the old or the new one and two writers cannot lose each other's change.
@@ -83,11 +83,20 @@ def read_tokens(path: Path) -> dict[str, Token]:
 def _check_status(path: Path, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise FailedPrecondition(f"{path} is not a regular file, so it is not used for tokens.")
-    if status.st_mode & 0o077:
+    if status.st_mode & 0o077 and not _is_mounted(status):
         raise FailedPrecondition(
             f"others may read or change the token file {path}: mode {stat.S_IMODE(status.st_mode):04o}, expected "
             f"0600. Make sure nobody added a token, then: chmod 600 {path}"
         )
+
+
+def _is_mounted(status: os.stat_result) -> bool:
+    """Return whether a file is as Kubernetes mounts a Secret: root's, and readable by a group of this process alone.
+
+    Of one's own files the mode can be changed, and a person's group may be everybody's.
+    """
+    groups = {os.getegid(), *os.getgroups()}
+    return status.st_mode & 0o077 == 0o040 and status.st_uid == 0 != os.geteuid() and status.st_gid in groups
 
 
 def _token(entry: _Entry) -> Token:
