@@ -100,6 +100,31 @@ class AsyncEnv:
         )
         return self._started(await self._numbered(Verb.RESET, request, timeout_s))
 
+    async def recover(
+        self,
+        task_id: str,
+        seed: int,
+        *,
+        prefix: Sequence[tuple[str, bytes]],
+        resume_seed: int | None,
+        resume_turn: int,
+        initial_hash: bytes,
+    ) -> tuple[str, Info, str]:
+        """Reset to where an environment was that is lost: `prefix` is all its turns, after `resume_turn` of which it was
+        reseeded. Return what `reset` returns.
+
+        Raise `ResetDivergence` where the replay differs, and `FailedPrecondition` for a sandbox with a network.
+        """
+        request = pb.ResetRequest(
+            task_id=task_id,
+            seed=seed,
+            prefix=[pb.PrefixTurn(action=action, observation_hash=digest) for action, digest in prefix],
+            resume_seed=resume_seed,
+            initial_observation_hash=initial_hash,
+            recovered_turn=resume_turn,
+        )
+        return self._started(await self._numbered(Verb.RESET, request, None))
+
     async def step(self, action: str, *, timeout_s: float | None = None) -> StepResult:
         """Apply one action."""
         call = self.begin_step(action)

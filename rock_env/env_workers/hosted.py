@@ -44,13 +44,16 @@ class HostedEnv:
         observation, info = self.env.reset(task, request.seed)
         self._compare(0, request.initial_observation_hash, observation)
         done = False
+        reseeded = request.recovered_turn if request.HasField("recovered_turn") else len(request.prefix)
         for turn, recorded in enumerate(request.prefix, start=1):
+            if turn == reseeded + 1 and request.HasField("resume_seed"):
+                self.env.reseed(request.resume_seed)
             check_goes_on(turn, done=done, env_id=journal.env_id)
             result = self.env.step(recorded.action)
             observation, info = result.observation, result.info
             self._compare(turn, recorded.observation_hash, observation)
             done = result.terminated or result.truncated
-        if request.HasField("resume_seed"):
+        if request.HasField("resume_seed") and reseeded >= len(request.prefix):
             self.env.reseed(request.resume_seed)
         reply = reset_response(journal.env_id, task, observation, info)
         self._task = task

@@ -18,6 +18,7 @@ from agent_runtime.agents.oracle import record_expert
 from agent_runtime.freezing import Freezer
 from agent_runtime.policy import Completion, PolicyError, SampleRequest
 from agent_runtime.store import encode
+from agent_runtime.surviving import Surviving
 from agent_runtime.types import RolloutRequest, Trajectory
 from rock_env.client import Client
 from rock_env.plugins import NO_OWN, Own, env_params, give, load_env
@@ -81,7 +82,7 @@ class RolloutWorker:
 
     async def record(self, requests: Sequence[RolloutRequest]) -> list[bytes]:
         """Let the environment's oracle play the requests."""
-        client = await self._connect()
+        rock = Surviving(await self._connect())
         spec: EnvSpec = load_env(self._config.env)
 
         async def play(request: RolloutRequest) -> bytes:
@@ -89,7 +90,7 @@ class RolloutWorker:
             split, _, index = request.task_id.rpartition("/")
             task = spec.tasks(params).get(split, int(index))
             oracle = spec.oracle(params, task)
-            return encode(await record_expert(request, rock=client, oracle=oracle, template=self._template))
+            return encode(await record_expert(request, rock=rock, oracle=oracle, template=self._template))
 
         return await self._spread(requests, play, None)
 
@@ -149,7 +150,8 @@ class RolloutWorker:
     async def _freezing(self) -> Freezer:
         """Return where rollouts get their environments, which some may leave open."""
         if self._freezer is None:
-            self._freezer = Freezer(await self._connect(), self._config.rollout.freeze)
+            surviving = Surviving(await self._connect())
+            self._freezer = Freezer(surviving, self._config.rollout.freeze)
         return self._freezer
 
     async def _connect(self) -> Client:

@@ -95,7 +95,7 @@ class PrefixTurn(_message.Message):
     def __init__(self, action: _Optional[str] = ..., observation_hash: _Optional[bytes] = ...) -> None: ...
 
 class ResetRequest(_message.Message):
-    __slots__ = ("env_id", "sequence", "idempotency_key", "task_id", "seed", "prefix", "resume_seed", "initial_observation_hash")
+    __slots__ = ("env_id", "sequence", "idempotency_key", "task_id", "seed", "prefix", "resume_seed", "initial_observation_hash", "recovered_turn")
     ENV_ID_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
@@ -104,6 +104,7 @@ class ResetRequest(_message.Message):
     PREFIX_FIELD_NUMBER: _ClassVar[int]
     RESUME_SEED_FIELD_NUMBER: _ClassVar[int]
     INITIAL_OBSERVATION_HASH_FIELD_NUMBER: _ClassVar[int]
+    RECOVERED_TURN_FIELD_NUMBER: _ClassVar[int]
     env_id: str
     sequence: int
     idempotency_key: str
@@ -112,7 +113,8 @@ class ResetRequest(_message.Message):
     prefix: _containers.RepeatedCompositeFieldContainer[PrefixTurn]
     resume_seed: int
     initial_observation_hash: bytes
-    def __init__(self, env_id: _Optional[str] = ..., sequence: _Optional[int] = ..., idempotency_key: _Optional[str] = ..., task_id: _Optional[str] = ..., seed: _Optional[int] = ..., prefix: _Optional[_Iterable[_Union[PrefixTurn, _Mapping]]] = ..., resume_seed: _Optional[int] = ..., initial_observation_hash: _Optional[bytes] = ...) -> None: ...
+    recovered_turn: int
+    def __init__(self, env_id: _Optional[str] = ..., sequence: _Optional[int] = ..., idempotency_key: _Optional[str] = ..., task_id: _Optional[str] = ..., seed: _Optional[int] = ..., prefix: _Optional[_Iterable[_Union[PrefixTurn, _Mapping]]] = ..., resume_seed: _Optional[int] = ..., initial_observation_hash: _Optional[bytes] = ..., recovered_turn: _Optional[int] = ...) -> None: ...
 
 class ResetResponse(_message.Message):
     __slots__ = ("env_id", "observation", "info_json", "instruction", "error", "sandbox_id", "brief", "workdir", "image")

@@ -18,6 +18,7 @@ from rock_env.env_workers.frames import Kind
 from rock_env.env_workers.journal import Journal, check_goes_on, check_observation
 from rock_env.errors import (
     DeadlineExceeded,
+    FailedPrecondition,
     InvalidArgument,
     NotFound,
     RockError,
@@ -137,12 +138,23 @@ class SandboxedEnv:
             return stored
         if request.prefix and not self.spec.replayable:
             raise Unimplemented(f"environment {self.spec.name} is not replayable: reset it without a prefix.")
+        if request.HasField("recovered_turn"):
+            await self._check_recovery(request.task_id)
         # `resume_seed` needs no act here: a SandboxEnv holds no random state beyond its box.
         prefix = [(turn.action, turn.observation_hash) for turn in request.prefix]
         task_id, seed = request.task_id, request.seed
         reply = await self._play(task_id, seed, prefix, initial_hash=request.initial_observation_hash)
         journal.commit(request.sequence, request.idempotency_key, reply)
         return reply
+
+    async def _check_recovery(self, task_id: str) -> None:
+        """Raise `FailedPrecondition` where an episode that was lost cannot be played again."""
+        spec = (await self._rules.task(task_id)).sandbox or self.spec.sandbox
+        if spec is not None and spec.network.enabled:
+            raise FailedPrecondition(
+                f"the sandbox of {self.spec.name} {task_id} has a network, and what the lost episode sent there would be "
+                "sent twice. Reset the environment and play anew."
+            )
 
     async def _play(
         self, task_id: str, seed: int, prefix: Sequence[tuple[str, bytes]], *, initial_hash: bytes

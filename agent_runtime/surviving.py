@@ -1,0 +1,178 @@
+"""Episodes that survive their server: an environment that was lost is made again and brought to where it was.
+
+What was done is done again in a fresh environment, whose observations have to be the recorded ones, hash by hash. What
+cannot be brought back that way is lost as before, and never a reward: an environment that does not replay, a sandbox with a
+network, a program that works in the sandbox itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar
+
+from agent_runtime.agents.cli_rollout import BoxedEnv
+from agent_runtime.wrapped import WrappedEnv
+from rock_env.client.sandbox.handle import AsyncSandbox
+from rock_env.env import Info, StepResult, Verdict, observation_hash
+from rock_env.errors import EnvLost, NotFound, RockError, Unavailable
+
+__all__ = ["ReplayingEnv", "ReplayingRock", "Surviving"]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_LOST = (EnvLost, NotFound, Unavailable)
+MOST_LOSSES = 3
+"""In a row, without a turn between them. An action that takes its server along would otherwise do so for ever."""
+
+
+class ReplayingEnv(BoxedEnv, Protocol):
+    """An environment that can be reset to where another one was, as `rock_env.client.AsyncEnv`."""
+
+    async def recover(
+        self,
+        task_id: str,
+        seed: int,
+        *,
+        prefix: Sequence[tuple[str, bytes]],
+        resume_seed: int | None,
+        resume_turn: int,
+        initial_hash: bytes,
+    ) -> tuple[str, Info, str]:
+        """Reset to where one was that is lost: `prefix` is all its turns, and after `resume_turn` it was reseeded.
+
+        Raise `RockError`.
+        """
+        ...
+
+
+class ReplayingRock(Protocol):
+    """Where such environments come from."""
+
+    async def make(self, env: str, params_json: str) -> ReplayingEnv:
+        """Make an environment. Raise `RockError`."""
+        ...
+
+
+class Surviving:
+    """Makes environments whose episodes go on when their server is gone. `losses` counts how often that happened."""
+
+    def __init__(self, rock: ReplayingRock) -> None:
+        self._rock = rock
+        self.losses = 0
+
+    async def make(self, env: str, params_json: str) -> BoxedEnv:
+        """Make an environment. Raise `RockError`."""
+
+        async def make() -> ReplayingEnv:
+            return await self._rock.make(env, params_json)
+
+        return _SurvivingEnv(await make(), make, self)
+
+
+class _SurvivingEnv(WrappedEnv[ReplayingEnv]):
+    """One episode's environment, or the next one after it was lost."""
+
+    def __init__(
+        self, env: ReplayingEnv, make: Callable[[], Awaitable[ReplayingEnv]], surviving: Surviving
+    ) -> None:
+        super().__init__(env)
+        self._make = make
+        self._surviving = surviving
+        self._left = MOST_LOSSES
+        self._handed_out = False
+        """What is done in its sandbox is no action, and cannot be done again."""
+        self._asked: tuple[str, int, list[tuple[str, bytes]], int | None, bytes] | None = None
+        self._first_hash = b""
+        """Of the observation before any turn, if it is known."""
+        self._acted: list[tuple[str, bytes]] = []
+
+    @property
+    def brief(self) -> str:
+        return self.inside.brief
+
+    @property
+    def workdir(self) -> str:
+        return self.inside.workdir
+
+    async def sandbox(self) -> AsyncSandbox:
+        self._handed_out = True
+        return await self.inside.sandbox()
+
+    async def reset(
+        self,
+        task_id: str,
+        seed: int,
+        prefix: Sequence[tuple[str, bytes]] = (),
+        resume_seed: int | None = None,
+        initial_hash: bytes = b"",
+    ) -> tuple[str, Info, str]:
+        self._asked = None
+        while True:
+            try:
+                found = await self.inside.reset(task_id, seed, prefix, resume_seed, initial_hash)
+                break
+            except _LOST as error:
+                await self._made_again(error)
+        self._asked = (task_id, seed, list(prefix), resume_seed, initial_hash)
+        self._first_hash = initial_hash if prefix else observation_hash(found[0])
+        self._acted = []
+        return found
+
+    async def step(self, action: str) -> StepResult:
+        result = await self._persist(lambda: self.inside.step(action))
+        self._acted.append((action, observation_hash(result.observation)))
+        self._left = MOST_LOSSES
+        return result
+
+    async def evaluate(self) -> Verdict:
+        return await self._persist(lambda: self.inside.evaluate())
+
+    async def _persist(self, act: Callable[[], Awaitable[T]]) -> T:
+        while True:
+            try:
+                return await act()
+            except _LOST as error:
+                await self._recover(error)
+
+    async def _made_again(self, error: RockError) -> None:
+        """Make another environment in place of a lost one. Raise `error` where that cannot be."""
+        if not self._left or self._handed_out:
+            raise error
+        self._left -= 1
+        try:
+            self.inside = await self._make()
+        except RockError:
+            raise error from None
+        self._surviving.losses += 1
+
+    async def _recover(self, error: RockError) -> None:
+        if self._asked is None:
+            raise error
+        await self._made_again(error)
+        task_id, seed, prefix, resume_seed, _ = self._asked
+        try:
+            await self.inside.recover(
+                task_id,
+                seed,
+                prefix=[*prefix, *self._acted],
+                resume_seed=resume_seed,
+                resume_turn=len(prefix),
+                initial_hash=self._first_hash,
+            )
+        except _LOST as again:
+            await self._recover(again)
+        except RockError as why:
+            logger.warning("an episode was lost with its server, and is not brought back: %s", why)
+            await self._given_up(error)
+        else:
+            logger.warning("an episode goes on after its server was lost: turns=%d", len(self._acted))
+
+    async def _given_up(self, error: RockError) -> None:
+        try:
+            await self.inside.close()
+        except RockError:  # its lease ends it
+            logger.debug("an environment that was made again was not closed")
+        self._asked = None
+        raise error
