@@ -404,7 +404,9 @@ def main() -> None:
         message, code = _explain(error)
         if not message or os.environ.get("ALE_DEBUG"):
             raise
-        print(f"ale: {message}", file=sys.stderr)  # noqa: T201
+        from ale.terminal import visible  # brings rich
+
+        print(f"ale: {visible(message)}", file=sys.stderr)  # noqa: T201
         sys.exit(code)
 
 

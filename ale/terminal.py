@@ -5,6 +5,7 @@ Messages and progress go to standard error instead.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import NoneType, UnionType
@@ -16,7 +17,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Finding", "print_fields", "print_table", "stdout"]
+__all__ = ["Finding", "print_fields", "print_table", "stdout", "visible"]
+
+_CONTROLS = re.compile("(\\x1b\\[[0-9;]*m)|[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f]")
 
 PIPE_WIDTH = 4000
 """Columns when nobody looks: a line in a pipe is never wrapped or cut."""
@@ -31,9 +34,24 @@ class Finding:
     remedy: str = ""
 
 
+def visible(text: str) -> str:
+    """Return text that cannot steer a terminal: control characters are written out, but for line ends, tabs and colours.
+
+    What models, environments and strangers' records say is printed, and a terminal obeys what it is told.
+    """
+    return _CONTROLS.sub(lambda found: found[1] or f"\\x{ord(found[0]):02x}", text)
+
+
+class _Printed(Console):
+    """A console that shows what would steer a terminal."""
+
+    def print(self, *objects: Any, **settings: Any) -> None:
+        super().print(*(visible(each) if isinstance(each, str) else each for each in objects), **settings)
+
+
 def stdout() -> Console:
-    """Return standard output; text is printed as it is, without rich's markup or highlighting."""
-    console = Console(markup=False, highlight=False, soft_wrap=True)
+    """Return standard output; text is printed as it is, without rich's markup or highlighting, and steers no terminal."""
+    console = _Printed(markup=False, highlight=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = PIPE_WIDTH
     return console
@@ -45,7 +63,7 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for head in heads:
         table.add_column(head, overflow="fold")
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(visible(cell)) for cell in row))
     stdout().print(table, soft_wrap=False)
 
 
