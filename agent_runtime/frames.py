@@ -206,7 +206,6 @@ class FrameFile:
     def salvage(self, damaged: list[CorruptTrajectory]) -> Iterator[Frame]:
         """Yield every intact record, whatever lies between, and add to `damaged` what was wrong with each other place."""
         self._find_dictionary()
-        header: _Header | None = None
         for header in self._headers(damaged):
             if header.is_seal and header.end == self._size:
                 return

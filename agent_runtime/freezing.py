@@ -9,8 +9,7 @@ from __future__ import annotations
 import logging
 
 from agent_runtime.agents.cli_rollout import BoxedEnv, BoxedRock
-from agent_runtime.wrapped import WrappedEnv
-from rock_env.client.sandbox.handle import AsyncSandbox
+from agent_runtime.wrapped import WrappedBoxedEnv
 from rock_env.env import Verdict
 
 __all__ = ["Freezer"]
@@ -39,24 +38,13 @@ class Freezer:
         return True
 
 
-class _Freezable(WrappedEnv[BoxedEnv]):
+class _Freezable(WrappedBoxedEnv[BoxedEnv]):
     """One environment, which `close` leaves open if it was not passed."""
 
     def __init__(self, env: BoxedEnv, freezer: Freezer) -> None:
         super().__init__(env)
         self._freezer = freezer
         self._passed = False
-
-    @property
-    def brief(self) -> str:
-        return self.inside.brief
-
-    @property
-    def workdir(self) -> str:
-        return self.inside.workdir
-
-    async def sandbox(self) -> AsyncSandbox:
-        return await self.inside.sandbox()
 
     async def evaluate(self) -> Verdict:
         verdict = await super().evaluate()

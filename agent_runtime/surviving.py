@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
 from agent_runtime.agents.cli_rollout import BoxedEnv
-from agent_runtime.wrapped import WrappedEnv
+from agent_runtime.wrapped import WrappedBoxedEnv
 from rock_env.client.sandbox.handle import AsyncSandbox
 from rock_env.env import Info, StepResult, Verdict, observation_hash
 from rock_env.errors import EnvLost, NotFound, RockError, Unavailable
@@ -71,7 +71,7 @@ class Surviving:
         return _SurvivingEnv(await make(), make, self)
 
 
-class _SurvivingEnv(WrappedEnv[ReplayingEnv]):
+class _SurvivingEnv(WrappedBoxedEnv[ReplayingEnv]):
     """One episode's environment, or the next one after it was lost."""
 
     def __init__(
@@ -83,22 +83,14 @@ class _SurvivingEnv(WrappedEnv[ReplayingEnv]):
         self._left = MOST_LOSSES
         self._handed_out = False
         """What is done in its sandbox is no action, and cannot be done again."""
-        self._asked: tuple[str, int, list[tuple[str, bytes]], int | None, bytes] | None = None
+        self._asked: tuple[str, int, list[tuple[str, bytes]], int | None] | None = None
         self._first_hash = b""
         """Of the observation before any turn, if it is known."""
         self._acted: list[tuple[str, bytes]] = []
 
-    @property
-    def brief(self) -> str:
-        return self.inside.brief
-
-    @property
-    def workdir(self) -> str:
-        return self.inside.workdir
-
     async def sandbox(self) -> AsyncSandbox:
         self._handed_out = True
-        return await self.inside.sandbox()
+        return await super().sandbox()
 
     async def reset(
         self,
@@ -115,7 +107,7 @@ class _SurvivingEnv(WrappedEnv[ReplayingEnv]):
                 break
             except _LOST as error:
                 await self._made_again(error)
-        self._asked = (task_id, seed, list(prefix), resume_seed, initial_hash)
+        self._asked = (task_id, seed, list(prefix), resume_seed)
         self._first_hash = initial_hash if prefix else observation_hash(found[0])
         self._acted = []
         return found
@@ -151,7 +143,7 @@ class _SurvivingEnv(WrappedEnv[ReplayingEnv]):
         if self._asked is None:
             raise error
         await self._made_again(error)
-        task_id, seed, prefix, resume_seed, _ = self._asked
+        task_id, seed, prefix, resume_seed = self._asked
         try:
             await self.inside.recover(
                 task_id,

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
+from agent_runtime.agents.cli_rollout import BoxedEnv
 from agent_runtime.run import RockEnv
+from rock_env.client.sandbox.handle import AsyncSandbox
 from rock_env.env import Info, StepResult, Verdict
 
-__all__ = ["WrappedEnv"]
+__all__ = ["WrappedBoxedEnv", "WrappedEnv"]
 
 _Env = TypeVar("_Env", bound=RockEnv)
+_Boxed = TypeVar("_Boxed", bound=BoxedEnv)
 
 
 class WrappedEnv(Generic[_Env]):
@@ -49,3 +52,18 @@ class WrappedEnv(Generic[_Env]):
 
     async def close(self) -> None:
         await self.inside.close()
+
+
+class WrappedBoxedEnv(WrappedEnv[_Boxed]):
+    """The same for an environment that acts in a sandbox."""
+
+    @property
+    def brief(self) -> str:
+        return self.inside.brief
+
+    @property
+    def workdir(self) -> str:
+        return self.inside.workdir
+
+    async def sandbox(self) -> AsyncSandbox:
+        return await self.inside.sandbox()
