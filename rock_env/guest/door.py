@@ -1,7 +1,8 @@
 """The guest's door: the socket it listens on, the check of who connects, and the one connection that counts.
 
-Used by `init`. The first token ever shown becomes the box's; whoever connects later must show the same one. A
-newer connection with the token replaces the older. It never looks into a frame but the first of a connection.
+Used by `init`. At a unix socket the first token ever shown becomes the box's; whoever connects later must show the same
+one. On a network the guest has its token from the start, and both sides prove that they know it: it is never sent. A
+newer connection with the token replaces the older. It never looks into a frame but the first ones of a connection.
 """
 
 from __future__ import annotations
@@ -13,15 +14,18 @@ from time import monotonic
 
 from .loop import READABLE, WRITABLE, Loop
 from .protocol import (
+    CHALLENGE,
     HEADER,
     HELLO,
     MAX_REQUEST_BYTES,
+    PROOF,
     READY,
     TOKEN_BYTES,
     VERSION,
     VERSION_SIZE,
     BadFrame,
     FrameReader,
+    proof,
     told_version,
 )
 
@@ -147,15 +151,19 @@ class FrameConnection:
 
 
 class Door:
-    """Accepts connections and hands over those that showed the token."""
+    """Accepts connections and hands over those that showed, or with a `token` of its own proved, that they know it."""
 
-    def __init__(self, listener: int, loop: Loop, on_enter: Callable[[FrameConnection], None]) -> None:
+    def __init__(
+        self, listener: int, loop: Loop, on_enter: Callable[[FrameConnection], None], token: bytes = b""
+    ) -> None:
         os.set_inheritable(listener, False)  # a command that held it could take the server's next connection
         self._sock = socket(fileno=listener)
         self._sock.setblocking(False)
         self._loop = loop
         self._on_enter = on_enter
-        self._token = b""
+        self._token = token
+        self._challenges = bool(token)
+        self._entered = False
         self._strangers: list[FrameConnection] = []
         loop.watch(self._sock.fileno(), READABLE, self._accept)
 
@@ -174,14 +182,30 @@ class Door:
                 self._strangers.remove(stranger)
                 stranger.close()
 
+        nonces = b""
+
         def greet(kind: int, request: int, payload: bytes | bytearray) -> None:
+            nonlocal nonces
             given = bytes(payload)
-            known = len(given) == TOKEN_BYTES and (not self._token or _compare_digest(given, self._token))
-            if kind != HELLO or not known:
+            if len(given) != TOKEN_BYTES or kind != (PROOF if nonces else HELLO):
+                forget()
+            elif nonces:
+                enter(request, _compare_digest(given, proof(self._token, b"server", nonces)))
+            elif self._challenges:
+                nonces = given + os.urandom(TOKEN_BYTES)
+                mine = nonces[TOKEN_BYTES:] + proof(self._token, b"guest", nonces)
+                stranger.send(CHALLENGE, request, mine)
+            else:
+                known = not self._token or _compare_digest(given, self._token)
+                self._token = self._token or given
+                enter(request, known)
+
+        def enter(request: int, known: bool) -> None:
+            if not known:
                 forget()
                 return
             self._strangers.remove(stranger)
-            fresh, self._token = not self._token, given
+            fresh, self._entered = not self._entered, True
             stranger.trust()
             self._on_enter(stranger)
             mine = VERSION_SIZE.pack(VERSION) if told_version(request) else b""

@@ -5,15 +5,25 @@ It uses the standard library alone and imports as little as it can, because its 
 costs. It outlives the server that started it, and ends the box by itself when its lease or its lifetime ends.
 """
 
-# ruff: noqa: PTH108
+# ruff: noqa: PTH108, PTH123
 from __future__ import annotations
 
 import _signal as signal  # type: ignore[import-not-found]
 import marshal
 import os
 import sys
-from _socket import AF_UNIX, SOCK_STREAM, socket
-from errno import ENXIO
+from _socket import (
+    AF_INET,
+    AF_INET6,
+    AF_UNIX,
+    IPPROTO_TCP,
+    SO_REUSEADDR,
+    SOCK_STREAM,
+    SOL_SOCKET,
+    TCP_NODELAY,
+    socket,
+)
+from errno import EACCES, EBUSY, ENXIO, EPERM, EROFS
 from time import monotonic
 
 from . import protocol as p
@@ -43,7 +53,7 @@ _FIRST_FREE_FD = 10
 class Guest:
     """The box: its server, its deadlines, and who answers which frame."""
 
-    def __init__(self, listener: int) -> None:
+    def __init__(self, listener: int, token: bytes = b"") -> None:
         while os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) < _FIRST_FREE_FD:
             pass
         self.loop = Loop()
@@ -65,7 +75,7 @@ class Guest:
             p.DETACH: lambda request, _: self.line.job(request).detach(),
             p.END: lambda *_: self.end(),
         }
-        self._door = Door(listener, self.loop, self._enter)
+        self._door = Door(listener, self.loop, self._enter, token)
         # Python's own handler would let a command end its pid 1; what is ignored, commands would ignore as well.
         signal.signal(signal.SIGINT, lambda *_: None)
 
@@ -221,9 +231,12 @@ class Guest:
         os._exit(0)
 
 
-def serve(listener: int) -> NoReturn:
-    """Be the guest of a box whose server connects to `listener`, an inherited listening socket. Never returns."""
-    Guest(listener).loop.run()
+def serve(listener: int, token: bytes = b"") -> NoReturn:
+    """Be the guest of a box whose server connects to `listener`, an inherited listening socket. Never returns.
+
+    A listener on a network needs the box's `token`.
+    """
+    Guest(listener, token).loop.run()
 
 
 def listen(path: str) -> int:
@@ -246,10 +259,41 @@ def listen(path: str) -> int:
     return sock.detach()
 
 
+def listen_tcp(address: str) -> int:
+    """Bind a TCP socket at HOST:PORT, whose connections send small frames at once."""
+    host, _, port = address.rpartition(":")
+    sock = socket(AF_INET6 if ":" in host else AF_INET, SOCK_STREAM)
+    sock.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
+    sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)  # accepted connections have it from their listener
+    sock.bind((host.strip("[]"), int(port)))
+    sock.listen(64)
+    return sock.detach()
+
+
+def take_token(path: str) -> bytes:
+    """Read the token that was put into a file for this guest alone, and remove the file where that is possible."""
+    with open(path, "rb") as file:
+        token = file.read(p.TOKEN_BYTES + 1)
+    if len(token) != p.TOKEN_BYTES:
+        sys.exit(f"the token file {path} has {len(token)} bytes or more; expected {p.TOKEN_BYTES}")
+    try:
+        os.unlink(path)
+    except OSError as error:
+        if error.errno not in (EROFS, EACCES, EPERM, EBUSY):  # mounted so that nobody here can
+            raise
+    return token
+
+
 def main(arguments: list[str]) -> NoReturn:
-    """Take `--listen-fd N` or `--listen-path P`."""
-    if len(arguments) == 2 and arguments[0] == "--listen-fd":
-        serve(int(arguments[1]))
-    if len(arguments) == 2 and arguments[0] == "--listen-path":
-        serve(listen(arguments[1]))
-    sys.exit(f"expected --listen-fd N or --listen-path P, got {arguments!r}")
+    """Take `--listen-fd N`, `--listen-path P` or `--listen-tcp HOST:PORT`; on a network `--token-file P` must follow."""
+    options = dict(zip(arguments[::2], arguments[1::2]))  # noqa: B905  an odd one is missed below
+    token_file = options.pop("--token-file", None)
+    if len(options) == 1 and len(arguments) == 2 * (1 + (token_file is not None)):
+        ((how, where),) = options.items()
+        if how in ("--listen-fd", "--listen-path", "--listen-tcp") and (how != "--listen-tcp" or token_file):
+            token = b"" if token_file is None else take_token(token_file)
+            if how == "--listen-fd":
+                serve(int(where), token)
+            serve(listen(where) if how == "--listen-path" else listen_tcp(where), token)
+    expected = "--listen-fd N, --listen-path P or --listen-tcp HOST:PORT, and on a network --token-file P"
+    sys.exit(f"expected {expected}; got {arguments!r}")

@@ -42,8 +42,9 @@ _TELLS = 0x52F0 << 16
 """Marks the request id of a HELLO that tells the server's version in its low half. A guest of version 0 repeats the id as
 any other, and takes 32 bytes of token and no more: nothing else of a HELLO could tell it."""
 TOKEN_BYTES = 32
+"""Of a token, of a nonce and of a proof: a stranger's frames carry so much and no more."""
 MAX_FRAME_BYTES = 2 << 20
-"""What a guest may send; and a server, but for a command's description. A stranger's limit is `TOKEN_BYTES`."""
+"""What a guest may send; and a server, but for a command's description."""
 MAX_REQUEST_BYTES = 16 << 20
 WINDOW_BYTES = 1 << 20
 """So much of a stream may be under way unacknowledged."""
@@ -52,15 +53,16 @@ BULK_WINDOW_BYTES = 4 << 20
 ENDLESS = (1 << 63) - 1
 """Credit for input that nobody reads any more: it may all be sent, and is dropped."""
 
-# What the server asks. HELLO is the first frame of a connection; its answer is READY.
-HELLO, CONFIG, LEASE, END, PING = range(1, 6)
+# What the server asks. HELLO is the first frame of a connection; its answer is READY. Over a network HELLO carries a
+# nonce in place of the token, its answer is CHALLENGE, and the answer to that is PROOF.
+HELLO, CONFIG, LEASE, END, PING, PROOF = range(1, 7)
 EXEC, ATTACH, START, SIGNAL, PROCESSES, OPEN, RESIZE, CLOSE, KILL_ALL, PAUSE, RESUME = range(10, 21)
 READ, WRITE, STAT, LIST, WATCH = range(30, 35)
 DIAL = 36
 # Said about a request in progress: bytes for it, their end, bytes taken from it, a signal, nobody listens any more.
 INPUT, INPUT_END, ACK, KILL, DETACH = range(40, 45)
 # What the guest answers.
-READY, DATA, DONE, REFUSED, CREDIT, EVENT = range(64, 70)
+READY, DATA, DONE, REFUSED, CREDIT, EVENT, CHALLENGE = range(64, 71)
 BEGUN, STDOUT, STDERR, GAP, EXIT = range(72, 77)
 
 NOT_FOUND, INVALID, INFRA, PRECONDITION, EXHAUSTED, DISK_FULL = b"N", b"I", b"F", b"P", b"E", b"D"
@@ -77,6 +79,16 @@ def hello_request(version: int) -> int:
 def told_version(request: int) -> int:
     """Return the version that a HELLO tells by its request id; 0 where it tells none."""
     return request & 0xFFFF if request & ~0xFFFF == _TELLS else 0
+
+
+def proof(token: bytes, of: bytes, nonces: bytes) -> bytes:
+    """Return what shows that its sender, b"guest" or b"server", knows the token, without telling it.
+
+    `nonces` are the server's and the guest's, one behind the other: both chose, so nothing recorded is a proof again.
+    """
+    import hmac  # here: boxes with a unix socket never need it, and it costs milliseconds of their start
+
+    return hmac.digest(token, b"rock-" + of + b"\0" + nonces, "sha256")
 
 
 class BadFrame(Exception):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import itertools
 import marshal
 import os
@@ -36,6 +37,10 @@ __all__ = ["GuestLink", "Sink", "listen"]
 KILL_GRACE_S = 10.0
 """How long the guest may take to answer, or to end, before the box counts as broken."""
 _CONNECT_S = 30.0
+PING_S = 5.0
+"""How long a guest on a network may be silent before it is asked whether it is there."""
+SILENT_S = 15.0
+"""How long before it counts as lost: no system tells of a network that drops everything."""
 _SO_SNDBUFFORCE = 32
 _SEND_BUFFER_BYTES = 2 << 20
 _TURNS = 8
@@ -92,8 +97,19 @@ class _Greeting(_Reply):
         super().frame(kind, payload)
 
 
+class _Challenge(_Reply):
+    """The answer to HELLO of a guest that shows first that it knows the token."""
+
+    def frame(self, kind: int, payload: bytes | bytearray) -> None:
+        if kind != guest.CHALLENGE or len(payload) != 2 * guest.TOKEN_BYTES:
+            raise guest.BadFrame("an answer to HELLO that is no challenge")
+        self.blocks.append(payload)
+        if not self.done.done():
+            self.done.set_result(self.blocks)
+
+
 class GuestLink:
-    """The connection to the guest of one box, seen from the host's event loop."""
+    """The connection to the guest of one box over any stream, seen from the host's event loop."""
 
     def __init__(self, sock: socket.socket, explain: Callable[[], Awaitable[str]] | None) -> None:
         self._sock = sock
@@ -107,6 +123,8 @@ class GuestLink:
         self._let_go = False
         self._ending: asyncio.Task[None] | None = None
         self._hung_up: asyncio.Future[None] = self._loop.create_future()
+        self._heard = self._loop.time()
+        self._listening: asyncio.TimerHandle | None = None
         self.lost: asyncio.Future[str] = self._loop.create_future()
         """Why the box can no longer be used, from then on."""
         self.version = guest.PREVIOUS
@@ -140,36 +158,98 @@ class GuestLink:
             raise InfraError(
                 f"cannot connect to the guest of a sandbox at {path}: {said or error}"
             ) from error
+        return await cls._over(sock, f"at {path}", token, explain, network=False)
+
+    @classmethod
+    async def reach(
+        cls, host: str, port: int, *, token: bytes, explain: Callable[[], Awaitable[str]] | None = None
+    ) -> GuestLink:
+        """Connect to the guest that listens on TCP, as `connect` does, and prove to each other that both know the token.
+
+        A guest that is silent for `SILENT_S` is lost. What is sent can be read on the way, but not the token.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                sock = await _tcp(loop, host, port)
+        except (OSError, TimeoutError) as error:
+            said = await explain() if explain is not None else ""
+            reason = said or str(error) or f"no answer within {_CONNECT_S:g} s"
+            raise InfraError(
+                f"cannot connect to the guest of a sandbox at {host}:{port}: {reason}"
+            ) from error
+        return await cls._over(sock, f"at {host}:{port}", token, explain, network=True)
+
+    @classmethod
+    async def _over(
+        cls,
+        sock: socket.socket,
+        where: str,
+        token: bytes,
+        explain: Callable[[], Awaitable[str]] | None,
+        *,
+        network: bool,
+    ) -> GuestLink:
+        """Greet the guest at the other end of a connected socket that never blocks."""
         with contextlib.suppress(PermissionError):  # for root alone; bulk transfer then takes fewer turns
             sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _SEND_BUFFER_BYTES)
         link = cls(sock, explain)
         link._loop.add_reader(sock.fileno(), link._readable)
         try:
             async with asyncio.timeout(_CONNECT_S):
-                await link._greet(token)
+                await link._greet(await link._prove(token, where) if network else token, network=network)
         except TimeoutError as error:
             await link.close(end=False)
-            raise InfraError(f"the guest at {path} did not answer within {_CONNECT_S:g} s") from error
+            raise InfraError(f"the guest {where} did not answer within {_CONNECT_S:g} s") from error
         except BaseException:
             await link.close(end=False)
             raise
+        if network:
+            link._listen()
         return link
 
-    async def _greet(self, token: bytes) -> None:
-        request = guest.hello_request(guest.VERSION)
+    async def _prove(self, token: bytes, where: str) -> bytes:
+        """Return the proof for a guest that has given its own. Raise `InfraError` for one that does not know the token."""
+        mine = os.urandom(guest.TOKEN_BYTES)
+        (answer,) = await self._asked(guest.HELLO, _Challenge(), mine)
+        nonces, shown = mine + answer[: guest.TOKEN_BYTES], bytes(answer[guest.TOKEN_BYTES :])
+        if not hmac.compare_digest(shown, guest.proof(token, b"guest", nonces)):
+            raise InfraError(
+                f"what listens {where} does not know the token of the sandbox: it is another one's guest, or none. "
+                "It was told nothing."
+            )
+        return guest.proof(token, b"server", nonces)
+
+    async def _greet(self, shown: bytes, *, network: bool) -> None:
         greeting = _Greeting()
-        self._sinks[request] = greeting
-        self.send(guest.HELLO, request, token)
-        try:
-            await greeting.done
-        finally:
-            self.forget(request)
+        await self._asked(guest.PROOF if network else guest.HELLO, greeting, shown)
         self.version = greeting.version
         if self.version not in (guest.PREVIOUS, guest.VERSION):
             raise FailedPrecondition(
                 f"the sandbox's guest speaks version {self.version} of the protocol, this server {guest.PREVIOUS} and "
                 f"{guest.VERSION}. The sandbox goes on: take it up with the version of ROCK that made it, or the next one."
             )
+
+    async def _asked(self, kind: int, reply: _Reply, payload: bytes) -> list[bytes | bytearray]:
+        request = guest.hello_request(guest.VERSION)
+        self._sinks[request] = reply
+        self.send(kind, request, payload)
+        try:
+            return await reply.done
+        finally:
+            self.forget(request)
+
+    def _listen(self) -> None:
+        """Ask a guest that has been silent for a while whether it is there; give up one that stays silent."""
+        silent_s = self._loop.time() - self._heard
+        if self._hung_up.done():
+            return
+        if silent_s >= SILENT_S:
+            self.fail(f"the sandbox was lost: nothing was heard of it for {silent_s:.0f} s")
+            return
+        if silent_s >= PING_S:
+            self.send(guest.PING, 0)  # whoever answers was heard; nobody waits for the answer itself
+        self._listening = self._loop.call_later(max(PING_S - silent_s, 1.0), self._listen)
 
     async def configure(self, config: Mapping[str, object]) -> None:
         """Set the box up; once in its life, by the server that made it."""
@@ -293,6 +373,7 @@ class GuestLink:
             if not count:
                 self._gone()
                 return
+            self._heard = self._loop.time()
             self._pass_on(frames)
             if self._hung_up.done() or not self._reader.within:
                 return
@@ -331,10 +412,25 @@ class GuestLink:
     def _hang_up(self) -> None:
         if not self._hung_up.done():
             self._hung_up.set_result(None)
+            if self._listening is not None:
+                self._listening.cancel()
             self._loop.remove_reader(self._sock.fileno())
             self._loop.remove_writer(self._sock.fileno())
             self._sock.close()
             self._out = []
+
+
+async def _tcp(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
+    """Return a connected socket that sends small frames at once."""
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await loop.sock_connect(sock, (host, port))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 def listen(path: Path) -> socket.socket:

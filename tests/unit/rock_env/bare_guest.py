@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import secrets
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,14 +20,27 @@ from rock_env.guest_host.link import GuestLink, listen
 class BareGuest:
     """One guest process and how to reach it."""
 
-    def __init__(self, folder: Path, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, folder: Path, process: asyncio.subprocess.Process, token: bytes, port: int) -> None:
         self.folder = folder
         self.process = process
-        self.token = secrets.token_bytes(32)
+        self.token = token
         self.path = folder / "guest.sock"
+        self.port = port
+        """On loopback; 0: it listens at `path`."""
 
     async def connect(self, token: bytes | None = None) -> GuestLink:
-        return await GuestLink.connect(self.path, token=self.token if token is None else token)
+        shown = self.token if token is None else token
+        if self.port:
+            return await GuestLink.reach("127.0.0.1", self.port, token=shown)
+        return await GuestLink.connect(self.path, token=shown)
+
+    def stranger(self) -> socket.socket:
+        """Connect without a word."""
+        if self.port:
+            return socket.create_connection(("127.0.0.1", self.port))
+        sock = socket.socket(socket.AF_UNIX)
+        sock.connect(str(self.path))
+        return sock
 
     async def configured(self, **more: Any) -> GuestLink:
         link = await self.connect()
@@ -59,21 +73,26 @@ class BareGuest:
 
 
 @asynccontextmanager
-async def bare_guest(folder: Path) -> AsyncIterator[BareGuest]:
+async def bare_guest(folder: Path, *, network: bool = False) -> AsyncIterator[BareGuest]:
+    """Start a guest that listens at a unix socket, or on TCP with a token that it reads from a file."""
     start = await asyncio.to_thread(lay_out_guest, folder / "code")
-    with listen(folder / "guest.sock") as sock:
+    token, more = secrets.token_bytes(32), []
+    if network:
+        (folder / "token").write_bytes(token)
+        more = ["--token-file", str(folder / "token")]
+    with socket.create_server(("127.0.0.1", 0)) if network else listen(folder / "guest.sock") as sock:
+        port = sock.getsockname()[1] if network else 0
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-I",
             "-S",
             str(start),
-            "--listen-fd",
-            str(sock.fileno()),
+            *("--listen-fd", str(sock.fileno()), *more),
             pass_fds=(sock.fileno(),),
             stdin=asyncio.subprocess.DEVNULL,
             env={},
         )
-    guest = BareGuest(folder, process)
+    guest = BareGuest(folder, process, token, port)
     try:
         yield guest
     finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,9 +20,9 @@ from rock_env.guest_host.link import GuestLink
 from rock_env.sandbox import CommandEnd, OutputChunk
 
 
-@pytest.fixture
-async def guest(tmp_path: Path) -> AsyncIterator[BareGuest]:
-    async with bare_guest(tmp_path) as made:
+@pytest.fixture(params=["unix", "tcp"])
+async def guest(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[BareGuest]:
+    async with bare_guest(tmp_path, network=request.param == "tcp") as made:
         yield made
 
 
@@ -37,11 +36,7 @@ async def test_only_the_first_token_opens(guest: BareGuest) -> None:
 
 async def test_a_stranger_gets_nothing_and_keeps_nobody_out(guest: BareGuest) -> None:
     link = await guest.configured()
-    strangers = []
-    for _ in range(20):
-        sock = socket.socket(socket.AF_UNIX)
-        sock.connect(str(guest.path))
-        strangers.append(sock)
+    strangers = [guest.stranger() for _ in range(20)]
     strangers[0].close()
     strangers[-1].sendall(protocol.HEADER.pack(protocol.EXEC, 1, 5) + b"abcde")
     again = await guest.connect()
