@@ -118,7 +118,8 @@ class Node:
         calls of the AdminService.
         """
         self._sandboxes = sandboxes
-        places = Places(self.admission, sandboxes.backends, self._pool_file, self.pin, self.cache)
+        shared = sandboxes.ledger.ownership.places
+        places = Places(self.admission, sandboxes.backends, self._pool_file, self.pin, self.cache, shared)
         places.resume()
         if self.registry is not None:
             add_registry_service(server, self.registry, sandboxes)

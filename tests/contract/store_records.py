@@ -23,7 +23,8 @@ async def emptied(url: str) -> None:
     try:
         if await connection.fetchval("SELECT to_regclass('rock_version')"):
             await connection.execute(
-                "TRUNCATE rock_sandboxes, rock_snapshots, rock_labels; UPDATE rock_latest SET revision = 0"
+                "TRUNCATE rock_sandboxes, rock_snapshots, rock_labels, rock_places, rock_quotas;"
+                "UPDATE rock_latest SET revision = 0"
             )
     finally:
         await connection.close()

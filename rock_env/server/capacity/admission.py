@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rock_env.errors import InvalidArgument, ResourceExhausted
 from rock_env.inventory import Amount, Limits
@@ -177,6 +177,19 @@ class Admission:
         self._quotas.set(tenant, quota)
         self._serve()
 
+    def kept_quotas(self) -> dict[str, Quota]:
+        """Return the quotas that `set_quota` changed."""
+        return self._quotas.kept
+
+    def follow(self, changed: Mapping[str, Quota]) -> None:
+        """Take over the quotas that were changed at any server of a store; they apply to those who wait already."""
+        self._quotas.follow(changed)
+        self._serve()
+
+    def refusal(self, tenant: str, asks: Sequence[Ask], why: str) -> ResourceExhausted:
+        """Return the error for a request that has a place on this node and none within its tenant's quota."""
+        return self._exhausted(tenant, _sum(asks), self._queue.queued(tenant), why, full="its quota")
+
     # -- how it is done
 
     def _possible(self, tenant: str, asks: Sequence[Ask]) -> Amount:
@@ -204,12 +217,13 @@ class Admission:
             self._turns.pop(waiting).set()
 
     def _exhausted(
-        self, tenant: str, amount: Amount, ahead: Sequence[Waiting], why: str
+        self, tenant: str, amount: Amount, ahead: Sequence[Waiting], why: str, full: str = ""
     ) -> ResourceExhausted:
         wanted = amount.boxes + sum(other.amount.boxes for other in ahead)
         retry_after_s = self._retry_after_s(tenant, wanted)
         quota = self._quotas.of(tenant).limits
-        full = "its quota" if not quota.hold(self.used_by(tenant) + amount) else "the server's capacity"
+        if not full:
+            full = "its quota" if not quota.hold(self.used_by(tenant) + amount) else "the server's capacity"
         error = ResourceExhausted(
             f"no place for {amount.boxes} sandbox{'es' if amount.boxes > 1 else ''} of tenant {tenant!r}: {why}. "
             f"Position {len(ahead) + 1} in its queue, {self._queue.length()} others waiting; {full} is used up. "

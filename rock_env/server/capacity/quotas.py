@@ -197,6 +197,15 @@ class QuotaFile:
         """Return the quotas of the tenants that have one of their own."""
         return {**self._written, **self._changed}
 
+    @property
+    def kept(self) -> dict[str, Quota]:
+        """Return what SetQuota changed."""
+        return dict(self._changed)
+
+    def follow(self, changed: Mapping[str, Quota]) -> None:
+        """Take over what SetQuota changed at any server of a store, which keeps it."""
+        self._changed = dict(changed)
+
     def set(self, tenant: str, quota: Quota) -> None:
         """Change and keep a tenant's quota. Raise `InfraError`, and change nothing, if it cannot be kept."""
         changed = {**self._changed, tenant: quota}

@@ -20,6 +20,7 @@ from rock_env.errors import FailedPrecondition, RockError, Unavailable
 from rock_env.lifecycle import SandboxRecord, SandboxState
 from rock_env.server.own_tasks import OwnTasks, logged
 from rock_env.server.replicas.dead_nodes import DeadNodes
+from rock_env.server.replicas.places import SharedPlaces
 from rock_env.server.replicas.witness import Witness
 from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.server.sandboxes.ledger import LIVE, HeldSandbox
@@ -66,6 +67,7 @@ class Replica:
         lease_s: float,
     ) -> None:
         self.members = Members(store)
+        self.places = SharedPlaces(store)
         self.node = node
         self.folder = folder
         self.id = own_id
@@ -131,6 +133,7 @@ class Replica:
         running = OwnTasks()
         running.spawn(self._hear(core))
         running.spawn(self._mourn(core))
+        running.spawn(logged(self.places.follow(core.admission)))
         running.spawn(DeadNodes(self._store, self.members, core, lambda: self.id).watch())
         try:
             yield

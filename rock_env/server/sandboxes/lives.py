@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from rock_env.backends.base import Backend
@@ -24,7 +24,7 @@ from rock_env.lifecycle import (
     transition,
 )
 from rock_env.sandbox import Sandbox
-from rock_env.server.capacity.admission import Admission
+from rock_env.server.capacity.admission import DEFAULT_WAIT_S, Admission, Grant
 from rock_env.server.capacity.quotas import Ask
 from rock_env.server.own_tasks import OwnTasks, logged
 from rock_env.server.sandboxes.box_call import box_call
@@ -43,6 +43,7 @@ NODE_GRACE_S = 2.0
 TAKEN_UP = "taken up again after a restart"
 WAITING = "waiting for a place"
 GONE = "its box was gone after a restart"
+_HELD_ELSEWHERE = "its sandboxes on other servers hold the rest of its quota"
 
 
 Pin = Callable[[str, SandboxSpec], Awaitable[SandboxSpec]]
@@ -114,22 +115,52 @@ class Lives:
 
     async def _place(self, held: HeldSandbox, wait_s: float | None) -> None:
         """Get the sandbox a place, unless it came with one; where it must wait, its history says so."""
-        record = held.record
-        if held.place is not None:
-            return
+        record, places = held.record, self._ledger.ownership.places
+        limits = self.admission.quota(record.tenant).limits
         asks = [Ask.of(record.spec.resources)]
+        if held.place is not None:  # as one of a group, which all get theirs now or none does
+            if places is not None and not await places.take(record, limits):
+                raise self.admission.refusal(record.tenant, asks, _HELD_ELSEWHERE)
+            return
         held.place = self.admission.admit_now(record.tenant, asks)
-        if held.place is None:
-            await self._ledger.save(held, noted(record, at=self._ledger.now(), reason=WAITING))
-            held.waiting = self._tasks.spawn(self.admission.admit(record.tenant, asks, timeout_s=wait_s))
-            try:
-                held.place = await held.waiting
-            except asyncio.CancelledError:
-                if held.given_up is None:
+        if held.place is not None and (places is None or await places.take(record, limits)):
+            return
+        await self._ledger.save(held, noted(record, at=self._ledger.now(), reason=WAITING))
+        held.waiting = self._tasks.spawn(self._wait_for_place(held, asks, wait_s))
+        try:
+            held.place = await held.waiting
+        except asyncio.CancelledError:
+            if held.given_up is None:
+                raise
+            raise held.given_up from None
+        finally:
+            held.waiting = None
+
+    async def _wait_for_place(self, held: HeldSandbox, asks: Sequence[Ask], wait_s: float | None) -> Grant:
+        """Return a place on this node that is within the tenant's quota over all servers, too."""
+        record, places = held.record, self._ledger.ownership.places
+        if places is None:
+            return await self.admission.admit(record.tenant, asks, timeout_s=wait_s)
+        held.free()  # what waits for other servers keeps nobody out here
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + (DEFAULT_WAIT_S if wait_s is None else wait_s)
+        with places.given_back() as told:
+            while True:
+                told.clear()
+                left_s = max(give_up_at - loop.time(), 0.0)
+                grant = await self.admission.admit(record.tenant, asks, timeout_s=left_s)
+                try:
+                    if await places.take(record, self.admission.quota(record.tenant).limits):
+                        return grant
+                except BaseException:
+                    grant.release()
                     raise
-                raise held.given_up from None
-            finally:
-                held.waiting = None
+                grant.release()
+                try:
+                    async with asyncio.timeout_at(give_up_at):
+                        await told.wait()
+                except TimeoutError:
+                    raise self.admission.refusal(record.tenant, asks, _HELD_ELSEWHERE) from None
 
     def node_lease_s(self, record: SandboxRecord) -> float | None:
         """Return when, from now, the box is to end by itself; None: by its lifetime alone."""

@@ -6,12 +6,37 @@ has the other kind. An owner is written as `NODE:SERVER`; `NODE:` is a box on th
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from rock_env.errors import Unavailable
+from rock_env.inventory import Amount, Limits
 from rock_env.lifecycle import SandboxRecord
+from rock_env.server.capacity.quotas import Quota
 
-__all__ = ["Alone", "Ownership", "elsewhere", "is_here"]
+__all__ = ["Alone", "Ownership", "SharedCount", "elsewhere", "is_here"]
+
+
+class SharedCount(Protocol):
+    """What tenants hold over all servers of one store."""
+
+    async def take(self, record: SandboxRecord, limits: Limits) -> bool:
+        """Let a sandbox hold its tenant's place until its record ends; False where the tenant would exceed the limits."""
+        ...
+
+    def given_back(self) -> AbstractContextManager[asyncio.Event]:
+        """Return a context with an event that is set when a place may have come free."""
+        ...
+
+    async def held(self) -> Mapping[str, Amount]:
+        """Return what each tenant holds over all servers."""
+        ...
+
+    async def set_quota(self, tenant: str, quota: Quota) -> None:
+        """Change a tenant's quota at every server. Raise `Unavailable`, and change nothing, if it cannot be kept."""
+        ...
 
 
 class Ownership(Protocol):
@@ -30,6 +55,11 @@ class Ownership(Protocol):
     @property
     def shared(self) -> bool:
         """Return whether other servers change records, too, so that changes are heard of from the store alone."""
+        ...
+
+    @property
+    def places(self) -> SharedCount | None:
+        """Return what counts the tenants' places over all servers; None: this one's admission knows them all."""
         ...
 
     async def claim(self, record: SandboxRecord) -> SandboxRecord | None:
@@ -51,6 +81,7 @@ class Alone:
     id = ""
     folder = ""
     shared = False
+    places = None
 
     async def claim(self, record: SandboxRecord) -> SandboxRecord | None:
         return record

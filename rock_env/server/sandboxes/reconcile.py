@@ -15,7 +15,7 @@ from rock_env.backends.base import Backend
 from rock_env.backends.pool import PooledBackend, stock_id
 from rock_env.backends.router import BackendRouter
 from rock_env.errors import InfraError, RockError, Unavailable, plugin_call
-from rock_env.inventory import BackendCensus
+from rock_env.inventory import BackendCensus, Limits
 from rock_env.lifecycle import SandboxRecord, SandboxState
 from rock_env.server.capacity.quotas import Ask
 from rock_env.server.own_tasks import logged
@@ -107,6 +107,8 @@ class Reconciler:
         held = self._ledger.held[record.id] = HeldSandbox(record)
         held.started.set()
         held.place = self._lives.admission.adopt(record.tenant, [Ask.of(record.spec.resources)])
+        if self._ledger.ownership.places is not None:  # one of a release that knew of no places has none yet
+            await self._ledger.ownership.places.take(record, Limits())
         self._ledger.watch_deadline(record)
         async with held.lock:
             if record.state is SandboxState.DELETING:

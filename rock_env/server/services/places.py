@@ -6,7 +6,7 @@ Put together by `server/node`, registered by `server/services/admin`. It convert
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from rock_env.server.calls import Context, guarded
 from rock_env.server.capacity.admission import Admission
 from rock_env.server.capacity.quotas import Quota
 from rock_env.server.images.cache import ImageCache
+from rock_env.server.sandboxes.ownership import SharedCount
 from rock_env.spec import SandboxSpec
 from rock_env.store.whole_file import replace_file
 from rock_env.wire.inventory import image_message, limits, limits_message, pool_message, tenant_message
@@ -78,6 +79,8 @@ class Places:
     pools: PoolFile
     pin: Pin
     cache: ImageCache | None = None
+    shared: SharedCount | None = None
+    """What counts the tenants' places where several servers share a store."""
 
     def resume(self) -> None:
         """Set the pools that were kept. One that cannot be set is left out, and says so when it is asked for."""
@@ -87,18 +90,27 @@ class Places:
     async def set_quota(self, request: pb.SetQuotaRequest, _: Context) -> pb.TenantQuota:
         """Change a tenant's quota; "" is the owner of a server without tokens."""
         tenant = check_tenant(request.tenant) if request.tenant else ""
-        self.admission.set_quota(tenant, Quota(limits(request.limits), request.weight or 1.0))
-        return self._tenant(tenant)
+        quota = Quota(limits(request.limits), request.weight or 1.0)
+        if self.shared is None:
+            self.admission.set_quota(tenant, quota)
+        else:
+            await self.shared.set_quota(tenant, quota)
+            self.admission.follow({**self.admission.kept_quotas(), tenant: quota})
+        return self._tenant(tenant, await self._held())
 
     async def list_quotas(self, _: pb.ListQuotasRequest, __: Context) -> pb.ListQuotasResponse:
         """Return the capacity, and each tenant that has a quota of its own, holds or wants something."""
-        admission = self.admission
+        admission, held = self.admission, await self._held()
         return pb.ListQuotasResponse(
             capacity=limits_message(admission.capacity),
             used=limits_message(_used(admission.used)),
             waiting=admission.waiting,
-            tenants=map(self._tenant, admission.tenants()),
+            tenants=[self._tenant(each, held) for each in sorted({*admission.tenants(), *(held or ())})],
         )
+
+    async def _held(self) -> Mapping[str, Amount] | None:
+        """Return what each tenant holds over all servers; None: on this one, which has its store alone."""
+        return None if self.shared is None else await self.shared.held()
 
     async def set_pool(self, request: pb.SetPoolRequest, _: Context) -> pb.PoolInfo:
         """Keep so many boxes of a spec in stock. Raise `InvalidArgument` for an image there is not."""
@@ -136,10 +148,11 @@ class Places:
             raise Unimplemented(f"the {backend.name} backend of this server keeps no pools")
         return backend
 
-    def _tenant(self, tenant: str) -> pb.TenantQuota:
+    def _tenant(self, tenant: str, held: Mapping[str, Amount] | None) -> pb.TenantQuota:
         quota = self.admission.quota(tenant)
-        used, waiting = _used(self.admission.used_by(tenant)), self.admission.waiting_of(tenant)
-        return tenant_message(TenantPlaces(tenant, quota.limits, used, waiting, quota.weight))
+        used = self.admission.used_by(tenant) if held is None else held.get(tenant, Amount())
+        waiting = self.admission.waiting_of(tenant)
+        return tenant_message(TenantPlaces(tenant, quota.limits, _used(used), waiting, quota.weight))
 
 
 def _used(amount: Amount) -> Limits:

@@ -14,7 +14,7 @@ from typing import Any
 
 import asyncpg  # type: ignore[import-untyped]
 
-from rock_env.store.postgres.schema import CHANGES, MEMBERS
+from rock_env.store.postgres.schema import CHANGES, MEMBERS, PLACES, QUOTAS
 
 __all__ = ["NotificationListener"]
 
@@ -32,7 +32,9 @@ class NotificationListener:
     def __init__(self, connect: Callable[[], Awaitable[Any]], lost: tuple[type[BaseException], ...]) -> None:
         self._connect = connect
         self._lost = lost
-        self._told: dict[str, set[asyncio.Event]] = {CHANGES: set(), MEMBERS: set()}
+        self._told: dict[str, set[asyncio.Event]] = {
+            channel: set() for channel in (CHANGES, MEMBERS, PLACES, QUOTAS)
+        }
         self._broken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 

@@ -14,12 +14,27 @@ from rock_env.errors import InvalidArgument
 from rock_env.lifecycle import SandboxState
 from rock_env.store.base import Query
 
-__all__ = ["CHANGES", "ENDING", "JOINING", "MEMBERS", "MIGRATIONS", "digest", "find_sql", "migrate"]
+__all__ = [
+    "CHANGES",
+    "ENDING",
+    "JOINING",
+    "MEMBERS",
+    "MIGRATIONS",
+    "PLACES",
+    "QUOTAS",
+    "digest",
+    "find_sql",
+    "migrate",
+]
 
 CHANGES = "rock_changes"
 """Notified with each commit that changes a record."""
 MEMBERS = "rock_members"
 """Notified when a replica joins, leaves or is declared dead."""
+PLACES = "rock_places"
+"""Notified when a sandbox has given its place back."""
+QUOTAS = "rock_quotas"
+"""Notified when a tenant's quota was changed."""
 _LOCK = 0x524F434B
 """The advisory lock of who brings the tables up to date: "ROCK"."""
 JOINING = _LOCK + 1
@@ -108,6 +123,50 @@ END
 $$
 """
 
+_PLACE = f"""
+CREATE FUNCTION rock_place(
+    wanted_id text, wanted_tenant text, wanted_millicpus bigint, wanted_memory bigint,
+    most_boxes bigint, most_millicpus bigint, most_memory bigint
+) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    boxes bigint;
+    millicpus_held bigint;
+    memory_held bigint;
+BEGIN
+    IF EXISTS (SELECT FROM rock_places p WHERE p.sandbox_id = wanted_id) THEN
+        RETURN true;
+    END IF;
+    IF num_nonnulls(most_boxes, most_millicpus, most_memory) > 0 THEN
+        -- One at a time for each tenant, until the commit: the sum is of all who hold a place.
+        PERFORM pg_advisory_xact_lock({_LOCK}, hashtext(wanted_tenant));
+        SELECT count(*), coalesce(sum(p.millicpus), 0), coalesce(sum(p.memory_bytes), 0)
+            INTO boxes, millicpus_held, memory_held FROM rock_places p WHERE p.tenant = wanted_tenant;
+        IF boxes + 1 > most_boxes OR millicpus_held + wanted_millicpus > most_millicpus
+            OR memory_held + wanted_memory > most_memory
+        THEN
+            RETURN false;
+        END IF;
+    END IF;
+    -- A sandbox that ended meanwhile holds none: nothing would give it back.
+    INSERT INTO rock_places SELECT s.id, wanted_tenant, wanted_millicpus, wanted_memory FROM rock_sandboxes s
+        WHERE s.id = wanted_id AND s.state NOT IN ('DELETED', 'FAILED') FOR SHARE
+        ON CONFLICT DO NOTHING;
+    RETURN true;
+END
+$$
+"""
+_GIVE_BACK = f"""
+CREATE FUNCTION rock_give_back() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM rock_places p WHERE p.sandbox_id = NEW.id;
+    IF FOUND THEN
+        PERFORM pg_notify('{PLACES}', '');
+    END IF;
+    RETURN NULL;
+END
+$$
+"""
+
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE rock_sandboxes (
@@ -154,6 +213,19 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """ALTER TABLE rock_replicas ADD COLUMN environments text COLLATE "C" NOT NULL DEFAULT ''""",
         """CREATE TABLE rock_claims (key bytea PRIMARY KEY, environments text COLLATE "C" NOT NULL)""",
         "CREATE INDEX rock_claims_environments ON rock_claims (environments)",
+    ),
+    (
+        """CREATE TABLE rock_places (
+            sandbox_id text COLLATE "C" PRIMARY KEY, tenant text COLLATE "C" NOT NULL, millicpus bigint NOT NULL,
+            memory_bytes bigint NOT NULL
+        )""",
+        "CREATE INDEX rock_places_tenant ON rock_places (tenant)",
+        _PLACE,
+        _GIVE_BACK,
+        """CREATE TRIGGER rock_sandboxes_ended AFTER UPDATE ON rock_sandboxes FOR EACH ROW
+            WHEN (NEW.state IN ('DELETED', 'FAILED') AND OLD.state IS DISTINCT FROM NEW.state)
+            EXECUTE FUNCTION rock_give_back()""",
+        """CREATE TABLE rock_quotas (tenant text COLLATE "C" PRIMARY KEY, quota bytea NOT NULL)""",
     ),
 )
 """The statements that lead from one version to the next. Append only: databases in use have run the earlier ones."""

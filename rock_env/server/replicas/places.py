@@ -1,0 +1,75 @@
+"""A tenant's quota over all servers of a store: what they hold together is counted in the store, before each box is made.
+
+Made by `server/replicas/member`. The queue of each server decides who is next there (`capacity/admission`); whether the
+tenant may hold one more at all is decided here, by one transaction. Quotas that an operator sets are in the store, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+
+import msgspec
+
+from rock_env.errors import RockError
+from rock_env.inventory import Amount, Limits
+from rock_env.lifecycle import SandboxRecord
+from rock_env.server.capacity.admission import Admission
+from rock_env.server.capacity.quotas import Ask, Quota
+from rock_env.store.postgres.places import StoredPlaces
+from rock_env.store.postgres.records import PostgresStore
+
+__all__ = ["SharedPlaces"]
+
+log = logging.getLogger(__name__)
+
+_AGAIN_S = 5.0
+"""When to read the quotas again after the database was away."""
+_decoder = msgspec.json.Decoder(Quota)
+
+
+class SharedPlaces:
+    """Satisfies `sandboxes.ownership.SharedCount`."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        self._stored = StoredPlaces(store)
+
+    async def take(self, record: SandboxRecord, limits: Limits) -> bool:
+        """Let a sandbox hold its tenant's place until its record ends; False where the tenant would exceed the limits."""
+        amount = Ask.of(record.spec.resources).amount
+        return await self._stored.take(record.id, record.tenant, amount, limits)
+
+    def given_back(self) -> AbstractContextManager[asyncio.Event]:
+        """Return a context with an event that is set when a place may have come free."""
+        return self._stored.given_back()
+
+    async def held(self) -> Mapping[str, Amount]:
+        """Return what each tenant holds over all servers."""
+        return await self._stored.held()
+
+    async def set_quota(self, tenant: str, quota: Quota) -> None:
+        """Change a tenant's quota at every server. Raise `Unavailable`, and change nothing, if it cannot be kept."""
+        await self._stored.set_quotas({tenant: msgspec.json.encode(quota)}, replace=True)
+
+    async def follow(self, admission: Admission) -> None:
+        """Hand what this server's folder still holds to the store, then apply each change, for as long as it runs."""
+        own = {tenant: msgspec.json.encode(quota) for tenant, quota in admission.kept_quotas().items()}
+        if own:
+            await self._stored.set_quotas(own, replace=False)
+        with self._stored.quotas_changed() as changed:
+            while True:
+                changed.clear()
+                wait_s = None
+                try:
+                    quotas = await self._stored.quotas()
+                    admission.follow({tenant: _decoder.decode(text) for tenant, text in quotas.items()})
+                except (RockError, msgspec.DecodeError) as error:
+                    log.warning("quotas of other servers are not seen for now: %s", error)
+                    wait_s = _AGAIN_S
+                try:
+                    async with asyncio.timeout(wait_s):
+                        await changed.wait()
+                except TimeoutError:
+                    continue
