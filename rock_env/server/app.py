@@ -31,7 +31,7 @@ from rock_env.backends.router import BackendRouter
 from rock_env.catalog import Catalog
 from rock_env.env_workers.pool import EnvHostPool
 from rock_env.env_workers.worker_view import WorkerView
-from rock_env.errors import InvalidArgument, RockError, Unavailable
+from rock_env.errors import InvalidArgument, RockError
 from rock_env.platforms import check_hosting
 from rock_env.security.auth import current_tenant
 from rock_env.security.tls import server_credentials
@@ -60,6 +60,7 @@ from rock_env.telemetry.setup import set_up_telemetry
 from rock_env.threads import for_life
 from rock_env.wire.bulk import keep_large_blocks
 from rock_env.wire.channel import SERVER_OPTIONS, target
+from rock_env.wire.listening import bind
 
 __all__ = ["hosting", "in_process", "main", "serve"]
 
@@ -68,8 +69,6 @@ log = logging.getLogger(__name__)
 _SERVICES = (env_service.SERVICE, sandbox_service.SERVICE, registry_service.SERVICE, admin.SERVICE)
 _LEAST_DRAIN_S = 0.2
 """For calls that were let in while boxes were handed over."""
-_OWNER_ONLY = 0o177
-"""The umask under which a unix socket is made: who may connect may run code here."""
 
 
 async def serve(options: ServerOptions) -> None:
@@ -142,13 +141,13 @@ async def _serve(
     guards = [leaving, *around.observed.interceptors, AccessInterceptor(door, revocation)]
     behind = [BoundaryInterceptor()] if forward is None else [forward, BoundaryInterceptor()]
     server = grpc.aio.server(interceptors=[*guards, *behind], options=SERVER_OPTIONS)
-    env_service.add_env_service(server, core)
+    branches = env_service.add_env_service(server, core, around.shared.borrow)
     ports = sandbox_service.add_sandbox_service(server, sandboxes)
     places = around.node.open_for(server, sandboxes)
     admin.add_admin_service(server, core, sandboxes, places, drain=stop.drain, guarded=door.guarded)
     status = await _add_health_and_reflection(server)
-    addresses = [_bind(server, target(options.listen), credentials)]
-    around.shared.bind(server)
+    addresses = [bind(server, target(options.listen), credentials)]
+    around.shared.bind(server, branches)
     async with AsyncExitStack() as faces:
         inner = faces.enter_context(rest.inner_port(server)) if options.http or options.tls else ""
         await server.start()
@@ -219,13 +218,7 @@ async def _stored(options: ServerOptions) -> AsyncIterator[tuple[SandboxStore, S
     where = options.store or (options.state and str(Path(options.state) / "records.db"))
     async with (
         await open_store(where) as store,
-        sharing(
-            store,
-            where,
-            folder=Path(options.state) if options.state else None,
-            node=options.node,
-            lease_s=options.replica_lease_s,
-        ) as shared,
+        sharing(store, options, where) as shared,
     ):
         yield store, shared
 
@@ -277,24 +270,6 @@ async def _add_health_and_reflection(server: grpc.aio.Server) -> health.aio.Heal
         await status.set(name, health_pb2.HealthCheckResponse.SERVING)
     reflection.enable_server_reflection((*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     return status
-
-
-def _bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredentials | None) -> str:
-    """Listen and return the address in the form clients are given."""
-    former = os.umask(_OWNER_ONLY)
-    try:
-        secured = credentials is not None
-        port = server.add_secure_port(listen, credentials) if secured else server.add_insecure_port(listen)
-    except RuntimeError as error:
-        raise Unavailable(
-            f"cannot listen on {listen}. Is another server using it, is the address another machine's, or is the "
-            "folder missing?"
-        ) from error
-    finally:
-        os.umask(former)
-    if listen.startswith("unix:"):
-        return f"unix://{Path(listen.removeprefix('unix:')).absolute()}"
-    return f"{'grpcs' if secured else 'grpc'}://{listen.rpartition(':')[0]}:{port}"
 
 
 class _Stop:

@@ -150,6 +150,14 @@ class ServerOptions:
             "NAME",
         ),
     )
+    peers: str = field(
+        default="",
+        metadata=_told(
+            "Where the other servers of the store reach this one over the network, by certificates of the store's own; "
+            "without it by a socket in --state, so on this machine alone.",
+            "HOST:PORT",
+        ),
+    )
     replica_lease_s: float = field(
         default=10.0,
         metadata=_told("After so long without a sign of life, servers that share the store take over."),
@@ -266,11 +274,7 @@ class ServerOptions:
             )
         if is_tls(self.listen) and not self.tls:
             raise InvalidArgument(f"{self.listen} asks for TLS: give --cert and --key.")
-        if is_postgres(self.store) and not self.state:
-            raise InvalidArgument(
-                "a PostgreSQL store is for servers that take over from each other: give --state DIR, a folder that all "
-                "those on this machine share."
-            )
+        self._check_peers()
         if not self.replica_lease_s >= _LEAST_LEASE_S:
             raise InvalidArgument(
                 f"--replica-lease-s must be at least {_LEAST_LEASE_S:g}, got {self.replica_lease_s:g}."
@@ -278,6 +282,28 @@ class ServerOptions:
         self._check_packages()
         for listen in (() if unix else (self.listen,)) + ((self.http,) if self.http else ()):
             self._check_network(listen)
+
+    def _check_peers(self) -> None:
+        if is_postgres(self.store) and not self.state and not self.peers:
+            raise InvalidArgument(
+                "a PostgreSQL store is for servers that take over from each other: give --state DIR, a folder that all "
+                "those on this machine share, or --peers HOST:PORT for servers without boxes of their own."
+            )
+        if not self.peers:
+            return
+        if not is_postgres(self.store):
+            raise InvalidArgument("--peers is for servers that share a store: give --store postgresql://….")
+        plain = target(self.peers)
+        host, _, port = plain.rpartition(":")
+        try:
+            everywhere = ipaddress.ip_address(host.strip("[]")).is_unspecified
+        except ValueError:
+            everywhere = False
+        if plain.startswith("unix:") or plain != self.peers or everywhere or not int(port):
+            raise InvalidArgument(
+                f"--peers is told to other servers: got {self.peers!r}, expected the host or IP address of this machine "
+                "and a port that is free, such as 10.0.0.5:8123."
+            )
 
     def _check_packages(self) -> None:
         if not self.packages:

@@ -9,20 +9,23 @@ import pytest
 import transports
 
 from rock_env.client import Client
-from rock_env.local import EmbeddedServer, start_embedded
+from rock_env.local import EmbeddedServer
 from rock_env.proto.v1 import env_pb2_grpc
 
 TOYS = [f"--env={Path(__file__).with_name('toy_envs.py')}:{name}" for name in ("TOY", "PLAIN", "BOX")]
 
+if transports.running() is not None:
+    transports.balance_calls()
+
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[EmbeddedServer]:
-    with start_embedded([*TOYS, "--workers=2", "--hang-grace-s=0.3", *transports.REST_OPTIONS]) as running:
+def server() -> Iterator[EmbeddedServer | transports.Addresses]:
+    with transports.served([*TOYS, "--workers=2", "--hang-grace-s=0.3", *transports.REST_OPTIONS]) as running:
         yield running
 
 
 @pytest.fixture(params=transports.EACH)
-def address(server: EmbeddedServer, request: pytest.FixtureRequest) -> str:
+def address(server: transports.Addresses, request: pytest.FixtureRequest) -> str:
     """Return where the server is to be reached: every test that takes it holds over gRPC and REST."""
     return server.http if request.param == "rest" else server.address
 

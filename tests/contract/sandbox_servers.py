@@ -11,10 +11,19 @@ import grpc
 import transports
 
 from rock_env.backends.process.backend import ProcessBackend
+from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.proto.v1.sandbox_pb2_grpc import SandboxServiceStub
 from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.server.services.sandboxes import add_sandbox_service
 from rock_env.store.sqlite.records import SqliteStore
+
+
+async def emptied(stub: Any) -> None:
+    """Delete all that a test left at servers that go on."""
+    for snapshot in (await stub.ListSnapshots(pb.ListSnapshotsRequest())).snapshots:
+        await stub.DeleteSnapshot(pb.DeleteSnapshotRequest(id=snapshot.id))
+    for info in (await stub.List(pb.ListSandboxesRequest())).sandboxes:
+        await stub.Delete(pb.DeleteSandboxRequest(id=info.id))
 
 
 @asynccontextmanager
@@ -24,7 +33,14 @@ async def serving(
     store: Path | None = None,
     transport: str = transports.FIRST,
 ) -> AsyncIterator[Any]:
-    """Serve sandboxes on a socket in `folder` and yield a stub."""
+    """Serve sandboxes on a socket in `folder` and yield a stub; or one of the servers that run already."""
+    there = transports.running()
+    if there is not None:
+        async with transports.channel(there.address if transport == "grpc" else there.http) as channel:
+            stub = SandboxServiceStub(channel)
+            yield stub
+            await emptied(stub)
+        return
     (folder / "boxes").mkdir(exist_ok=True)
     backend = ProcessBackend(root=folder / "boxes", isolation=isolation)
     server = grpc.aio.server()

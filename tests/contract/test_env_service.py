@@ -15,6 +15,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from round_robin import connected
 from toy_episodes import started
 
 from rock_env.client import AsyncEnv, Client
@@ -32,6 +33,8 @@ from rock_env.plugins import env_params, load_env, names
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1 import env_pb2_grpc
 from rock_env.wire.channel import is_rest, target
+
+pytestmark = pytest.mark.any_address
 
 SIMULATORS = [name for name in names("ale.envs") if load_env(name).sandbox is None]
 ONE_TURN = {"math"}
@@ -234,12 +237,7 @@ class CuttingProxy:
         task = asyncio.current_task()
         assert task is not None
         self._handlers.append(task)
-        where = self._address
-        if where.startswith("http"):
-            host, port = where.removeprefix("http://").split(":")
-            up_reader, up = await asyncio.open_connection(host, int(port))
-        else:
-            up_reader, up = await asyncio.open_unix_connection(where.removeprefix("unix://"))
+        up_reader, up = await connected(self._address)
         self._sinks += [up, down]
         await asyncio.gather(self._pump(down_reader, up), self._pump(up_reader, down, replies=True))
         for sink in (up, down):

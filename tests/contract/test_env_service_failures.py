@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import transports
 from toy_episodes import started
 
 from rock_env.client import AsyncEnv, Client
@@ -21,12 +22,14 @@ from rock_env.env import StepResult
 from rock_env.errors import DeadlineExceeded, EnvLost, FailedPrecondition, InfraError, NotFound, Unavailable
 from rock_env.local import EmbeddedServer, embedded, start_embedded
 
+pytestmark = pytest.mark.any_address
+
 TOYS = [f"--env={Path(__file__).with_name('toy_envs.py')}:TOY"]
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[EmbeddedServer]:
-    with start_embedded([*TOYS, "--workers=2", "--hang-grace-s=0.3"]) as running:
+    with transports.served([*TOYS, "--workers=2", "--hang-grace-s=0.3"]) as running:
         yield running
 
 
@@ -46,6 +49,7 @@ async def on_two_workers(client: Client) -> tuple[list[AsyncEnv], list[int]]:
     return envs, pids
 
 
+@pytest.mark.own_server
 async def test_a_server_that_is_gone_is_named() -> None:
     server = await asyncio.to_thread(start_embedded, [*TOYS, "--workers=1"])
     async with Client(server.address, retry_for_s=0.2) as client:
@@ -70,6 +74,7 @@ async def test_an_exception_of_the_environment_is_an_infra_error(client: Client)
     assert (await env.step("go")).info == {"steps": 1}
 
 
+@pytest.mark.own_server
 async def test_a_dead_worker_costs_only_its_own_environments(client: Client) -> None:
     envs, pids = await on_two_workers(client)
     os.kill(pids[0], signal.SIGKILL)
@@ -86,6 +91,7 @@ async def test_a_dead_worker_costs_only_its_own_environments(client: Client) -> 
     assert pids[0] not in new_pids
 
 
+@pytest.mark.own_server
 async def test_a_worker_that_dies_in_a_batch_loses_the_rest_of_it(client: Client) -> None:
     envs, pids = await on_two_workers(client)
     results = await client.step_many([(env, "exit" if i == 0 else "go") for i, env in enumerate(envs)])
@@ -105,6 +111,7 @@ async def test_a_hung_item_is_late_and_the_others_are_not(client: Client) -> Non
     assert (await envs[0].step("go")).info == {"steps": 1}
 
 
+@pytest.mark.own_server
 async def test_a_worker_hung_in_native_code_is_replaced(client: Client) -> None:
     env = await started(client)
     with pytest.raises(EnvLost, match="no progress"):
@@ -126,6 +133,7 @@ async def test_closing_the_client_answers_what_is_pending(server: EmbeddedServer
         await client.make("toy")
 
 
+@pytest.mark.own_server
 async def test_idle_environments_and_checkpoints_are_reaped() -> None:
     async with embedded([*TOYS, "--workers=1", "--idle-timeout-s=0.2"]) as address, Client(address) as client:
         env, busy = await started(client), await started(client)
@@ -139,6 +147,7 @@ async def test_idle_environments_and_checkpoints_are_reaped() -> None:
             await busy.restore(checkpoint)
 
 
+@pytest.mark.own_server
 async def test_nothing_outlives_a_killed_owner() -> None:
     owner = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", _OWNER, *TOYS),
@@ -174,6 +183,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.own_server
 def test_a_bad_option_is_one_clear_line(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InfraError, match="did not start"):
         start_embedded(["--env=nowhere.py:ENV"])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import transports
 
 from rock_env.client import AsyncEnv, Client
 from rock_env.client.admin import AdminClient
@@ -17,6 +18,8 @@ from rock_env.errors import InvalidArgument, Unimplemented, UnknownName
 from rock_env.local import start_embedded
 from rock_env.plugins import load_env
 
+pytestmark = pytest.mark.any_address
+
 gem = pytest.importorskip("gem", reason="gem-llm is not installed: `pip install gem-llm` (Python below 3.12)")
 gymnasium = pytest.importorskip("gymnasium", reason="gymnasium is not installed: `pip install gymnasium`")
 TOY = f"--env={Path(__file__).with_name('toy_envs.py')}:TOY"
@@ -24,7 +27,7 @@ TOY = f"--env={Path(__file__).with_name('toy_envs.py')}:TOY"
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    with start_embedded([TOY, "--workers=1"]) as server:
+    with transports.served([TOY, "--workers=1"]) as server:
         yield server.address
 
 

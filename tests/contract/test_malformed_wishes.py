@@ -8,15 +8,18 @@ from pathlib import Path
 
 import grpc
 import pytest
+import transports
 from test_sandbox_backend import backend, box, make_backend, sh  # noqa: F401  (fixtures)
 
 from rock_env.client import Client
 from rock_env.errors import InvalidArgument, NotFound
-from rock_env.local import EmbeddedServer, start_embedded
+from rock_env.local import EmbeddedServer
 from rock_env.proto.v1 import env_pb2
 from rock_env.proto.v1.env_pb2_grpc import EnvServiceStub
 from rock_env.sandbox import Sandbox
 from rock_env.wire.channel import target
+
+pytestmark = pytest.mark.any_address
 
 TOYS = [f"--env={Path(__file__).with_name('toy_envs.py')}:TOY"]
 
@@ -56,7 +59,7 @@ async def test_a_file_far_down_is_written(box: Sandbox) -> None:  # noqa: F811
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[EmbeddedServer]:
-    with start_embedded([*TOYS, "--workers=1"]) as running:
+    with transports.served([*TOYS, "--workers=1"]) as running:
         yield running
 
 

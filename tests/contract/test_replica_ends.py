@@ -10,7 +10,7 @@ import pytest
 from waiting import until
 
 from rock_env.backends.process.backend import ProcessBackend
-from rock_env.server.replicas.member import Replica
+from rock_env.server.replicas.member import Replica, Seat
 from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.store.postgres.members import MEMBERS
 from rock_env.store.postgres.records import PostgresStore
@@ -25,7 +25,8 @@ async def test_a_replica_ends_though_it_hears_of_another_at_that_moment(
     async with (
         await PostgresStore.open(new_database()) as store,
         Replica.joined(
-            store, own_id="n:one", node="n", folder="f", address=f"unix://{tmp_path}/one"
+            store,
+            Seat(own_id="n:one", node="n", folder="f", address=f"unix://{tmp_path}/one", witnesses=tmp_path),
         ) as replica,
         SandboxCore(backend, store, ownership=replica) as core,
     ):

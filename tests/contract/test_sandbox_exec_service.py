@@ -15,6 +15,8 @@ from sandbox_servers import serving
 
 from rock_env.proto.v1 import sandbox_pb2 as pb
 
+pytestmark = pytest.mark.any_address
+
 
 @pytest.fixture
 async def stub(tmp_path: Path) -> AsyncIterator[Any]:

@@ -129,6 +129,7 @@ async def test_a_deadline_ends_a_sandbox_and_is_its_reason(
     assert (await refusal(run(stub, made.id, "true")))[0] == "NOT_FOUND"
 
 
+@pytest.mark.any_address
 async def test_a_renewed_lease_lasts_and_is_told(bare: Any) -> None:
     kept, other = [await bare.Create(wish(lease=1.5)) for _ in range(2)]
     renewed = await bare.Renew(renewal(kept.id, 600))
@@ -141,6 +142,7 @@ async def test_a_renewed_lease_lasts_and_is_told(bare: Any) -> None:
     assert (await refusal(bare.Renew(pb.RenewSandboxRequest(id=kept.id))))[0] == "INVALID_ARGUMENT"
 
 
+@pytest.mark.any_address
 async def test_a_sandbox_in_use_is_not_idle(bare: Any) -> None:
     made = await bare.Create(wish(idle_timeout=1.0))
     command = asyncio.create_task(run(bare, made.id, "until test -f go; do sleep 0.01; done; echo done"))
@@ -188,6 +190,7 @@ async def test_pause_stops_everything_and_resume_goes_on(stub: Any, earlier: set
     command.cancel()
 
 
+@pytest.mark.any_address
 async def test_a_paused_sandbox_is_not_idle_but_its_lease_ends(bare: Any) -> None:
     made = await bare.Create(wish(idle_timeout=1.0))
     paused = await bare.Pause(pb.PauseSandboxRequest(id=made.id))
@@ -208,6 +211,7 @@ async def test_a_box_that_dies_is_failed_at_once(stub: Any, earlier: set[psutil.
     assert (await stub.Delete(pb.DeleteSandboxRequest(id=made.id))).state == DELETED
 
 
+@pytest.mark.any_address
 async def test_watch_tells_what_is_what_changes_and_what_was_missed(either: Any) -> None:
     mine = pb.CreateSandboxRequest(labels={"team": "a"})
     first = await either.Create(mine)
@@ -227,6 +231,7 @@ async def test_watch_tells_what_is_what_changes_and_what_was_missed(either: Any)
     assert (code, "Watch from 0" in said) == ("FAILED_PRECONDITION", True)
 
 
+@pytest.mark.any_address
 async def test_list_finds_an_environments_sandboxes(either: Any) -> None:
     asked = [pb.CreateSandboxRequest(environment=name) for name in ("swe", "web", "swe")]
     made = [await either.Create(request) for request in asked]
@@ -235,6 +240,7 @@ async def test_list_finds_an_environments_sandboxes(either: Any) -> None:
     assert {info.environment for info in found.sandboxes} == {"swe"}
 
 
+@pytest.mark.any_address
 @pytest.mark.parametrize(
     "request_", [wish(lease=0), wish(lease=-1), wish(idle_timeout=0.01), wish(lifetime=-1), wish(lease=1e9)]
 )

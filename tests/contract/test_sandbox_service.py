@@ -14,6 +14,8 @@ from sandbox_servers import serving
 
 from rock_env.proto.v1 import sandbox_pb2 as pb
 
+pytestmark = pytest.mark.any_address
+
 
 @pytest.fixture(params=transports.EACH)
 async def stub(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Any]:
@@ -47,6 +49,7 @@ async def run(
     return bytes(out), bytes(err), exits[0]
 
 
+@pytest.mark.own_server
 async def test_the_life_of_a_sandbox(stub: Any) -> None:
     made = await stub.Create(
         pb.CreateSandboxRequest(spec=pb.SandboxSpec(env={"A": "b"}), idempotency_key="k1")
@@ -74,6 +77,7 @@ async def test_the_life_of_a_sandbox(stub: Any) -> None:
     assert code_of(caught) == ("NOT_FOUND", "not_found")
 
 
+@pytest.mark.own_server
 async def test_creating_at_once_with_one_key_makes_one_sandbox(stub: Any) -> None:
     request = pb.CreateSandboxRequest(idempotency_key="same")
     made = await asyncio.gather(*(stub.Create(request) for _ in range(5)))
@@ -82,6 +86,7 @@ async def test_creating_at_once_with_one_key_makes_one_sandbox(stub: Any) -> Non
     assert len((await stub.List(pb.ListSandboxesRequest())).sandboxes) == 1
 
 
+@pytest.mark.own_server
 async def test_a_refused_create_leaves_its_key_free(stub: Any) -> None:
     refused = pb.CreateSandboxRequest(spec=pb.SandboxSpec(image="debian"), idempotency_key="k")
     with pytest.raises(grpc.aio.AioRpcError, match="docker") as caught:
@@ -92,6 +97,7 @@ async def test_a_refused_create_leaves_its_key_free(stub: Any) -> None:
     assert (await stub.Create(pb.CreateSandboxRequest(idempotency_key="k"))).state == pb.SANDBOX_STATE_RUNNING
 
 
+@pytest.mark.own_server
 async def test_list_filters_and_pages(stub: Any, box: str) -> None:
     others = [(await stub.Create(pb.CreateSandboxRequest(labels={"team": "b"}))).id for _ in range(3)]
     await stub.Delete(pb.DeleteSandboxRequest(id=others.pop()))
@@ -189,6 +195,7 @@ async def test_a_sandbox_ends_with_its_lifetime(stub: Any) -> None:
     assert info.reason == "its lifetime ended"
 
 
+@pytest.mark.own_server
 async def test_ports_have_no_urls_where_rest_is_not_served(stub: Any, box: str) -> None:
     with pytest.raises(grpc.aio.AioRpcError, match="start it with --http") as caught:
         await stub.Expose(pb.ExposeRequest(sandbox_id=box, port=80))

@@ -14,6 +14,8 @@ from rock_env.client.sync import Connection
 from rock_env.errors import NotFound
 from rock_env.local import EmbeddedServer
 
+pytestmark = pytest.mark.any_address
+
 
 @pytest.fixture(scope="module")
 def rock(server: EmbeddedServer) -> Iterator[Connection]:  # noqa: F811

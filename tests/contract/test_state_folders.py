@@ -20,7 +20,7 @@ from rock_env.errors import FailedPrecondition, Unavailable
 from rock_env.lifecycle import SandboxRecord, SandboxState, born, transition
 from rock_env.server.replicas.folder_id import folder_id
 from rock_env.server.replicas.forward import ForwardInterceptor
-from rock_env.server.replicas.member import Replica
+from rock_env.server.replicas.member import Replica, Seat
 from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.snapshots import SnapshotRecord, SnapshotState
 from rock_env.spec import SandboxSpec
@@ -61,8 +61,9 @@ async def replica(store: PostgresStore, root: Path, *, node: str, folder: str) -
     own_id = f"{node}:{root.name}"
     backend = ProcessBackend(root=root, isolation="none", shared=True)
     address = f"unix://{root}/sock"
+    seat = Seat(own_id=own_id, node=node, folder=folder, address=address, witnesses=root, lease_s=600)
     async with (
-        Replica.joined(store, own_id=own_id, node=node, folder=folder, address=address, lease_s=600) as one,
+        Replica.joined(store, seat) as one,
         SandboxCore(backend, store, durable=True, ownership=one) as core,
         one.serve(core),
     ):

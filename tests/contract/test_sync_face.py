@@ -7,18 +7,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import transports
 
 import rock_env
 from rock_env.client.sync import Connection
 from rock_env.errors import InvalidArgument, NotFound, Unimplemented, UnknownName
-from rock_env.local import start_embedded
+
+pytestmark = pytest.mark.any_address
 
 TOYS = [f"--env={Path(__file__).with_name('toy_envs.py')}:{name}" for name in ("TOY", "BOX")]
 
 
 @pytest.fixture(scope="module")
 def rock() -> Iterator[Connection]:
-    with start_embedded([*TOYS, "--workers=1"]) as server, rock_env.connect(server.address) as connection:
+    with transports.served([*TOYS, "--workers=1"]) as server, rock_env.connect(server.address) as connection:
         yield connection
 
 

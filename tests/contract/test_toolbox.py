@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import transports
 
 from rock_env.backends.process.backend import ProcessBackend
 from rock_env.client import Client, Credentials
 from rock_env.errors import InfraError, NotFound
-from rock_env.local import EmbeddedServer, start_embedded
+from rock_env.local import EmbeddedServer
 from rock_env.spec import SandboxSpec
 from rock_env.tools import Toolbox, ToolReply
 from rock_env.tools.box import Box
@@ -23,6 +24,8 @@ TEST = b"""\
 import unittest
 from calc import add
 
+pytestmark = pytest.mark.any_address
+
 
 class T(unittest.TestCase):
     def test_add(self):
@@ -32,7 +35,7 @@ class T(unittest.TestCase):
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[EmbeddedServer]:
-    with start_embedded(["--isolation=none"]) as started:
+    with transports.served(["--isolation=none"]) as started:
         yield started
 
 

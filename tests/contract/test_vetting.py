@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import transports
 from fences import why_not_isolated
 from vetted_envs import BOXED, GAME, SECRET, UNSOLVED
 
@@ -16,11 +17,12 @@ from rock_env.client import Client
 from rock_env.client.registry import CheckReport, RegistryClient
 from rock_env.env import Verdict
 from rock_env.grading.model import Build, Task, TaskFile, Verifier
-from rock_env.local import start_embedded
 from rock_env.spec import EnvSpec
 from rock_env.vetting.checks import Played, hacks_earn_nothing
 from rock_env.vetting.episodes import Episode, Subject
 from rock_env.vetting.vet import sample, vet
+
+pytestmark = pytest.mark.any_address
 
 FILE = Path(__file__).with_name("vetted_envs.py")
 
@@ -28,7 +30,7 @@ FILE = Path(__file__).with_name("vetted_envs.py")
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     references = [f"--env={FILE}:{name}" for name in ("GAME", "BOXED", "UNSOLVED")]
-    with start_embedded([*references, "--workers=1"]) as server:
+    with transports.served([*references, "--workers=1"]) as server:
         yield server.address
 
 

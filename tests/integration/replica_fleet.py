@@ -28,9 +28,11 @@ LEASE_S = 6.0
 class Server:
     """One server process and a channel to it."""
 
-    def __init__(self, process: subprocess.Popen[str], address: str) -> None:
+    def __init__(self, process: subprocess.Popen[str], address: str, http: str) -> None:
         self.process = process
         self.address = address
+        self.http = http
+        """Where REST is, with the option `--http`."""
         self.channel = grpc.aio.insecure_channel(address.removeprefix("grpc://"))
         self.boxes: Any = SandboxServiceStub(self.channel)
         self.admin: Any = AdminServiceStub(self.channel)
@@ -65,7 +67,9 @@ class Fleet:
         command += options or ["--insecure"]
         number = len(self.servers)
 
-        def spawn() -> tuple[subprocess.Popen[str], str]:
+        asked = any(option.startswith("--http=") for option in options)
+
+        def spawn() -> tuple[subprocess.Popen[str], str, str]:
             with (self.folder / f"log{number}").open("w") as log:
                 process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
             assert process.stdout is not None
@@ -73,7 +77,7 @@ class Fleet:
             if not address:  # it was refused, and ends
                 process.communicate()
             assert address, self.log(number)
-            return process, address
+            return process, address, process.stdout.readline().strip() if asked else ""
 
         server = Server(*await asyncio.to_thread(spawn))
         self.servers.append(server)

@@ -6,8 +6,11 @@ A state is opaque here: of an environment in a worker only env hosts read it, of
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
 
 from rock_env.env_workers.frames import Kind
 from rock_env.errors import InvalidArgument, NotFound, ResourceExhausted, RockError
@@ -19,11 +22,25 @@ from rock_env.server.envs.sandboxed import BoxedState, SandboxedEnv
 from rock_env.server.own_tasks import logged
 from rock_env.wire.envs import error_of
 
-__all__ = ["Branches"]
+__all__ = ["Borrowed", "Branches"]
 
 MAX_CHECKPOINT_BYTES = 1 << 30
 """All checkpoints of one server; a game's state is a few hundred bytes, so this is millions."""
 MAX_FORK = 4096
+
+
+_GAME, _BOXED = b"g", b"b"
+"""First byte of a state on its way to another server."""
+_boxed = msgspec.msgpack.Decoder(BoxedState)
+
+
+@dataclass(frozen=True, slots=True)
+class Borrowed:
+    """What another server lent of a checkpoint."""
+
+    state: bytes
+    with_files: bool
+    """Whether its snapshot of a box is where this server can use it; else its actions are repeated in a fresh box."""
 
 
 class _Checkpoint:
@@ -40,10 +57,15 @@ class _Checkpoint:
 
 
 class Branches:
-    """The checkpoint store of one server."""
+    """The checkpoint store of one server; `borrow` asks the other servers of a shared store for one of theirs."""
 
-    def __init__(self, core: EnvServiceCore) -> None:
+    def __init__(
+        self,
+        core: EnvServiceCore,
+        borrow: Callable[[str], Awaitable[Borrowed | None]] | None = None,
+    ) -> None:
         self._core = core
+        self._borrow = borrow
         core.reapers.append(self._reap)
         self._checkpoints: dict[str, _Checkpoint] = {}
         self._bytes = 0
@@ -74,14 +96,7 @@ class Branches:
     async def restore(self, request: pb.RestoreRequest, asked_s: float | None) -> pb.ResetResponse:
         """Continue an environment from a checkpoint of the same environment, version and arguments."""
         hosted = self._core.find(request.env_id)
-        checkpoint = self._checkpoints.get(request.checkpoint_id)
-        if checkpoint is None or checkpoint.tenant != current_tenant():
-            raise NotFound(
-                f"unknown checkpoint {request.checkpoint_id!r}: it was unused for too long or belongs to another "
-                "server. Checkpoint again, or reset with a prefix."
-            )
-        checkpoint.last_used = asyncio.get_running_loop().time()
-        state = checkpoint.state
+        state = await self._state(request.checkpoint_id)
         if isinstance(state, BoxedState) != (hosted.sandboxed is not None):
             raise InvalidArgument(
                 "the checkpoint belongs to another environment; restore one of its own kind."
@@ -96,6 +111,36 @@ class Branches:
         if error is not None:
             raise error
         return reply
+
+    def lend(self, checkpoint_id: str, tenant: str) -> bytes:
+        """Return a state for another server's environment of the same tenant. Raise `NotFound`."""
+        state = self._own(checkpoint_id, tenant)
+        if isinstance(state, BoxedState):
+            return _BOXED + msgspec.msgpack.encode(state)
+        return _GAME + bytes(state.SerializeToString())
+
+    async def _state(self, checkpoint_id: str) -> host.EpisodeState | BoxedState:
+        """Return a state of the present tenant, also one that another server keeps. Raise `NotFound`, `Unavailable`."""
+        if checkpoint_id in self._checkpoints or self._borrow is None:
+            return self._own(checkpoint_id, current_tenant())
+        lent = await self._borrow(checkpoint_id)
+        if lent is None:
+            return self._own(checkpoint_id, current_tenant())
+        if lent.state.startswith(_GAME):
+            game: host.EpisodeState = host.EpisodeState.FromString(lent.state[1:])
+            return game
+        boxed = _boxed.decode(lent.state[1:])
+        return boxed if lent.with_files else replace(boxed, snapshot_id="", rules=b"")
+
+    def _own(self, checkpoint_id: str, tenant: str) -> host.EpisodeState | BoxedState:
+        checkpoint = self._checkpoints.get(checkpoint_id)
+        if checkpoint is None or checkpoint.tenant != tenant:
+            raise NotFound(
+                f"unknown checkpoint {checkpoint_id!r}: it was unused for too long, or its server is gone. Checkpoint "
+                "again, or reset with a prefix."
+            )
+        checkpoint.last_used = asyncio.get_running_loop().time()
+        return checkpoint.state
 
     async def _in_box(self, hosted: Hosted, kind: Kind, asked: Any, asked_s: float | None) -> Any:
         """Run a call of an environment with a sandbox in a task of the core's, which no hang-up interrupts."""

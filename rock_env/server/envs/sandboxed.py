@@ -285,6 +285,11 @@ class SandboxedEnv:
                 f"the checkpoint belongs to another environment: got {state.env!r}, expected {self._kind!r}."
             )
         if not state.snapshot_id:
+            if not self.spec.replayable:
+                raise Unimplemented(
+                    f"environment {self.spec.name} is not replayable, and the checkpoint's files are on another node: "
+                    "restore it into an environment of the server that has it."
+                )
             prefix = list(zip(state.actions, state.hashes[1:], strict=True))
             reply = await self._play(state.task_id, state.seed, prefix, initial_hash=state.hashes[0])
             reply.info_json = ""  # as after a snapshot

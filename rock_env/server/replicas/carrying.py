@@ -17,7 +17,7 @@ from rock_env.server.parsing import check_counts, is_short_work, off_loop
 from rock_env.server.replicas.member import Replica
 from rock_env.store.postgres.members import Member
 
-__all__ = ["Carrier", "ForwardedCall"]
+__all__ = ["Carrier", "ForwardedCall", "answered", "fail_like"]
 
 Context = Any  # grpc.aio.ServicerContext is generic only in the stubs
 Handler = Any
@@ -45,6 +45,10 @@ class Carrier(Protocol):
 
     async def departed(self, member: Member) -> None:
         """Wait until a replica is no member any more."""
+        ...
+
+    def signed(self, member: Member, path: str) -> list[tuple[str, str | bytes]]:
+        """Return the pass for one call of a replica in the name of the present caller."""
         ...
 
     def metadata(self, context: Context, member: Member, path: str) -> list[tuple[str, str | bytes]]:
@@ -157,12 +161,17 @@ class ForwardedCall:
         gone.add_done_callback(lambda _: call.cancel())  # it may hang without hanging up
         reply: bytes | None = None
         try:
+            if self._streamed:
+                await (
+                    call.initial_metadata()
+                )  # some calls say by it that they stand, long before their first message
+                await context.send_initial_metadata(())
             async for reply in call:
                 if self._streamed:
                     await context.write(reply)
             await _finish(context, call)
         except grpc.aio.AioRpcError as failure:
-            await _fail_like(context, failure, member)
+            await fail_like(context, failure, member)
         except asyncio.CancelledError:
             if not gone.done() or gone.cancelled():
                 raise  # by the caller
@@ -189,11 +198,16 @@ async def _finish(context: Context, call: Any) -> None:
     context.set_trailing_metadata(_ours(await call.trailing_metadata()))
 
 
-async def _fail_like(context: Context, failure: grpc.aio.AioRpcError, member: Member) -> None:
+def answered(failure: grpc.aio.AioRpcError) -> bool:
+    """Return whether the other replica's own handler ended the call, and no lost connection."""
+    return any(key == "rock-error-code" for key, _ in failure.trailing_metadata() or ())
+
+
+async def fail_like(context: Context, failure: grpc.aio.AioRpcError, member: Member) -> None:
     """Let the caller see what the other replica answered."""
     trailing = _ours(failure.trailing_metadata())
     lost = failure.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
-    if lost and not any(key == "rock-error-code" for key, _ in trailing):
+    if lost and not answered(failure):
         await fail(context, _went_away(member))
     await context.abort(failure.code(), failure.details() or "", trailing_metadata=trailing)
 

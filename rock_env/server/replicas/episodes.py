@@ -16,7 +16,7 @@ from rock_env.errors import RockError, Unavailable
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.server.calls import fail
 from rock_env.server.envs.core import claim_of, own_key, prefix_of
-from rock_env.server.replicas.carrying import ForwardedCall
+from rock_env.server.replicas.carrying import ForwardedCall, answered, fail_like
 from rock_env.store.postgres.members import Member
 from rock_env.wire.envs import fill_error
 
@@ -99,8 +99,11 @@ class _BatchCall(_MakeCall):
             while (chunk := await replies.get()) is not None:
                 await context.write(chunk)
             await answering
-        except ExceptionGroup as several:  # the parts of this server ended the call
-            raise several.exceptions[0] from several
+        except ExceptionGroup as several:  # a part ended the call, here or there
+            first = several.exceptions[0]
+            if isinstance(first, grpc.aio.AioRpcError):
+                await fail_like(context, first, next(iter(members.values())))
+            raise first from several
         finally:
             answering.cancel()
         return None
@@ -190,8 +193,11 @@ class _BatchCall(_MakeCall):
             async for chunk in call:
                 yield chunk
         except (grpc.aio.AioRpcError, asyncio.CancelledError) as failure:
-            if isinstance(failure, asyncio.CancelledError) and (not gone.done() or gone.cancelled()):
-                raise  # by the caller
+            if isinstance(failure, asyncio.CancelledError):
+                if not gone.done() or gone.cancelled():
+                    raise  # by the caller
+            elif answered(failure):
+                raise  # by what the call asks for, as this server would
             raise _gone(member) from failure
         finally:
             gone.cancel()

@@ -16,18 +16,19 @@ import grpc
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from rock_env.errors import Unauthenticated
+from rock_env.errors import Unauthenticated, Unavailable
 from rock_env.proto.v1 import env_pb2
 from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.security.auth import current_tenant
 from rock_env.security.sandbox_tokens import current_limit
 from rock_env.server.replicas.carrying import ForwardedCall
+from rock_env.server.replicas.certificates import Identity
 from rock_env.server.replicas.episodes import episode_call
 from rock_env.server.replicas.member import UNREACHABLE_S, Replica, not_reached
-from rock_env.server.replicas.passes import HEADER, Admitted, Passes
+from rock_env.server.replicas.passes import HEADER, PEERS, Admitted, Passes
 from rock_env.store.postgres.members import Member
 from rock_env.telemetry.logs import add_log_ids
-from rock_env.wire.channel import CLIENT_OPTIONS, target
+from rock_env.wire.channel import CLIENT_OPTIONS, is_tls, target
 
 __all__ = ["ForwardInterceptor", "sandbox_of"]
 
@@ -58,8 +59,10 @@ def sandbox_of(message: Message) -> str:
 class ForwardInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc is not typed
     """Answers here what belongs here, and passes on the rest. Close it when the server has stopped."""
 
-    def __init__(self, replica: Replica, secret: bytes) -> None:
+    def __init__(self, replica: Replica, secret: bytes, own: Identity | None = None) -> None:
+        """`own` is who this replica is to those over a network; None: it can reach none of them."""
         self._replica = replica
+        self._own = own
         self._passes = Passes(secret)
         self._channels: dict[str, grpc.aio.Channel] = {}
 
@@ -95,7 +98,7 @@ class ForwardInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # g
     def check(self, passes: list[str | bytes], method: str) -> Admitted:
         """Return whom another replica admitted. Raise `Unauthenticated`."""
         service = method.strip("/").rpartition("/")[0]
-        if len(passes) > 1 or service not in (_SERVICE.full_name, _ENVIRONMENTS.full_name):
+        if len(passes) > 1 or service not in (_SERVICE.full_name, _ENVIRONMENTS.full_name, PEERS):
             raise Unauthenticated(f"{HEADER} is for servers that share this one's store. Leave it out.")
         return self._passes.check(passes[0], to=self._replica.id, method=method)
 
@@ -119,7 +122,7 @@ class ForwardInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # g
 
         Raise `Unavailable` for one that neither answers nor is gone after `UNREACHABLE_S` and so long.
         """
-        channel = self._channel(member.address)
+        channel = self._channel(member)
         connecting = asyncio.ensure_future(self._connected(channel, member))
         gone = asyncio.ensure_future(self.departed(member))
         try:
@@ -158,9 +161,12 @@ class ForwardInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # g
             for key, value in context.invocation_metadata() or ()
             if key not in ("authorization", "user-agent", HEADER) and not key.startswith(("grpc-", ":"))
         ]
+        return [*kept, *self.signed(member, path)]
+
+    def signed(self, member: Member, path: str) -> list[tuple[str, str | bytes]]:
+        """Return the pass for one call of a replica in the name of the present caller."""
         caller = Admitted(current_tenant(), current_limit())
-        signed = self._passes.sign(to=member.id, method=path, caller=caller)
-        return [*kept, (HEADER, signed)]
+        return [(HEADER, self._passes.sign(to=member.id, method=path, caller=caller))]
 
     async def _connected(self, channel: grpc.aio.Channel, member: Member) -> None:
         """Wait until there is a connection; nothing was sent before."""
@@ -173,12 +179,25 @@ class ForwardInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # g
                 await self._replica.suspected(member)
             await channel.wait_for_state_change(state)
 
-    def _channel(self, address: str) -> grpc.aio.Channel:
-        channel = self._channels.get(address)
+    def _channel(self, member: Member) -> grpc.aio.Channel:
+        at = f"{member.environments} {member.address}"
+        channel = self._channels.get(at)
         if channel is None:
-            channel = self._channels[address] = grpc.aio.insecure_channel(
-                target(address), options=CLIENT_OPTIONS
-            )
+            if not is_tls(member.address):
+                channel = grpc.aio.insecure_channel(target(member.address), options=CLIENT_OPTIONS)
+            elif self._own is None:
+                raise Unavailable(
+                    f"replica {member.id}, which has what the call is about, is reached over the network alone, and this "
+                    "server has no --peers. Start all servers of a store with --peers, or none.",
+                    retry_after_s=5.0,
+                )
+            else:
+                channel = grpc.aio.secure_channel(
+                    target(member.address),
+                    self._own.client(),
+                    options=[*CLIENT_OPTIONS, *self._own.options(member)],
+                )
+            self._channels[at] = channel
         return channel
 
 

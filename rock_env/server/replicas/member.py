@@ -13,7 +13,7 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rock_env.errors import FailedPrecondition, RockError, Unavailable
@@ -29,7 +29,7 @@ from rock_env.store.base import Query
 from rock_env.store.postgres.members import Member, Members
 from rock_env.store.postgres.records import PostgresStore
 
-__all__ = ["LEASE_S", "UNREACHABLE_S", "Replica", "new_id", "not_reached"]
+__all__ = ["LEASE_S", "UNREACHABLE_S", "Replica", "Seat", "new_id", "not_reached"]
 
 log = logging.getLogger(__name__)
 
@@ -50,73 +50,58 @@ _DRAIN_PATIENCE_S = 0.5
 busy may be waiting for this very one."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """Where one server is, for the others of its store."""
+
+    own_id: str
+    node: str
+    folder: str
+    """The id of its state folder; empty for a server that keeps no boxes beyond its own end."""
+    address: str
+    """Where the others reach it: a unix socket, or grpcs://host:port."""
+    witnesses: Path
+    """The folder of the locks by which those of one machine see each other live."""
+    environments: str = ""
+    """How the ids of its environments begin."""
+    lease_s: float = LEASE_S
+
+
 class Replica:
     """Satisfies `server.ownership.Ownership`. `joined` makes one; `serve` lets it act for a core."""
 
     shared = True
 
-    def __init__(
-        self,
-        store: PostgresStore,
-        *,
-        own_id: str,
-        node: str,
-        folder: str,
-        address: str,
-        environments: str,
-        lease_s: float,
-    ) -> None:
+    def __init__(self, store: PostgresStore, seat: Seat) -> None:
         self.members = Members(store)
         self.places = SharedPlaces(store)
-        self.node = node
-        self.folder = folder
-        self.id = own_id
-        self.environments = environments
+        self.node = seat.node
+        self.folder = seat.folder
+        self.id = seat.own_id
+        self.environments = seat.environments
         """How the ids of this server's environments begin, whatever its own id is."""
         self.draining = False
         self._unclaimed: set[bytes] = set()
         self._unclaiming: asyncio.Task[None] | None = None
         self._asking: asyncio.Task[None] | None = None
         self._store = store
-        self._address = address
-        self._lease_s = lease_s
+        self._address = seat.address
+        self._lease_s = seat.lease_s
         self._core: SandboxCore | None = None
         self._known: dict[str, Member] = {}
         self._taking: dict[str, asyncio.Task[None]] = {}
         self._leaving: dict[str, asyncio.Event] = {}
         self._waiting: set[asyncio.Event] = set()
-        self._witness = Witness(Path(address.removeprefix("unix://")).parent)
+        self._witness = Witness(seat.witnesses)
         self._tasks = OwnTasks()
 
     @classmethod
     @asynccontextmanager
-    async def joined(
-        cls,
-        store: PostgresStore,
-        *,
-        own_id: str,
-        node: str,
-        folder: str,
-        address: str,
-        environments: str = "",
-        lease_s: float = LEASE_S,
-    ) -> AsyncIterator[Replica]:
-        """Be a member of those who share the store, inside the block.
-
-        Other replicas of the node reach this one at `address`, a unix socket in a folder they share, whose id is
-        `folder`. Raise `FailedPrecondition` if another one is the node's.
-        """
-        replica = cls(
-            store,
-            own_id=own_id,
-            node=node,
-            folder=folder,
-            address=address,
-            environments=environments,
-            lease_s=lease_s,
-        )
+    async def joined(cls, store: PostgresStore, seat: Seat) -> AsyncIterator[Replica]:
+        """Be a member, inside the block. Raise `FailedPrecondition` if another state folder is the node's."""
+        replica = cls(store, seat)
         try:
-            replica._witness.testify(own_id)
+            replica._witness.testify(seat.own_id)
             await replica._join()
             replica._tasks.spawn(replica._stay())
             yield replica

@@ -19,9 +19,11 @@ import msgspec
 from rock_env.errors import Unauthenticated
 from rock_env.security.sandbox_tokens import Limit
 
-__all__ = ["HEADER", "Admitted", "Passes"]
+__all__ = ["HEADER", "PEERS", "Admitted", "Passes"]
 
 HEADER = "x-rock-replica-pass"
+PEERS = "rock.v1.ReplicaService"
+"""The service that replicas offer each other alone."""
 _GOOD_S = 60.0
 """How far the clocks of two replicas may differ, and how long a pass must be remembered once it was used."""
 

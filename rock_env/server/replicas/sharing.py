@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import AsyncIterator, Collection
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,9 @@ from typing import TYPE_CHECKING
 import grpc
 
 from rock_env.errors import InvalidArgument
+from rock_env.server.envs.branches import Borrowed, Branches
 from rock_env.server.envs.core import claim_of
+from rock_env.server.options import ServerOptions
 from rock_env.server.replicas.folder_id import folder_id
 from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.server.sandboxes.ownership import Alone, Ownership
@@ -20,6 +23,8 @@ from rock_env.store.address import is_postgres
 from rock_env.store.base import SandboxStore
 from rock_env.store.sqlite.records import SqliteStore
 from rock_env.threads import for_life
+from rock_env.wire.channel import target
+from rock_env.wire.listening import bind
 
 if TYPE_CHECKING:
     from rock_env.server.replicas.forward import ForwardInterceptor
@@ -28,7 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["Sharing", "sharing"]
 
 _LONGEST_SOCKET_PATH = 107
-_OWNER_ONLY = 0o177
 
 
 class Sharing:
@@ -39,25 +43,26 @@ class Sharing:
         replica: Replica | None = None,
         *,
         forward: ForwardInterceptor | None = None,
-        socket: str = "",
         environments: str,
     ) -> None:
         self._replica = replica
         self.environments = environments
         """How the ids of this server's environments begin: no other server's do."""
-        self._socket = socket
+        self.door: tuple[str, grpc.ServerCredentials | None] | None = None
+        """Where the other replicas reach this server, and what lets them in."""
         self.forward = forward
         """To be put behind the guard at the door, which asks it about the passes of other replicas."""
         self.ownership: Ownership = Alone() if replica is None else replica
+        self.borrow: Callable[[str], Awaitable[Borrowed | None]] | None = None
+        """Asks the other replicas for a checkpoint of theirs."""
 
-    def bind(self, server: grpc.aio.Server) -> None:
-        """Let the other replicas reach a server that has not started yet."""
-        if self._socket:
-            former = os.umask(_OWNER_ONLY)
-            try:
-                server.add_insecure_port(f"unix:{self._socket}")
-            finally:
-                os.umask(former)
+    def bind(self, server: grpc.aio.Server, branches: Branches) -> None:
+        """Let the other replicas reach a server that has not started yet, and its checkpoints."""
+        if self.door is not None:
+            from rock_env.server.replicas.borrowing import lend_to_peers
+
+            lend_to_peers(server, branches)
+            bind(server, target(self.door[0]), self.door[1])
 
     def serving(self, core: SandboxCore) -> AbstractAsyncContextManager[None]:
         """Hear of the other replicas and take over from them, for a core that has been entered."""
@@ -74,53 +79,71 @@ class Sharing:
 
 
 @asynccontextmanager
-async def sharing(
-    store: SandboxStore, where: str, *, folder: Path | None, node: str, lease_s: float
-) -> AsyncIterator[Sharing]:
+async def sharing(store: SandboxStore, options: ServerOptions, where: str) -> AsyncIterator[Sharing]:
     """Be one of those who share the store that `where` named, inside the block.
 
-    Other replicas of this node reach this one by a socket in `folder`, which is their common one. Raise
-    `FailedPrecondition` if another folder is the node's.
+    Other replicas reach this one at the address of `--peers`, else by a socket in the state folder, which is the common
+    one of this node's. Raise `FailedPrecondition` if another folder is the node's.
     """
     # An id of an earlier server is unknown to this one, and never another environment.
     environments = f"e{secrets.token_hex(4)}"
+    folder = Path(options.state) if options.state else None
     mark = "" if folder is None else await for_life(folder_id, folder)
     if not is_postgres(where):
         assert isinstance(store, SqliteStore)
-        await store.register(node=node, folder=mark)
+        await store.register(node=options.node, folder=mark)
         yield Sharing(environments=environments)
         return
     # They need asyncpg, which only a PostgreSQL store does.
+    from rock_env.server.replicas.borrowing import Borrowing
+    from rock_env.server.replicas.certificates import identity
     from rock_env.server.replicas.forward import ForwardInterceptor
-    from rock_env.server.replicas.member import Replica, new_id
+    from rock_env.server.replicas.member import Replica, Seat, new_id
     from rock_env.store.postgres.members import Members
     from rock_env.store.postgres.records import PostgresStore
 
     assert isinstance(store, PostgresStore)
-    assert folder is not None  # ServerOptions.check asks for it
-    own_id = new_id(node)
-    path = _socket(folder, own_id)
-    before = _sockets(path.parent)
-    living = {member.address for member in (await Members(store).all()).values()}
-    for left in before:
-        if f"unix://{left}" not in living:
-            left.unlink(missing_ok=True)  # of a replica that was killed
-    secret = await Members(store).secret()
-    try:
-        async with Replica.joined(
-            store,
+    members = Members(store)
+    secret = await members.secret()
+    own_id = new_id(options.node)
+    own = await identity(members, environments) if options.peers else None
+    living = {member.address for member in (await members.all()).values()}
+    async with _door(folder, own_id, options.peers, living) as (address, witnesses):
+        seat = Seat(
             own_id=own_id,
-            node=node,
+            node=options.node,
             folder=mark,
-            address=f"unix://{path}",
+            address=address,
+            witnesses=witnesses,
             environments=environments,
-            lease_s=lease_s,
-        ) as replica:
-            forward = ForwardInterceptor(replica, secret)
+            lease_s=options.replica_lease_s,
+        )
+        async with Replica.joined(store, seat) as replica:
+            forward = ForwardInterceptor(replica, secret, own)
             try:
-                yield Sharing(replica, forward=forward, socket=str(path), environments=environments)
+                shared = Sharing(replica, forward=forward, environments=environments)
+                shared.door = (address, None if own is None else own.server())
+                shared.borrow = Borrowing(forward)
+                yield shared
             finally:
                 await forward.close()
+
+
+@asynccontextmanager
+async def _door(
+    folder: Path | None, own_id: str, peers: str, living: Collection[str]
+) -> AsyncIterator[tuple[str, Path]]:
+    """Yield where other replicas are to reach this one, and the folder of its node's locks."""
+    if folder is None:
+        with tempfile.TemporaryDirectory(prefix="rock-") as alone:
+            yield f"grpcs://{peers}", Path(alone)
+        return
+    path = _socket(folder, own_id)
+    for left in _sockets(path.parent):
+        if f"unix://{left}" not in living:
+            left.unlink(missing_ok=True)  # of a replica that was killed
+    try:
+        yield f"grpcs://{peers}" if peers else f"unix://{path}", path.parent
     finally:
         with suppress(OSError):
             path.unlink(missing_ok=True)

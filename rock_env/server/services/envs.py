@@ -4,7 +4,7 @@ replies leave as the bytes the workers produced.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -12,7 +12,7 @@ import grpc
 from rock_env.env_workers.frames import Kind
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.server.calls import Act, Context, guarded
-from rock_env.server.envs.branches import Branches
+from rock_env.server.envs.branches import Borrowed, Branches
 from rock_env.server.envs.core import EnvServiceCore
 from rock_env.wire.bulk import serialize
 from rock_env.wire.envs import error_of
@@ -53,9 +53,16 @@ def _make(core: EnvServiceCore) -> tuple[Act, Callable[[Any, Context], AsyncIter
     return guarded(one), many
 
 
-def add_env_service(server: grpc.aio.Server, core: EnvServiceCore) -> None:
-    """Register the EnvService on a server that has not started yet."""
-    branches = Branches(core)
+def add_env_service(
+    server: grpc.aio.Server,
+    core: EnvServiceCore,
+    borrow: Callable[[str], Awaitable[Borrowed | None]] | None = None,
+) -> Branches:
+    """Register the EnvService on a server that has not started yet; return its checkpoints.
+
+    `borrow` asks the other servers of a shared store for theirs.
+    """
+    branches = Branches(core, borrow)
 
     async def list_envs(request: pb.ListEnvsRequest, context: Context) -> pb.ListEnvsResponse:
         return core.list_envs()
@@ -103,3 +110,4 @@ def add_env_service(server: grpc.aio.Server, core: EnvServiceCore) -> None:
         for name, (request, act) in streams.items()
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    return branches

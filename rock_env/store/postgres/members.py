@@ -57,6 +57,22 @@ class Members:
         """Return what all servers of the store know and nobody else."""
         return bytes((await self._store.fetch("SELECT secret FROM rock_secret"))[0][0])
 
+    async def authority(self) -> tuple[bytes, bytes] | None:
+        """Return the key and certificate of who vouches for the servers of the store; None: there is none yet."""
+        ((key, certificate),) = await self._store.fetch("SELECT authority_key, authority FROM rock_secret")
+        return None if key is None else (bytes(key), bytes(certificate))
+
+    async def keep_authority(self, key: bytes, certificate: bytes) -> tuple[bytes, bytes]:
+        """Let this be the store's authority, unless another server was faster; return the one that is."""
+        await self._store.fetch(
+            "UPDATE rock_secret SET authority_key = $1, authority = $2 WHERE authority_key IS NULL RETURNING 1",
+            key,
+            certificate,
+        )
+        kept = await self.authority()
+        assert kept is not None  # it was written just now, by whomever
+        return kept
+
     async def join(
         self, member_id: str, *, node: str, folder: str, address: str, environments: str = "", lease_s: float
     ) -> None:
@@ -152,6 +168,8 @@ class Members:
 
 async def _check_folder(connection: Any, node: str, folder: str) -> None:
     """Raise `FailedPrecondition` if another state folder than this one is the node's."""
+    if not folder:  # a server without one keeps no boxes
+        return
     members = await connection.fetch(
         "SELECT id, folder FROM rock_replicas WHERE node = $1 AND folder NOT IN ('', $2) "
         "AND lease_expires_at > clock_timestamp() ORDER BY id LIMIT 1",

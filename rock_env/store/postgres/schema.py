@@ -226,6 +226,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             WHEN (NEW.state IN ('DELETED', 'FAILED') AND OLD.state IS DISTINCT FROM NEW.state)
             EXECUTE FUNCTION rock_give_back()""",
         """CREATE TABLE rock_quotas (tenant text COLLATE "C" PRIMARY KEY, quota bytea NOT NULL)""",
+        "ALTER TABLE rock_secret ADD COLUMN authority_key bytea, ADD COLUMN authority bytea",
     ),
 )
 """The statements that lead from one version to the next. Append only: databases in use have run the earlier ones."""

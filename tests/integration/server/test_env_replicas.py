@@ -18,7 +18,7 @@ from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1.env_pb2_grpc import EnvServiceStub
 from rock_env.security.auth import new_token
 from rock_env.security.token_file import add_token
-from rock_env.server.replicas.passes import HEADER, Admitted, Passes
+from rock_env.server.replicas.passes import HEADER, PEERS, Admitted, Passes
 from rock_env.store.open import open_store
 from rock_env.store.postgres.members import Members
 from rock_env.store.postgres.records import PostgresStore
@@ -76,6 +76,51 @@ async def test_any_replica_answers_for_every_environment(fleet: Fleet) -> None:
         assert (await refusal(envs(server).Step(step(env_id, 4))))[0] == "NOT_FOUND"
 
 
+@pytest.mark.parametrize("env", ["frozen_lake", "terminal"])
+async def test_an_environment_goes_on_from_another_replicas_checkpoint(fleet: Fleet, env: str) -> None:
+    first, second = await fleet.start(), await fleet.start()
+    there, here = await made(first, "a", env), await made(second, "b", env)
+    begun_there = await begun(first, there)
+    action = "right" if env == "frozen_lake" else "echo kept > file; cat file"
+    acted = pb.StepRequest(env_id=there, sequence=2, idempotency_key="s", action=action)
+    stepped = await envs(first).Step(acted, timeout=60)
+    kept = await envs(first).Checkpoint(pb.CheckpointRequest(env_id=there, idempotency_key="c"), timeout=60)
+    again = pb.RestoreRequest(env_id=here, sequence=1, idempotency_key="x", checkpoint_id=kept.checkpoint_id)
+    restored = await envs(first).Restore(again, timeout=60)
+    assert restored.observation == stepped.observation != begun_there.observation
+    look = pb.StepRequest(
+        env_id=here, sequence=2, idempotency_key="l", action="down" if env == "frozen_lake" else "cat file"
+    )
+    assert "kept" in (await envs(first).Step(look, timeout=60)).observation or env == "frozen_lake"
+    for unknown in (kept.checkpoint_id + "0", "e00000000-1", "x" * 5000, ""):
+        wrong = pb.RestoreRequest(env_id=here, sequence=3, idempotency_key="y", checkpoint_id=unknown)
+        assert (await refusal(envs(first).Restore(wrong)))[0] == "NOT_FOUND"
+
+
+async def test_checkpoints_are_lent_to_replicas_alone(fleet: Fleet) -> None:
+    first, second = await fleet.start(), await fleet.start()
+    there = await made(first, "a")
+    await begun(first, there)
+    kept = await envs(first).Checkpoint(pb.CheckpointRequest(env_id=there, idempotency_key="c"))
+    for server in (first, second):
+        asked = server.channel.unary_unary(f"/{PEERS}/Checkpoint")
+        assert (await refusal(asked(kept.checkpoint_id.encode())))[0] == "NOT_FOUND"
+        forged = ((HEADER, "e30=.00"),)
+        assert (await refusal(asked(kept.checkpoint_id.encode(), metadata=forged)))[0] == "UNAUTHENTICATED"
+    async with await open_store(fleet.url) as store:
+        assert isinstance(store, PostgresStore)
+        (member,) = [it for it in (await Members(store).all()).values() if there.startswith(it.environments)]
+        passes, path = Passes(await Members(store).secret()), f"/{PEERS}/Checkpoint"
+    asked = first.channel.unary_unary(path)
+    for tenant, outcome in (("", b"g"), ("somebody", b"")):
+        signed = passes.sign(to=member.id, method=path, caller=Admitted(tenant))
+        call = asked(kept.checkpoint_id.encode(), metadata=((HEADER, signed),))
+        if outcome:
+            assert (await call).startswith(outcome)
+        else:
+            assert (await refusal(call))[0] == "NOT_FOUND"
+
+
 async def test_a_batch_is_answered_by_all_of_its_replicas(fleet: Fleet) -> None:
     servers = [await fleet.start() for _ in range(3)]
     homes = [(server, await made(server, f"k{n}")) for n in range(4) for server in servers]
@@ -110,8 +155,9 @@ async def test_hostile_batches_cost_their_caller_alone(fleet: Fleet) -> None:
     found = await items(envs(second).StepMany(pb.StepManyRequest(items=[*foreign, step(here), step(there)])))
     assert [item.env_id for item in found if not item.error.code] in ([here, there], [there, here])
     assert len(found) == 5002
-    mixed = pb.StepManyRequest(items=[step(here, 3), step(there, 3)], item_timeout_s=-1)
-    assert (await refusal(items(envs(second).StepMany(mixed))))[0] == "INVALID_ARGUMENT"
+    for some in ([here, there], [here], [there]):
+        wrong = pb.StepManyRequest(items=[step(each, 3) for each in some], item_timeout_s=-1)
+        assert (await refusal(items(envs(second).StepMany(wrong))))[0] == "INVALID_ARGUMENT"
     twice = pb.StepManyRequest(items=[step(here, 3), step(here, 3), step(there, 3), step(there, 3)])
     found = await items(envs(second).StepMany(twice))
     assert sorted(item.env_id for item in found) == sorted([here, here, there, there])

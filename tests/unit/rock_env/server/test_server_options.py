@@ -58,6 +58,12 @@ def test_a_unix_socket_is_guarded_by_its_file(listen: str) -> None:
     ("options", "said"),
     [
         ({"cert": "c"}, "both --cert and --key"),
+        ({"store": "postgresql://h/d"}, "give --state DIR, .* or --peers HOST:PORT"),
+        ({"peers": "10.0.0.5:1"}, "give --store postgresql"),
+        *(
+            ({"store": "postgresql://h/d", "peers": wrong}, "is told to other servers: got")
+            for wrong in ("0.0.0.0:1", "[::]:1", "unix:///s", "10.0.0.5:0", "grpc://10.0.0.5:1")
+        ),
         ({"key": "k"}, "both --cert and --key"),
         ({"client_ca": "c"}, "give --cert and --key too"),
         ({"insecure": True, "tokens": "t"}, "--insecure means no tokens"),
@@ -85,6 +91,11 @@ def test_a_unix_socket_is_guarded_by_its_file(listen: str) -> None:
 def test_options_that_contradict_each_other_are_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidArgument, match=said):
         ServerOptions(**options).check()
+
+
+@pytest.mark.parametrize("peers", ["10.0.0.5:8123", "[fd00::5]:8123", "rock-0.rock:8123"])
+def test_with_peers_a_shared_store_needs_no_folder(peers: str) -> None:
+    ServerOptions(listen="127.0.0.1:1", insecure=True, store="postgresql://h/d", peers=peers).check()
 
 
 def test_among_tenants_an_unfenced_sandbox_is_no_fallback() -> None:
