@@ -16,6 +16,7 @@ import typer
 from ale.rock.box_cli import add_box_commands
 from ale.rock.images import image_app
 from ale.rock.places import pool_app, quota_app
+from ale.rock.server_image_cli import add_server_image_commands
 from rock_env.server.options import LogLevel, ServerOptions
 
 __all__ = ["rock_app"]
@@ -27,6 +28,7 @@ token_app = typer.Typer(
 )
 rock_app.add_typer(token_app, name="token")
 add_box_commands(rock_app)
+add_server_image_commands(image_app)
 rock_app.add_typer(image_app, name="image")
 rock_app.add_typer(quota_app, name="quota")
 rock_app.add_typer(pool_app, name="pool")

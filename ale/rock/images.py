@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["image_app"]
 
 image_app = typer.Typer(
-    no_args_is_help=True, help="Build, list, check, delete and evict the images that sandboxes start from."
+    no_args_is_help=True,
+    help="Build, list, check, delete and evict the images that sandboxes start from; build and push the server's own.",
 )
 
 ServerOption = Annotated[

@@ -1,0 +1,111 @@
+"""`ale rock image build` and `push`: the server's own image, for the chart helm/rock.
+
+As in `ale/rock/cli.py`, nothing heavy is imported before a command runs. What a command makes goes to standard output.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["add_server_image_commands"]
+
+_MIB = 1 << 20
+_REGISTRY = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?(/[a-z0-9][a-z0-9._-]*)*", re.ASCII)
+_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", re.ASCII)
+
+BaseOption = Annotated[
+    str, typer.Option("--base", metavar="IMAGE", help="Debian or Ubuntu with Python 3.11 as `python`.")
+]
+TagOption = Annotated[str, typer.Option("--tag", help="Instead of ALE's version.")]
+
+
+def add_server_image_commands(app: typer.Typer) -> None:
+    """Add `build` and `push` to the commands of `ale rock image`."""
+    app.command("build")(build_command)
+    app.command("push")(push_command)
+
+
+def build_command(
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write the archive there, and load it nowhere."),
+    ] = None,
+    base: BaseOption = "python:3.11-slim",
+    tag: TagOption = "",
+) -> None:
+    """Build the server's own image from what is installed here, and load it into Docker as rock-server."""
+    name = f"rock-server:{_tag(tag)}"
+    with _built(base, name) as (image_id, archive):
+        if output is not None:
+            shutil.move(archive, output)
+            _say(f"{name} is in {output}. Load it: docker load --input {output}")
+        else:
+            from ale.rock.server_image import docker
+
+            docker("load", "--input", str(archive))
+            _say(f"{name} is in Docker. For a cluster: ale rock image push REGISTRY")
+    sys.stdout.write(f"{image_id}\n")
+
+
+def push_command(
+    registry: Annotated[
+        str, typer.Argument(metavar="REGISTRY", help="Host and folder, such as registry.example.org/team.")
+    ],
+    *,
+    base: BaseOption = "python:3.11-slim",
+    tag: TagOption = "",
+) -> None:
+    """Build the server's own image and push it to a registry that a cluster pulls from (`docker login` first)."""
+    from ale.rock.server_image import docker
+    from rock_env.errors import InvalidArgument
+
+    if not _REGISTRY.fullmatch(registry):
+        raise InvalidArgument(
+            f"bad registry {registry!r}: expected HOST[:PORT][/FOLDER] without a scheme or tag, such as "
+            "registry.example.org/team."
+        )
+    name = f"{registry}/rock-server:{_tag(tag)}"
+    with _built(base, name) as (_, archive):
+        docker("load", "--input", str(archive))
+        docker("push", name, shown=True)
+    more = f" --set image.tag={tag}" if tag else ""
+    _say(f"Pushed. Install it: helm install rock ./helm/rock --set image.registry={registry}{more}")
+    sys.stdout.write(f"{name}\n")
+
+
+@contextmanager
+def _built(base: str, name: str) -> Iterator[tuple[str, Path]]:
+    """Yield the id and the archive of the image, which goes afterwards."""
+    from ale.rock.server_image import build
+
+    with tempfile.TemporaryDirectory(prefix="rock-image-") as folder:
+        archive = Path(folder) / "image.tar"
+        _say(f"building upon {base}")
+        image_id = build(archive, Path(folder), base=base, name=name)
+        _say(f"{image_id}: {archive.stat().st_size / _MIB:.0f} MiB")
+        yield image_id, archive
+
+
+def _tag(given: str) -> str:
+    from importlib.metadata import version
+
+    from rock_env.errors import InvalidArgument
+
+    tag = given or version("ale-rl")
+    if not _TAG.fullmatch(tag):
+        raise InvalidArgument(f"bad --tag {tag!r}: expected up to 128 letters, digits, '_', '.' and '-'.")
+    return tag
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
