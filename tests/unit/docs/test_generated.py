@@ -7,7 +7,7 @@ import pytest
 from pages import ROOT
 
 
-@pytest.mark.parametrize("script", ["draw_system.py", "gen_api.py"])
+@pytest.mark.parametrize("script", ["chart_values.py", "draw_system.py", "gen_api.py"])
 def test_it_is_fresh(script: str) -> None:
     done = subprocess.run(
         [sys.executable, f"scripts/{script}", "--check"],

@@ -1,0 +1,165 @@
+"""What the rendered objects promise: rights, security contexts, secrets, names, and that the API takes them."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chart import NAMESPACE, OPTIONAL, SANDBOXES, kinds, merged, only, pod_specs, render, render_as_is
+
+from rock_env.security.auth import authenticate
+from rock_env.security.token_file import read_tokens
+from rock_env.server.options import parse
+
+EXTERNAL = {"postgresql": {"enabled": False, "externalUrl": "postgresql://rock@db.example.org/rock"}}
+CONFIGURATIONS = {
+    "defaults": {},
+    "everything": OPTIONAL,
+    "external": merged(
+        EXTERNAL,
+        {
+            "postgresql": {"existingSecret": "db"},
+            "tokens": {"existingSecret": "t"},
+            "tls": {"existingSecret": "c"},
+        },
+    ),
+    "without sandboxes": {"sandboxes": {"enabled": False}},
+}
+
+
+@pytest.mark.parametrize("values", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
+def test_no_pod_is_root_or_privileged_or_sees_the_host(values: dict[str, Any]) -> None:
+    pods = list(pod_specs(render(values)))
+    assert pods
+    for name, spec in pods:
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec), name
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["runAsUser"] > 0
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not [volume for volume in spec["volumes"] if "hostPath" in volume]
+        for container in spec["containers"] + spec.get("initContainers", []):
+            security = container["securityContext"]
+            assert security["readOnlyRootFilesystem"] is True
+            assert security["allowPrivilegeEscalation"] is False
+            assert security["privileged"] is False
+            assert security["capabilities"] == {"drop": ["ALL"]}
+            assert container["resources"]["limits"]["memory"]
+
+
+def test_the_api_token_is_in_the_servers_pods_only_where_it_makes_pods() -> None:
+    mounted = {name: spec["automountServiceAccountToken"] for name, spec in pod_specs(render())}
+    assert mounted == {"rock": True, "rock-postgresql": False, "rock-test": False}
+    objects = render({"sandboxes": {"enabled": False}})
+    assert not any(spec["automountServiceAccountToken"] for _, spec in pod_specs(objects))
+    assert not {kind for kind, _ in kinds(objects)} & {"Role", "RoleBinding", "Namespace", "ResourceQuota"}
+    assert only(objects, "ServiceAccount")["automountServiceAccountToken"] is False
+
+
+def test_its_rights_are_on_pods_in_the_sandboxes_namespace_alone() -> None:
+    objects = render()
+    role, binding = only(objects, "Role"), only(objects, "RoleBinding")
+    assert role["metadata"]["namespace"] == binding["metadata"]["namespace"] == SANDBOXES != NAMESPACE
+    assert role["rules"] == [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "delete", "get", "list", "watch"]}
+    ]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "rock", "namespace": NAMESPACE}]
+    assert not {kind for kind, _ in kinds(objects)} & {"ClusterRole", "ClusterRoleBinding"}
+
+
+def test_rights_in_all_namespaces_are_a_choice() -> None:
+    objects = render({"rbac": {"clusterWide": True}})
+    assert only(objects, "ClusterRole", "rock-rock")["rules"] == only(render(), "Role")["rules"]
+    assert only(objects, "ClusterRoleBinding", "rock-rock")["roleRef"]["name"] == "rock-rock"
+    assert not {kind for kind, _ in kinds(objects)} & {"Role", "RoleBinding"}
+
+
+def test_the_server_takes_its_arguments(tmp_path: Path) -> None:
+    spec = dict(pod_specs(render(OPTIONAL)))["rock"]
+    (container,) = spec["containers"]
+    options, level = parse(container["args"])
+    assert level == "INFO"
+    options.check()
+    assert options.tokens == "/etc/rock/tokens/tokens.json"
+    mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
+    for path in (options.tokens, options.cert, options.key, options.state, options.quotas):
+        assert any(path.startswith(f"{mount}/") for mount in mounts), path
+    assert "rock@rock-postgresql:5432" in options.store
+    assert spec["terminationGracePeriodSeconds"] > options.drain_s + 5
+
+
+def test_no_password_is_in_an_argument() -> None:
+    for values in CONFIGURATIONS.values():
+        spec = dict(pod_specs(render(values)))["rock"]
+        assert "PGPASSWORD" in json.dumps(spec["containers"][0]["env"])
+        assert "password" not in json.dumps(spec["containers"][0]["args"])
+    (container,) = dict(pod_specs(render(EXTERNAL)))["rock"]["containers"]
+    assert "PGPASSWORD" not in json.dumps(container["env"])  # a database that asks for none
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_the_servers_token_file_admits_the_token_beside_it(tmp_path: Path, attempt: int) -> None:
+    data = only(render_as_is({"commonLabels": {"attempt": str(attempt)}}), "Secret", "rock-tokens")["data"]
+    file = tmp_path / "tokens.json"
+    file.touch(mode=0o600)
+    file.write_bytes(base64.b64decode(data["tokens.json"]))
+    text = base64.b64decode(data["token"]).decode()
+    caller = authenticate([f"Bearer {text}"], read_tokens(file))
+    assert caller.tenant == "default"
+    assert {scope.value for scope in caller.scopes} == {"admin", "env", "sandbox"}
+
+
+def test_secrets_that_are_there_are_used_and_none_is_made() -> None:
+    objects = render(CONFIGURATIONS["external"])
+    assert not {kind for kind, _ in kinds(objects)} & {"Secret", "StatefulSet", "PersistentVolumeClaim"}
+    spec = dict(pod_specs(objects))["rock"]
+    named = {volume["secret"]["secretName"] for volume in spec["volumes"] if "secret" in volume}
+    assert named == {"t", "c"}
+    (password,) = [each for each in spec["containers"][0]["env"] if each["name"] == "PGPASSWORD"]
+    assert password["valueFrom"]["secretKeyRef"] == {"name": "db", "key": "password"}
+
+
+def test_the_databases_volume_stays_with_its_password_unless_told_otherwise() -> None:
+    for kind in ("PersistentVolumeClaim", "Secret"):
+        kept = only(render(), kind, "rock-postgresql")["metadata"]["annotations"]
+        assert kept == {"helm.sh/resource-policy": "keep"}
+        given_up = render({"postgresql": {"persistence": {"keep": False}}})
+        assert "annotations" not in only(given_up, kind, "rock-postgresql")["metadata"]
+
+
+def test_a_change_of_settings_replaces_the_pods() -> None:
+    def annotations(values: dict[str, Any]) -> Any:
+        return only(render(values), "Deployment")["spec"]["template"]["metadata"]["annotations"]
+
+    assert annotations({}) == annotations({"service": {"grpcPort": 1}})
+    for values in ({"server": {"quotas": "[default]"}}, {"tls": {"extraNames": ["x"]}}, EXTERNAL):
+        assert annotations(values) != annotations({})
+
+
+def test_newer_apis_are_used_where_they_are() -> None:
+    def version(*options: str) -> str:
+        return only(render(None, *options), "PodDisruptionBudget")["apiVersion"]
+
+    assert version("--kube-version", "1.37.0") == "policy/v1"
+    assert "PodDisruptionBudget" not in {kind for kind, _ in kinds(render({"server": {"replicas": 1}}))}
+
+
+def test_every_object_has_the_labels_and_the_namespace_it_should() -> None:
+    for each in render(OPTIONAL):
+        labels = each["metadata"]["labels"]
+        assert labels["app.kubernetes.io/instance"] == "rock"
+        assert labels["helm.sh/chart"] == "rock-0.1.0"
+        assert each["metadata"].get("namespace") in (None, SANDBOXES)
+
+
+@pytest.mark.parametrize("minor", range(25, 38))
+def test_manifests_are_valid_offline(minor: int) -> None:
+    validate = pytest.importorskip(
+        "kubernetes_validate",
+        reason="pip install kubernetes-validate, to check manifests against the API's schemas",
+    )
+    objects = render(OPTIONAL, "--kube-version", f"1.{minor}.0")
+    assert len(objects) > 20
+    for each in objects:
+        if each["kind"] != "ServiceMonitor":  # of the Prometheus operator
+            validate.validate(each, f"1.{minor}", strict=True)
