@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 
 CHART = Path(__file__).parents[2] / "helm" / "rock"
+KEPT = Path(__file__).parent / "kept"
+"""Charts as they were released: `helm package helm/rock -d tests/integration/kept`."""
 LEFT_OVER = "all,secret,configmap,pvc,networkpolicy,role,rolebinding,poddisruptionbudget,resourcequota,limitrange,ingress"
 GIVEN = ("--set", "image.registry=registry.example.org/team", "--set", "postgresql.persistence.keep=false")
 
@@ -106,6 +108,16 @@ def test_pods_run_play_and_are_replaced(namespace: str) -> None:
     helm("upgrade", *given, "--set", "server.logLevel=DEBUG")
     assert "Succeeded" in helm("test", "rock", "-n", namespace)
     helm("uninstall", "rock", "-n", namespace, "--wait")
+
+
+@pytest.mark.parametrize("chart", sorted(KEPT.glob("*.tgz")), ids=lambda path: path.stem)
+def test_an_installation_of_an_earlier_chart_is_upgraded(namespace: str, chart: Path) -> None:
+    helm("install", "rock", str(chart), "-n", namespace, *GIVEN)
+    generated, made = secrets_of(namespace), set(there("deployment,statefulset,service,pvc", namespace))
+    helm("upgrade", "rock", str(CHART), "-n", namespace, *GIVEN)
+    assert secrets_of(namespace) == generated
+    assert made <= set(there("deployment,statefulset,service,pvc", namespace))
+    helm("uninstall", "rock", "-n", namespace)
 
 
 def test_the_server_takes_every_object_of_a_full_configuration(namespace: str) -> None:
