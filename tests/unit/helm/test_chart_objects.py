@@ -148,7 +148,7 @@ def test_every_object_has_the_labels_and_the_namespace_it_should() -> None:
     for each in render(OPTIONAL):
         labels = each["metadata"]["labels"]
         assert labels["app.kubernetes.io/instance"] == "rock"
-        assert labels["helm.sh/chart"] == "rock-0.1.0"
+        assert labels["helm.sh/chart"] == "rock-0.2.0"
         assert each["metadata"].get("namespace") in (None, SANDBOXES)
 
 

@@ -6,7 +6,7 @@ import pytest
 from chart import NAMESPACE, SANDBOXES, merged, only, render
 from network import Network, Peer
 
-GRPC, REST, METRICS, DATABASE, GUEST = 8120, 8121, 9120, 5432, 8130
+GRPC, REST, PEERS, METRICS, DATABASE, GUEST = 8120, 8121, 8123, 9120, 5432, 8130
 METADATA = Peer("169.254.169.254")
 API_SERVER = Peer("10.96.0.1")
 PRIVATE = Peer("192.168.7.7")
@@ -52,7 +52,7 @@ class World:
         return self.network.allows(source, target, port, protocol)
 
 
-EVERYTHING = [GRPC, REST, METRICS, DATABASE, GUEST, 22, 53, 80, 443]
+EVERYTHING = [GRPC, REST, PEERS, METRICS, DATABASE, GUEST, 22, 53, 80, 443]
 INTERNET = {"sandboxes": {"internet": True}}
 
 
@@ -136,6 +136,13 @@ def test_the_servers_clients_can_be_named() -> None:
         assert not world.allows(world.roommate, world.server, port)
     assert world.allows(world.stranger, world.server, METRICS)
     assert not world.allows(world.roommate, world.server, METRICS)
+
+
+def test_only_servers_reach_each_other_at_the_peers_port() -> None:
+    world = World()
+    assert world.allows(world.server, world.replica, PEERS)
+    for other in (world.box, world.stranger, world.impostor, world.roommate, world.test, world.database, PUBLIC):
+        assert not world.allows(other, world.server, PEERS)
 
 
 def test_only_the_server_reaches_the_database() -> None:
