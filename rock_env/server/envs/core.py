@@ -258,12 +258,14 @@ class EnvServiceCore:
             made_replies = await self.make_in_workers([made for _, _, made in in_workers])
             replies += [(i, f, reply) for (i, f, _), reply in zip(in_workers, made_replies, strict=True)]
         for item, future, reply in replies:
-            if reply.HasField("error"):
-                self._made.pop(own_key(item), None)  # nothing was made, so a retry may try again
-                if item.idempotency_key:
-                    self._forgotten([own_key(item)])
-            elif item.idempotency_key:
-                self._hosted[reply.env_id].keys.append(own_key(item))
+            key = own_key(item)
+            # Ids can be guessed: whoever asked may have closed it while others of the batch were being made.
+            hosted = None if reply.HasField("error") else self._hosted.get(reply.env_id)
+            if key and hosted is not None:
+                hosted.keys.append(key)
+            elif key:
+                self._made.pop(key, None)  # there is nothing, so a retry may try again
+                self._forgotten([key])
             if not future.done():
                 future.set_result(reply)
 
