@@ -9,10 +9,12 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-__all__ = ["HEADER", "Frame", "Kind", "WorkerFrameReader", "pack"]
+__all__ = ["HEADER", "MOST_BYTES", "Frame", "Kind", "WorkerFrameReader", "pack"]
 
 HEADER = struct.Struct("!IIBId")
 """Payload bytes, call id, kind, number of items, per-item timeout in seconds (0 in replies)."""
+MOST_BYTES = 65 << 20
+"""Of a reply's payload. What a call answers with could not be sent to its caller if it were larger."""
 
 
 class Kind(IntEnum):
@@ -47,17 +49,21 @@ def pack(frame: Frame) -> bytes:
 class WorkerFrameReader:
     """Cuts a byte stream into frames."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int = (1 << 32) - 1) -> None:
+        """Take how long a payload may be; a worker trusts its server, and not the other way round."""
+        self._most_bytes = most_bytes
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Add received bytes and return the frames that are complete now."""
+        """Add received bytes and return the frames that are complete now. Raise `ValueError` for one that is too long."""
         buffer = self._buffer
         buffer += data
         frames = []
         start = 0
         while len(buffer) - start >= HEADER.size:
             size, call_id, kind, count, timeout_s = HEADER.unpack_from(buffer, start)
+            if size > self._most_bytes:
+                raise ValueError(f"a frame of {size} bytes")
             end = start + HEADER.size + size
             if len(buffer) < end:
                 break

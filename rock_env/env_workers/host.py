@@ -21,7 +21,7 @@ from time import monotonic
 from typing import Any
 
 from rock_env.catalog import Catalog
-from rock_env.env_workers.frames import Frame, Kind, WorkerFrameReader, pack
+from rock_env.env_workers.frames import MOST_BYTES, Frame, Kind, WorkerFrameReader, pack
 from rock_env.env_workers.hosted import HostedEnv
 from rock_env.errors import DeadlineExceeded, NotFound, ResourceExhausted, as_rock_error
 from rock_env.proto.v1 import env_pb2 as pb
@@ -118,7 +118,14 @@ class EnvHost:
         self._send(frame, self._run(act, request_type.FromString(frame.payload), reply_type), 1)
 
     def _send(self, frame: Frame, message: Any, count: int) -> None:
-        reply = Frame(frame.call_id, frame.kind, count, 0.0, message.SerializeToString())
+        payload = message.SerializeToString()
+        if len(payload) > MOST_BYTES:
+            if count > 1:
+                for item in message.items:
+                    self._send(frame, type(message)(items=[item]), 1)
+                return
+            payload = _too_long(message, len(payload), many=frame.kind in self._many).SerializeToString()
+        reply = Frame(frame.call_id, frame.kind, count, 0.0, payload)
         self._connection.sendall(pack(reply))
 
     def _run(self, act: Callable[[Any], Any], item: Any, reply_type: Any) -> Any:
@@ -189,6 +196,16 @@ class EnvHost:
         if hosted is not None:
             hosted.close()
         return pb.CloseResponse(env_id=item.env_id)
+
+
+def _too_long(message: Any, size: int, *, many: bool) -> Any:
+    """Return what is sent in place of one item's reply that the server would not take."""
+    item = message.items[0] if many else message
+    error = ResourceExhausted(
+        f"the answer has {size} bytes, and one may have {MOST_BYTES}. Use smaller arguments."
+    )
+    failed = fill_error(type(item)(env_id=item.env_id), error)
+    return type(message)(items=[failed]) if many else failed
 
 
 def _env_id(item: Any) -> str:

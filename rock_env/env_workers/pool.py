@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from rock_env.env_workers.frames import Frame, Kind, WorkerFrameReader, pack
+from rock_env.env_workers.frames import MOST_BYTES, Frame, Kind, WorkerFrameReader, pack
 from rock_env.env_workers.worker_fence import UNFENCED
 from rock_env.env_workers.worker_view import WorkerView
 from rock_env.errors import EnvLost, InfraError, ResourceExhausted
@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 _MOST_TENANTS = 64
 """So many tenants have workers at once; each takes one process per CPU."""
 _TENANTS_RETRY_S = 30.0
+_END_S = 1.0
+"""How long a worker that has closed its socket may take to end."""
 _CLOSE_GRACE_S = 2.0
 """How long a worker may take to close its environments when the server stops."""
 
@@ -39,7 +41,7 @@ class FrameSink(Protocol):
     """Where the replies of one call go."""
 
     def frame(self, frame: Frame) -> None:
-        """Take a reply frame. Items come in request order."""
+        """Take a reply frame. Items come in request order. Raise `ValueError` for one that is no reply."""
         ...
 
     def lost(self, answered: int, error: EnvLost) -> None:
@@ -48,9 +50,10 @@ class FrameSink(Protocol):
 
 
 class _Call:
-    __slots__ = ("answered", "count", "sink", "timeout_s")
+    __slots__ = ("answered", "count", "kind", "sink", "timeout_s")
 
-    def __init__(self, count: int, timeout_s: float, sink: FrameSink) -> None:
+    def __init__(self, kind: Kind, count: int, timeout_s: float, sink: FrameSink) -> None:
+        self.kind = kind
         self.count = count
         self.timeout_s = timeout_s
         self.sink = sink
@@ -67,15 +70,21 @@ class EnvHostWorker(asyncio.Protocol):
         self.pid = process.pid
         self._process = process
         self._hang_grace_s = hang_grace_s
-        self._reader = WorkerFrameReader()
+        self._reader = WorkerFrameReader(MOST_BYTES)
         self._calls: dict[int, _Call] = {}  # in sending order, which is the worker's order
         self._last_id = 0
         self._loop = asyncio.get_running_loop()
         self._progress_at = 0.0
         self._watch: asyncio.TimerHandle | None = None
-        self._hung = ""
+        self._killed_for = ""
         self._closing = False
         self._transport: asyncio.Transport | None = None
+        self._ending: asyncio.Task[None] | None = None
+
+    @property
+    def gone(self) -> bool:
+        """Return whether its connection has ended; `lost` says how, an instant later."""
+        return self._ending is not None
 
     def send(self, kind: Kind, payload: bytes, *, count: int, timeout_s: float, sink: FrameSink) -> None:
         """Queue a call of `count` items; each may run for `timeout_s`. Replies go to `sink`, also on death."""
@@ -85,7 +94,9 @@ class EnvHostWorker(asyncio.Protocol):
         self._last_id = (self._last_id + 1) & 0xFFFFFFFF
         if not self._calls:
             self._progress_at = self._loop.time()
-        self._calls[self._last_id] = _Call(count, timeout_s, sink)
+        self._calls[self._last_id] = _Call(kind, count, timeout_s, sink)
+        if self.gone:
+            return  # it is told as soon as it is known how
         self._transport.write(pack(Frame(self._last_id, kind, count, timeout_s, payload)))
         self._watch_head()
 
@@ -111,35 +122,60 @@ class EnvHostWorker(asyncio.Protocol):
             self._watch_head()
             return
         limit_s = self._due() - self._progress_at
-        self._hung = f"no progress within {limit_s:g} s, so the service killed it"
         log.error("env host hung pid=%d", self.pid)
-        self._process.kill()
+        self._kill(f"no progress within {limit_s:g} s")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]  # a stream socket's transport
 
     def data_received(self, data: bytes) -> None:
+        if self._killed_for:
+            return
         self._progress_at = self._loop.time()
-        for frame in self._reader.feed(data):
-            call = self._calls[frame.call_id]
-            call.answered += frame.items
-            if call.answered >= call.count:
-                del self._calls[frame.call_id]
-            call.sink.frame(frame)
+        try:
+            for frame in self._reader.feed(data):
+                self._answered(frame)
+        except ValueError as error:
+            self._disbelieve(str(error))
+            return
         if self._calls:
             self._watch_head()
+
+    def _answered(self, frame: Frame) -> None:
+        """Pass a reply on. Raise `ValueError` for one that no worker sends: its environments' code may be a tenant's."""
+        call = self._calls.get(frame.call_id)
+        if call is None or frame.kind != call.kind or not 0 < frame.items <= call.count - call.answered:
+            raise ValueError("a reply that nobody waits for")
+        call.sink.frame(frame)
+        call.answered += frame.items
+        if call.answered == call.count:
+            del self._calls[frame.call_id]
+
+    def _disbelieve(self, what: str) -> None:
+        """End a worker that said what none says."""
+        log.error("env host killed pid=%d said=%s", self.pid, what)
+        self._kill(f"it answered with {what}")
+
+    def _kill(self, why: str) -> None:
+        self._killed_for = self._killed_for or f"{why}, so the service killed it"
+        self._process.kill()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._watch is not None:
             self._watch.cancel()
-        if self._closing:
-            return
-        try:  # its sockets close an instant before it can be reaped
-            code = self._process.wait(timeout=1)
+            self._watch = None
+        if not self._closing:
+            self._ending = self._loop.create_task(self._end())
+
+    async def _end(self) -> None:
+        """Say how the process ended. Its sockets close an instant before it can be reaped, or long before where it lies."""
+        try:
+            code = await for_life(self._process.wait, _END_S)
         except subprocess.TimeoutExpired:
+            self._killed_for = self._killed_for or "it closed its connection, so the service killed it"
             self._process.kill()
-            code = self._process.wait()
-        why = self._hung or _cause(code)
+            code = await for_life(self._process.wait)
+        why = self._killed_for or _cause(code)
         self.lost = EnvLost(f"the env-host worker (pid {self.pid}) died: {why}. Make the environment again.")
         calls, self._calls = self._calls, {}
         if calls or self.envs:
@@ -187,7 +223,7 @@ class _Share:
 
     @property
     def alive(self) -> list[EnvHostWorker]:
-        return [worker for worker in self.slots if worker is not None and worker.lost is None]
+        return [worker for worker in self.slots if worker is not None and not worker.gone]
 
     @property
     def busy(self) -> bool:
@@ -267,7 +303,7 @@ class EnvHostPool:
             share = self._shares[key] = _Share(self.size)
         async with share.starting:
             for slot, worker in enumerate(share.slots):
-                if worker is None or worker.lost is not None:
+                if worker is None or worker.gone:
                     share.slots[slot] = await self._spawn()
         return share
 

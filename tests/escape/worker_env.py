@@ -47,7 +47,7 @@ LIES: dict[str, Callable[[Frame], bytes]] = {
 
 
 class SpeaksForItsWorker:
-    """The environment: each action is how to lie."""
+    """The environment: an action says how to lie, and after a `/` which file tells that it is about to."""
 
     def __init__(self, params: WorkerParams) -> None:
         while params.until and not Path(params.until).exists():
@@ -57,15 +57,17 @@ class SpeaksForItsWorker:
         return "", {}
 
     def step(self, action: str) -> StepResult:
-        if action not in LIES:
+        lie, slash, told = action.partition("/")
+        if not slash:
             return StepResult(action)
         [descriptor] = [text.removeprefix("--fd=") for text in sys.argv if text.startswith("--fd=")]
         with socket.socket(fileno=int(descriptor)) as server:
+            Path(slash + told).touch()
             size, call_id, kind, items, timeout_s = HEADER.unpack(
                 server.recv(HEADER.size, socket.MSG_WAITALL)
             )
             server.recv(size, socket.MSG_WAITALL)
-            server.sendall(LIES[action](Frame(call_id, kind, items, timeout_s, b"")))
+            server.sendall(LIES[lie](Frame(call_id, kind, items, timeout_s, b"")))
             while True:
                 time.sleep(3600)
 

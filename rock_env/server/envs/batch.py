@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, NamedTuple
 
+from google.protobuf.message import DecodeError
+
 from rock_env.env_workers.frames import Frame, Kind
 from rock_env.errors import EnvLost, RockError
 from rock_env.proto.v1 import env_pb2 as pb
@@ -34,22 +36,34 @@ MESSAGES: dict[Kind, Messages] = {
 
 
 class Reply:
-    """A future for the only frame of a one-item call."""
+    """A future for the only frame of a one-item call: a message, or the one item in it that is an environment's."""
 
-    __slots__ = ("_future",)
+    __slots__ = ("_env_id", "_future", "_kind")
 
-    def __init__(self) -> None:
-        self._future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    def __init__(self, kind: Any, env_id: str = "") -> None:
+        """Take the message's type, and the id of the environment where it has items."""
+        self._kind = kind
+        self._env_id = env_id
+        self._future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def frame(self, frame: Frame) -> None:
-        if not self._future.done():  # cancelled where the caller went away
-            self._future.set_result(frame.payload)
+        if self._future.done():  # cancelled where the caller went away
+            return
+        try:
+            message = self._kind.FromString(frame.payload)
+        except DecodeError as error:
+            raise ValueError(f"what is no {self._kind.DESCRIPTOR.name}") from error
+        if self._env_id:
+            if [item.env_id for item in message.items] != [self._env_id]:
+                raise ValueError("a reply for another environment")
+            message = message.items[0]
+        self._future.set_result(message)
 
     def lost(self, answered: int, error: EnvLost) -> None:
         if not self._future.done():
             self._future.set_exception(error)
 
-    async def payload(self) -> bytes:
+    async def message(self) -> Any:
         """Wait for the reply. Raise `EnvLost` if the worker died first."""
         return await self._future
 

@@ -17,6 +17,7 @@ from rock_env.errors import InvalidArgument, NotFound, ResourceExhausted, RockEr
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1 import host_pb2 as host
 from rock_env.security.auth import acting_for, current_tenant
+from rock_env.server.envs.batch import Reply
 from rock_env.server.envs.core import EnvServiceCore, Hosted
 from rock_env.server.envs.sandboxed import BoxedState, SandboxedEnv
 from rock_env.server.own_tasks import logged
@@ -105,8 +106,8 @@ class Branches:
             went_on: pb.ResetResponse = await self._in_box(hosted, Kind.RESTORE, (request, state), asked_s)
             return went_on
         message = host.HostRestoreRequest(request=request, state=state)
-        payload = await self._core.in_worker(hosted, Kind.RESTORE, message, asked_s)
-        reply: pb.ResetResponse = pb.ResetResponse.FromString(payload)
+        answer = Reply(pb.ResetResponse)
+        reply: pb.ResetResponse = await self._core.in_worker(hosted, Kind.RESTORE, message, asked_s, answer)
         error = error_of(reply)
         if error is not None:
             raise error
@@ -175,8 +176,8 @@ class Branches:
             boxed: BoxedState = await self._in_box(hosted, Kind.SNAPSHOT, None, None)
             return boxed
         message = host.HostSnapshotRequest(env_id=hosted.env_id)
-        payload = await self._core.in_worker(hosted, Kind.SNAPSHOT, message, None)
-        reply = host.HostSnapshotResponse.FromString(payload)
+        answer = Reply(host.HostSnapshotResponse)
+        reply = await self._core.in_worker(hosted, Kind.SNAPSHOT, message, None, answer)
         error = error_of(reply)
         if error is not None:
             raise error

@@ -199,11 +199,11 @@ class EnvServiceCore:
         with plugin_call(f"loading environment {request.env}"):
             params_json = self.catalog.resolve(request.env, request.params_json)
         wanted = host.HostSplitsRequest(env=request.env, params_json=params_json)
-        reply = Reply()
+        reply = Reply(host.HostSplitsResponse)
         async with self._pool.lent() as worker:
             timeout_s = self._options.step_timeout_s
             worker.send(Kind.SPLITS, wanted.SerializeToString(), count=1, timeout_s=timeout_s, sink=reply)
-            found = host.HostSplitsResponse.FromString(await reply.payload())
+            found: host.HostSplitsResponse = await reply.message()
         error = error_of(found)
         if error is not None:
             raise error
@@ -331,7 +331,7 @@ class EnvServiceCore:
     async def _make_on(self, worker: EnvHostWorker, items: list[host.HostMakeItem]) -> list[pb.MakeResponse]:
         async def one(item: host.HostMakeItem, reply: Reply) -> pb.MakeResponse:
             try:
-                made: pb.MakeResponse = host.HostMakeResponse.FromString(await reply.payload()).items[0]
+                made: pb.MakeResponse = await reply.message()
             except RockError as error:
                 made = fill_error(pb.MakeResponse(env_id=item.env_id), error)
             if made.HasField("error"):
@@ -345,7 +345,7 @@ class EnvServiceCore:
 
         waiting = []
         for item in items:
-            reply = Reply()
+            reply = Reply(host.HostMakeResponse, item.env_id)
             payload = host.HostMakeRequest(items=[item]).SerializeToString()
             worker.send(Kind.MAKE, payload, count=1, timeout_s=self._options.step_timeout_s, sink=reply)
             waiting.append(one(item, reply))
@@ -359,24 +359,24 @@ class EnvServiceCore:
             return pb.CloseResponse(env_id=request.env_id)
         if kind is Kind.CLOSE or (hosted := self.find(request.env_id)).worker is None:
             batch = self._start(kind, [request], asked_s)
-            payload = await batch.chunk()
+            reply = MESSAGES[kind].many_response.FromString(await batch.chunk()).items[0]
         else:
-            payload = await self.in_worker(
-                hosted, kind, MESSAGES[kind].many_request(items=[request]), asked_s
-            )
-        reply = MESSAGES[kind].many_response.FromString(payload).items[0]
+            answer = Reply(MESSAGES[kind].many_response, request.env_id)
+            message = MESSAGES[kind].many_request(items=[request])
+            reply = await self.in_worker(hosted, kind, message, asked_s, answer)
         error = error_of(reply)
         if error is not None:
             raise error
         return reply
 
-    async def in_worker(self, hosted: Hosted, kind: Kind, message: Any, asked_s: float | None) -> bytes:
-        """Send a one-item call to the worker of `hosted` and return the reply's bytes."""
+    async def in_worker(
+        self, hosted: Hosted, kind: Kind, message: Any, asked_s: float | None, reply: Reply
+    ) -> Any:
+        """Send a one-item call to the worker of `hosted` and return what came for `reply`."""
         assert hosted.worker is not None  # the caller asked where it lives
-        reply = Reply()
         timeout_s = self.timeout_s(hosted, asked_s)
         hosted.worker.send(kind, message.SerializeToString(), count=1, timeout_s=timeout_s, sink=reply)
-        return await reply.payload()
+        return await reply.message()
 
     def many(self, kind: Kind, items: Sequence[Any], item_timeout_s: float) -> AsyncIterator[bytes]:
         """Run a batch; yields serialised `…ManyResponse`s as items finish, each item with its own error.
