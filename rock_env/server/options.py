@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
+from urllib.parse import urlsplit
 
 from rock_env.backends.base import Isolation
 from rock_env.errors import InvalidArgument
@@ -322,8 +323,11 @@ class ServerOptions:
             raise InvalidArgument(f"--packages-gib must be above 0, got {self.packages_gib:g}.")
         for name in ("pypi", "npm", "debian"):
             urls = getattr(self, f"packages_{name}")
-            if urls and not all(is_rest(url) for url in urls.split(",")):
-                raise InvalidArgument(f"--packages-{name} expects http://… or https://…, got {urls!r}.")
+            if urls and not all(is_rest(url) and _is_host_alone(url) for url in urls.split(",")):
+                raise InvalidArgument(
+                    f"--packages-{name} expects http://… or https://… with a host and without a user, whose password boxes "
+                    "would be told in errors."
+                )
 
     def _check_network(self, listen: str) -> None:
         local = is_local(listen)
@@ -343,6 +347,15 @@ class ServerOptions:
                 f"will not take tokens at {listen} in clear text. Give --cert and --key, or listen on a loopback "
                 "address behind a proxy that does TLS."
             )
+
+
+def _is_host_alone(url: str) -> bool:
+    """Return whether a URL names a host, with a port or not, and no user."""
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0 and "@" not in parts.netloc
+    except ValueError:  # of the port
+        return False
 
 
 def parse(argv: Sequence[str] | None) -> tuple[ServerOptions, LogLevel]:

@@ -85,7 +85,10 @@ def wanted(
     """Return a file that an index lists; None where it lies elsewhere than it may, or has no digest that is believed."""
     if len(url) > 2 * _MOST_PATH or (size_bytes is not None and size_bytes < 0):
         return None
-    if not (url.isascii() and url.isprintable()) or "#" in url or origin(url) not in origins:
+    if not (url.isascii() and url.isprintable()) or "#" in url:
+        return None
+    place = origin(url)
+    if not place or place not in origins:
         return None
     for algorithm in ("sha512", "sha384", "sha256"):
         digest = digests.get(algorithm, "")

@@ -85,6 +85,14 @@ def test_a_unix_socket_is_guarded_by_its_file(listen: str) -> None:
             {"listen": "unix:s", "packages": "10.0.0.1:1", "packages_npm": "file:///x"},
             "--packages-npm expects",
         ),
+        *(
+            ({"listen": "unix:s", "packages": "10.0.0.1:1", "packages_pypi": url}, "without a user")
+            for url in (
+                "https://me:secret@pypi.example/simple",
+                "https:///simple",
+                "https://h,http://h:99999",
+            )
+        ),
         ({"listen": "unix:s", "packages": "10.0.0.1:1", "packages_gib": 0.0}, "--packages-gib must"),
     ],
 )

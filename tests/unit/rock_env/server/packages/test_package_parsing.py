@@ -144,6 +144,7 @@ def test_nobody_makes_a_pass(shown: str) -> None:
 )
 def test_an_address_beside_the_origin_is_none(url: str) -> None:
     assert wanted(url, {"sha256": "0" * 64}, None, [ORIGIN]) is None
+    assert wanted(url, {"sha256": "0" * 64}, None, [origin("http://me:secret@127.0.0.1/")]) is None
     assert wanted("http://127.0.0.1/x", {"sha256": "0" * 64}, None, [ORIGIN]) == Wanted(
         "http://127.0.0.1/x", "sha256", "0" * 64
     )
