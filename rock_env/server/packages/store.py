@@ -26,6 +26,21 @@ _BUSY_S = 10.0
 T = TypeVar("T")
 
 
+class _Queued:
+    """A fetch that waits for the first turn of those who ask for it."""
+
+    def __init__(self) -> None:
+        self.begins: asyncio.Future[Callable[[], Coroutine[Any, Any, Any]]] = (
+            asyncio.get_running_loop().create_future()
+        )
+        self.landed = asyncio.Event()
+        self.turns: dict[str, asyncio.Task[None]] = {}
+        """By tenant."""
+
+    async def run(self) -> Any:
+        return await (await self.begins)()
+
+
 class PackageStore:
     """What the mirror holds; used on one event loop. Close it by `close`."""
 
@@ -38,6 +53,7 @@ class PackageStore:
         self._limits = limits
         self._tasks = OwnTasks()
         self._flights: dict[str, asyncio.Task[Any]] = {}
+        self._queued: dict[str, _Queued] = {}
         self._indices: OrderedDict[str, tuple[float, Index]] = OrderedDict()
         self._indices_bytes = 0
         self._coming_bytes = 0
@@ -86,17 +102,30 @@ class PackageStore:
         return result
 
     async def _once(self, tenant: str, key: str, act: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        if key not in self._flights:
+        """As `once`, when a fetch of anybody's who asks may run: nobody waits for another tenant's turn."""
+        queued = self._queued.get(key)
+        if queued is None:
             self._bounds.charge(tenant)
+            queued = self._queued[key] = _Queued()
+        if tenant not in queued.turns and not queued.begins.done():
+            queued.turns[tenant] = self._tasks.spawn(self._in_turn(tenant, queued, act))
+        return await self.once(key, queued.run)
 
-        async def in_turn() -> T:
-            async with self._bounds.turn(tenant):
-                return await act()
-
-        return await self.once(key, in_turn)
+    async def _in_turn(
+        self, tenant: str, queued: _Queued, act: Callable[[], Coroutine[Any, Any, Any]]
+    ) -> None:
+        async with self._bounds.turn(tenant):
+            if not queued.begins.done():
+                queued.begins.set_result(act)
+                await queued.landed.wait()
 
     def _landed(self, key: str, done: asyncio.Task[Any]) -> None:
         del self._flights[key]
+        queued = self._queued.pop(key, None)
+        if queued is not None:
+            queued.landed.set()
+            for turn in queued.turns.values():
+                turn.cancel()  # those whose turn did not come
         if not done.cancelled():
             done.exception()  # whoever waits is told; where nobody does, nobody is missing it
 

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from asking_packages import Asking, Opening
 from package_upstream import Answer, FakeUpstream, no_signature
+from waiting import until
 
 CONTENT = os.urandom(100_000)
 FILE = "pypi/files/thing/thing-1.0-py3-none-any.whl"
@@ -148,6 +149,26 @@ async def test_a_slow_upstream_is_given_up_and_holds_up_nobody_else(opening: Ope
         assert got.content == b"other"
         assert not slow.done()
         assert (await slow).status_code == 503
+
+
+async def test_nobody_waits_for_what_another_tenant_has_queued(opening: Opening) -> None:
+    async with opening(fetches=1) as asking:
+        asking.upstream.add_pypi("slow", CONTENT)
+        asking.upstream.answers["/simple/slow/"].slow_s = 3600.0
+        path = asking.upstream.add_pypi("thing", CONTENT)
+        slow = asyncio.ensure_future(asking.get("pypi/simple/slow/"))
+        await asking.upstream.was_asked.wait()
+        queued = [asyncio.ensure_future(asking.get(FILE)) for _ in range(3)]
+        await until(
+            lambda: (
+                len(asking.mirror._bounds._tenants) == 1
+                and asking.mirror._bounds._tenants["blue"].requests == 4
+            )
+        )
+        assert (await asking.get(FILE, "green")).content == CONTENT
+        assert [(await one).content for one in queued] == [CONTENT] * 3
+        assert asking.upstream.asked[path] == 1
+        slow.cancel()
 
 
 async def test_a_fetch_goes_on_when_its_first_asker_hangs_up(asking: Asking) -> None:
