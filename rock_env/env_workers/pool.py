@@ -304,7 +304,13 @@ class EnvHostPool:
         async with share.starting:
             for slot, worker in enumerate(share.slots):
                 if worker is None or worker.gone:
-                    share.slots[slot] = await self._spawn()
+                    try:
+                        share.slots[slot] = await self._spawn()
+                    except OSError as error:  # no descriptors, processes or memory are left
+                        raise ResourceExhausted(
+                            f"the server cannot start a process for environments: {error}. Try again.",
+                            retry_after_s=_TENANTS_RETRY_S,
+                        ) from error
         return share
 
     async def release(self) -> None:
@@ -324,14 +330,18 @@ class EnvHostPool:
         variables = {**os.environ, "PYTHONHASHSEED": "0"}  # the order of a set is no chance of an episode
         if self._view is not None:
             command, variables = self._view.command(command), self._view.variables(variables)
-        with theirs:  # vfork and exec, about a millisecond; the worker's stdout joins the server's log
-            process = subprocess.Popen(  # noqa: ASYNC220
-                command,
-                env=variables,
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=sys.stderr.fileno(),
-            )
+        try:
+            with theirs:  # vfork and exec, about a millisecond; the worker's stdout joins the server's log
+                process = subprocess.Popen(  # noqa: ASYNC220
+                    command,
+                    env=variables,
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=sys.stderr.fileno(),
+                )
+        except OSError:
+            ours.close()
+            raise
         ours.setblocking(False)
         loop = asyncio.get_running_loop()
         _, worker = await loop.create_unix_connection(

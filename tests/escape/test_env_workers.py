@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
@@ -116,3 +117,23 @@ async def test_a_worker_that_only_closes_its_connection_holds_up_nothing() -> No
             turns += 1
     assert turns > 20
     assert "closed its connection" in worker.lost.message
+
+
+async def test_where_no_process_can_be_started_the_server_goes_on() -> None:
+    with start_embedded([f"--env={WORKER}:WORKER", "--workers=1"]) as server:
+        async with grpc.aio.insecure_channel(target(server.address), options=CLIENT_OPTIONS) as channel:
+            stub = EnvServiceStub(channel)
+            await stub.ListEnvs(pb.ListEnvsRequest())
+            soft, hard = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+            resource.prlimit(
+                server.pid, resource.RLIMIT_NOFILE, (3, hard)
+            )  # as if others had all its descriptors
+            for ask in (
+                lambda: stub.Make(pb.MakeRequest(env="worker")),
+                lambda: stub.ListSplits(pb.ListSplitsRequest(env="worker")),
+            ):
+                with pytest.raises(grpc.aio.AioRpcError, match="Too many open files") as refused:
+                    await ask()
+                assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (soft, hard))
+            assert (await stub.Make(pb.MakeRequest(env="worker"))).env_id
