@@ -241,7 +241,7 @@ def _env_service(options: ServerOptions, sandboxes: SandboxCore, shared: Sharing
             make_timeout_s=options.step_timeout_s,
             hang_grace_s=options.hang_grace_s,
         )
-    return EnvServiceCore(
+    core = EnvServiceCore(
         catalog=Catalog(options.env, data=Data(options.named_data, any_path=options.private)),
         pool=EnvHostPool(
             workers=options.workers,
@@ -261,6 +261,8 @@ def _env_service(options: ServerOptions, sandboxes: SandboxCore, shared: Sharing
             most_environments=options.most_environments,
         ),
     )
+    shared.hear(core.makes)
+    return core
 
 
 async def _add_health_and_reflection(server: grpc.aio.Server) -> health.aio.HealthServicer:

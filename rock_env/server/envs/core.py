@@ -229,6 +229,10 @@ class EnvServiceCore:
             self.spawn(self._make_fresh(fresh))
         return [await asyncio.shield(reply) for reply in replies]
 
+    def makes(self, key: str) -> bool:
+        """Return whether an environment has this key, or is being made with it; see `own_key`."""
+        return key in self._made
+
     async def _make_fresh(self, fresh: list[tuple[pb.MakeRequest, asyncio.Future[pb.MakeResponse]]]) -> None:
         in_workers = []
         replies: list[tuple[pb.MakeRequest, asyncio.Future[pb.MakeResponse], pb.MakeResponse]] = []

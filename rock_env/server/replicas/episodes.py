@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import grpc
@@ -68,20 +69,30 @@ class _EnvCall(ForwardedCall):
 class _MakeCall(_EnvCall):
     """Make."""
 
+    async def _handle(self, request: Any, context: Context) -> Any:
+        with ExitStack() as self._held:
+            return await self._carried(request, context)
+
+    async def _carried(self, request: Any, context: Context) -> Any:
+        return await super()._handle(request, context)
+
     async def where(self, message: Any) -> _Place | None:
         return await self.place((await self.claimed([message]))[0])
 
     async def claimed(self, items: Sequence[Any]) -> list[Member | None]:
         """Return for each Make which replica's it is; None: this one's."""
-        keys = [claim_of(key) if (key := own_key(item)) else b"" for item in items]
-        homes = await self.interceptor.replica.claim_makes(set(keys) - {b""}) if any(keys) else {}
+        own = list(map(own_key, items))
+        keys = [claim_of(key) if key else b"" for key in own]
+        asked = {key: name for key, name in zip(keys, own, strict=True) if key}
+        self._held.enter_context(self.interceptor.replica.making(asked))
+        homes = await self.interceptor.replica.claim_makes(asked) if asked else {}
         return [homes.get(key) for key in keys]
 
 
 class _BatchCall(_MakeCall):
     """A call about many environments, of one replica or several."""
 
-    async def _handle(self, request: Any, context: Context) -> Any:
+    async def _carried(self, request: Any, context: Context) -> Any:
         try:
             message: Any = await self.read(request)
             homes = await self._homes(message.items)

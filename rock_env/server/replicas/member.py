@@ -11,7 +11,8 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -81,7 +82,12 @@ class Replica:
         self.environments = seat.environments
         """How the ids of this server's environments begin, whatever its own id is."""
         self.draining = False
-        self._unclaimed: set[bytes] = set()
+        self.makes: Callable[[str], bool] = lambda key: False
+        """Whether an environment that is here, or is being made, has this key of its tenant's; set by `Sharing`."""
+        self._unclaimed: dict[bytes, str] = {}
+        """Those of calls that may have made something with the key itself."""
+        self._making: Counter[bytes] = Counter()
+        """How many calls of Make there are with a key."""
         self._unclaiming: asyncio.Task[None] | None = None
         self._asking: asyncio.Task[None] | None = None
         self._store = store
@@ -213,24 +219,47 @@ class Replica:
         finally:
             self._asking = None
 
-    async def claim_makes(self, keys: Collection[bytes]) -> dict[bytes, Member | None]:
+    async def claim_makes(self, keys: Mapping[bytes, str]) -> dict[bytes, Member | None]:
         """Return for each key of a Make which replica's it is; None: this one's from now on, or already."""
-        self._unclaimed -= set(keys)
+        for key in keys:
+            self._unclaimed.pop(key, None)
         if self._unclaiming is not None:  # it may hold one of them, as the key of an environment before
             await asyncio.shield(self._unclaiming)
-        claimed = await self.members.claim(keys, self.environments)
+        claimed = await self._tasks.run(self._claim(keys))
         homes = await self.homes(set(claimed.values()))
         return {key: homes[environments] for key, environments in claimed.items()}
 
+    async def _claim(self, keys: Mapping[bytes, str]) -> dict[bytes, str]:
+        """Claim to the end, also for a call that is cut off: what it had claimed is forgotten only then."""
+        with self.making(keys):
+            return await self.members.claim(keys, self.environments)
+
+    @contextmanager
+    def making(self, keys: Mapping[bytes, str]) -> Iterator[None]:
+        """Hold keys for a call of Make. Those that it claims and makes nothing of are forgotten after it."""
+        self._making.update(keys.keys())
+        try:
+            yield
+        finally:
+            self._making.subtract(keys.keys())
+            self._making = +self._making
+            self._unclaim(keys)
+
     def unclaim(self, keys: Collection[bytes]) -> None:
         """Forget keys of environments here that are closed: soon, and many at once."""
-        if not self._unclaimed:
+        self._unclaim(dict.fromkeys(keys, ""))
+
+    def _unclaim(self, keys: Mapping[bytes, str]) -> None:
+        if keys and not self._unclaimed:
             self._tasks.spawn(logged(self._unclaim_soon()))
-        self._unclaimed |= set(keys)
+        self._unclaimed.update(keys)
 
     async def _unclaim_soon(self) -> None:
         await asyncio.sleep(_UNCLAIM_S)
-        keys, self._unclaimed = self._unclaimed, set()
+        left, self._unclaimed = self._unclaimed, {}
+        keys = [key for key, own in left.items() if not (self._making[key] or (own and self.makes(own)))]
+        if not keys:
+            return
         self._unclaiming = self._tasks.spawn(logged(self.members.unclaim(keys, self.environments)))
         try:
             await self._unclaiming

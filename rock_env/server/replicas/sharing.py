@@ -68,6 +68,11 @@ class Sharing:
         """Hear of the other replicas and take over from them, for a core that has been entered."""
         return nullcontext() if self._replica is None else self._replica.serve(core)
 
+    def hear(self, makes: Callable[[str], bool]) -> None:
+        """Learn who tells whether an environment is here, or is being made, with a key and its tenant's name before it."""
+        if self._replica is not None:
+            self._replica.makes = makes
+
     def forget(self, keys: Collection[str]) -> None:
         """Note that the environments that were made with these keys are closed, each with its tenant's name before it."""
         if self._replica is not None and keys:

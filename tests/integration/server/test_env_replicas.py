@@ -204,6 +204,27 @@ async def test_keys_are_free_again_when_their_environment_is_closed(fleet: Fleet
     assert await made(second, "a") != env_id
 
 
+async def test_keys_of_calls_that_were_cut_off_are_forgotten(fleet: Fleet) -> None:
+    first, second = await fleet.start(), await fleet.start()
+
+    async def cut_off(number: int) -> None:
+        wanted = [pb.MakeRequest(env="no such env", idempotency_key=f"{number}-{n}") for n in range(500)]
+        call = envs(second).MakeMany(pb.MakeManyRequest(items=wanted))
+        answer = asyncio.ensure_future(anext(aiter(call)))
+        await asyncio.sleep(number * 0.01)
+        call.cancel()
+        await asyncio.gather(answer, return_exceptions=True)
+
+    kept = await made(first, "kept")
+    await asyncio.gather(*(cut_off(number) for number in range(60)))
+    async with await open_store(fleet.url) as store:
+        assert isinstance(store, PostgresStore)
+        async with asyncio.timeout(60):
+            while (await store.fetch("SELECT count(*) FROM rock_claims"))[0][0] > 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+    assert await made(second, "kept") == kept
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 async def test_environments_of_a_replica_that_is_gone_are_told_soon(
     fleet: Fleet, how: signal.Signals
