@@ -53,7 +53,8 @@ async def round_robin(servers: Callable[[], Sequence[str]]) -> AsyncIterator[int
         except ConnectionError:
             writer.transport.abort()
             return
-        await asyncio.gather(pump(reader, there_writer), pump(there_reader, writer))
+        with suppress(asyncio.CancelledError):  # at the end of the block
+            await asyncio.gather(pump(reader, there_writer), pump(there_reader, writer))
 
     with socket.socket() as probe:
         probe.bind((HOSTS[0], 0))

@@ -10,7 +10,8 @@ import pytest
 from waiting import until
 
 from rock_env.backends.process.backend import ProcessBackend
-from rock_env.server.replicas.member import Replica, Seat
+from rock_env.server.replicas.member import Replica
+from rock_env.server.replicas.seats import Seat
 from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.store.postgres.members import MEMBERS
 from rock_env.store.postgres.records import PostgresStore

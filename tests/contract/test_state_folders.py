@@ -20,7 +20,8 @@ from rock_env.errors import FailedPrecondition, Unavailable
 from rock_env.lifecycle import SandboxRecord, SandboxState, born, transition
 from rock_env.server.replicas.folder_id import folder_id
 from rock_env.server.replicas.forward import ForwardInterceptor
-from rock_env.server.replicas.member import Replica, Seat
+from rock_env.server.replicas.member import Replica
+from rock_env.server.replicas.seats import Seat
 from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.snapshots import SnapshotRecord, SnapshotState
 from rock_env.spec import SandboxSpec

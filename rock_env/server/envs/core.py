@@ -8,7 +8,6 @@ action may run: the journal beside each environment does.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import logging
 import secrets
@@ -27,6 +26,7 @@ from rock_env.proto.v1 import host_pb2 as host
 from rock_env.security.auth import acting_for, current_tenant
 from rock_env.server.envs.batch import MESSAGES, Batch, Reply, Shard
 from rock_env.server.envs.boxes import EnvBoxes
+from rock_env.server.envs.keys import own_key
 from rock_env.server.envs.rules import OwnRules, Rules
 from rock_env.server.envs.rules_pool import RulesPool
 from rock_env.server.envs.sandboxed import SandboxedEnv
@@ -34,7 +34,7 @@ from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.spec import EnvSpec
 from rock_env.wire.envs import error_of, fill_error
 
-__all__ = ["CoreOptions", "EnvServiceCore", "Hosted", "claim_of", "own_key", "prefix_of"]
+__all__ = ["CoreOptions", "EnvServiceCore", "Hosted"]
 
 log = logging.getLogger(__name__)
 
@@ -486,18 +486,3 @@ class EnvServiceCore:
         self.spawn(self._pool.release())
         loop = asyncio.get_running_loop()
         self._reaper = loop.call_later(max(self._options.idle_timeout_s / 4, 0.05), self._reap)
-
-
-def own_key(item: pb.MakeRequest) -> str:
-    """Return the key of a Make among all tenants' keys; no tenant's name holds a zero. Empty if it has none."""
-    return f"{current_tenant()}\0{item.idempotency_key}" if item.idempotency_key else ""
-
-
-def claim_of(key: str) -> bytes:
-    """Return what stands for such a key among servers that share a store."""
-    return hashlib.sha256(key.encode()).digest()
-
-
-def prefix_of(env_id: str) -> str:
-    """Return how all ids of an environment's server begin."""
-    return env_id.rpartition("-")[0]

@@ -14,7 +14,7 @@ from rock_env.errors import NotFound, RockError, Unavailable
 from rock_env.security.auth import current_tenant
 from rock_env.server.calls import fail
 from rock_env.server.envs.branches import Borrowed, Branches
-from rock_env.server.envs.core import prefix_of
+from rock_env.server.envs.keys import prefix_of
 from rock_env.server.replicas.carrying import Carrier
 from rock_env.server.replicas.passes import HEADER, PEERS
 

@@ -16,7 +16,7 @@ import grpc
 from rock_env.errors import RockError, Unavailable
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.server.calls import fail
-from rock_env.server.envs.core import claim_of, own_key, prefix_of
+from rock_env.server.envs.keys import claim_of, own_key, prefix_of
 from rock_env.server.replicas.carrying import ForwardedCall, answered, fail_like
 from rock_env.store.postgres.members import Member
 from rock_env.wire.envs import fill_error

@@ -24,8 +24,9 @@ from rock_env.security.sandbox_tokens import current_limit
 from rock_env.server.replicas.carrying import ForwardedCall
 from rock_env.server.replicas.certificates import Identity
 from rock_env.server.replicas.episodes import episode_call
-from rock_env.server.replicas.member import UNREACHABLE_S, Replica, not_reached
+from rock_env.server.replicas.member import UNREACHABLE_S, Replica
 from rock_env.server.replicas.passes import HEADER, PEERS, Admitted, Passes
+from rock_env.server.replicas.seats import not_reached
 from rock_env.store.postgres.members import Member
 from rock_env.telemetry.logs import add_log_ids
 from rock_env.wire.channel import CLIENT_OPTIONS, is_tls, target

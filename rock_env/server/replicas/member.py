@@ -10,18 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 from rock_env.errors import FailedPrecondition, RockError, Unavailable
 from rock_env.lifecycle import SandboxRecord, SandboxState
 from rock_env.server.own_tasks import OwnTasks, logged
 from rock_env.server.replicas.dead_nodes import DeadNodes
 from rock_env.server.replicas.places import SharedPlaces
+from rock_env.server.replicas.seats import Seat, new_id
 from rock_env.server.replicas.witness import Witness
 from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.server.sandboxes.ledger import LIVE, HeldSandbox
@@ -30,12 +29,10 @@ from rock_env.store.base import Query
 from rock_env.store.postgres.members import Member, Members
 from rock_env.store.postgres.records import PostgresStore
 
-__all__ = ["LEASE_S", "UNREACHABLE_S", "Replica", "Seat", "new_id", "not_reached"]
+__all__ = ["UNREACHABLE_S", "Replica"]
 
 log = logging.getLogger(__name__)
 
-LEASE_S = 10.0
-"""How long a replica that says nothing counts as alive; it renews three times as often."""
 UNREACHABLE_S = 1.0
 """How long a call waits for a server that cannot be reached and that this one cannot take over from."""
 _RETRY_AFTER_S = 1.0
@@ -49,23 +46,6 @@ _AT_ONCE = 32
 _DRAIN_PATIENCE_S = 0.5
 """How long a call waits for its box to be handed over before it is served where it came: the call that keeps the box
 busy may be waiting for this very one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
-    """Where one server is, for the others of its store."""
-
-    own_id: str
-    node: str
-    folder: str
-    """The id of its state folder; empty for a server that keeps no boxes beyond its own end."""
-    address: str
-    """Where the others reach it: a unix socket, or grpcs://host:port."""
-    witnesses: Path
-    """The folder of the locks by which those of one machine see each other live."""
-    environments: str = ""
-    """How the ids of its environments begin."""
-    lease_s: float = LEASE_S
 
 
 class Replica:
@@ -495,17 +475,3 @@ class Replica:
 
 def _homes(members: Mapping[str, Member]) -> dict[str, Member]:
     return {member.environments: member for member in members.values() if member.environments}
-
-
-def new_id(node: str) -> str:
-    """Return an owner that nobody ever was."""
-    return f"{node}:{secrets.token_hex(6)}"
-
-
-def not_reached(member: Member) -> Unavailable:
-    """Return the error for a call for a member that does not answer, though its lease has not ended yet."""
-    return Unavailable(
-        f"replica {member.id} of node {member.node!r}, which has the sandbox, cannot be reached at {member.address}. Ask "
-        "again: another one takes over when its lease ends. If it goes on, is its folder or network reachable from here?",
-        retry_after_s=_RETRY_AFTER_S,
-    )

@@ -14,7 +14,7 @@ import grpc
 
 from rock_env.errors import InvalidArgument
 from rock_env.server.envs.branches import Borrowed, Branches
-from rock_env.server.envs.core import claim_of
+from rock_env.server.envs.keys import claim_of
 from rock_env.server.options import ServerOptions
 from rock_env.server.replicas.folder_id import folder_id
 from rock_env.server.sandboxes.core import SandboxCore
@@ -103,7 +103,8 @@ async def sharing(store: SandboxStore, options: ServerOptions, where: str) -> As
     from rock_env.server.replicas.borrowing import Borrowing
     from rock_env.server.replicas.certificates import identity
     from rock_env.server.replicas.forward import ForwardInterceptor
-    from rock_env.server.replicas.member import Replica, Seat, new_id
+    from rock_env.server.replicas.member import Replica
+    from rock_env.server.replicas.seats import Seat, new_id
     from rock_env.store.postgres.members import Members
     from rock_env.store.postgres.records import PostgresStore
 

@@ -141,7 +141,15 @@ def test_the_servers_clients_can_be_named() -> None:
 def test_only_servers_reach_each_other_at_the_peers_port() -> None:
     world = World()
     assert world.allows(world.server, world.replica, PEERS)
-    for other in (world.box, world.stranger, world.impostor, world.roommate, world.test, world.database, PUBLIC):
+    for other in (
+        world.box,
+        world.stranger,
+        world.impostor,
+        world.roommate,
+        world.test,
+        world.database,
+        PUBLIC,
+    ):
         assert not world.allows(other, world.server, PEERS)
 
 
