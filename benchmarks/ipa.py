@@ -77,7 +77,10 @@ SETTINGS = {
         ipa=("-s", "algo_options.neg_weight=0"),
     ),
 }
-RECIPES = {"fork_chain": ("-s", "warmup.epochs=12", "-s", "optim.minibatches=4")}
+RECIPES = {
+    "fork_chain": ("-s", "warmup.epochs=12", "-s", "optim.minibatches=4"),
+    "swe": ("-s", "eval.apart_tasks=0", "--env-arg", "command_timeout_s=60"),
+}
 """What was the recipe's when the comparison was registered, and is not any more."""
 QUICK = Setting(budget=4_000, steps=4, steps_resets=8, every=2, tasks=50)
 

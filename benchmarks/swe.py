@@ -28,7 +28,7 @@ RISE_GOAL, LIMIT_S, IN_FLIGHT_GOAL, OVERHEAD_GOAL = 0.25, 600.0, 64, 0.2
 SAMPLE_S = 0.2
 NOTE = """\
 Success on held-out tasks, sampled at temperature 1: planted bugs of the trained families in packages that training never
-saw (64 tasks: one standard error of a figure is 0.03 to 0.06), and, apart, bugs of families that it never saw either.
+saw (64 tasks: one standard error of a figure is 0.03 to 0.06), and, apart, bugs of families that it never saw either (16).
 *policy* to *idle* are shares of the machine's processor time over the whole run, evaluations included; *in flight* is the
 most boxes there were at once. `train_s` is wall time from the first expert to the end of the last evaluation.
 The trials that led to the recipe, and what limits it, are in [swe-trials.md](swe-trials.md)."""

@@ -340,7 +340,9 @@ class EvalOptions(_Section):
 
     split: str = "held_out"
     apart: tuple[str, ...] = ()
-    """Splits measured beside it, on as many tasks each, after the warm-up and at the end; reported apart."""
+    """Splits measured beside it, after the warm-up and at the end; reported apart."""
+    apart_tasks: NonNegativeInt = 0
+    """Tasks of each of those splits; 0: as many as `tasks`."""
     tasks: PositiveInt = 200
     """Tasks of the evaluations after the warm-up and at the end."""
     every: NonNegativeInt = 10

@@ -33,13 +33,16 @@ class Evaluator:
         self._optima: dict[str, float] = {}
 
     def play(self, step: int, count: int, apart: Sequence[str] = ()) -> tuple[Evaluation, list[bytes]]:
-        """Play `count` tasks of `eval.split` and of each split in `apart`; return the result and the encoded episodes.
+        """Play `count` tasks of `eval.split`, and `eval.apart_tasks` or as many of each split in `apart`.
+
+        Return the result and the encoded episodes.
 
         Raise `Halted`, with the episodes, where too many failed, or all of one split: it has no success then, not one of 0.
         """
         config, seed = self._config.eval, derive(self._config.seed, "held-out tasks")
         ids = task_ids(self._source, config.split, config.tasks, seed)[:count]
-        others = [each for split in apart for each in task_ids(self._source, split, count, seed)]
+        beside = config.apart_tasks or count
+        others = [each for split in apart for each in task_ids(self._source, split, beside, seed)]
         requests = eval_requests(self._config, self._params.canonical(), step, [*ids, *others])
         encoded = self._fleet.run(requests, step)
         trajectories = [decode(data) for data in encoded]

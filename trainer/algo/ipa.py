@@ -29,7 +29,7 @@ import torch
 from numpy.typing import NDArray
 
 from agent_runtime.types import Trajectory
-from trainer.algo.base import AlgorithmSpec, Credit, LossOutput
+from trainer.algo.base import AlgorithmSpec, Credit, LossOutput, Metric
 from trainer.algo.ipa_options import IPAOptions
 from trainer.algo.terms.behaviour import behaviour_ratios
 from trainer.algo.terms.chunks import chunks_of
@@ -125,9 +125,26 @@ class Ipa:
         weight_BT = keep(weight_BT, kept_BT)
         rl = aggregate(-weight_BT * advantages_BT * current_BT, batch, "constant")
         il, metrics = imitation_term(batch, logprobs_BT, "constant")
+        metrics |= self._shares(batch, weight_BT * advantages_BT)
         loss = options.lambda_rl * rl + options.lambda_il * il
         masked = {"chunk mask": mask_BT & ~kept_BT} if options.lambda_rl else {"lambda_rl 0": mask_BT}
         return LossOutput(loss, metrics, masked)
+
+    def _shares(self, batch: TrainBatch, weights_BT: torch.Tensor) -> dict[str, Metric]:
+        """Return how much of the loss's weight is imitation, and how much of RL's is failures.
+
+        The weight is the sum over tokens of what their log-probability is multiplied by, without its sign. Of what a token
+        moves it says little once the policy is sure of it, so it bounds no gradient; it tells which term is the larger.
+        """
+        options = self.options
+        rl_BT = options.lambda_rl * weights_BT.detach().abs()
+        rl = float(aggregate(rl_BT, batch, "constant"))
+        failures = float(aggregate(keep(rl_BT, ~batch.positive_BT), batch, "constant"))
+        il = options.lambda_il * float(aggregate(batch.imitation_BT.abs(), batch, "constant", imitation=True))
+        return {
+            "ipa/imitation_share": Metric(il, il + rl),
+            "ipa/failures_share": Metric(failures, rl),
+        }
 
 
 IPA = AlgorithmSpec(

@@ -60,6 +60,18 @@ def test_a_failed_episode_is_left_out_of_its_split_and_counted():
     assert found.metrics()["success/train"] == found.apart["train"]
 
 
+def test_a_split_apart_is_measured_on_as_many_tasks_as_were_asked_for():
+    config = config_of(eval={"tasks": 2, "apart": ["train"], "apart_tasks": 1})
+    spec = load_env(config.env)
+    measured = Evaluator(
+        config, spec, env_params(spec, '{"max_turns": 6}'), LosingFleet(config, lambda _: False)
+    )
+    found, encoded = measured.play(0, 2, ["train"])
+    splits = [decode(data).task_id.rpartition("/")[0] for data in encoded]
+    assert (splits.count("held_out"), splits.count("train")) == (2, 1)
+    assert found.episodes == 2
+
+
 def test_more_failures_than_allowed_halt_the_run():
     measured = evaluator(lambda t: t.task_id.startswith("train"), rollout={"max_failure_rate": 0.4})
     with pytest.raises(Halted, match=r"2 of 4 rollouts failed \(limit: share 0.4\)"):
