@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import random
 import signal
@@ -23,6 +24,7 @@ import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -119,28 +121,30 @@ class Cycles:
         await asyncio.gather(*(worker() for _ in range(WIDTH)))
 
 
-async def strike(fleet: Fleet, living: list[Server], postgres: PostgresServer, *, all_faults: bool) -> int:
-    """Kill one server after the other and start it again, until cancelled; return how many were."""
-    chance, strikes = random.Random(0), 0
-    try:
-        while True:
-            await asyncio.sleep(EVERY_S)
-            strikes += 1
-            victim = living.pop(chance.randrange(len(living)))
-            if all_faults and strikes % 7 == 0:  # it wakes up and finds that it owns nothing
-                victim.process.send_signal(signal.SIGSTOP)
-                await asyncio.sleep(2 * LEASE_S)
-                victim.process.send_signal(signal.SIGCONT)
-                living.append(victim)
-                continue
-            if all_faults and strikes % 5 == 0:
-                await asyncio.to_thread(postgres.stop)
-                await asyncio.to_thread(postgres.start)
-            victim.kill()
-            await victim.ended()
-            living.append(await fleet.start())
-    except asyncio.CancelledError:
-        return strikes
+async def strike(
+    fleet: Fleet, living: list[Server], postgres: PostgresServer, over: asyncio.Event, *, all_faults: bool
+) -> int:
+    """Kill one server after the other and start it again, until it is over; return how many were."""
+    chance = random.Random(0)
+    for strikes in itertools.count(1):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(EVERY_S):
+                await over.wait()
+            return strikes - 1
+        victim = living.pop(chance.randrange(len(living)))
+        if all_faults and strikes % 7 == 0:  # it wakes up and finds that it owns nothing
+            victim.process.send_signal(signal.SIGSTOP)
+            await asyncio.sleep(2 * LEASE_S)
+            victim.process.send_signal(signal.SIGCONT)
+            living.append(victim)
+            continue
+        if all_faults and strikes % 5 == 0:
+            await asyncio.to_thread(postgres.stop)
+            await asyncio.to_thread(postgres.start)
+        victim.kill()
+        await victim.ended()
+        living.append(await fleet.start())
+    raise AssertionError("count() has no end")
 
 
 async def left_over(server: Server) -> list[str]:
@@ -228,9 +232,10 @@ async def measured(cycles: int, *, quick: bool, say: Callable[[str], None]) -> d
             found["create_per_s_3"] = round(await create_per_s(living, count), 1)
             async with round_robin(lambda: [server.address for server in living]) as port:
                 work = Cycles(f"grpc://127.0.0.1:{port}")
-                striking = asyncio.create_task(strike(fleet, living, postgres, all_faults=not quick))
+                over = asyncio.Event()
+                striking = asyncio.create_task(strike(fleet, living, postgres, over, all_faults=not quick))
                 await work.run(cycles)
-                striking.cancel()
+                over.set()
                 kills = await striking
             leaked = await left_over(living[-1])
             for kind, lines in (
