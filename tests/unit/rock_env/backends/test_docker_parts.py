@@ -152,7 +152,7 @@ def test_the_bundle_starts_a_guest_on_its_own(tmp_path: Path) -> None:
     started = subprocess.run(
         [*here, "--nonsense"], env={}, capture_output=True, text=True, check=False, cwd="/"
     )
-    assert "expected --listen-fd N or --listen-path P" in started.stderr
+    assert "expected --listen-fd N, --listen-path P or --listen-tcp HOST:PORT" in started.stderr
     shown = subprocess.run(
         [*here[:-1], "-c", "import sys; print(sys.path)"], env={}, capture_output=True, text=True
     )

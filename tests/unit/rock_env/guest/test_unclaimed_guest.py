@@ -73,7 +73,7 @@ async def test_a_configured_guest_stays(tmp_path: Path) -> None:
     with listen(tmp_path / "guest.sock") as listener:
         fd = listener.fileno()
         with program(GUEST, "--listen-fd", fd, first_s=3, fds=(fd,)) as process:
-            guest = BareGuest(tmp_path, process)  # type: ignore[arg-type]  # it is only asked for its socket
+            guest = BareGuest(tmp_path, process, TOKEN, 0)  # type: ignore[arg-type]  # it is only asked for its socket
             link = await guest.configured()
             assert (await guest.box(link).exec(["sleep", "3.1"])).ok
             await link.close()
