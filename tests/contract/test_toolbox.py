@@ -18,13 +18,13 @@ from rock_env.tools import Toolbox, ToolReply
 from rock_env.tools.box import Box
 from rock_env.tools.remote import RemoteBox
 
+pytestmark = pytest.mark.any_address
+
 TESTS = "python -m unittest"
 SOURCE = b"def add(a, b):\n    return a - b\n"
 TEST = b"""\
 import unittest
 from calc import add
-
-pytestmark = pytest.mark.any_address
 
 
 class T(unittest.TestCase):

@@ -33,11 +33,15 @@ def _quiet(_: int) -> None:
     pass
 
 
-async def _told(pieces: AsyncIterator[bytes], unreadable: list[OSError]) -> AsyncGenerator[bytes]:
-    """Yield the pieces; note the error that ends them, which does not come through a call."""
+async def _told(pieces: AsyncGenerator[bytes], unreadable: list[OSError]) -> AsyncGenerator[bytes]:
+    """Yield the pieces; note the error that ends them, which does not come through a call.
+
+    They are closed here: gRPC may still wait for the next one, in a task of its own, when the call has ended already.
+    """
     try:
-        async for piece in pieces:
-            yield piece
+        async with aclosing(pieces):
+            async for piece in pieces:
+                yield piece
     except OSError as error:
         unreadable.append(error)
         raise
@@ -190,15 +194,15 @@ class SandboxFiles:
         async def attempt() -> None:
             nonlocal summary
             unreadable: list[OSError] = []
-            async with aclosing(packed(local, name=name)) as pieces:
-                try:
-                    reply = await self._calls.open("Upload", requests(_told(pieces, unreadable)))
-                except grpc.aio.AioRpcError as failure:
-                    raise self._calls.error(failure) from failure.with_traceback(None)
-                except asyncio.CancelledError:
-                    if unreadable:  # gRPC cancels a call whose requests raise, and says no more
-                        raise unreadable[0] from None
-                    raise
+            pieces = _told(packed(local, name=name), unreadable)
+            try:
+                reply = await self._calls.open("Upload", requests(pieces))
+            except grpc.aio.AioRpcError as failure:
+                raise self._calls.error(failure) from failure.with_traceback(None)
+            except asyncio.CancelledError:
+                if unreadable:  # gRPC cancels a call whose requests raise, and says no more
+                    raise unreadable[0] from None
+                raise
             summary = Tree(reply.files, reply.bytes)
 
         await retrying(attempt, for_s=self._calls.retry_for_s)
