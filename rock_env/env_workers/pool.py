@@ -10,14 +10,13 @@ import asyncio
 import logging
 import os
 import signal
-import socket
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
 from rock_env.env_workers.frames import MOST_BYTES, Frame, Kind, WorkerFrameReader, pack
+from rock_env.env_workers.starting import start_worker
 from rock_env.env_workers.worker_fence import UNFENCED
 from rock_env.env_workers.worker_view import WorkerView
 from rock_env.errors import EnvLost, InfraError, ResourceExhausted
@@ -304,13 +303,7 @@ class EnvHostPool:
         async with share.starting:
             for slot, worker in enumerate(share.slots):
                 if worker is None or worker.gone:
-                    try:
-                        share.slots[slot] = await self._spawn()
-                    except OSError as error:  # no descriptors, processes or memory are left
-                        raise ResourceExhausted(
-                            f"the server cannot start a process for environments: {error}. Try again.",
-                            retry_after_s=_TENANTS_RETRY_S,
-                        ) from error
+                    share.slots[slot] = await self._spawn()
         return share
 
     async def release(self) -> None:
@@ -322,26 +315,10 @@ class EnvHostPool:
         await asyncio.gather(*(worker.close() for share in gone for worker in share.alive))
 
     async def _spawn(self) -> EnvHostWorker:
-        ours, theirs = socket.socketpair()
-        command = [sys.executable, "-P", "-m", "rock_env.env_workers.host"]
-        command += [f"--fd={theirs.fileno()}", f"--parent={os.getpid()}"]
-        command += [f"--env={reference}" for reference in self._references]
-        command += [f"--memory-bytes={self._memory_bytes}"]
         variables = {**os.environ, "PYTHONHASHSEED": "0"}  # the order of a set is no chance of an episode
-        if self._view is not None:
-            command, variables = self._view.command(command), self._view.variables(variables)
-        try:
-            with theirs:  # vfork and exec, about a millisecond; the worker's stdout joins the server's log
-                process = subprocess.Popen(  # noqa: ASYNC220
-                    command,
-                    env=variables,
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    stdout=sys.stderr.fileno(),
-                )
-        except OSError:
-            ours.close()
-            raise
+        process, ours = start_worker(
+            "rock_env.env_workers.host", self._references, self._memory_bytes, self._view, variables
+        )
         ours.setblocking(False)
         loop = asyncio.get_running_loop()
         _, worker = await loop.create_unix_connection(

@@ -10,9 +10,7 @@ import asyncio
 import logging
 import os
 import pickle
-import socket
 import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from itertools import count
@@ -22,6 +20,7 @@ import msgspec
 
 from rock_env.env import FreshBoxes, Info, Scalar, StepResult, Verdict
 from rock_env.env_workers.rules_wire import Failed, FromWorker, Wish, framed, read_frame, rebuilt
+from rock_env.env_workers.starting import start_worker
 from rock_env.env_workers.worker_view import WorkerView
 from rock_env.errors import (
     DeadlineExceeded,
@@ -273,22 +272,9 @@ class RulesPool:
             )
 
     async def _spawn(self) -> RulesWorker:
-        ours, theirs = socket.socketpair()
-        command = [sys.executable, "-P", "-m", "rock_env.env_workers.rules_host"]
-        command += [f"--fd={theirs.fileno()}", f"--parent={os.getpid()}"]
-        command += [f"--env={reference}" for reference in self._references]
-        command += [f"--memory-bytes={self._memory_bytes}"]
-        variables = None
-        if self._view is not None:
-            command, variables = self._view.command(command), self._view.variables(os.environ)
-        with theirs:  # vfork and exec, about a millisecond; the worker's stdout joins the server's log
-            process = subprocess.Popen(  # noqa: ASYNC220
-                command,
-                env=variables,
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=sys.stderr.fileno(),
-            )
+        process, ours = start_worker(
+            "rock_env.env_workers.rules_host", self._references, self._memory_bytes, self._view, os.environ
+        )
         reader, writer = await asyncio.open_connection(sock=ours)
         log.info("rules worker started pid=%d", process.pid)
         return RulesWorker(process, reader, writer, give_up_s=self._give_up_s, room_bytes=self._memory_bytes)
