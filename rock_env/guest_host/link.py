@@ -154,10 +154,7 @@ class GuestLink:
                     sock.setblocking(False)
         except OSError as error:
             sock.close()
-            said = await explain() if explain is not None else ""
-            raise InfraError(
-                f"cannot connect to the guest of a sandbox at {path}: {said or error}"
-            ) from error
+            raise await _unreached(f"at {path}", explain, str(error)) from error
         return await cls._over(sock, f"at {path}", token, explain, network=False)
 
     @classmethod
@@ -173,11 +170,8 @@ class GuestLink:
             async with asyncio.timeout(_CONNECT_S):
                 sock = await _tcp(loop, host, port)
         except (OSError, TimeoutError) as error:
-            said = await explain() if explain is not None else ""
-            reason = said or str(error) or f"no answer within {_CONNECT_S:g} s"
-            raise InfraError(
-                f"cannot connect to the guest of a sandbox at {host}:{port}: {reason}"
-            ) from error
+            reason = str(error) or f"no answer within {_CONNECT_S:g} s"
+            raise await _unreached(f"at {host}:{port}", explain, reason) from error
         return await cls._over(sock, f"at {host}:{port}", token, explain, network=True)
 
     @classmethod
@@ -418,6 +412,12 @@ class GuestLink:
             self._loop.remove_writer(self._sock.fileno())
             self._sock.close()
             self._out = []
+
+
+async def _unreached(where: str, explain: Callable[[], Awaitable[str]] | None, reason: str) -> InfraError:
+    """Return the error for a guest that cannot be connected to, with what the backend knows of it rather than `reason`."""
+    said = await explain() if explain is not None else ""
+    return InfraError(f"cannot connect to the guest of a sandbox {where}: {said or reason}")
 
 
 async def _tcp(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:

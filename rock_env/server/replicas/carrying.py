@@ -162,9 +162,8 @@ class ForwardedCall:
         reply: bytes | None = None
         try:
             if self._streamed:
-                await (
-                    call.initial_metadata()
-                )  # some calls say by it that they stand, long before their first message
+                # Some calls say by it that they stand, long before their first message.
+                await call.initial_metadata()
                 await context.send_initial_metadata(())
             async for reply in call:
                 if self._streamed:

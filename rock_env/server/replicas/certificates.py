@@ -2,7 +2,8 @@
 
 Used by `server/replicas/sharing` and `forward`. The authority's key is in the shared store beside the secret of passes:
 whoever can read it can read every record anyway, so operators have no certificates to make, and a restart renews them.
-A replica's name is how the ids of its environments begin, which no two servers share; both sides check the other's.
+A replica's name is how the ids of its environments begin, which no two servers share: who calls one takes no other name,
+who is called takes any that the authority signed.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ async def identity(members: Members, environments: str) -> Identity:
         from rock_env.server.replicas import issuing
     except ImportError as error:
         raise InvalidArgument(
-            "--peers needs the package `cryptography` to make certificates: pip install 'ale[postgres]'."
+            "--peers needs the package `cryptography` to make certificates: pip install 'ale-rl[postgres]'."
         ) from error
     kept = await members.authority()
     if kept is None:

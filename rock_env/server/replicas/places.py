@@ -56,13 +56,14 @@ class SharedPlaces:
     async def follow(self, admission: Admission) -> None:
         """Hand what this server's folder still holds to the store, then apply each change, for as long as it runs."""
         own = {tenant: msgspec.json.encode(quota) for tenant, quota in admission.kept_quotas().items()}
-        if own:
-            await self._stored.set_quotas(own, replace=False)
         with self._stored.quotas_changed() as changed:
             while True:
                 changed.clear()
                 wait_s = None
                 try:
+                    if own:
+                        await self._stored.set_quotas(own, replace=False)
+                        own = {}
                     quotas = await self._stored.quotas()
                     admission.follow({tenant: _decoder.decode(text) for tenant, text in quotas.items()})
                 except (RockError, msgspec.DecodeError) as error:
