@@ -6,10 +6,12 @@ It places and forwards; it decides nothing about learning.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import socket
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +22,8 @@ from ray.exceptions import RayError
 
 from agent_runtime.policy import Completion, SampleRequest
 from agent_runtime.types import RolloutRequest
+from rock_env.client.admin import AdminClient
+from rock_env.client.retry import retrying
 from rock_env.local import EmbeddedServer, start_embedded
 from rock_env.plugins import own
 from trainer.accounts import Accounts, processor_s
@@ -38,7 +42,7 @@ from trainer.signals import ours_while_ray_starts
 __all__ = ["Fleet"]
 
 _REACH_S = 10.0
-"""How long a Ray cluster's head may take to accept a connection."""
+"""How long a Ray cluster's head, or a ROCK server, may take to accept a connection."""
 
 
 class Fleet:
@@ -58,9 +62,12 @@ class Fleet:
 
     def __enter__(self) -> Fleet:
         shelf = agent_options(self._config)
+        rock_address = self._config.rollout.rock_address
+        if rock_address:
+            with ThreadPoolExecutor(1) as apart:  # the caller may be on an event loop of its own
+                apart.submit(asyncio.run, _answered(rock_address)).result()
         with ExitStack() as stack:
             self._connect_ray(stack)
-            rock_address = self._config.rollout.rock_address
             if not rock_address:
                 options = [*shelf, *_hosted_on(self._config), *stack.enter_context(own_env(self._config.env))]
                 self._server = start_embedded(options)
@@ -302,3 +309,13 @@ def _check_reachable(address: str) -> None:
             f"cannot reach the Ray cluster at {address}: {error}. Check --ray-address, or leave it out to train on "
             "this machine."
         ) from error
+
+
+async def _answered(rock_address: str) -> None:
+    """Return when a ROCK server answers there; raise `RockError` where none does for a while."""
+    async with AdminClient(rock_address) as admin:
+
+        async def ask() -> None:
+            await admin.serving()
+
+        await retrying(ask, for_s=_REACH_S)

@@ -14,19 +14,18 @@ from tenacity import (
     AsyncRetrying,
     RetryCallState,
     retry_if_exception_type,
-    stop_after_attempt,
     stop_after_delay,
+    stop_before_delay,
     wait_exponential,
     wait_random,
 )
 
 from rock_env.errors import CODES, InfraError, ResourceExhausted, RockError, Unavailable, from_code
 
-__all__ = ["MAX_ATTEMPTS", "Backoff", "patient", "retrying", "rock_error"]
+__all__ = ["Backoff", "patient", "retrying", "rock_error"]
 
 T = TypeVar("T")
 
-MAX_ATTEMPTS = 8
 _CONNECTION_LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 """CANCELLED is what gRPC sends for a call that crosses with a closing door; our own cancellation never reaches here."""
 _CUT_AT_ITS_START = "Internal error from Core"
@@ -63,7 +62,10 @@ def rock_error(failure: grpc.aio.AioRpcError, address: str) -> tuple[RockError, 
 
 
 async def retrying(attempt: Callable[[], Awaitable[None]], *, for_s: float) -> None:
-    """Run `attempt` until it does not raise `Unavailable`, at most `MAX_ATTEMPTS` times within `for_s` seconds."""
+    """Run `attempt` until it does not raise `Unavailable`; no attempt begins later than `for_s` seconds after the first.
+
+    Only time bounds it: how many attempts a server's start takes says nothing of the server.
+    """
     try:
         await attempt()
         return
@@ -73,7 +75,7 @@ async def retrying(attempt: Callable[[], Awaitable[None]], *, for_s: float) -> N
         first = error
     policy = AsyncRetrying(
         retry=retry_if_exception_type(Unavailable),
-        stop=stop_after_attempt(MAX_ATTEMPTS - 1) | stop_after_delay(for_s),
+        stop=stop_before_delay(for_s),
         wait=_WAIT,
         reraise=True,
     )
@@ -116,11 +118,11 @@ class Backoff:
         self._attempts = 0
 
     async def failure(self, error: Unavailable) -> None:
-        """Wait before the next attempt. Raise `error` where attempts or time are used up."""
+        """Wait before the next attempt. Raise `error` where the time is used up."""
         now = asyncio.get_running_loop().time()
         if not self._attempts:
             self._broken_at = now
         self._attempts += 1
-        if self._attempts >= MAX_ATTEMPTS or now - self._broken_at >= self._for_s:
+        if now - self._broken_at >= self._for_s:
             raise error
         await asyncio.sleep(min(0.05 * 2 ** (self._attempts - 1), 2.0))

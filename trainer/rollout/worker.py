@@ -34,6 +34,10 @@ __all__ = ["RolloutWorker"]
 
 _Played = TypeVar("_Played")
 
+_OWN_SERVER_S = 3.0
+_SERVER_S = 60.0
+"""How long a call is tried again. The run's own server never starts again; another's may be upgraded meanwhile."""
+
 
 class RolloutWorker:
     """One actor: one ROCK connection, one sampler, and for CLI agents one gateway."""
@@ -156,7 +160,8 @@ class RolloutWorker:
 
     async def _connect(self) -> Client:
         if self._client is None:
-            client = Client(self._rock_address)
+            own = not self._config.rollout.rock_address
+            client = Client(self._rock_address, retry_for_s=_OWN_SERVER_S if own else _SERVER_S)
             await client.__aenter__()
             self._client = client
         return self._client
