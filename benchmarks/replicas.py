@@ -2,11 +2,13 @@
 
 `python -m benchmarks.replicas [--quick] [--cycles N]`. Three servers of one PostgreSQL stand behind a proxy that gives each
 connection the next of them. Callers make a sandbox each, write lines into a file of it by commands, read them and delete it;
-players play FrozenLake by its oracle. Meanwhile the servers are killed in turn with SIGKILL and started again, and in the
-full run one is also stopped for longer than its lease and PostgreSQL is restarted. Callers retry lost calls with the same
-keys and nothing else. Needs Debian's `postgresql` or PostgreSQL's programs on PATH.
+players play FrozenLake by its oracle. Meanwhile the servers are killed in turn with SIGKILL and started again, and every
+connection to PostgreSQL is cut; in the full run a server is also stopped for longer than its lease and PostgreSQL is
+restarted. Every tenth sandbox has its guest killed from inside, and must be reported as lost. Callers retry lost calls with
+the same keys and nothing else. Needs Debian's `postgresql` or PostgreSQL's programs on PATH.
 
-The last line is one JSON object: `cycles`, `kills`, `lost` (lines or sandboxes that were acknowledged and are not there),
+The last line is one JSON object: `cycles`, `kills`, `killed_guests`, `cuts` (of all connections to PostgreSQL), `untold`
+(killed guests whose sandbox was not reported as lost), `lost` (lines or sandboxes that were acknowledged and are not there),
 `doubled` (lines written twice), `leaked` (boxes and records left at the end), `failed_rollouts`, `over_quota` (sandboxes
 beyond a tenant's quota under concurrent creation), `forward_over_direct` (p50 of an exec through the wrong server over that
 through the right one, alternating), `create_per_s_1` and `create_per_s_3` (eight callers, one server or three).
@@ -28,6 +30,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import asyncpg
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from integration.postgres_server import PostgresServer, databases, postgres_server
@@ -39,7 +43,7 @@ from agent_runtime.surviving import Surviving
 from agent_runtime.types import AgentConfig, RolloutRequest, SamplingParams, Start
 from ale.training.rollouts import ByteTemplate
 from rock_env.client import Client, Credentials
-from rock_env.errors import RockError
+from rock_env.errors import FailedPrecondition, InfraError, NotFound, RockError
 from rock_env.plugins import env_params, load_env
 from rock_env.proto.v1 import admin_pb2
 from rock_env.proto.v1 import sandbox_pb2 as pb
@@ -60,6 +64,26 @@ class Cycles:
         self.lost: list[str] = []
         self.doubled: list[str] = []
         self.failed: list[str] = []
+        self.untold: list[str] = []
+        self.killed_guests = 0
+
+    async def guest(self, number: int) -> None:
+        """Make a sandbox, kill its guest from inside, and ask what became of it."""
+        self.killed_guests += 1
+        try:
+            async with (
+                Client(self.address, credentials=Credentials(), retry_for_s=PATIENCE_S) as client,
+                await client.sandboxes.create(labels={"killed": str(number)}) as box,
+            ):
+                with suppress(RockError):
+                    await box.exec(["sh", "-c", "kill -9 $PPID"])
+                done = await box.exec(["true"])
+        except (InfraError, FailedPrecondition, NotFound):
+            return
+        except RockError as error:
+            self.untold.append(f"guest {number}: {error!r}")
+            return
+        self.untold.append(f"guest {number}: {done} after its end")
 
     async def sandbox(self, number: int) -> None:
         """Make a sandbox, write lines by commands, read them, delete it."""
@@ -115,6 +139,8 @@ class Cycles:
         async def worker() -> None:
             for number in left:
                 await self.sandbox(number)
+                if number % 10 == 0:
+                    await self.guest(number)
                 if number % 2 == 0:
                     await self.episode(number)
 
@@ -123,14 +149,17 @@ class Cycles:
 
 async def strike(
     fleet: Fleet, living: list[Server], postgres: PostgresServer, over: asyncio.Event, *, all_faults: bool
-) -> int:
-    """Kill one server after the other and start it again, until it is over; return how many were."""
-    chance = random.Random(0)
+) -> tuple[int, int]:
+    """Kill one server after the other and start it again, until it is over; return how many were, and the cuts."""
+    chance, cuts = random.Random(0), 0
     for strikes in itertools.count(1):
         with suppress(TimeoutError):
             async with asyncio.timeout(EVERY_S):
                 await over.wait()
-            return strikes - 1
+            return strikes - 1, cuts
+        if strikes % 3 == 1:
+            await cut(fleet.url)
+            cuts += 1
         victim = living.pop(chance.randrange(len(living)))
         if all_faults and strikes % 7 == 0:  # it wakes up and finds that it owns nothing
             victim.process.send_signal(signal.SIGSTOP)
@@ -145,6 +174,16 @@ async def strike(
         await victim.ended()
         living.append(await fleet.start())
     raise AssertionError("count() has no end")
+
+
+async def cut(url: str) -> None:
+    """Cut every connection to the database but its own."""
+    connection = await asyncpg.connect(url)
+    await connection.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    await connection.close()
 
 
 async def left_over(server: Server) -> list[str]:
@@ -236,12 +275,13 @@ async def measured(cycles: int, *, quick: bool, say: Callable[[str], None]) -> d
                 striking = asyncio.create_task(strike(fleet, living, postgres, over, all_faults=not quick))
                 await work.run(cycles)
                 over.set()
-                kills = await striking
+                kills, cuts = await striking
             leaked = await left_over(living[-1])
             for kind, lines in (
                 ("lost", work.lost),
                 ("doubled", work.doubled),
                 ("failed", work.failed),
+                ("untold", work.untold),
                 ("leaked", leaked),
             ):
                 for line in lines:
@@ -249,6 +289,9 @@ async def measured(cycles: int, *, quick: bool, say: Callable[[str], None]) -> d
     return {
         "cycles": cycles,
         "kills": kills,
+        "killed_guests": work.killed_guests,
+        "cuts": cuts,
+        "untold": len(work.untold),
         "lost": len(work.lost),
         "doubled": len(work.doubled),
         "leaked": len(leaked),
@@ -269,7 +312,7 @@ def main() -> int:
         measured(cycles, quick=options.quick, say=lambda line: print(line, file=sys.stderr, flush=True))
     )
     print(json.dumps(found))
-    bad = [found[name] for name in ("lost", "doubled", "leaked", "failed_rollouts", "over_quota")]
+    bad = [found[name] for name in ("lost", "untold", "doubled", "leaked", "failed_rollouts", "over_quota")]
     return 1 if any(bad) else 0
 
 

@@ -7,6 +7,7 @@ runs nothing.
     ALE_HOME/envs/NAME/env.json               what it is, and which tasks file belongs to it; replaced as a whole
     ALE_HOME/envs/NAME/tasks-DIGEST.msgpack   the tasks; written before env.json names it
     ALE_HOME/envs/NAME/report.json            what `ale env check` found last
+    ALE_HOME/envs/NAME/shared                 there if `ale env push` brought it to this server, or its store did
 """
 
 from __future__ import annotations
@@ -35,19 +36,26 @@ __all__ = [
     "EnvReport",
     "Registration",
     "check_name",
+    "check_shared",
+    "content_of",
     "digest_of",
+    "encoded",
     "find",
+    "forget_shared",
     "home",
+    "keep_shared",
     "known",
     "names",
     "remove",
     "report_of",
+    "shared_names",
     "store",
     "store_report",
     "tasks_of",
 ]
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}", re.ASCII)
+_DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _SHORT = 12
 """Digits of a digest that make a version: enough among the environments of one user."""
 
@@ -121,7 +129,7 @@ def digest_of(tasks: Sequence[Task], contexts: Sequence[str]) -> str:
     """Return the digest of tasks whose images are built from contexts (or are images) of these digests, in order."""
     bare = [replace(task, build=Build(image=context)) for task, context in zip(tasks, contexts, strict=True)]
     # The place it was read from is no part of what it is.
-    return hashlib.sha256(_encode([replace(task, source="") for task in bare])).hexdigest()
+    return hashlib.sha256(encoded([replace(task, source="") for task in bare])).hexdigest()
 
 
 # -- reading
@@ -149,6 +157,19 @@ def find(name: str) -> Registration:
 def tasks_of(record: Registration) -> tuple[Task, ...]:
     """Return the tasks, each with its image. Raise `FailedPrecondition` for a damaged or a missing file."""
     return _tasks(_tasks_path(record), record.source)
+
+
+def content_of(record: Registration) -> bytes:
+    """Return the tasks as they are kept. Raise `FailedPrecondition` for a missing file."""
+    try:
+        return _tasks_path(record).read_bytes()
+    except OSError as error:
+        raise _damaged(_tasks_path(record), error, record.source) from error
+
+
+def shared_names() -> tuple[str, ...]:
+    """Return the sorted names of the environments that were pushed to this server, or to another one of its store."""
+    return tuple(sorted(path.parent.name for path in _envs().glob("*/shared")))
 
 
 def report_of(record: Registration) -> EnvReport | None:
@@ -198,12 +219,64 @@ def store(record: Registration, tasks: Sequence[Task]) -> None:
     """
     check_name(record.name)
     with _changing(record.name) as folder:
+        (folder / "shared").unlink(missing_ok=True)
+        _keep(folder, record, encoded(tasks))
+
+
+def check_shared(record: Registration, content: bytes) -> None:
+    """Check an environment that came from elsewhere, `content` being its tasks as `content_of` returns them.
+
+    Raise `InvalidArgument` for what is none, or would have this machine build an image, and `FailedPrecondition` where
+    one of this name was registered on this machine.
+    """
+    check_name(record.name)
+    if not _DIGEST.fullmatch(record.digest):
+        raise InvalidArgument(
+            f"bad digest {record.digest[:80]!r} of {record.name}: expected 64 digits of a-f and 0-9"
+        )
+    try:
+        tasks = msgspec.msgpack.decode(content, type=tuple[Task, ...], dec_hook=_path)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidArgument(
+            f"what was sent as the tasks of {record.name} cannot be read: {error}"
+        ) from error
+    if len(tasks) != record.tasks or not tasks:
+        raise InvalidArgument(f"{record.name} is said to have {record.tasks} tasks, got {len(tasks)}")
+    if bare := [task.name for task in tasks if task.build.context is not None or not task.build.image]:
+        raise InvalidArgument(f"task {bare[0][:80]!r} of {record.name} names no image that is built")
+    if known(record.name) and record.name not in shared_names():
+        raise FailedPrecondition(
+            f"{record.name!r} was registered on the server's own machine, and stays as it is. Register yours under another "
+            f"name and push that, or remove the one there (`ale env remove {record.name}`)."
+        )
+
+
+def keep_shared(record: Registration, content: bytes) -> None:
+    """Keep an environment that came from elsewhere. Raise as `check_shared`, and `InfraError` if it cannot be written."""
+    check_shared(record, content)
+    with _changing(record.name) as folder:
         folder.mkdir(mode=0o700, exist_ok=True)
-        replace_file(_tasks_path(record), _encode(tasks), "an environment")
-        replace_file(folder / "env.json", msgspec.json.format(msgspec.json.encode(record)), "an environment")
-        for path in folder.glob("tasks-*.msgpack"):
-            if path != _tasks_path(record):
-                path.unlink(missing_ok=True)
+        replace_file(folder / "shared", b"", "an environment")
+        _keep(folder, record, content)
+
+
+def forget_shared(name: str) -> bool:
+    """Forget an environment that came from elsewhere; False where there is none of this name."""
+    if name not in shared_names():
+        return False
+    with _changing(name) as folder:
+        (folder / "env.json").unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+    return True
+
+
+def _keep(folder: Path, record: Registration, content: bytes) -> None:
+    folder.mkdir(mode=0o700, exist_ok=True)
+    replace_file(_tasks_path(record), content, "an environment")
+    replace_file(folder / "env.json", msgspec.json.format(msgspec.json.encode(record)), "an environment")
+    for path in folder.glob("tasks-*.msgpack"):
+        if path != _tasks_path(record):
+            path.unlink(missing_ok=True)
 
 
 def store_report(record: Registration, report: EnvReport) -> None:
@@ -248,7 +321,8 @@ def _tasks_path(record: Registration) -> Path:
     return _envs() / record.name / f"tasks-{record.digest[:_SHORT]}.msgpack"
 
 
-def _encode(tasks: Sequence[Task]) -> bytes:
+def encoded(tasks: Sequence[Task]) -> bytes:
+    """Return tasks as they are kept and sent."""
     return msgspec.msgpack.encode(tuple(tasks), enc_hook=os.fspath)
 
 

@@ -68,6 +68,10 @@ RUNS = {
     ),
     **dict.fromkeys((f"AdminService.{name}" for name in ("SetQuota", "SetPool")), _STORE),
     **dict.fromkeys((f"AdminService.{name}" for name in ("Census", "CollectImages")), _ENGINE),
+    **dict.fromkeys(
+        (f"AdminService.{name}" for name in ("PutEnv", "RemoveEnv")),
+        "a thread for callers, the folder of registered environments, store",
+    ),
     "RegistryService.Register": "event loop, context on disk, build in the engine",
     **dict.fromkeys((f"RegistryService.{name}" for name in ("WatchBuild", "Get", "List")), _STORE),
     "RegistryService.Delete": _ENGINE,

@@ -142,9 +142,32 @@ def env_check(
     )
 
 
+@env_app.command("push")
+def env_push(
+    name: NameArgument,
+    *,
+    rock: Annotated[str, typer.Option("--rock", metavar="ADDRESS", help="The running ROCK server.")],
+) -> None:
+    """Offer an environment that you registered at a server elsewhere, and at all servers that share its store."""
+    from ale.env.pushing import push_command
+
+    push_command(name, rock)
+
+
 @env_app.command("remove")
-def env_remove(name: NameArgument) -> None:
-    """Forget an environment that you registered. Its folder and its images stay."""
+def env_remove(
+    name: NameArgument,
+    *,
+    rock: Annotated[
+        str, typer.Option("--rock", metavar="ADDRESS", help="Remove what was pushed there, and keep yours.")
+    ] = "",
+) -> None:
+    """Forget an environment that you registered, or that you pushed. Its folder and its images stay."""
+    if rock:
+        from ale.env.pushing import remove_pushed_command
+
+        remove_pushed_command(name, rock)
+        return
     from ale.env.registering import remove_command
 
     remove_command(name)

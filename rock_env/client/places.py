@@ -1,9 +1,11 @@
-"""What an operator sets of a server: quotas of tenants, warm pools, and which images may go.
+"""What an operator sets of a server: quotas of tenants, warm pools, pushed environments, and which images may go.
 
 Its calls need the scope `admin`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from rock_env.client.connection import ServiceConnection
 from rock_env.client.credentials import Credentials
@@ -11,8 +13,14 @@ from rock_env.inventory import Collection, Limits, PoolStatus, TenantPlaces
 from rock_env.proto.v1 import admin_pb2 as pb
 from rock_env.proto.v1 import admin_pb2_grpc
 from rock_env.spec import SandboxSpec
-from rock_env.wire.inventory import collected_image, limits, limits_message, pool_status, tenant_places
-from rock_env.wire.sandboxes import spec_message
+from rock_env.wire.inventory import (
+    collected_image,
+    limits,
+    limits_message,
+    pool_status,
+    tenant_places,
+)
+from rock_env.wire.sandboxes import spec_message, timestamp
 
 _COLLECT_S = 600.0
 """Engines remove large images one by one and slowly."""
@@ -55,3 +63,33 @@ class PlacesClient(ServiceConnection):
         reply = await self._ask("CollectImages", request, timeout_s=_COLLECT_S)
         removed, kept = (tuple(map(collected_image, images)) for images in (reply.removed, reply.kept))
         return Collection(removed, kept, reply.free_bytes)
+
+    async def push_env(
+        self,
+        name: str,
+        content: bytes,
+        *,
+        digest: str,
+        source: str,
+        registered_at: float,
+        tasks: int,
+        images: Sequence[str],
+    ) -> None:
+        """Offer a registered environment at the server, and at all that share its store.
+
+        The fields are those of `rock_env.registered.Registration`, and `content` is what `registered.content_of` returns.
+        Raise `InvalidArgument`, or `FailedPrecondition` where one of its name was registered on the server's own machine.
+        """
+        env = pb.RegisteredEnv(
+            name=name,
+            digest=digest,
+            source=source,
+            registered_at=timestamp(registered_at),
+            tasks=tasks,
+            images=images,
+        )
+        await self._ask("PutEnv", pb.PutEnvRequest(env=env, tasks=content))
+
+    async def remove_env(self, name: str) -> None:
+        """Offer an environment no more that was pushed. Raise `UnknownName`."""
+        await self._ask("RemoveEnv", pb.RemoveEnvRequest(name=name))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import rock_env
@@ -33,6 +34,8 @@ class WorkerView:
         """Take the references of `--env` and the paths of `--data`."""
         links, binds = system()
         self._home = registered.home()
+        with suppress(OSError):  # one that is registered or pushed later has to be seen as well
+            (self._home / "envs").mkdir(mode=0o700, parents=True, exist_ok=True)
         files = [reference.rpartition(":")[0] for reference in references]
         shown = [Path(sys.prefix), Path(sys.executable).resolve().parents[1], *_code(), self._home / "envs"]
         shown += [Path(name).absolute() for name in files if name.endswith(".py")]

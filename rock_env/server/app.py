@@ -144,7 +144,9 @@ async def _serve(
     branches = env_service.add_env_service(server, core, around.shared.borrow)
     ports = sandbox_service.add_sandbox_service(server, sandboxes)
     places = around.node.open_for(server, sandboxes)
-    admin.add_admin_service(server, core, sandboxes, places, drain=stop.drain, guarded=door.guarded)
+    admin.add_admin_service(
+        server, core, sandboxes, places, around.shared.shelf, drain=stop.drain, guarded=door.guarded
+    )
     status = await _add_health_and_reflection(server)
     addresses = [bind(server, target(options.listen), credentials)]
     around.shared.bind(server, branches)

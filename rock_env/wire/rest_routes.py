@@ -116,6 +116,8 @@ ROUTES: Mapping[str, Route] = {
     "AdminService.Capacity": Route("GET", "/v1/capacity"),
     "AdminService.Drain": Route("POST", "/v1/drain", example={"within": "30s"}),
     "AdminService.Census": Route("POST", "/v1/census"),
+    "AdminService.PutEnv": Route("PUT", "/v1/registered", ("env", "tasks")),
+    "AdminService.RemoveEnv": Route("DELETE", "/v1/registered/{name}"),
     "AdminService.SetQuota": Route("PUT", "/v1/quotas/{tenant}", example={"limits": {"boxes": "64"}}),
     "AdminService.ListQuotas": Route("GET", "/v1/quotas"),
     "AdminService.SetPool": Route("PUT", "/v1/pools", ("spec", "size"), example={"spec": {}, "size": 8}),

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from ale.env import check as env_check
 from ale.env.check import check_command
 from rock_env import registered
 from rock_env.client import Client
-from rock_env.errors import FailedPrecondition, UnknownName
+from rock_env.client.places import PlacesClient
+from rock_env.errors import FailedPrecondition, InvalidArgument, UnknownName
 from rock_env.grading.model import Build, Task, Verifier
 from rock_env.local import start_embedded
 from rock_env.registered import Registration
@@ -89,3 +92,88 @@ def test_a_check_with_other_arguments_is_not_kept_as_the_environment_s(
         assert registered.report_of(record) is None
         check_command("mine", {}, tasks=1, rock=server.address, as_json=True)
     assert registered.report_of(record) is not None
+
+
+async def pushed(address: str, record: Registration, content: bytes | None = None) -> None:
+    async with PlacesClient(address) as places:
+        await places.push_env(
+            record.name,
+            registered.content_of(record) if content is None else content,
+            digest=record.digest,
+            source=record.source,
+            registered_at=record.registered_at,
+            tasks=record.tasks,
+            images=record.images,
+        )
+
+
+async def test_what_is_pushed_is_offered_until_it_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALE_HOME", str(tmp_path / "there"))
+    with start_embedded(["--workers=1"]) as server:
+        monkeypatch.setenv("ALE_HOME", str(tmp_path / "here"))
+        async with Client(server.address) as client, PlacesClient(server.address) as places:
+            for words in (("one",), ("one", "two")):
+                record = register("mine", *words)
+                await pushed(server.address, record)
+                env = await client.make("mine")
+                assert env.version == record.version
+                await env.close()
+            await places.remove_env("mine")
+            with pytest.raises(UnknownName):
+                await client.make("mine")
+            with pytest.raises(UnknownName, match="pushed environment"):
+                await places.remove_env("mine")
+
+
+async def test_a_server_keeps_what_was_registered_where_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALE_HOME", str(tmp_path / "there"))
+    kept = register("mine", "one")
+    with start_embedded(["--workers=1"]) as server:
+        monkeypatch.setenv("ALE_HOME", str(tmp_path / "here"))
+        mine = register("mine", "one", "two")
+        with pytest.raises(FailedPrecondition, match="registered on the server's own machine"):
+            await pushed(server.address, mine)
+        async with Client(server.address) as client, PlacesClient(server.address) as places:
+            with pytest.raises(UnknownName):
+                await places.remove_env("mine")
+            env = await client.make("mine")
+            assert env.version == kept.version
+
+
+BUILT_HERE = [
+    Task("one", "Say one.", Build(context=Path("/etc")), Verifier(("true",), "exit_code")),
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "content", "message"),
+    [
+        ({"name": "../mine"}, None, "bad environment name"),
+        ({"name": "swe"}, None, "is installed on the server"),
+        ({"digest": "../../x" + "0" * 57}, None, "bad digest"),
+        ({"tasks": 2}, None, "said to have 2 tasks, got 1"),
+        ({"images": ("x" * 5000,)}, None, "expected at most 4096"),
+        ({}, b"no tasks", "cannot be read"),
+        ({}, b"\x91" * 5000, "cannot be read"),
+        ({}, registered.encoded(BUILT_HERE), "names no image that is built"),
+    ],
+)
+async def test_what_is_no_environment_is_refused_and_nothing_kept(
+    change: dict[str, Any],
+    content: bytes | None,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ALE_HOME", str(tmp_path / "there"))
+    with start_embedded(["--workers=1"]) as server:
+        monkeypatch.setenv("ALE_HOME", str(tmp_path / "here"))
+        record = register("mine", "one")
+        content = registered.content_of(record) if content is None else content
+        with pytest.raises(InvalidArgument, match=message):
+            await pushed(server.address, msgspec.structs.replace(record, **change), content)
+    assert not list((tmp_path / "there").rglob("env.json"))

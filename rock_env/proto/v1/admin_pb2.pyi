@@ -222,3 +222,41 @@ class DrainResponse(_message.Message):
     durable: int
     ending: int
     def __init__(self, durable: _Optional[int] = ..., ending: _Optional[int] = ...) -> None: ...
+
+class RegisteredEnv(_message.Message):
+    __slots__ = ("name", "digest", "source", "registered_at", "tasks", "images")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    REGISTERED_AT_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    IMAGES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    digest: str
+    source: str
+    registered_at: _timestamp_pb2.Timestamp
+    tasks: int
+    images: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., digest: _Optional[str] = ..., source: _Optional[str] = ..., registered_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tasks: _Optional[int] = ..., images: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class PutEnvRequest(_message.Message):
+    __slots__ = ("env", "tasks")
+    ENV_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    env: RegisteredEnv
+    tasks: bytes
+    def __init__(self, env: _Optional[_Union[RegisteredEnv, _Mapping]] = ..., tasks: _Optional[bytes] = ...) -> None: ...
+
+class PutEnvResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RemoveEnvRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class RemoveEnvResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -74,6 +74,16 @@ class AdminServiceStub(object):
                 request_serializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.CensusRequest.SerializeToString,
                 response_deserializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.CensusResponse.FromString,
                 _registered_method=True)
+        self.PutEnv = channel.unary_unary(
+                '/rock.v1.AdminService/PutEnv',
+                request_serializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.PutEnvRequest.SerializeToString,
+                response_deserializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.PutEnvResponse.FromString,
+                _registered_method=True)
+        self.RemoveEnv = channel.unary_unary(
+                '/rock.v1.AdminService/RemoveEnv',
+                request_serializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.RemoveEnvRequest.SerializeToString,
+                response_deserializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.RemoveEnvResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer(object):
@@ -127,6 +137,19 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PutEnv(self, request, context):
+        """A registered environment, for every tenant of this server and of all that share its store.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveEnv(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -169,6 +192,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.Census,
                     request_deserializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.CensusRequest.FromString,
                     response_serializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.CensusResponse.SerializeToString,
+            ),
+            'PutEnv': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutEnv,
+                    request_deserializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.PutEnvRequest.FromString,
+                    response_serializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.PutEnvResponse.SerializeToString,
+            ),
+            'RemoveEnv': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveEnv,
+                    request_deserializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.RemoveEnvRequest.FromString,
+                    response_serializer=rock__env_dot_proto_dot_v1_dot_admin__pb2.RemoveEnvResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -387,6 +420,60 @@ class AdminService(object):
             '/rock.v1.AdminService/Census',
             rock__env_dot_proto_dot_v1_dot_admin__pb2.CensusRequest.SerializeToString,
             rock__env_dot_proto_dot_v1_dot_admin__pb2.CensusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutEnv(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rock.v1.AdminService/PutEnv',
+            rock__env_dot_proto_dot_v1_dot_admin__pb2.PutEnvRequest.SerializeToString,
+            rock__env_dot_proto_dot_v1_dot_admin__pb2.PutEnvResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveEnv(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rock.v1.AdminService/RemoveEnv',
+            rock__env_dot_proto_dot_v1_dot_admin__pb2.RemoveEnvRequest.SerializeToString,
+            rock__env_dot_proto_dot_v1_dot_admin__pb2.RemoveEnvResponse.FromString,
             options,
             channel_credentials,
             insecure,

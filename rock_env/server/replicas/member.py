@@ -19,6 +19,7 @@ from rock_env.errors import FailedPrecondition, RockError, Unavailable
 from rock_env.lifecycle import SandboxRecord, SandboxState
 from rock_env.server.own_tasks import OwnTasks, logged
 from rock_env.server.replicas.dead_nodes import DeadNodes
+from rock_env.server.replicas.environments import SharedEnvs
 from rock_env.server.replicas.places import SharedPlaces
 from rock_env.server.replicas.seats import Seat, new_id
 from rock_env.server.replicas.witness import Witness
@@ -56,6 +57,7 @@ class Replica:
     def __init__(self, store: PostgresStore, seat: Seat) -> None:
         self.members = Members(store)
         self.places = SharedPlaces(store)
+        self.pushed = SharedEnvs(store)
         self.node = seat.node
         self.folder = seat.folder
         self.id = seat.own_id
@@ -105,6 +107,7 @@ class Replica:
         running.spawn(self._hear(core))
         running.spawn(self._mourn(core))
         running.spawn(logged(self.places.follow(core.admission)))
+        running.spawn(logged(self.pushed.follow()))
         running.spawn(DeadNodes(self._store, self.members, core, lambda: self.id).watch())
         try:
             yield

@@ -15,6 +15,7 @@ import grpc
 from rock_env.errors import InvalidArgument
 from rock_env.server.envs.branches import Borrowed, Branches
 from rock_env.server.envs.keys import claim_of
+from rock_env.server.envs.shelf import EnvShelf, OwnFolder
 from rock_env.server.options import ServerOptions
 from rock_env.server.replicas.folder_id import folder_id
 from rock_env.server.sandboxes.core import SandboxCore
@@ -53,6 +54,7 @@ class Sharing:
         self.forward = forward
         """To be put behind the guard at the door, which asks it about the passes of other replicas."""
         self.ownership: Ownership = Alone() if replica is None else replica
+        self.shelf: EnvShelf = OwnFolder() if replica is None else replica.pushed
         self.borrow: Callable[[str], Awaitable[Borrowed | None]] | None = None
         """Asks the other replicas for a checkpoint of theirs."""
 

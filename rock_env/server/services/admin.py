@@ -19,8 +19,10 @@ from rock_env.proto.v1 import admin_pb2_grpc
 from rock_env.security.auth import acting_for
 from rock_env.server.calls import fail
 from rock_env.server.envs.core import EnvServiceCore
+from rock_env.server.envs.shelf import EnvShelf
 from rock_env.server.sandboxes.core import LIVE, SandboxCore
 from rock_env.server.services.places import PlaceCalls, Places
+from rock_env.server.services.registered import RegisteredCalls
 from rock_env.store.base import Query
 from rock_env.wire.inventory import census_message
 
@@ -29,7 +31,7 @@ __all__ = ["SERVICE", "add_admin_service"]
 SERVICE = pb.DESCRIPTOR.services_by_name["AdminService"].full_name
 
 
-class _AdminService(PlaceCalls, admin_pb2_grpc.AdminServiceServicer):  # type: ignore[misc]  # generated
+class _AdminService(PlaceCalls, RegisteredCalls, admin_pb2_grpc.AdminServiceServicer):  # type: ignore[misc]  # generated
     def __init__(
         self,
         core: EnvServiceCore,
@@ -95,6 +97,7 @@ def add_admin_service(
     core: EnvServiceCore,
     sandboxes: SandboxCore,
     places: Places,
+    shelf: EnvShelf,
     *,
     drain: Callable[[float | None], None],
     guarded: bool,
@@ -105,4 +108,5 @@ def add_admin_service(
     """
     service = _AdminService(core, sandboxes, drain=drain, guarded=guarded)
     service.places = places
+    service.shelf = shelf
     admin_pb2_grpc.add_AdminServiceServicer_to_server(service, server)

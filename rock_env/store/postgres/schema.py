@@ -17,6 +17,7 @@ from rock_env.store.base import Query
 __all__ = [
     "CHANGES",
     "ENDING",
+    "ENVIRONMENTS",
     "JOINING",
     "MEMBERS",
     "MIGRATIONS",
@@ -35,6 +36,8 @@ PLACES = "rock_places"
 """Notified when a sandbox has given its place back."""
 QUOTAS = "rock_quotas"
 """Notified when a tenant's quota was changed."""
+ENVIRONMENTS = "rock_envs"
+"""Notified when an environment was pushed or removed."""
 _LOCK = 0x524F434B
 """The advisory lock of who brings the tables up to date: "ROCK"."""
 JOINING = _LOCK + 1
@@ -227,6 +230,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             EXECUTE FUNCTION rock_give_back()""",
         """CREATE TABLE rock_quotas (tenant text COLLATE "C" PRIMARY KEY, quota bytea NOT NULL)""",
         "ALTER TABLE rock_secret ADD COLUMN authority_key bytea, ADD COLUMN authority bytea",
+    ),
+    (
+        """CREATE TABLE rock_envs (
+            name text COLLATE "C" PRIMARY KEY, digest text COLLATE "C" NOT NULL, record bytea NOT NULL, tasks bytea NOT NULL
+        )""",
     ),
 )
 """The statements that lead from one version to the next. Append only: databases in use have run the earlier ones."""

@@ -1,0 +1,96 @@
+"""Environments that an operator pushed: every server of the store finds them in its own folder, under their names.
+
+Made by `server/replicas/member`. The store has them; the folder of `rock_env.registered` is what this server's processes
+read. An environment that was registered on this machine, or is installed here, keeps its name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import msgspec
+
+from rock_env import plugins, registered
+from rock_env.errors import RockError
+from rock_env.registered import Registration
+from rock_env.store.postgres.environments import StoredEnvs
+from rock_env.store.postgres.records import PostgresStore
+from rock_env.threads import for_life
+
+__all__ = ["SharedEnvs"]
+
+log = logging.getLogger(__name__)
+
+_AGAIN_S = 5.0
+"""When to read them again after the database was away."""
+
+
+class SharedEnvs:
+    """Satisfies `envs.shelf.EnvShelf`."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        self._stored = StoredEnvs(store)
+        self._refused: dict[str, str] = {}
+        """Digests of those that cannot be kept here, as was said once."""
+
+    async def put(self, record: Registration, tasks: bytes) -> None:
+        """Keep an environment at every server. Raise what `registered.check_shared` does, and `Unavailable`."""
+        await for_life(registered.check_shared, record, tasks)
+        await self._stored.put(record.name, record.digest, msgspec.json.encode(record), tasks)
+        await self._take_over()
+
+    async def remove(self, name: str) -> bool:
+        """Forget an environment at every server; False where the store has none of this name."""
+        found = await self._stored.remove(name)
+        await self._take_over()
+        return found
+
+    async def follow(self) -> None:
+        """Bring this server's folder up to date with each change, for as long as it runs."""
+        with self._stored.changed() as changed:
+            while True:
+                changed.clear()
+                wait_s = None
+                try:
+                    await self._take_over()
+                except RockError as error:
+                    log.warning("environments of other servers are not seen for now: %s", error)
+                    wait_s = _AGAIN_S
+                try:
+                    async with asyncio.timeout(wait_s):
+                        await changed.wait()
+                except TimeoutError:
+                    continue
+
+    async def _take_over(self) -> None:
+        records = await self._stored.records()
+        here = await for_life(_shared_here)
+        for name in here.keys() - records.keys():
+            await for_life(registered.forget_shared, name)
+        for name, written in records.items():
+            digest = ""
+            try:
+                digest = msgspec.json.decode(written, type=Registration).digest
+                if digest in (here.get(name), self._refused.get(name)):
+                    continue
+                if name in plugins.names("ale.envs"):
+                    raise msgspec.ValidationError("an environment of this name is installed here")
+                found = await self._stored.get(name)
+                if found is not None:
+                    record = msgspec.json.decode(found[0], type=Registration)
+                    await for_life(registered.keep_shared, record, found[1])
+            except (RockError, msgspec.DecodeError) as error:
+                self._refused[name] = digest
+                log.warning("the environment %r of the store is not offered here: %s", name, error)
+
+
+def _shared_here() -> dict[str, str]:
+    """Return the digests of the environments that are here because the store has, or had, them."""
+    found = {}
+    for name in registered.shared_names():
+        try:
+            found[name] = registered.find(name).digest
+        except RockError:  # damaged: taken over again
+            found[name] = ""
+    return found
