@@ -7,6 +7,7 @@ network, a program that works in the sandbox itself.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
@@ -25,6 +26,8 @@ T = TypeVar("T")
 _LOST = (EnvLost, NotFound, Unavailable)
 MOST_LOSSES = 3
 """In a row, without a turn between them. An action that takes its server along would otherwise do so for ever."""
+_LONGEST_WAIT_S = 5.0
+"""Before a second and a third environment is made, where the server says how long."""
 
 
 class ReplayingEnv(BoxedEnv, Protocol):
@@ -130,14 +133,19 @@ class _SurvivingEnv(WrappedBoxedEnv[ReplayingEnv]):
 
     async def _made_again(self, error: RockError) -> None:
         """Make another environment in place of a lost one. Raise `error` where that cannot be."""
-        if not self._left or self._handed_out:
-            raise error
-        self._left -= 1
-        try:
-            self.inside = await self._make()
-        except RockError:
-            raise error from None
-        self._surviving.losses += 1
+        while self._left and not self._handed_out:
+            if self._left < MOST_LOSSES:  # the next server may be gone as well, and another one is on its way
+                await asyncio.sleep(min(error.retry_after_s or 1.0, _LONGEST_WAIT_S))
+            self._left -= 1
+            try:
+                self.inside = await self._make()
+            except _LOST:
+                continue
+            except RockError:
+                break
+            self._surviving.losses += 1
+            return
+        raise error
 
     async def _recover(self, error: RockError) -> None:
         if self._asked is None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agent_runtime import surviving as surviving_module
 from agent_runtime.surviving import MOST_LOSSES, Surviving
 from rock_env.env import StepResult, Verdict, observation_hash
 from rock_env.errors import (
@@ -70,12 +71,27 @@ class FakeRock:
         self.recovered: list[Any] = []
         self.made: list[FakeEnv] = []
         self.full = False
+        self.refuses: deque[RockError] = deque()
 
     async def make(self, env: str, params_json: str) -> Any:
         if self.full:
             raise Unavailable("nobody serves")
+        if self.refuses:
+            raise self.refuses.popleft()
         self.made.append(FakeEnv(self))
         return self.made[-1]
+
+
+@pytest.fixture(autouse=True)
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Take no time to wait, and note for how long it would have been."""
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr(surviving_module.asyncio, "sleep", sleep)
+    return waited
 
 
 def turn(count: int) -> tuple[str, bytes]:
@@ -161,3 +177,21 @@ async def test_other_errors_pass_through() -> None:
     with pytest.raises(InfraError):
         await env.step("a1")
     assert len(rock.made) == 1
+
+
+async def test_a_server_on_its_way_is_waited_for_as_long_as_it_asks(waits: list[float]) -> None:
+    rock = FakeRock(None, Unavailable("gone", retry_after_s=2.5))
+    env = await Surviving(rock).make("e", "{}")
+    await env.reset("t", 0)
+    rock.refuses.extend([Unavailable("starting"), Unavailable("starting")])
+    assert (await env.step("a1")).observation == "o1"
+    assert waits == [2.5, 2.5], "the first loss waits for nobody"
+
+
+async def test_a_server_that_asks_for_long_gets_less(waits: list[float]) -> None:
+    rock = FakeRock(None, Unavailable("gone", retry_after_s=1e9))
+    env = await Surviving(rock).make("e", "{}")
+    await env.reset("t", 0)
+    rock.refuses.append(Unavailable("starting"))
+    await env.step("a1")
+    assert waits == [5.0]
