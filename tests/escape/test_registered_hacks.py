@@ -13,7 +13,7 @@ from registered_hacks import FORMATS, Try, all_tries, play_all
 
 __all__ = ["engine"]
 
-pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.turn(2), pytest.mark.usefixtures("engine"), pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

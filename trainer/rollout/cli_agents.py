@@ -6,6 +6,8 @@ one rollout is, is in `agent_runtime.agents.cli_rollout`.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from contextlib import AsyncExitStack
 from urllib.parse import urlsplit
 
@@ -16,12 +18,20 @@ from agent_runtime.chat import ToolTemplate
 from agent_runtime.gateway.server import Gateway
 from agent_runtime.policy import Sampler
 from agent_runtime.types import RolloutRequest, Trajectory
+from rock_env.errors import EnvLost, NotFound, Unavailable
 from rock_env.plugins import load_env
 from trainer.config import TrainConfig
 from trainer.engine.chosen import learner_of
 from trainer.errors import ConfigError
 
 __all__ = ["CliAgents", "agent_options"]
+
+logger = logging.getLogger(__name__)
+
+MOST_STARTS = 4
+_SERVER_LOST = frozenset({EnvLost.code, NotFound.code, Unavailable.code})
+_WAIT_S = 1.0
+"""For the next server, before a rollout begins anew."""
 
 
 def agent_options(config: TrainConfig) -> list[str]:
@@ -86,7 +96,11 @@ class CliAgents:
     async def play(
         self, request: RolloutRequest, *, rock: BoxedRock, sampler: Sampler, policy_step: int
     ) -> Trajectory:
-        """Let the agent work on one request with the policy behind `sampler`."""
+        """Let the agent work on one request with the policy behind `sampler`.
+
+        What an agent did in a sandbox cannot be done again, so a rollout whose server was lost begins anew, as it was asked
+        for, at most `MOST_STARTS` times.
+        """
         agent = CliAgent(
             self._spec,
             self._gateway,
@@ -95,4 +109,12 @@ class CliAgents:
             self._template,
             self._config.agent.session_tokens,
         )
-        return await run_cli_rollout(request, agent, rock=rock, policy_step=policy_step)
+        for left in reversed(range(MOST_STARTS)):
+            played = await run_cli_rollout(request, agent, rock=rock, policy_step=policy_step)
+            if not left or played.failure is None or played.failure.code not in _SERVER_LOST:
+                break
+            logger.warning(
+                "rollout %s begins anew, for its server was lost: %s", request.id, played.failure.message
+            )
+            await asyncio.sleep(_WAIT_S)
+        return played

@@ -14,6 +14,7 @@ __all__ = ["engine"]
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 
+@pytest.mark.turn(0)
 def test_train_look_and_own_algorithm(tmp_path: Path) -> None:
     steps = Steps("tutorial.md", tmp_path)
     said = steps.follow(without={"docker"})

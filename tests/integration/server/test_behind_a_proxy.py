@@ -34,6 +34,7 @@ async def fleet(new_database: Callable[[], str]) -> AsyncIterator[Fleet]:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.turn(0)
 async def test_what_needs_only_an_address_holds_behind_a_proxy(fleet: Fleet) -> None:
     grpc, http = ([getattr(it, name) for it in fleet.servers] for name in ("address", "http"))
     async with round_robin(lambda: grpc) as port, round_robin(lambda: http) as rest:

@@ -8,9 +8,12 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from own_agent import own_agent_yaml, shelf_with_own_agent
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
 
@@ -27,7 +30,7 @@ SHORTEST_LIFE_S = 1.5
 MOST_KILLS = 5
 
 
-def start(address: str) -> subprocess.Popen[str]:
+def start(address: str, *options: str) -> subprocess.Popen[str]:
     command = [
         sys.executable,
         "-m",
@@ -35,6 +38,7 @@ def start(address: str) -> subprocess.Popen[str]:
         f"--listen={address}",
         "--workers=1",
         "--isolation=none",
+        *options,
     ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
     assert process.stdout is not None
@@ -42,56 +46,92 @@ def start(address: str) -> subprocess.Popen[str]:
     return process
 
 
-def trained(folder: Path, *, kills: bool) -> int:
-    """Train behind one server, or one after the other; return how many were killed."""
-    address = f"unix://{folder.parent}/s"
-    server, over, killed = start(address), threading.Event(), 0
+@contextmanager
+def killed_server(address: str, most: int, *options: str) -> Iterator[list[float]]:
+    """Serve inside the block, and kill and start the server again, `most` times at most; yield how long each start took."""
+    server, over, starts = start(address, *options), threading.Event(), list[float]()
 
     def kill() -> None:
-        nonlocal server, killed
+        nonlocal server
         life_s = SHORTEST_LIFE_S
-        while killed < MOST_KILLS and not over.wait(life_s):
+        while len(starts) < most and not over.wait(life_s):
             server.kill()
             server.communicate()
             began = time.monotonic()
-            server = start(address)
-            life_s = max(
-                SHORTEST_LIFE_S, time.monotonic() - began
-            )  # a slow machine needs longer to play as well
-            killed += 1
+            server = start(address, *options)
+            starts.append(time.monotonic() - began)
+            life_s = max(SHORTEST_LIFE_S, starts[-1])  # a slow machine needs longer to play as well
 
     killer = threading.Thread(target=kill)
-    if kills:
-        killer.start()
+    killer.start()
     try:
-        chosen = {**SETTINGS, "rollout.rock_address": address}
-        words = [word for name, value in chosen.items() for word in ("-s", f"{name}={value}")]
-        named = ["--env", "frozen_lake", "--algo", "ipa", "--steps", str(STEPS), "--seed", "5"]
-        done = subprocess.run(
-            [sys.executable, "-m", "ale", "train", *named, "--run", str(folder), "--quiet", *words],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            env=ENVIRONMENT,
-            check=False,
-            timeout=300,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        yield starts
     finally:
         over.set()
-        if kills:
-            killer.join()
+        killer.join()
         server.terminate()
         server.communicate()
-    return killed
+
+
+def train(folder: Path, address: str, *named: str, **settings: object) -> list[dict[str, float]]:
+    """Train behind the server; return the metrics of each step."""
+    words = [
+        word
+        for name, value in {**settings, "rollout.rock_address": address}.items()
+        for word in ("-s", f"{name}={value}")
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "ale", "train", *named, "--run", str(folder), "--quiet", *words],
+        cwd=folder.parent,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [row for row in rows if row["kind"] == "train"]
 
 
 def test_kills_of_the_server_cost_time_and_no_rollout(tmp_path: Path) -> None:
-    calm, disturbed = tmp_path / "calm", tmp_path / "disturbed"
-    trained(calm, kills=False)
-    assert trained(disturbed, kills=True) > 1
-    rows = [json.loads(line) for line in (disturbed / "metrics.jsonl").read_text().splitlines()]
-    steps = [row for row in rows if row["kind"] == "train"]
-    assert [row["failed"] for row in steps] == [0.0] * STEPS
-    models = [(folder / "model" / "model.safetensors").read_bytes() for folder in (calm, disturbed)]
+    named = ("--env", "frozen_lake", "--algo", "ipa", "--steps", str(STEPS), "--seed", "5")
+    models = []
+    for name, kills in (("calm", 0), ("disturbed", MOST_KILLS)):
+        address = f"unix://{tmp_path}/s"
+        with killed_server(address, kills) as starts:
+            steps = train(tmp_path / name, address, *named, **SETTINGS)
+        assert [step["failed"] for step in steps] == [0.0] * STEPS
+        assert (len(starts) > 1) == bool(kills)
+        models.append((tmp_path / name / "model" / "model.safetensors").read_bytes())
     assert models[0] == models[1]
+
+
+BEHIND_AN_AGENT: dict[str, object] = {
+    "env_args.source": '"handmade"',
+    "rollout.groups_per_step": 2,
+    "rollout.group_size": 4,
+    "rollout.workers": 1,
+    "rollout.engines": 1,
+    "rollout.token_budget": 16,
+    "eval.tasks": 1,
+    "eval.every": 0,
+    "engine_options.layers": 1,
+    "engine_options.width": 16,
+    "engine_options.heads": 2,
+    "engine_options.max_context": 4096,
+    "sampling.max_tokens": 6,
+}
+
+
+@pytest.mark.turn(2)
+def test_kills_of_the_server_cost_no_rollout_of_an_agent(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text(own_agent_yaml("insist"))
+    shelf = shelf_with_own_agent(tmp_path)
+    address = f"unix://{tmp_path}/s"
+    named = ("--env", "swe", "--agent", "own.yaml", "--algo", "ipa", "--model", "tiny", "--steps", "2")
+    with killed_server(address, 3, f"--shelf={shelf}") as starts:
+        steps = train(tmp_path / "run", address, *named, **BEHIND_AN_AGENT)
+    assert len(starts) > 1
+    assert [step["failed"] for step in steps] == [0.0, 0.0]

@@ -69,6 +69,7 @@ def weights(folder: Path) -> dict[str, bytes]:
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.turn(1)
 def test_signals_in_every_phase_save_and_the_run_ends_as_undisturbed(tmp_path: Path) -> None:
     for name in ("whole", "stopped"):
         (tmp_path / name).mkdir()

@@ -143,6 +143,7 @@ def check_learned(run: Path, rollouts: list[Trajectory], apart: list[Trajectory]
     assert any((before[name] != after[name]).any() for name in before if name.startswith("model."))
 
 
+@pytest.mark.turn(1)
 def test_two_steps_behind_an_agent_learn_and_lose_no_token(tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text(own_agent_yaml("insist"))
     shelf = shelf_with_own_agent(tmp_path)
