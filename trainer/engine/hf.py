@@ -12,11 +12,11 @@ import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from pydantic import PositiveInt
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from safetensors import SafetensorError
 
 from agent_runtime.chat import ToolTemplate
@@ -24,11 +24,13 @@ from agent_runtime.render import HFChatTemplate
 from agent_runtime.templates.families import tool_template
 from agent_runtime.types import IntArray
 from rock_env.errors import InvalidArgument
-from trainer.engine.base import EngineOptions, EngineSpec, OptimOptions
+from trainer.engine.base import EngineOptions, EngineSpec, OptimOptions, Weights
 from trainer.engine.generate import TorchInference
 from trainer.engine.torch_train import TorchTrain
+from trainer.learners.lora import Adapters
+from trainer.learners.recompute import recompute_layers
 
-__all__ = ["ENGINE", "HFNet", "HFOptions"]
+__all__ = ["ENGINE", "AdaptedNet", "HFNet", "HFOptions"]
 
 
 class HFOptions(EngineOptions):
@@ -44,6 +46,28 @@ class HFOptions(EngineOptions):
     """Most tokens of prompt and completion together; None: what the model's config says."""
     max_rows: PositiveInt = 64
     """Most prompts sampled in one batch."""
+    checkpointing: bool = False
+    """The learner keeps one state per layer and token, and computes the rest again in the backward pass: for long rows."""
+    lora_rank: NonNegativeInt = 0
+    """Rank of LoRA adapters, which then train in place of the model's weights; 0: all weights train."""
+    lora_alpha: PositiveFloat | None = None
+    """What LoRA adds is scaled by this over `lora_rank`; None: twice the rank."""
+    lora_targets: str | None = None
+    """Names of the linear layers that get an adapter, separated by commas; None: all but the output layer."""
+    adapter: str = ""
+    """Folder of a LoRA adapter in the format of peft that training goes on from, with its own rank, scale and layers."""
+
+    @model_validator(mode="after")
+    def _check_lora(self) -> Self:
+        if self.adapter and self.lora_rank:
+            raise ValueError(
+                "adapter brings its own rank: leave out lora_rank, or begin a fresh adapter without adapter."
+            )
+        if not self.lora_rank and (self.lora_alpha is not None or self.lora_targets is not None):
+            raise ValueError(
+                "lora_alpha and lora_targets do nothing without lora_rank: set it, such as lora_rank=16, or leave them out."
+            )
+        return self
 
 
 class _Cache:
@@ -143,6 +167,28 @@ class HFNet:
         return torch.autocast(self.model.device.type, dtype=self._autocast)
 
 
+class AdaptedNet(HFNet):
+    """A Transformers model of which LoRA adapters alone train."""
+
+    def __init__(
+        self, model: Any, adapters: Adapters, *, max_context: int, autocast: torch.dtype | None = None
+    ) -> None:
+        super().__init__(model, max_context=max_context, autocast=autocast)
+        self.adapters = adapters
+
+    def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """Return the adapters' parameters."""
+        return self.adapters.named_parameters()
+
+    def merged(self) -> Weights:
+        """Return the weights of the model with its adapters added in."""
+        return self.adapters.merged()
+
+    def showing(self, weights: Weights) -> AbstractContextManager[None]:
+        """Compute with weights that `merged` gave."""
+        return self.adapters.showing(weights)
+
+
 def _read(kind: str, model: str, **how: Any) -> Any:
     """Load part of a model. Raise `InvalidArgument` with the remedy when it is missing, unknown or offline."""
     import transformers
@@ -221,18 +267,46 @@ def _device(options: HFOptions) -> torch.device:
     return device
 
 
-def _net(model: str, options: HFOptions, *, trained: bool) -> HFNet:
-    half = options.dtype == "bfloat16"
-    loaded = _read(
+def _load(model: str, options: HFOptions, *, half: bool) -> Any:
+    return _read(
         "AutoModelForCausalLM",
         model,
-        dtype=torch.bfloat16 if half and not trained else torch.float32,
+        dtype=torch.bfloat16 if half else torch.float32,
         attn_implementation=options.attention,
     ).to(_device(options))
-    return HFNet(
+
+
+def _net(model: str, options: HFOptions) -> HFNet:
+    """Return the net that samples."""
+    loaded = _load(model, options, half=options.dtype == "bfloat16")
+    return HFNet(loaded, max_context=_max_context(model, options, loaded.config))
+
+
+def _trained(model: str, options: HFOptions, seed: int) -> HFNet:
+    """Return the net that learns: what trains is float32, what is frozen has the precision of the computation."""
+    half = options.dtype == "bfloat16"
+    has_adapters = bool(options.lora_rank or options.adapter)
+    loaded = _load(model, options, half=half and has_adapters)
+    how: Any = {
+        "max_context": _max_context(model, options, loaded.config),
+        "autocast": torch.bfloat16 if half else None,
+    }
+    if options.checkpointing:
+        recompute_layers(loaded)
+    if has_adapters:
+        return AdaptedNet(loaded, _adapters(loaded, options, seed), **how)
+    return HFNet(loaded, **how)
+
+
+def _adapters(loaded: Any, options: HFOptions, seed: int) -> Adapters:
+    if options.adapter:
+        return Adapters.read(loaded, options.adapter)
+    return Adapters.fresh(
         loaded,
-        max_context=_max_context(model, options, loaded.config),
-        autocast=torch.bfloat16 if half and trained else None,
+        rank=options.lora_rank,
+        alpha=options.lora_alpha or 2.0 * options.lora_rank,
+        targets=options.lora_targets or "all-linear",
+        seed=seed,
     )
 
 
@@ -240,7 +314,7 @@ def _inference(model: str, options: HFOptions, seed: int) -> TorchInference:
     del seed  # a request carries its own
     template = _template(model, options)
     return TorchInference(
-        _net(model, options, trained=False),
+        _net(model, options),
         end_id=template.end_id,
         max_rows=options.max_rows,
         device=_device(options),
@@ -249,12 +323,14 @@ def _inference(model: str, options: HFOptions, seed: int) -> TorchInference:
 
 
 def _train(model: str, options: HFOptions, seed: int, optim: OptimOptions) -> TorchTrain:
-    del seed  # nothing is drawn: the weights come from the model's folder
-    net = _net(model, options, trained=True)
+    net = _trained(model, options, seed)
     tokenizer = _read("AutoTokenizer", model)
 
     def export(folder: Path) -> None:
-        net.model.save_pretrained(folder)
+        if isinstance(net, AdaptedNet):
+            net.adapters.export(folder)
+        else:
+            net.model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 
     return TorchTrain(net, optim, export=export, device=_device(options))

@@ -7,6 +7,7 @@ Shapes: B rows, T tokens, M picked positions of a row, N picked positions of all
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -15,7 +16,7 @@ import torch
 from rock_env.errors import InvalidArgument
 from trainer.engine.base import Weights
 
-__all__ = ["Cache", "Net", "PolicyNet", "ScoresItself", "copy_weights", "host_weights"]
+__all__ = ["Adapted", "Cache", "Net", "PolicyNet", "ScoresItself", "copy_weights", "host_weights", "showing"]
 
 
 class Cache(Protocol):
@@ -76,9 +77,41 @@ class ScoresItself(Net, Protocol):
         ...
 
 
+@runtime_checkable
+class Adapted(Net, Protocol):
+    """A network of which adapters alone train: its `named_parameters` are theirs, its weights those of the whole model."""
+
+    def merged(self) -> Weights:
+        """Return the weights of the model with its adapters added in, by the names of the model without them."""
+        ...
+
+    def showing(self, weights: Weights) -> AbstractContextManager[None]:
+        """Compute with weights that `merged` gave earlier; afterwards everything is as before, bit for bit."""
+        ...
+
+
 def host_weights(net: Net) -> Weights:
-    """Return the parameters as float32 host arrays; on CPU views that stay valid until the next update."""
+    """Return the weights that a sampler takes as float32 host arrays; on CPU views that stay valid until the next update."""
+    if isinstance(net, Adapted):
+        return net.merged()
     return {name: value.detach().float().cpu().numpy() for name, value in net.named_parameters()}
+
+
+@contextmanager
+def showing(net: Net, weights: Weights) -> Iterator[None]:
+    """Compute with other weights; afterwards the parameters are as before, bit for bit. Raise as `copy_weights` does."""
+    if isinstance(net, Adapted):
+        with net.showing(weights):
+            yield
+        return
+    with torch.no_grad():
+        own = [(value, value.detach().clone()) for _, value in net.named_parameters()]
+        copy_weights(net, weights)
+        try:
+            yield
+        finally:
+            for value, before in own:
+                value.copy_(before)
 
 
 @torch.no_grad()

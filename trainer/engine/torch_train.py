@@ -15,27 +15,27 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch.utils.checkpoint import checkpoint
 
 from rock_env.errors import InvalidArgument
 from rock_env.store.whole_file import write_whole
-from trainer.algo.base import Metric
+from trainer.algo.base import LossOutput, Metric
 from trainer.data.batch import TrainBatch
 from trainer.data.build import microbatches
 from trainer.engine.base import LossFn, OptimOptions, Weights
 from trainer.engine.critic import ValueHead
-from trainer.engine.net import PolicyNet, ScoresItself, copy_weights, host_weights
+from trainer.engine.net import PolicyNet, ScoresItself, host_weights, showing
+from trainer.learners.head import token_logprobs
+from trainer.learners.spread import placed_like, whole
 
-__all__ = ["STATE_FILE", "TorchTrain", "system_errors"]
+__all__ = ["STATE_FILE", "Told", "TorchTrain", "moved_to", "system_errors"]
 
 STATE_FILE = "train.safetensors"
-_HEAD_ELEMENTS = 1 << 26  # logits held at once: 256 MiB in float32; more is recomputed in the backward pass
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
@@ -85,13 +85,8 @@ class TorchTrain:
         With `weights`, of the policy that has them. Raise `InvalidArgument` where they belong to another model.
         """
         if weights is not None:
-            own = [value.detach().clone() for value in self._parameters.values()]
-            copy_weights(self.net, weights)
-            try:
+            with showing(self.net, weights):
                 return self.logprobs(batch)
-            finally:
-                for value, before in zip(self._parameters.values(), own, strict=True):
-                    value.copy_(before)
         return self._part_by_part(batch, lambda part: self._finite(part)[0])
 
     @torch.no_grad()
@@ -120,10 +115,9 @@ class TorchTrain:
         A batch that trains nothing changes nothing, nor does one whose gradient is 0: momentum alone moves no parameter.
         """
         self._optimizer.zero_grad(set_to_none=True)
-        total = 0.0
-        sums: dict[str, Metric] = {}
+        told = Told()
         for part in microbatches(batch, self._options.microbatch_tokens):
-            part = _to(part, self._device)
+            part = moved_to(part, self._device)
             logprobs_BT, values_BT = self._finite(part)
             output = loss(replace(part, values_BT=values_BT), logprobs_BT)
             value = float(output.loss.detach())
@@ -131,13 +125,9 @@ class TorchTrain:
                 self._refuse(f"the loss is {value}")
             if output.loss.requires_grad:
                 output.loss.backward()  # type: ignore[no-untyped-call]
-            total += value
-            for name, metric in output.metrics.items():
-                before = sums.get(name, Metric(0.0, 0.0))
-                sums[name] = Metric(before.total + metric.total, before.weight + metric.weight)
+            told.add(output)
         norms = self._update(lr)
-        means = {name: sum_.total / sum_.weight for name, sum_ in sums.items() if sum_.weight}
-        return {**means, "loss": total, **norms, "lr": lr}
+        return {**told.means(), **norms, "lr": lr}
 
     def weights(self) -> Weights:
         """Return the parameters as float32 host arrays; on CPU views that stay valid until the next `step`."""
@@ -145,17 +135,23 @@ class TorchTrain:
 
     def save(self, folder: Path) -> None:
         """Write parameters and optimizer state to one file in `folder`, atomically. Raise `OSError`."""
+        self._write(folder, *self._state())
+
+    def _write(self, folder: Path, tensors: dict[str, torch.Tensor], steps: dict[str, float]) -> None:
+        metadata = {"steps": json.dumps(steps)}
+        with system_errors(folder / STATE_FILE):
+            write_whole(folder / STATE_FILE, lambda path: save_file(tensors, path, metadata=metadata))
+
+    def _state(self) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+        """Return parameters and moments on the host, whole, and how many updates each parameter had."""
         tensors = {f"model.{name}": value.detach() for name, value in self._parameters.items()}
         steps: dict[str, float] = {}
         for name, value in self._parameters.items():
             state = self._optimizer.state.get(value)
             if state:
                 tensors |= {f"{moment}.{name}": state[moment] for moment in _MOMENTS}
-                steps[name] = float(state["step"])
-        metadata = {"steps": json.dumps(steps)}
-        host = {name: value.cpu().contiguous() for name, value in tensors.items()}
-        with system_errors(folder / STATE_FILE):
-            write_whole(folder / STATE_FILE, lambda path: save_file(host, path, metadata=metadata))
+                steps[name] = float(whole(state["step"]))
+        return {name: whole(value).cpu().contiguous() for name, value in tensors.items()}, steps
 
     @torch.no_grad()
     def load(self, folder: Path) -> None:
@@ -178,10 +174,10 @@ class TorchTrain:
                 "Resume with the model and engine options of the run that wrote it."
             )
         for name, value in self._parameters.items():
-            value.copy_(stored[f"model.{name}"])
+            value.copy_(placed_like(value, stored[f"model.{name}"]))
             self._optimizer.state.pop(value, None)
             if name in steps:
-                moments = {moment: stored[f"{moment}.{name}"].to(value.device) for moment in _MOMENTS}
+                moments = {moment: placed_like(value, stored[f"{moment}.{name}"]) for moment in _MOMENTS}
                 self._optimizer.state[value] = {
                     "step": torch.tensor(steps[name], device=value.device),
                     **moments,
@@ -213,12 +209,15 @@ class TorchTrain:
         with_grad = [value for value in parameters if value.grad is not None]
         if not with_grad:
             return 0.0
-        norm = float(torch.nn.utils.clip_grad_norm_(with_grad, self._options.grad_clip))
+        grads = [value.grad for value in with_grad if value.grad is not None]
+        total = torch.nn.utils.get_total_norm(grads)
+        norm = float(whole(total))
         if norm != norm or norm == float("inf"):
             self._refuse(f"the gradient norm is {norm}")
         if not norm:
             for value in with_grad:
                 value.grad = None  # AdamW leaves it alone then: no momentum, no decay
+        torch.nn.utils.clip_grads_with_norm_(with_grad, self._options.grad_clip, total)
         return norm
 
     def _finite(self, batch: TrainBatch) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -234,13 +233,13 @@ class TorchTrain:
         wanted = self._critic if batch.returns_BT is not None else None
         picked = _Picked.of(batch, self._device)
         if picked is None:
-            nothing_BT = torch.zeros(batch.tokens_BT.shape, device=self._device)
+            nothing_BT = self._nothing(batch)
             return nothing_BT, None if wanted is None else nothing_BT
         if isinstance(self.net, ScoresItself):
             logprobs_N, hidden_ND = picked.scored(self.net)
         else:
             hidden_ND = picked.hidden(self.net)
-            logprobs_N = _token_logprobs(self.net, hidden_ND, picked.targets_N)
+            logprobs_N = token_logprobs(self.net.logits, self.net.vocabulary, hidden_ND, picked.targets_N)
         values_BT = None if wanted is None else picked.lay(wanted(hidden_ND), batch)
         return picked.lay(logprobs_N, batch), values_BT
 
@@ -250,8 +249,32 @@ class TorchTrain:
             raise ValueError("this engine has no critic: call add_critic first.")
         picked = _Picked.of(batch, self._device)
         if picked is None:
-            return torch.zeros(batch.tokens_BT.shape, device=self._device)
+            return self._nothing(batch)
         return picked.lay(self._critic(picked.hidden(self.net)), batch)
+
+    def _nothing(self, batch: TrainBatch) -> torch.Tensor:
+        """Return the scores of a batch that trains no token."""
+        return torch.zeros(batch.tokens_BT.shape, device=self._device)
+
+
+@dataclass(slots=True)
+class Told:
+    """What the losses of a step's parts add up to."""
+
+    loss: float = 0.0
+    sums: dict[str, Metric] = field(default_factory=dict)
+
+    def add(self, output: LossOutput) -> None:
+        """Add a part."""
+        self.loss += float(output.loss.detach())
+        for name, metric in output.metrics.items():
+            before = self.sums.get(name, Metric(0.0, 0.0))
+            self.sums[name] = Metric(before.total + metric.total, before.weight + metric.weight)
+
+    def means(self) -> dict[str, float]:
+        """Return the means of what was reported, and the loss."""
+        means = {name: sum_.total / sum_.weight for name, sum_ in self.sums.items() if sum_.weight}
+        return {**means, "loss": self.loss}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -327,21 +350,6 @@ class _Picked:
         )
 
 
-def _token_logprobs(net: PolicyNet, hidden_ND: torch.Tensor, targets_N: torch.Tensor) -> torch.Tensor:
-    def head(hidden_ND: torch.Tensor, targets_N: torch.Tensor) -> torch.Tensor:
-        logprobs_NV = torch.log_softmax(net.logits(hidden_ND).float(), dim=-1)
-        return logprobs_NV.gather(1, targets_N[:, None])[:, 0]
-
-    rows = max(1, _HEAD_ELEMENTS // net.vocabulary)
-    if len(targets_N) <= rows:
-        return head(hidden_ND, targets_N)
-    pieces = [
-        checkpoint(head, hidden, targets, use_reentrant=False)
-        for hidden, targets in zip(torch.split(hidden_ND, rows), torch.split(targets_N, rows), strict=True)
-    ]
-    return torch.cat(pieces)
-
-
 def _distinct(rows_SK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the index of each distinct row's first occurrence, in order, and which of them every row equals."""
     number: dict[bytes, int] = {}
@@ -355,7 +363,8 @@ def _distinct(rows_SK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.tensor(first_U), torch.tensor(distinct_S)
 
 
-def _to(batch: TrainBatch, device: torch.device) -> TrainBatch:
+def moved_to(batch: TrainBatch, device: torch.device) -> TrainBatch:
+    """Return the batch with its tensors on a device."""
     if device == batch.tokens_BT.device:
         return batch
     values = {each.name: getattr(batch, each.name) for each in fields(batch)}

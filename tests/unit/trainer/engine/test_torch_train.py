@@ -11,11 +11,11 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from rock_env.errors import InvalidArgument
 from trainer.algo.base import LossOutput, Metric
 from trainer.data.batch import TrainBatch
-from trainer.engine import torch_train
 from trainer.engine.base import OptimOptions
 from trainer.engine.tiny.model import TinyModel, TinyShape
 from trainer.engine.tiny.tokenizer import SPECIALS
 from trainer.engine.torch_train import STATE_FILE, TorchTrain
+from trainer.learners import head
 
 SHAPE = TinyShape(vocabulary=30, layers=2, width=16, heads=2, max_context=32)
 
@@ -160,7 +160,7 @@ def test_a_large_head_in_pieces_gives_the_same_gradient(monkeypatch):
     batch = batch_of([5, 9, 12, 9], trained=4)
     whole = engine()
     expected = whole.step(batch, loss, lr=1e-2)
-    monkeypatch.setattr(torch_train, "_HEAD_ELEMENTS", 3 * SHAPE.vocabulary)
+    monkeypatch.setattr(head, "HEAD_ELEMENTS", 3 * SHAPE.vocabulary)
     pieces = engine()
     assert pieces.step(batch, loss, lr=1e-2) == pytest.approx(expected, rel=1e-4)
 

@@ -1,0 +1,98 @@
+"""The estimate of a learner's memory: what it counts, how it grows, and that a real update takes about as much."""
+
+import subprocess
+import sys
+
+import pytest
+import transformers
+
+from trainer.learners.memory import Estimate, Shape, UpdatePlan
+
+QWEN3 = transformers.Qwen3Config(
+    vocab_size=151_936,
+    hidden_size=1_024,
+    intermediate_size=3_072,
+    num_hidden_layers=28,
+    num_attention_heads=16,
+    num_key_value_heads=8,
+    head_dim=128,
+    tie_word_embeddings=True,
+)
+"""Qwen3-0.6B."""
+
+
+@pytest.fixture(scope="module")
+def shape():
+    return Shape.of(QWEN3)
+
+
+def total(shape, tokens=26_000, **plan):
+    return Estimate.of(shape, UpdatePlan(tokens, tokens // 4, **plan)).total
+
+
+def test_a_shape_is_that_of_the_model(shape):
+    assert shape.parameters == 596_049_920
+    assert (shape.layers, shape.width, shape.attention, shape.queries) == (28, 1_024, 4_096, 2_048)
+
+
+def test_all_weights_cost_sixteen_bytes_and_adapters_little(shape):
+    full, lora = (
+        Estimate.of(shape, UpdatePlan(1, 1, half=True, adapters=adapters)) for adapters in (0, 10_000_000)
+    )
+    assert full.weights + full.gradients + full.moments == 16 * shape.parameters
+    assert lora.weights == 2 * shape.parameters + 4 * 10_000_000
+    assert lora.gradients + lora.moments == 12 * 10_000_000
+
+
+def test_memory_is_linear_in_tokens_and_checkpointing_cuts_its_slope(shape):
+    for plan in ({"half": True}, {"half": True, "checkpointing": False}):
+        growth = total(shape, 48_000, **plan) - total(shape, 32_000, **plan)
+        assert growth == pytest.approx(total(shape, 64_000, **plan) - total(shape, 48_000, **plan), rel=0.01)
+    assert total(shape, half=True) < 0.3 * total(shape, half=True, checkpointing=False)
+
+
+def test_the_longest_row_fits_and_the_next_one_does_not(shape):
+    plan = UpdatePlan(26_000, 6_500, half=True)
+    longest = Estimate.most_tokens(shape, plan, 24 * 10**9)
+    assert longest > 26_000
+    assert total(shape, longest, half=True) <= 24 * 10**9 < total(shape, longest + 8, half=True)
+    assert Estimate.most_tokens(shape, plan, 10**9) == 0
+
+
+def test_ranks_share_weights_gradients_and_moments(shape):
+    one, four = (Estimate.of(shape, UpdatePlan(1_000, 500, ranks=ranks)) for ranks in (1, 4))
+    assert four.weights + four.gradients + four.moments == 4 * shape.parameters
+    assert four.kept == one.kept
+
+
+def test_the_table_ends_with_the_total(shape):
+    lines = Estimate.of(shape, UpdatePlan(26_000, 6_500, half=True)).lines()
+    assert len(lines) == 8
+    assert lines[-1].split()[0] == "total"
+
+
+MEASURED = """
+import resource, sys
+import torch
+from benchmarks.long_rows import likelihood, row, smol
+from trainer.engine.base import OptimOptions
+from trainer.engine.hf import HFNet
+from trainer.engine.torch_train import TorchTrain
+from trainer.learners.recompute import recompute_layers
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+model = smol(2)
+recompute_layers(model)
+train = TorchTrain(HFNet(model, max_context=8192), OptimOptions(), export=lambda folder: None)
+train.step(row(2048, 49152), likelihood, lr=1e-6)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+"""
+
+
+@pytest.mark.slow
+def test_an_update_takes_about_what_was_estimated():
+    """On the processor, in a process of its own: what it grows by, from before the model was there."""
+    from benchmarks.long_rows import smol
+
+    found = subprocess.run([sys.executable, "-c", MEASURED], check=True, capture_output=True, text=True)
+    expected = Estimate.of(Shape.of(smol(2).config), UpdatePlan(2_048, 512)).total
+    assert 0.6 < int(found.stdout) / expected < 1.5

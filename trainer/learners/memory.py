@@ -1,0 +1,166 @@
+"""How much memory a learner takes, worked out before anything is loaded.
+
+Weights and AdamW's two moments are there throughout. The backward pass begins with the states of all layers and a piece of
+the logits; from layer to layer it lets go of states and adds gradients, while one layer is computed again. The worst of
+these moments counts. `docs/learners.md` says how it is checked. Everything is in bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+
+__all__ = ["HEAD_ELEMENTS", "Estimate", "Shape", "UpdatePlan"]
+
+HEAD_ELEMENTS = 1 << 26
+"""Logits held at once: 256 MiB in float32; more is computed again in the backward pass."""
+_HEAD_COPIES = 4
+"""Logits, log-probabilities, and the gradient of either."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What of a causal language model its memory depends on."""
+
+    parameters: int
+    """All of them, tied ones once."""
+    layers: int
+    layer_parameters: int
+    """Those of one layer."""
+    width: int
+    inner: int
+    """Width of the MLP."""
+    attention: int
+    """Numbers per token that queries, keys and values have together."""
+    queries: int
+    vocabulary: int
+
+    @staticmethod
+    def of(config: Any) -> Shape:
+        """Return the shape of a Transformers config; its model is built without memory for weights."""
+        from transformers import AutoModelForCausalLM
+
+        from trainer.learners.recompute import layers_of
+
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
+        layers = layers_of(model)
+        heads = int(config.num_attention_heads)
+        head = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
+        kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)
+        return Shape(
+            parameters=sum(value.numel() for value in model.parameters()),
+            layers=len(layers),
+            layer_parameters=sum(value.numel() for value in layers[0].parameters()),
+            width=int(config.hidden_size),
+            inner=int(getattr(config, "intermediate_size", None) or 4 * config.hidden_size),
+            attention=(heads + 2 * kv_heads) * head,
+            queries=heads * head,
+            vocabulary=int(config.vocab_size),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatePlan:
+    """How the learner is to train."""
+
+    tokens: int
+    """Tokens of one forward and backward pass, padding included: the longest row, or `optim.microbatch_tokens`."""
+    trained: int
+    """Those of them that train."""
+    half: bool = False
+    """Computation in bfloat16; trained weights, their gradients and moments are float32 either way."""
+    checkpointing: bool = True
+    adapters: int = 0
+    """Parameters of LoRA adapters; 0: all weights train."""
+    ranks: int = 1
+    """Processes that share weights, gradients and moments; each has rows of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Memory of one rank, in bytes. Its parts are not all there at once: `total` is less than their sum."""
+
+    weights: int
+    gradients: int
+    moments: int
+    casts: int
+    """bfloat16 copies of float32 weights, or a rank's whole copy of one layer."""
+    kept: int
+    """States kept for the backward pass."""
+    layer: int
+    """What one layer holds while its backward pass runs; nothing where all of them are kept anyway."""
+    head: int
+    """Final states of trained tokens, a piece of the logits, and the output layer's gradient."""
+
+    @property
+    def total(self) -> int:
+        """Return what is there at the worst moment: as the backward pass begins, or in its first or last layer."""
+        moment = max(self.kept + self.head, max(self.kept, self.gradients) + self.layer)
+        return self.weights + self.moments + self.casts + moment
+
+    def lines(self) -> list[str]:
+        """Return it as a table of GB (10^9 bytes)."""
+        parts = [(each.name, getattr(self, each.name)) for each in fields(self)]
+        return [f"{name:<10}{size / 1e9:8.2f} GB" for name, size in [*parts, ("total", self.total)]]
+
+    @staticmethod
+    def of(shape: Shape, plan: UpdatePlan) -> Estimate:
+        """Work out the memory of a rank under a plan."""
+        number = 2 if plan.half else 4
+        trains = plan.adapters or shape.parameters
+        frozen = shape.parameters if plan.adapters else 0
+        layer_T = _layer(shape, number)
+        rows = min(plan.trained, max(1, HEAD_ELEMENTS // shape.vocabulary))
+        head_weights = shape.vocabulary * shape.width
+        cast = 0
+        if plan.half and not plan.adapters:
+            layers = 1 if plan.checkpointing else shape.layers
+            cast = 2 * (layers * shape.layer_parameters + head_weights)
+        if plan.ranks > 1:
+            cast += (
+                2 * 4 * max(shape.layer_parameters, head_weights)
+            )  # whole weights and gradient of what is at hand
+        # The residual stream is float32 beside bfloat16, unless the embedding is frozen in bfloat16.
+        state_T = (number if plan.adapters else 4) * shape.width
+        return Estimate(
+            weights=(4 * trains + number * frozen) // plan.ranks,
+            gradients=4 * trains // plan.ranks,
+            moments=8 * trains // plan.ranks,
+            casts=cast,
+            kept=plan.tokens * shape.layers * (state_T if plan.checkpointing else layer_T),
+            layer=2 * plan.tokens * layer_T if plan.checkpointing else plan.tokens * layer_T,
+            head=plan.trained * 3 * state_T
+            + rows * shape.vocabulary * 4 * _HEAD_COPIES
+            + (0 if plan.adapters else 8 * head_weights),
+        )
+
+    @staticmethod
+    def most_tokens(shape: Shape, plan: UpdatePlan, memory: int) -> int:
+        """Return the longest row that fits into `memory` bytes with the plan's share of trained tokens; 0 if none does."""
+
+        def total(tokens: int) -> int:
+            trained = tokens * plan.trained // max(plan.tokens, 1)
+            return Estimate.of(
+                shape, UpdatePlan(tokens, trained, plan.half, plan.checkpointing, plan.adapters, plan.ranks)
+            ).total
+
+        low, high = 0, 1 << 24
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if total(middle) <= memory else (low, middle - 1)
+        return low
+
+
+def _layer(shape: Shape, number: int) -> int:
+    """Return what the backward pass of one layer needs per token.
+
+    Two norms keep their input, its float32 form and their result; queries and keys are kept before and after the
+    rotation, values and the attention's result once, with a logsumexp; the MLP keeps gate, activation, up and product.
+    """
+    norms = 2 * (4 + 4 + number) * shape.width
+    attention = number * (2 * shape.attention + 2 * shape.queries)
+    mlp = number * 4 * shape.inner
+    return norms + attention + mlp
