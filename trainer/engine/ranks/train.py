@@ -1,0 +1,132 @@
+"""One rank of a learner: the update of `TorchTrain` with a share of every weight and of the batch's rows.
+
+Built in each process of `trainer.engine.ranks.pool`. Gradients are sums over the ranks, because a loss divides by
+constants of the whole batch already. Ranks take part in every pass, also with nothing to train, and refuse an update
+together.
+Shapes: B rows, T tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+
+from trainer.algo.base import LossOutput
+from trainer.data.batch import TrainBatch
+from trainer.engine.base import LossFn, OptimOptions
+from trainer.engine.torch_train import TorchTrain, moved_to
+from trainer.learners.sharding import ShardedNet
+
+__all__ = ["Learned", "RankTrain"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Learned:
+    """What a rank says of one part of a batch, on the host: enough to account for it elsewhere."""
+
+    logprobs_BT: torch.Tensor
+    output: LossOutput
+
+
+class RankTrain(TorchTrain):
+    """A train engine among others. Every method is joint: all ranks call it, with as many parts, None for no part."""
+
+    def __init__(
+        self,
+        net: ShardedNet,
+        optim: OptimOptions,
+        *,
+        export: Callable[[Path], None],
+        device: torch.device | None = None,
+    ) -> None:
+        super().__init__(net, optim, export=export, device=device)
+        self._sharded = net
+
+    def learn(
+        self, parts: Sequence[TrainBatch | None], loss: LossFn, *, lr: float
+    ) -> tuple[list[Learned | None], dict[str, float]]:
+        """Take one update; return what is to be said of each part, and the norms of the gradients of all ranks.
+
+        Raise `FloatingPointError` at every rank, with parameters and optimizer untouched, when at any of them a
+        log-probability, a loss or the gradient is not finite.
+        """
+        self._optimizer.zero_grad(set_to_none=True)
+        told = [self._learn_part(part, loss) for part in parts]
+        for value in self._parameters.values():  # those that every rank has whole
+            if value.grad is not None and not isinstance(value.grad, DTensor):
+                dist.all_reduce(value.grad)
+                value.grad /= dist.get_world_size()
+        return told, self._update(lr)
+
+    def logprobs_of(self, parts: Sequence[TrainBatch | None]) -> list[torch.Tensor | None]:
+        """Return log pi_theta of each part (`BT`, on the host)."""
+        return [self._ask(part, lambda part: self._scores(part)[0]) for part in parts]
+
+    def values_of(self, parts: Sequence[TrainBatch | None]) -> list[torch.Tensor | None]:
+        """Return the critic's values of each part (`BT`, on the host)."""
+        return [self._ask(part, self._values) for part in parts]
+
+    def save(self, folder: Path) -> None:
+        """Write whole parameters and optimizer state once, for any number of ranks. Raise `OSError` where it was written."""
+        tensors, steps = self._state()
+        if dist.get_rank() == 0:
+            self._write(folder, tensors, steps)
+
+    @torch.no_grad()
+    def _ask(
+        self, part: TrainBatch | None, compute: Callable[[TrainBatch], torch.Tensor]
+    ) -> torch.Tensor | None:
+        if part is None:
+            self._sharded.idle()
+            self._agree("")
+            return None
+        values_BT = compute(moved_to(part, self._device))
+        broken = int((~torch.isfinite(values_BT)).sum())
+        self._agree(f"the model gives {broken} tokens a value that is not finite" if broken else "")
+        return values_BT.cpu()
+
+    def _learn_part(self, part: TrainBatch | None, loss: LossFn) -> Learned | None:
+        if part is None:
+            zero = self._sharded.idle()
+            self._agree("")
+            zero.backward()  # type: ignore[no-untyped-call]
+            return None
+        part = moved_to(part, self._device)
+        logprobs_BT, values_BT = self._scores(part)
+        broken = int((~torch.isfinite(logprobs_BT.detach())).sum())
+        why = (
+            f"the policy gives {broken} trained tokens a log-probability that is not finite" if broken else ""
+        )
+        output = (
+            LossOutput(logprobs_BT.sum()) if broken else loss(replace(part, values_BT=values_BT), logprobs_BT)
+        )
+        value = output.loss.detach()
+        if not why and not bool(torch.isfinite(value)):
+            why = f"the loss is {float(value)}"
+        self._agree(why)
+        # FSDP2 averages over the ranks. The second term has a gradient of 0 where the loss has none at all.
+        total = output.loss * dist.get_world_size() + logprobs_BT.sum() * 0.0
+        total.backward()  # type: ignore[no-untyped-call]
+        return Learned(logprobs_BT.detach().cpu(), _on_host(output))
+
+    def _agree(self, why: str) -> None:
+        """Refuse the update where any rank does."""
+        refused = torch.tensor(float(bool(why)), device=self._device)
+        dist.all_reduce(refused, op=dist.ReduceOp.MAX)
+        if bool(refused):
+            self._refuse(why or "another rank's log-probability or loss is not finite")
+
+    def _nothing(self, batch: TrainBatch) -> torch.Tensor:
+        """Take part in a pass whose part trains no token."""
+        return super()._nothing(batch) + self._sharded.idle()
+
+
+def _on_host(output: LossOutput) -> LossOutput:
+    masked: Any = {reason: masked_BT.cpu() for reason, masked_BT in output.masked.items()}
+    return LossOutput(output.loss.detach().cpu(), output.metrics, masked)
