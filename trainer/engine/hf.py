@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
@@ -24,11 +25,16 @@ from agent_runtime.render import HFChatTemplate
 from agent_runtime.templates.families import tool_template
 from agent_runtime.types import IntArray
 from rock_env.errors import InvalidArgument
-from trainer.engine.base import EngineOptions, EngineSpec, OptimOptions, Weights
+from trainer.engine.base import EngineOptions, EngineSpec, OptimOptions, TrainEngine, Weights
 from trainer.engine.generate import TorchInference
 from trainer.engine.torch_train import TorchTrain
 from trainer.learners.lora import Adapters
 from trainer.learners.recompute import recompute_layers
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from trainer.engine.ranks.train import RankTrain
 
 __all__ = ["ENGINE", "AdaptedNet", "HFNet", "HFOptions"]
 
@@ -48,6 +54,8 @@ class HFOptions(EngineOptions):
     """Most prompts sampled in one batch."""
     checkpointing: bool = False
     """The learner keeps one state per layer and token, and computes the rest again in the backward pass: for long rows."""
+    ranks: PositiveInt = 1
+    """Processes that share the learner's weights, gradients and moments (FSDP2): one CUDA device each, or the processor."""
     lora_rank: NonNegativeInt = 0
     """Rank of LoRA adapters, which then train in place of the model's weights; 0: all weights train."""
     lora_alpha: PositiveFloat | None = None
@@ -63,6 +71,8 @@ class HFOptions(EngineOptions):
             raise ValueError(
                 "adapter brings its own rank: leave out lora_rank, or begin a fresh adapter without adapter."
             )
+        if self.ranks > 1 and (self.lora_rank or self.adapter):
+            raise ValueError("adapters train in one process only: leave out ranks, or lora_rank and adapter.")
         if not self.lora_rank and (self.lora_alpha is not None or self.lora_targets is not None):
             raise ValueError(
                 "lora_alpha and lora_targets do nothing without lora_rank: set it, such as lora_rank=16, or leave them out."
@@ -322,7 +332,19 @@ def _inference(model: str, options: HFOptions, seed: int) -> TorchInference:
     )
 
 
-def _train(model: str, options: HFOptions, seed: int, optim: OptimOptions) -> TorchTrain:
+def _train(model: str, options: HFOptions, seed: int, optim: OptimOptions) -> TrainEngine:
+    if options.ranks > 1:
+        kind = _device(options).type
+        if kind == "cuda" and options.ranks > torch.cuda.device_count():
+            raise InvalidArgument(
+                f"ranks={options.ranks} needs as many CUDA devices, found {torch.cuda.device_count()}. Lower it, or set "
+                "device='cpu'."
+            )
+        from trainer.engine.ranks.pool import (
+            RankPool,
+        )  # with PyTorch's distributed parts, which one process does not need
+
+        return RankPool(partial(_rank, model, options, optim), optim, ranks=options.ranks, kind=kind)
     net = _trained(model, options, seed)
     tokenizer = _read("AutoTokenizer", model)
 
@@ -334,6 +356,26 @@ def _train(model: str, options: HFOptions, seed: int, optim: OptimOptions) -> To
         tokenizer.save_pretrained(folder)
 
     return TorchTrain(net, optim, export=export, device=_device(options))
+
+
+def _rank(
+    model: str, options: HFOptions, optim: OptimOptions, mesh: DeviceMesh, device: torch.device
+) -> RankTrain:
+    """Build one rank of a learner, in its process."""
+    from trainer.engine.ranks.train import RankTrain
+    from trainer.learners.sharding import ShardedNet
+
+    net = _trained(model, options.model_copy(update={"device": str(device)}), 0)
+    tokenizer = _read("AutoTokenizer", model)
+    sharded = ShardedNet(net, mesh)
+
+    def export(folder: Path) -> None:
+        weights = {name: torch.from_numpy(value) for name, value in sharded.merged().items()}
+        if mesh.get_rank() == 0:
+            net.model.save_pretrained(folder, state_dict=weights)
+            tokenizer.save_pretrained(folder)
+
+    return RankTrain(sharded, optim, export=export, device=device)
 
 
 ENGINE = EngineSpec(

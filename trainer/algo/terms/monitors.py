@@ -33,7 +33,7 @@ from agent_runtime.types import Trajectory
 from trainer.algo.base import Credit, LossOutput
 from trainer.data.batch import TrainBatch
 
-__all__ = ["LOG_RATIO_BOUND", "Monitors", "critic_metrics", "lag_metrics", "outcome_metrics"]
+__all__ = ["LOG_RATIO_BOUND", "Monitors", "Watched", "critic_metrics", "lag_metrics", "outcome_metrics"]
 
 Loss = Callable[[TrainBatch, torch.Tensor], LossOutput]
 Floats = NDArray[np.float64]
@@ -62,6 +62,27 @@ class _Seen:
         return _Seen(*(np.concatenate(column) for column in columns))
 
 
+class Watched:
+    """The loss of one update under an account. Where `loss` runs in another process, `saw` accounts for what it said."""
+
+    def __init__(self, account: Monitors, loss: Loss, *, is_first: bool) -> None:
+        self.loss = loss
+        self._account = account
+        self._is_first = is_first
+
+    def __call__(self, batch: TrainBatch, logprobs_BT: torch.Tensor) -> LossOutput:
+        """Return what the loss says of a part."""
+        output = self.loss(batch, logprobs_BT)
+        self.saw(batch, logprobs_BT.detach(), output)
+        return output
+
+    def saw(self, batch: TrainBatch, logprobs_BT: torch.Tensor, output: LossOutput) -> None:
+        """Account for what the loss said of a part."""
+        now_BT = logprobs_BT if self._is_first else torch.full_like(logprobs_BT, torch.nan)
+        prox_BT = now_BT if batch.prox_logprobs_BT is None else batch.prox_logprobs_BT
+        self._account.observe(batch, logprobs_BT, prox_BT, output)
+
+
 class Monitors:
     """The account of one step's updates: `watch` their loss, then ask for `metrics`."""
 
@@ -76,20 +97,10 @@ class Monitors:
         self.masked: Counter[str] = Counter()
         """Tokens that the losses left out, by reason."""
 
-    def watch(self, loss: Loss) -> Loss:
+    def watch(self, loss: Loss) -> Watched:
         """Return the loss of one update, which tells this account what it was given and what it left out."""
-        is_first = self._updates == 0
         self._updates += 1
-
-        def watched(batch: TrainBatch, logprobs_BT: torch.Tensor) -> LossOutput:
-            output = loss(batch, logprobs_BT)
-            current_BT = logprobs_BT.detach()
-            now_BT = current_BT if is_first else torch.full_like(current_BT, torch.nan)
-            prox_BT = now_BT if batch.prox_logprobs_BT is None else batch.prox_logprobs_BT
-            self._observe(batch, current_BT, prox_BT, output)
-            return output
-
-        return watched
+        return Watched(self, loss, is_first=self._updates == 1)
 
     def metrics(self) -> dict[str, float]:
         """Return ratios, divergences and masks over everything seen; nothing where no token was of the RL term."""
@@ -131,9 +142,10 @@ class Monitors:
             "mask/chunk_share": 1 - len(kept) / len(chunks),
         }
 
-    def _observe(
+    def observe(
         self, batch: TrainBatch, logprobs_BT: torch.Tensor, prox_BT: torch.Tensor, output: LossOutput
     ) -> None:
+        """Count one part of an update; `prox_BT` is log pi_prox, NaN where it is not known."""
         mask_BT = batch.loss_mask_BT
         # What weighs nothing is in the ledger already, under the reason that its credit has.
         weighs_BT = mask_BT & (batch.advantages_BT != 0) if self._skips else mask_BT

@@ -9,6 +9,7 @@ Shapes: B rows, T tokens.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from torch.distributed.tensor import DTensor
 
 from trainer.algo.base import LossOutput
 from trainer.data.batch import TrainBatch
-from trainer.engine.base import LossFn, OptimOptions
+from trainer.engine.base import LossFn, OptimOptions, Weights
 from trainer.engine.torch_train import TorchTrain, moved_to
 from trainer.learners.sharding import ShardedNet
 
@@ -64,9 +65,22 @@ class RankTrain(TorchTrain):
                 value.grad /= dist.get_world_size()
         return told, self._update(lr)
 
-    def logprobs_of(self, parts: Sequence[TrainBatch | None]) -> list[torch.Tensor | None]:
-        """Return log pi_theta of each part (`BT`, on the host)."""
-        return [self._ask(part, lambda part: self._scores(part)[0]) for part in parts]
+    def learn_at(
+        self, parts: Sequence[TrainBatch | None], loss: LossFn, lr: float
+    ) -> tuple[list[Learned | None], dict[str, float]]:
+        """Take one update as `learn` does, with arguments that go by place."""
+        return self.learn(parts, loss, lr=lr)
+
+    def begin_critic(self, lr: float, seed: int) -> None:
+        """Begin a critic as `add_critic` does, with arguments that go by place."""
+        self.add_critic(lr=lr, seed=seed)
+
+    def logprobs_of(
+        self, parts: Sequence[TrainBatch | None], weights: Weights | None = None
+    ) -> list[torch.Tensor | None]:
+        """Return log pi_theta of each part (`BT`, on the host), of the policy with these weights if they are given."""
+        with nullcontext() if weights is None else self._sharded.showing(weights):
+            return [self._ask(part, lambda part: self._scores(part)[0]) for part in parts]
 
     def values_of(self, parts: Sequence[TrainBatch | None]) -> list[torch.Tensor | None]:
         """Return the critic's values of each part (`BT`, on the host)."""
