@@ -1,4 +1,4 @@
-"""`ale rock image build` and `push`: the server's own image, for the chart helm/rock.
+"""`ale rock image build` and `push`: the images of the server and of the guest in pods, for the chart helm/rock.
 
 As in `ale/rock/cli.py`, nothing heavy is imported before a command runs. What a command makes goes to standard output.
 """
@@ -26,6 +26,9 @@ BaseOption = Annotated[
     str, typer.Option("--base", metavar="IMAGE", help="Debian or Ubuntu with Python 3.11 as `python`.")
 ]
 TagOption = Annotated[str, typer.Option("--tag", help="Instead of ALE's version.")]
+GuestOption = Annotated[
+    bool, typer.Option("--guest", help="The image that brings the guest into pods, instead of the server's.")
+]
 
 
 def add_server_image_commands(app: typer.Typer) -> None:
@@ -42,10 +45,11 @@ def build_command(
     ] = None,
     base: BaseOption = "python:3.11-slim",
     tag: TagOption = "",
+    guest: GuestOption = False,
 ) -> None:
-    """Build the server's own image from what is installed here, and load it into Docker as rock-server."""
-    name = f"rock-server:{_tag(tag)}"
-    with _built(base, name) as (image_id, archive):
+    """Build the server's own image, or the guest's, from what is installed here, and load it into Docker."""
+    name = f"{'rock-guest' if guest else 'rock-server'}:{_tag(tag)}"
+    with _built("" if guest else base, name) as (image_id, archive):
         if output is not None:
             shutil.move(archive, output)
             _say(f"{name} is in {output}. Load it: docker load --input {output}")
@@ -65,7 +69,7 @@ def push_command(
     base: BaseOption = "python:3.11-slim",
     tag: TagOption = "",
 ) -> None:
-    """Build the server's own image and push it to a registry that a cluster pulls from (`docker login` first)."""
+    """Build the server's image and the guest's, and push both where a cluster pulls from (`docker login` first)."""
     from ale.rock.server_image import docker
     from rock_env.errors import InvalidArgument
 
@@ -74,24 +78,28 @@ def push_command(
             f"bad registry {registry!r}: expected HOST[:PORT][/FOLDER] without a scheme or tag, such as "
             "registry.example.org/team."
         )
-    name = f"{registry}/rock-server:{_tag(tag)}"
-    with _built(base, name) as (_, archive):
-        docker("load", "--input", str(archive))
-        docker("push", name, shown=True)
+    names = [f"{registry}/{each}:{_tag(tag)}" for each in ("rock-server", "rock-guest")]
+    for name, upon in zip(names, (base, ""), strict=True):
+        with _built(upon, name) as (_, archive):
+            docker("load", "--input", str(archive))
+            docker("push", name, shown=True)
     more = f" --set image.tag={tag}" if tag else ""
     _say(f"Pushed. Install it: helm install rock ./helm/rock --set image.registry={registry}{more}")
-    sys.stdout.write(f"{name}\n")
+    sys.stdout.write("".join(f"{name}\n" for name in names))
 
 
 @contextmanager
 def _built(base: str, name: str) -> Iterator[tuple[str, Path]]:
-    """Yield the id and the archive of the image, which goes afterwards."""
-    from ale.rock.server_image import build
+    """Yield the id and the archive of the server's image, without a base of the guest's; the archive goes afterwards."""
+    from ale.rock import guest_image, server_image
 
     with tempfile.TemporaryDirectory(prefix="rock-image-") as folder:
         archive = Path(folder) / "image.tar"
-        _say(f"building upon {base}")
-        image_id = build(archive, Path(folder), base=base, name=name)
+        _say(f"building upon {base}" if base else "building from nothing")
+        if base:
+            image_id = server_image.build(archive, Path(folder), base=base, name=name)
+        else:
+            image_id = guest_image.build(archive, Path(folder), name=name)
         _say(f"{image_id}: {archive.stat().st_size / _MIB:.0f} MiB")
         yield image_id, archive
 

@@ -7,7 +7,7 @@ The built-in ones come in by the same door. It makes backends and starts nothing
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,9 @@ class BackendPlace:
     """A folder that every box sees, read-only."""
     isolation: Isolation = "auto"
     """How boxes without an image are fenced in: `namespaces` refuses to run without them."""
+    secret: Callable[[], Awaitable[bytes]] | None = None
+    """Gives, once the store is open, 32 bytes that all servers of a shared store have and nobody else; None where the
+    store is this server's alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from .files import Files, error_kind
 from .libc import PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, filter_calls, prctl
 from .line import Line
 from .loop import Loop
-from .places import BoxFolders, Refused
+from .places import BoxFolders, Refused, take_from_image
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -136,6 +136,8 @@ class Guest:
         if config.get("filter"):
             filter_calls(config["filter"])
         os.umask(0o022)
+        if config.get("image"):
+            take_from_image(config)
         os.chdir(config["workdir"])
         self._places = BoxFolders(config)
         commands = Commands(config, self._places, self.loop, self.line)

@@ -1,9 +1,9 @@
-"""Where a box's paths lead, and the refusal of those that lead out of it.
+"""Where a box's paths lead, and the refusal of those that lead out of it; and what only the image says.
 
-Used by every part of the guest that takes a path from the server.
+Used by every part of the guest that takes a path from the server, and by `init` where the server cannot read the image.
 """
 
-# ruff: noqa: PTH112, PTH118, PTH120
+# ruff: noqa: PTH103, PTH109, PTH110, PTH112, PTH118, PTH120
 from __future__ import annotations
 
 import os
@@ -71,3 +71,27 @@ def make_folders(path: str) -> None:
         except FileExistsError:
             if not os.path.isdir(folder):
                 raise
+
+
+def take_from_image(config: dict[str, Any]) -> None:
+    """Complete a configuration in place, by its part `image`.
+
+    `env` there lies below the image's variables, these below the box's own; those that begin with a word of `hidden` are
+    left out. A box that asks for `default_workdir` alone gets the image's folder where that is not `/`. `oom` lists the
+    files that may count what was killed for memory. Raise `Refused` where the folder cannot be made.
+    """
+    about = config["image"]
+    hidden = tuple(about["hidden"])
+    own = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+    config["env"] = {**about["env"], **own, **config["env"]}
+    if config["workdir"] == about["default_workdir"] and os.getcwd() != "/":
+        config["workdir"] = config["public_workdir"] = os.getcwd()
+    try:
+        os.makedirs(config["workdir"], exist_ok=True)
+    except OSError as error:
+        raise Refused(
+            INVALID,
+            f"the image has no folder {config['workdir']!r}, and its user {os.getuid()} cannot make it: {error.strerror}. "
+            "Name another workdir, or give the image one.",
+        ) from error
+    config["oom"] = next((path for path in about["oom"] if os.path.exists(path)), None)

@@ -46,7 +46,7 @@ from rock_env.server.interceptors.revocation import Revocation
 from rock_env.server.node import Node
 from rock_env.server.observe import Observation
 from rock_env.server.options import ServerOptions, parse
-from rock_env.server.replicas.sharing import Sharing, sharing
+from rock_env.server.replicas.sharing import Sharing, StoreSecret, sharing
 from rock_env.server.rest import app as rest
 from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.server.services import admin
@@ -96,10 +96,11 @@ async def in_process(options: ServerOptions) -> AsyncIterator[EnvServiceCore]:
 async def _running(
     options: ServerOptions, observed: Observation
 ) -> AsyncIterator[tuple[EnvServiceCore, SandboxCore, _Around]]:
+    secret = StoreSecret() if is_postgres(options.store) else None
     async with (
         Node.open(options) as node,
-        hosting(options, node, observed) as backends,
-        _stored(options) as (store, shared),
+        hosting(options, node, observed, secret) as backends,
+        _stored(options, secret) as (store, shared),
         SandboxCore(
             backends,
             observed.store(store),
@@ -172,14 +173,20 @@ async def _serve(
 
 
 @asynccontextmanager
-async def hosting(options: ServerOptions, node: Node, observed: Observation) -> AsyncIterator[BackendRouter]:
-    """Yield the backends of a server; afterwards let go of their durable boxes if there is a folder for these."""
+async def hosting(
+    options: ServerOptions, node: Node, observed: Observation, secret: StoreSecret | None = None
+) -> AsyncIterator[BackendRouter]:
+    """Yield the backends of a server; afterwards let go of their durable boxes if there is a folder for these.
+
+    `secret` is that of a shared store, which is opened later.
+    """
     chosen = choose_backends(options.backends)
     state = await for_life(_state_folder, options.state, chosen) if options.state else None
     place = BackendPlace(
         shared=state is not None and is_postgres(options.store),
         shelf=await for_life(_shelf, options.shelf) if options.shelf else None,
         isolation=options.sandbox_isolation,
+        secret=secret,
     )
     backends = [one.build(replace(place, root=state and state / one.spec.name)) for one in chosen]
     router = node.pooled(
@@ -215,13 +222,17 @@ def _state_folder(name: str, chosen: Sequence[ChosenBackend]) -> Path:
 
 
 @asynccontextmanager
-async def _stored(options: ServerOptions) -> AsyncIterator[tuple[SandboxStore, Sharing]]:
-    """Yield the store, and how this server takes part among those that share it."""
+async def _stored(
+    options: ServerOptions, secret: StoreSecret | None
+) -> AsyncIterator[tuple[SandboxStore, Sharing]]:
+    """Yield the store, and how this server takes part among those that share it; tell the backends its `secret`."""
     where = options.store or (options.state and str(Path(options.state) / "records.db"))
     async with (
         await open_store(where) as store,
         sharing(store, options, where) as shared,
     ):
+        if secret is not None:
+            secret.tell(shared.secret)
         yield store, shared
 
 

@@ -1,6 +1,6 @@
 """What every installed sandbox backend promises: one suite, on real processes.
 
-Docker's boxes need an image: `tests/integration/docker` holds that backend to the same promises.
+Docker's boxes and pods need an image: `tests/integration/docker` and `kubernetes` hold these to the same promises.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def installed(name: str) -> Callable[[Path], Backend]:
 
 
 BACKENDS: dict[str, Callable[[Path], Backend]] = {
-    **{name: installed(name) for name in names("ale.backends") if name != "docker"},
+    **{name: installed(name) for name in names("ale.backends") if name not in ("docker", "kubernetes")},
     "process": lambda root: ProcessBackend(root=root, isolation="namespaces"),
     "process-bare": lambda root: ProcessBackend(root=root, isolation="none"),
 }

@@ -104,9 +104,26 @@ def registry(tmp_path: Path) -> Iterator[str]:
 
 
 def test_a_push_is_what_a_cluster_pulls(image: str, registry: str) -> None:
-    name = ale("push", registry, "--tag", "test").splitlines()[-1]
-    assert name == f"{registry}/rock-server:test"
-    docker("rmi", name)
-    docker("pull", name)
-    assert inspected(name)["Id"] == image
-    docker("rmi", name)
+    names = ale("push", registry, "--tag", "test").splitlines()[-2:]
+    assert names == [f"{registry}/rock-server:test", f"{registry}/rock-guest:test"]
+    pushed = []
+    for name in names:
+        docker("rmi", name)
+        docker("pull", name)
+        pushed.append(inspected(name)["Id"])
+        docker("rmi", name)
+    assert pushed[0] == image
+
+
+def test_the_guests_image_is_equal_twice_and_holds_nothing_else(tmp_path: Path) -> None:
+    first, again = (
+        ale("build", "--guest", "--tag", "test", "--output", str(tmp_path / name)) for name in "ab"
+    )
+    assert first == again
+    docker("load", "--input", str(tmp_path / "a"))
+    found = inspected("rock-guest:test")
+    assert found["Id"] == first
+    assert found["Size"] < 60 * _MIB
+    assert found["Config"]["User"] == "65532:65532"
+    assert docker("run", "--rm", "rock-guest:test", "/opt/rock/ld.so", "--version").startswith("ld.so")
+    docker("rmi", "rock-guest:test")

@@ -24,11 +24,21 @@ import rock_env.guest
 from rock_env.errors import InfraError
 from rock_env.guest_host.code import GUARD_SOURCE, lay_out_guest
 
-__all__ = ["BOX_RUN", "Bundle"]
+__all__ = ["BOX_RUN", "BOX_TOOLS", "GUEST_ARGV", "Bundle"]
 
 BOX_TOOLS = "/opt/rock"
 BOX_RUN = f"{BOX_TOOLS}/run"
 """Where a box's own folder is bound, writable: the guest makes its socket there."""
+GUEST_ARGV = (
+    f"{BOX_TOOLS}/ld.so",
+    "--library-path",
+    f"{BOX_TOOLS}/lib",
+    f"{BOX_TOOLS}/bin/python",
+    "-I",
+    "-S",
+    f"{BOX_TOOLS}/start.pyc",
+)
+"""The command line, in a box, of the guest without its arguments."""
 _PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 _LEFT_OUT = {
     "ensurepip",
@@ -57,8 +67,7 @@ class Bundle:
     @property
     def argv(self) -> list[str]:
         """Return the command line, in a box, of the guest without its arguments."""
-        loader = [f"{BOX_TOOLS}/ld.so", "--library-path", f"{BOX_TOOLS}/lib"]
-        return [*loader, f"{BOX_TOOLS}/bin/python", "-I", "-S", f"{BOX_TOOLS}/start.pyc"]
+        return list(GUEST_ARGV)
 
     @property
     def binds(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import tempfile
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from rock_env.server.replicas.forward import ForwardInterceptor
     from rock_env.server.replicas.member import Replica
 
-__all__ = ["Sharing", "sharing"]
+__all__ = ["Sharing", "StoreSecret", "sharing"]
 
 _LONGEST_SOCKET_PATH = 107
 
@@ -57,6 +58,8 @@ class Sharing:
         self.shelf: EnvShelf = OwnFolder() if replica is None else replica.pushed
         self.borrow: Callable[[str], Awaitable[Borrowed | None]] | None = None
         """Asks the other replicas for a checkpoint of theirs."""
+        self.secret = b""
+        """What all servers of a shared store have and nobody else; each use derives its own from it."""
 
     def bind(self, server: grpc.aio.Server, branches: Branches) -> None:
         """Let the other replicas reach a server that has not started yet, and its checkpoints."""
@@ -83,6 +86,21 @@ class Sharing:
     async def hand_over(self, within_s: float) -> int:
         """Let other replicas have the boxes that no call uses; return how many went."""
         return 0 if self._replica is None else await self._replica.hand_over(within_s)
+
+
+class StoreSecret:
+    """The secret of a shared store for those who are made before it is opened; waits for it when called."""
+
+    def __init__(self) -> None:
+        self._told: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    async def __call__(self) -> bytes:
+        """Return the secret, once it is known."""
+        return await asyncio.shield(self._told)
+
+    def tell(self, secret: bytes) -> None:
+        """Make the secret known."""
+        self._told.set_result(secret)
 
 
 @asynccontextmanager
@@ -132,6 +150,7 @@ async def sharing(store: SandboxStore, options: ServerOptions, where: str) -> As
                 shared = Sharing(replica, forward=forward, environments=environments)
                 shared.door = (address, None if own is None else own.server())
                 shared.borrow = Borrowing(forward)
+                shared.secret = secret
                 yield shared
             finally:
                 await forward.close()

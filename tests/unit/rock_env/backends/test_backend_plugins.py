@@ -55,7 +55,11 @@ def test_options_are_the_backends_own() -> None:
 @pytest.mark.parametrize(
     ("wish", "error", "said"),
     [
-        ("proces", UnknownName, "unknown backend 'proces'. Did you mean 'process'? Known: docker, process"),
+        (
+            "proces",
+            UnknownName,
+            "unknown backend 'proces'. Did you mean 'process'? Known: docker, kubernetes, process",
+        ),
         ("memory:rooms", InvalidArgument, "--backend expects NAME or NAME:KEY=VALUE,KEY=VALUE, got 'rooms'"),
         ("memory:rooms=many", InvalidArgument, "bad option 'rooms' of the backend 'memory'"),
         ("memory:room=1", UnknownName, "Did you mean 'rooms'?"),

@@ -1,0 +1,490 @@
+"""The `kubernetes` backend: boxes that are pods of a cluster, from any image.
+
+Used by the sandbox core; satisfies `backends.base.Backend`. Each box is one pod whose first process is the guest, which
+listens on TCP and is reached at the pod's address: the API makes, follows and deletes pods and carries no command. All
+servers of one store know all its pods, so any of them can take a box up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from rock_env.backends.kubernetes.access import find_access
+from rock_env.backends.kubernetes.api import Api, ApiRefusal
+from rock_env.backends.kubernetes.manifest import (
+    BOX_ID,
+    LABEL_OWNER,
+    LABEL_TEMPORARY,
+    MADE_BY,
+    PodOrder,
+    check_spec,
+    guest_config,
+    own_fields,
+    pod,
+    pod_name,
+)
+from rock_env.backends.kubernetes.pods import Pods
+from rock_env.backends.kubernetes.reasons import end_of, is_over, late, trouble_of
+from rock_env.backends.kubernetes.secret import kept_secret
+from rock_env.backends.plugin import BackendOptions, BackendPlace, BackendSpec
+from rock_env.errors import InfraError, InvalidArgument, NotFound, RockError, Unavailable, Unimplemented
+from rock_env.guest_host.box import GuestBox
+from rock_env.guest_host.link import GuestLink
+from rock_env.spec import SandboxSpec
+from rock_env.threads import for_life
+
+__all__ = ["BACKEND", "KubernetesBackend", "KubernetesOptions"]
+
+_LISTEN_S = 20.0
+"""How long the API may take to list the pods."""
+_GONE_S = 30.0
+"""How long a deleted pod's node may take to end it; then the pod is deleted without its node."""
+_ENDED_S = 3.0
+"""How long the news may take that a pod whose guest ended is over; then the pod is told to end."""
+_KNOCKS_S = (0.02, 0.02, 0.05, 0.05, 0.1, 0.1, 0.2, 0.2, 0.5)
+"""Pauses between attempts to reach a guest whose container starts just now; the last one again and again."""
+
+log = logging.getLogger(__name__)
+
+
+class KubernetesOptions(BackendOptions):
+    """Options of the `kubernetes` backend."""
+
+    namespace: str = Field("", pattern=r"^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$")
+    """Namespace of the pods; empty: that of the kubeconfig's context, or of the server's own pod."""
+    kubeconfig: Path | None = None
+    """Instead of the pod's service account, `KUBECONFIG` or `~/.kube/config`."""
+    context: str = ""
+    """Of the kubeconfig; empty: its current one."""
+    guest: str = ""
+    """Image that brings the guest into a pod, as `ale rock image push` names it."""
+    image: str = ""
+    """For sandboxes that name no image; empty: these are refused."""
+    port: int = Field(8130, ge=1024, le=65535)
+    """Where a pod's guest listens."""
+    profile: Literal["restricted", "image"] = "restricted"
+    """`restricted` refuses images that run as root; `image` lets an image have the user it names, root without a capability
+    included."""
+    user: int | None = Field(None, ge=1, le=4294967294)
+    """Run every image as this user instead of its own."""
+    read_only_root: bool = False
+    """Only the working folder and `/tmp` can be written."""
+    network: Literal["none", "namespace"] = "none"
+    """Whether a sandbox may ask for what the namespace's policies let it reach."""
+    gpu: str = "nvidia.com/gpu"
+    """Resource that `gpus` counts."""
+    template: Path | None = None
+    """JSON file with fields of a pod's spec: tolerations, affinity, imagePullSecrets, nodeSelector, priorityClassName, …"""
+    start_s: float = Field(300.0, gt=0, le=3600)
+    """How long a pod may take to be placed, pull its image and start, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What one box was asked to be."""
+
+    sandbox_id: str
+    spec: SandboxSpec
+    durable: bool
+    lease_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """What the first use of the backend finds and makes."""
+
+    api: Api
+    pods: Pods
+    path: str
+    order: PodOrder
+    secret: bytes
+    owner: str
+
+    def name(self, sandbox_id: str) -> str:
+        return pod_name(self.owner, sandbox_id)
+
+    def token(self, sandbox_id: str) -> bytes:
+        """Return what the guest of a box and its servers know each other by; no server keeps it anywhere."""
+        return hmac.digest(self.secret, b"rock-guest\0" + sandbox_id.encode(), hashlib.sha256)
+
+
+class KubernetesBackend:
+    """Make, find again and destroy boxes in pods.
+
+    `secret` gives the secret of the store, which all its servers share; without it `root`, a folder, keeps one; without
+    both, no box outlives this server.
+    """
+
+    name = "kubernetes"
+
+    def __init__(
+        self,
+        options: KubernetesOptions,
+        *,
+        root: Path | None = None,
+        secret: Callable[[], Awaitable[bytes]] | None = None,
+    ) -> None:
+        self._options = options
+        self._root = root
+        self._secret = secret
+        self._lock = asyncio.Lock()
+        self._cluster: _Cluster | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._boxes: dict[str, tuple[GuestBox, bool]] = {}
+        self._closed = False
+
+    def hosts(self, spec: SandboxSpec) -> bool:
+        """Return whether the spec names an image, or the operator one for all."""
+        return bool(spec.image or self._options.image)
+
+    async def create(
+        self,
+        spec: SandboxSpec,
+        *,
+        sandbox_id: str,
+        snapshot: str = "",
+        durable: bool = False,
+        lease_s: float | None = None,
+    ) -> GuestBox:
+        """Start one box from its image; see `Backend.create`."""
+        if snapshot:
+            raise _no_layers("start a sandbox from a snapshot")
+        spec = replace(spec, image=spec.image or self._options.image)
+        check_spec(spec, open_network=self._options.network == "namespace")
+        cluster = await self._prepare()
+        if durable and self._temporary:
+            raise InvalidArgument(
+                "a durable sandbox needs a server with a state folder (`--state DIR`) or a shared store"
+            )
+        return await self._make(cluster, _Wish(sandbox_id, spec, durable, lease_s))
+
+    async def adopt(self, sandbox_id: str, *, spec: SandboxSpec) -> GuestBox | None:
+        """Take up a durable box of an earlier server, or of another server of the store; None if it is gone."""
+        cluster = await self._prepare()
+        name = cluster.name(sandbox_id)
+        try:
+            found = await cluster.api.call("GET", f"{cluster.path}/{name}")
+        except ApiRefusal as refusal:
+            if refusal.status != 404:
+                raise
+            return None
+        if is_over(found) or found["metadata"].get("deletionTimestamp"):
+            log.info("a sandbox is gone sandbox_id=%s: %s", sandbox_id, end_of(found))
+            await self._remove(cluster, sandbox_id)
+            return None
+        cluster.pods.expect(found)
+        try:
+            link = await self._enter(cluster, sandbox_id)
+        except BaseException:
+            cluster.pods.forget(name)
+            raise
+        return self._hold(cluster, _Wish(sandbox_id, spec, True, None), link)
+
+    async def census(self) -> Mapping[str, str]:
+        """Return every box that has a pod, whichever server of the store made it: id -> what it is."""
+        cluster = await self._prepare()
+        found = {}
+        for each in (await cluster.pods.list())["items"]:
+            about = each["metadata"]
+            state = (
+                "Terminating" if about.get("deletionTimestamp") else each["status"].get("phase", "Pending")
+            )
+            found[about.get("annotations", {}).get(BOX_ID, about["name"])] = f"pod {about['name']} ({state})"
+        return found
+
+    async def destroy(self, sandbox_id: str) -> None:
+        """Remove whatever there is of a box. Nothing there: nothing is done."""
+        held = self._boxes.get(sandbox_id)
+        if held is not None:
+            await held[0].close()
+        else:
+            await self._remove(await self._prepare(), sandbox_id)
+
+    async def snapshot(self, sandbox_id: str, *, snapshot_id: str) -> int:
+        """Refuse: a cluster's nodes keep no layers of pods."""
+        raise _no_layers(f"freeze {sandbox_id!r}")
+
+    async def snapshots(self) -> set[str]:
+        """Return nothing: there are no layers."""
+        return set()
+
+    async def delete_snapshot(self, snapshot_id: str) -> None:
+        """Do nothing: there are no layers."""
+
+    async def restore(self, sandbox_id: str, *, snapshot: str) -> GuestBox:
+        """Refuse: a cluster's nodes keep no layers of pods."""
+        raise _no_layers(f"restore {sandbox_id!r}")
+
+    async def let_go(self) -> None:
+        """Close all connections: durable boxes live on, others are destroyed."""
+        await self._leave(
+            [box.let_go() if durable else box.close() for box, durable in tuple(self._boxes.values())]
+        )
+
+    async def close(self) -> None:
+        """Destroy every box this backend made or adopted."""
+        await self._leave([box.close() for box, _ in tuple(self._boxes.values())])
+
+    @property
+    def _temporary(self) -> bool:
+        return self._secret is None and self._root is None
+
+    async def _leave(self, ends: list[Coroutine[Any, Any, None]]) -> None:
+        """End the boxes, then everything else; what fails does not keep the rest from ending, and is raised last."""
+        failed = [error for error in await asyncio.gather(*ends, return_exceptions=True) if error is not None]
+        self._boxes.clear()
+        async with self._lock:
+            self._closed = True
+            cluster, self._cluster = self._cluster, None
+            if self._watching is not None:
+                self._watching.cancel()
+                await asyncio.gather(self._watching, return_exceptions=True)
+            if cluster is not None:
+                await cluster.api.close()
+        if failed:
+            raise failed[0]
+
+    async def _prepare(self) -> _Cluster:
+        async with self._lock:
+            if self._closed:
+                raise NotFound("the kubernetes backend is closed")
+            if self._cluster is None:
+                self._cluster = await self._open()
+            return self._cluster
+
+    async def _open(self) -> _Cluster:
+        options = self._options
+        if not options.guest:
+            raise InvalidArgument(
+                "the kubernetes backend needs the image that brings the guest into pods. Build and push it "
+                "(`ale rock image push REGISTRY`), then name it: --backend kubernetes:guest=REGISTRY/rock-guest:VERSION."
+            )
+        secret = await self._own_secret()
+        access = await for_life(find_access, options.kubeconfig, options.context)
+        template = await for_life(_read_template, options.template) if options.template else {}
+        owner = hashlib.sha256(b"rock-owner\0" + secret).hexdigest()[:12]
+        namespace = options.namespace or access.namespace
+        api = Api(access)
+        order = PodOrder(
+            guest_image=options.guest,
+            port=options.port,
+            profile=options.profile,
+            user=options.user,
+            read_only_root=options.read_only_root,
+            open_network=options.network == "namespace",
+            gpu=options.gpu,
+            template=template,
+        )
+        pods = Pods(api, namespace, f"{LABEL_OWNER}={owner}")
+        self._watching = asyncio.create_task(pods.run())
+        try:
+            async with asyncio.timeout(_LISTEN_S):
+                await pods.opened()
+        except BaseException as error:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+            await api.close()
+            if isinstance(error, TimeoutError):
+                raise Unavailable(
+                    f"the pods of namespace {namespace!r} cannot be listed at {access.url} in {_LISTEN_S:g} s; the "
+                    "server's log says why"
+                ) from error
+            raise
+        return _Cluster(api, pods, f"/api/v1/namespaces/{namespace}/pods", order, secret, owner)
+
+    async def _own_secret(self) -> bytes:
+        if self._secret is not None:
+            return await self._secret()
+        return secrets.token_bytes(32) if self._root is None else await for_life(kept_secret, self._root)
+
+    async def _make(self, cluster: _Cluster, wish: _Wish) -> GuestBox:
+        posting = asyncio.ensure_future(self._post(cluster, wish))
+        try:
+            made = await asyncio.shield(posting)
+        except asyncio.CancelledError:
+            with suppress(RockError):
+                await posting
+                await self._discard(cluster, wish.sandbox_id)
+            raise
+        try:
+            cluster.pods.expect(made)
+            link = await self._enter(cluster, wish.sandbox_id)
+            try:
+                await link.configure(guest_config(wish.spec, durable=wish.durable))
+                if wish.lease_s is not None:
+                    await link.lease(wish.lease_s)
+            except BaseException:
+                await link.close(end=False)
+                raise
+        except BaseException:
+            await asyncio.shield(self._discard(cluster, wish.sandbox_id))
+            raise
+        log.debug(
+            "sandbox started sandbox_id=%s spec=%s pod=%s",
+            wish.sandbox_id,
+            wish.spec.digest,
+            made["metadata"]["name"],
+        )
+        return self._hold(cluster, wish, link)
+
+    async def _post(self, cluster: _Cluster, wish: _Wish) -> dict[str, Any]:
+        """Make the pod once, also where the answer to it is lost on the way."""
+        name, made_by = cluster.name(wish.sandbox_id), secrets.token_hex(8)
+        body = pod(
+            wish.spec,
+            cluster.order,
+            name=name,
+            sandbox_id=wish.sandbox_id,
+            token=cluster.token(wish.sandbox_id),
+            labels={LABEL_OWNER: cluster.owner, LABEL_TEMPORARY: str(self._temporary).lower()},
+            made_by=made_by,
+        )
+        try:
+            made: dict[str, Any] = await cluster.api.call("POST", cluster.path, body=body)
+        except ApiRefusal as refusal:
+            if refusal.reason != "AlreadyExists":
+                raise
+            made = await cluster.api.call("GET", f"{cluster.path}/{name}")
+            if made["metadata"].get("annotations", {}).get(MADE_BY) != made_by:
+                raise InvalidArgument(f"a sandbox {wish.sandbox_id!r} exists already") from refusal
+        return made
+
+    async def _enter(self, cluster: _Cluster, sandbox_id: str) -> GuestLink:
+        """Wait for the pod and reach its guest. Raise what keeps it from coming up."""
+        name, wait_s = cluster.name(sandbox_id), self._options.start_s
+        failing = asyncio.ensure_future(cluster.pods.until(name, _trouble))
+        reaching = asyncio.ensure_future(self._reach(cluster, sandbox_id))
+        try:
+            await asyncio.wait((reaching, failing), timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+            if reaching.done():
+                return reaching.result()
+            raise failing.result() if failing.done() else late(cluster.pods.get(name), wait_s)
+        finally:
+            failing.cancel()
+            if not reaching.done():
+                reaching.cancel()
+            await asyncio.gather(failing, reaching, return_exceptions=True)
+
+    async def _reach(self, cluster: _Cluster, sandbox_id: str) -> GuestLink:
+        """Knock at the pod's address until its guest listens: nothing tells when it does sooner than itself."""
+        name, token = cluster.name(sandbox_id), cluster.token(sandbox_id)
+        entered = False
+
+        async def explain() -> str:
+            return await cluster.pods.explain(name) if entered else ""
+
+        address = await cluster.pods.until(name, _address)
+        attempt = 0
+        while True:
+            try:
+                link = await GuestLink.reach(address, cluster.order.port, token=token, explain=explain)
+            except InfraError as error:
+                if not isinstance(error.__cause__, OSError):  # it listens, and is not the one we look for
+                    raise
+                await asyncio.sleep(_KNOCKS_S[min(attempt, len(_KNOCKS_S) - 1)])
+                attempt += 1
+            else:
+                entered = True
+                return link
+
+    def _hold(self, cluster: _Cluster, wish: _Wish, link: GuestLink) -> GuestBox:
+        async def clean_up() -> None:
+            self._boxes.pop(wish.sandbox_id, None)  # first: if the rest fails, `destroy` begins anew
+            await self._remove(cluster, wish.sandbox_id, ended=True)
+
+        box = GuestBox(wish.sandbox_id, link, isolation=wish.spec.runtime or "kubernetes", clean_up=clean_up)
+        self._boxes[wish.sandbox_id] = (box, wish.durable)
+        return box
+
+    async def _discard(self, cluster: _Cluster, sandbox_id: str) -> None:
+        """Delete the pod of a box in which nothing ever ran, without waiting for its node: its guest ends by itself."""
+        name = cluster.name(sandbox_id)
+        await self._delete(cluster, name, grace_s=0)
+        cluster.pods.forget(name)
+
+    async def _remove(self, cluster: _Cluster, sandbox_id: str, *, ended: bool = False) -> None:
+        """Delete a box's pod, once its containers have ended; one whose node does not answer is deleted all the same.
+
+        `ended`: its guest was told to end, so that the pod may end by itself, which saves a write.
+        """
+        name = cluster.name(sandbox_id)
+        now = cluster.pods.get(name)
+        uid = now["metadata"]["uid"] if now is not None and (ended or is_over(now)) else ""
+        if not uid or not await _over(cluster, name, uid, within_s=_ENDED_S):
+            uid = await self._delete(cluster, name, grace_s=1)
+            if uid and not await _over(cluster, name, uid, within_s=_GONE_S):
+                log.warning("its node does not end a sandbox sandbox_id=%s within %g s", sandbox_id, _GONE_S)
+        if uid:
+            # Its kubelet would take some seconds more; until then the pod counts against the quota.
+            await self._delete(cluster, name, grace_s=0)
+        cluster.pods.forget(name)
+
+    async def _delete(self, cluster: _Cluster, name: str, *, grace_s: int) -> str:
+        """Have a pod deleted; return its uid, empty where there is none."""
+        try:
+            deleted = await cluster.api.call(
+                "DELETE", f"{cluster.path}/{name}", params={"gracePeriodSeconds": str(grace_s)}
+            )
+        except ApiRefusal as refusal:
+            if refusal.status != 404:
+                raise
+            return ""
+        return str(deleted["metadata"].get("uid") or deleted["details"]["uid"])
+
+
+async def _over(cluster: _Cluster, name: str, uid: str, *, within_s: float) -> bool:
+    """Wait until a pod is gone or its containers have ended; return whether that came in time."""
+
+    def over(now: Mapping[str, Any] | None) -> bool | None:
+        return True if now is None or now["metadata"]["uid"] != uid or is_over(now) else None
+
+    try:
+        async with asyncio.timeout(within_s):
+            return await cluster.pods.until(name, over)
+    except TimeoutError:
+        return False
+
+
+def _trouble(now: Mapping[str, Any] | None) -> RockError | None:
+    return InfraError(f"a sandbox did not come up: {end_of(None)}") if now is None else trouble_of(now)
+
+
+def _address(now: Mapping[str, Any] | None) -> str | None:
+    return (now or {}).get("status", {}).get("podIP") or None
+
+
+def _read_template(path: Path) -> dict[str, Any]:
+    try:
+        return own_fields(path.read_text(), str(path))
+    except OSError as error:
+        raise InvalidArgument(f"the template {path} cannot be read: {error.strerror}") from error
+
+
+def _no_layers(what: str) -> Unimplemented:
+    return Unimplemented(
+        f"the kubernetes backend cannot {what}: pods have no layers that a node keeps. Go back to a turn by replay, which "
+        "needs none, or use the docker backend."
+    )
+
+
+def _build(place: BackendPlace, options: KubernetesOptions) -> KubernetesBackend:
+    return KubernetesBackend(options, root=place.root, secret=place.secret)
+
+
+BACKEND = BackendSpec(
+    name="kubernetes",
+    summary="pods of a Kubernetes cluster, from any image",
+    build=_build,
+    options=KubernetesOptions,
+)

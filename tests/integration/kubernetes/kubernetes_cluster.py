@@ -1,0 +1,84 @@
+"""A Kubernetes cluster for tests: the one that KUBECONFIG names, a namespace of our own in it, and the guest's image."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from docker_engine import TOOLS, why_no_engine
+
+from ale.rock.guest_image import build
+
+__all__ = ["guest_image", "kubectl", "namespace", "tools_image"]
+
+
+def kubectl(*words: str, given: str = "") -> str:
+    """Run the cluster's client; return what it printed."""
+    done = subprocess.run(["kubectl", *words], input=given, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"kubectl {' '.join(words)}\n{done.stderr}"
+    return done.stdout.strip()
+
+
+@cache
+def why_no_cluster() -> str:
+    """Return what is missing and how to get it; empty where pods can run."""
+    if not os.environ.get("KUBECONFIG"):
+        return "none is named. Start one of any kind (kind create cluster --kubeconfig FILE) and name it in KUBECONFIG"
+    if shutil.which("kubectl") is None:
+        return "kubectl is not installed (kubernetes.io)"
+    nodes = json.loads(kubectl("get", "nodes", "-o", "json"))["items"]
+    runtimes = {node["status"]["nodeInfo"]["containerRuntimeVersion"].partition(":")[0] for node in nodes}
+    if {"ROCK_GUEST_IMAGE", "ROCK_TOOLS_IMAGE"} <= os.environ.keys():
+        return ""
+    if runtimes != {"docker"}:
+        return (
+            f"its nodes run {', '.join(sorted(runtimes))}, which does not see this machine's images. Push a guest image "
+            "(ale rock image push REGISTRY) and one with bash and GNU tools, and name them in ROCK_GUEST_IMAGE and "
+            "ROCK_TOOLS_IMAGE"
+        )
+    return why_no_engine()
+
+
+@pytest.fixture(scope="session")
+def guest_image() -> str:
+    """Return the name of the guest's image; where the nodes share this machine's engine it is built into that."""
+    if problem := why_no_cluster():
+        pytest.skip(f"no Kubernetes cluster: {problem}")
+    if given := os.environ.get("ROCK_GUEST_IMAGE"):
+        return given
+    with tempfile.TemporaryDirectory() as folder:
+        archive = Path(folder) / "image.tar"
+        # Its tag is its id's beginning: two checkouts on one machine have an image each, and no node keeps an old one.
+        image_id = build(archive, Path(folder), name="rock-guest:test").removeprefix("sha256:")
+        loaded = subprocess.run(
+            ["docker", "load", "--input", archive], capture_output=True, text=True, check=False
+        )
+        assert loaded.returncode == 0, loaded.stderr
+    name = f"rock-guest:test-{image_id[:12]}"
+    subprocess.run(["docker", "tag", image_id, name], check=True)
+    return name
+
+
+@pytest.fixture(scope="session")
+def tools_image(guest_image: str) -> str:
+    """Return the name of an image with bash and the usual tools."""
+    return os.environ.get("ROCK_TOOLS_IMAGE", TOOLS)
+
+
+@pytest.fixture(scope="session")
+def namespace(guest_image: str) -> Iterator[str]:
+    """Make a namespace for the pods of this test process, and delete it afterwards."""
+    name = f"rock-boxes-{secrets.token_hex(4)}"
+    kubectl("create", "namespace", name)
+    try:
+        yield name
+    finally:
+        kubectl("delete", "namespace", name, "--wait=false")
