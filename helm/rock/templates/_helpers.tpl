@@ -37,6 +37,23 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
+{{/* A backend's NAME:OPTIONS: that of pods gets what the chart knows, then its own. */}}
+{{- define "rock.backend" -}}
+{{- $v := (index . 0).Values -}}
+{{- $given := index . 1 -}}
+{{- if and $v.sandboxes.enabled (regexMatch "^kubernetes(:|$)" $given) -}}
+{{- $guest := printf "%s/%s:%s" (trimSuffix "/" $v.image.registry) (default "rock-guest" $v.image.guestRepository) (default (index . 0).Chart.AppVersion $v.image.tag) -}}
+{{- $options := list (printf "namespace=%s" (include "rock.sandboxNamespace" (index . 0))) (printf "guest=%s" $guest) (printf "port=%v" $v.sandboxes.guestPort) -}}
+{{- if eq $v.sandboxes.podSecurity "baseline" -}}{{- $options = append $options "profile=image" -}}{{- end -}}
+{{- if or $v.sandboxes.internet $v.sandboxes.allow -}}{{- $options = append $options "network=namespace" -}}{{- end -}}
+{{- with $v.sandboxes.image -}}{{- $options = append $options (printf "image=%s" .) -}}{{- end -}}
+{{- with trimPrefix ":" (trimPrefix "kubernetes" $given) -}}{{- $options = append $options . -}}{{- end -}}
+{{- printf "kubernetes:%s" (join "," $options) -}}
+{{- else -}}
+{{- $given -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "rock.pullSecrets" -}}
 {{- with .Values.image.pullSecrets }}
 imagePullSecrets:

@@ -148,7 +148,7 @@ def test_every_object_has_the_labels_and_the_namespace_it_should() -> None:
     for each in render(OPTIONAL):
         labels = each["metadata"]["labels"]
         assert labels["app.kubernetes.io/instance"] == "rock"
-        assert labels["helm.sh/chart"] == "rock-0.2.0"
+        assert labels["helm.sh/chart"] == "rock-0.3.0"
         assert each["metadata"].get("namespace") in (None, SANDBOXES)
 
 
@@ -163,3 +163,35 @@ def test_manifests_are_valid_offline(minor: int) -> None:
     for each in objects:
         if each["kind"] != "ServiceMonitor":  # of the Prometheus operator
             validate.validate(each, f"1.{minor}", strict=True)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, ""),
+        ({"sandboxes": {"podSecurity": "baseline"}}, ",profile=image"),
+        ({"sandboxes": {"allow": [{"cidr": "10.1.0.0/16"}]}}, ",network=namespace"),
+        ({"sandboxes": {"image": "debian:12"}}, ",image=debian:12"),
+        ({"server": {"backends": ["kubernetes:user=1000"]}}, ",user=1000"),
+    ],
+)
+def test_the_backend_of_pods_gets_what_the_chart_knows(values: dict[str, Any], expected: str) -> None:
+    from rock_env.backends.kubernetes.backend import KubernetesOptions
+    from rock_env.backends.plugin import choose_backends
+
+    (wish,) = backends(values)
+    guest = "registry.example.org/team/rock-guest:0.1.0"
+    assert wish == f"kubernetes:namespace={SANDBOXES},guest={guest},port=8130{expected}"
+    (chosen,) = choose_backends([wish])
+    assert isinstance(chosen.options, KubernetesOptions)
+    assert (chosen.options.namespace, chosen.options.guest) == (SANDBOXES, guest)
+
+
+def test_other_backends_are_passed_on_as_they_are() -> None:
+    assert backends({"server": {"backends": ["process", "docker"]}}) == ["process", "docker"]
+    assert backends({"sandboxes": {"enabled": False}}) == ["kubernetes"]
+
+
+def backends(values: dict[str, Any]) -> list[str]:
+    (container,) = only(render(values), "Deployment")["spec"]["template"]["spec"]["containers"]
+    return [each.removeprefix("--backend=") for each in container["args"] if each.startswith("--backend=")]

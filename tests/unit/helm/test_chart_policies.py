@@ -31,7 +31,8 @@ class World:
         self.server = self._pod(server, "10.244.0.2")
         self.replica = self._pod(server, "10.244.0.3")
         self.database = self._pod(database, "10.244.0.4")
-        self.box = Peer("10.244.0.5", SANDBOXES, {"app": "box"})
+        self.box = Peer("10.244.0.5", SANDBOXES, {"rock.network": "open"})
+        self.closed = Peer("10.244.0.12", SANDBOXES, {"rock.network": "none"})
         self.neighbour = Peer("10.244.0.6", SANDBOXES, {"app": "box", "tenant": "other"})
         self.stranger = Peer("10.244.0.7", "other", {"app.kubernetes.io/component": "server"})
         self.impostor = Peer("10.244.0.8", SANDBOXES, self.server.labels)
@@ -80,6 +81,14 @@ def test_a_sandbox_reaches_the_world_only_by_choice() -> None:
     assert not World().allows(World().box, World().dns, 53, "UDP")
     assert World(INTERNET).allows(World().box, World().dns, 53, "UDP")
     assert not World(INTERNET).allows(World().box, World().dns, 443)
+
+
+def test_a_sandbox_that_asked_for_no_network_has_none_beside_those_that_did() -> None:
+    world = World({"sandboxes": {"internet": True, "allow": [{"cidr": "192.168.7.0/24"}]}})
+    for target in (PUBLIC, PUBLIC_6, PRIVATE, METADATA, API_SERVER, world.dns, world.box, world.server):
+        assert not [port for port in EVERYTHING if world.allows(world.closed, target, port)], target
+        assert not world.allows(world.closed, target, 53, "UDP")
+    assert world.allows(world.server, world.closed, GUEST)
 
 
 def test_a_sandbox_reaches_a_range_that_is_allowed_on_its_ports() -> None:
