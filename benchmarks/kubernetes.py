@@ -1,0 +1,155 @@
+"""What sandboxes cost as pods of a real cluster, beside the cluster's own ways.
+
+`python -m benchmarks.kubernetes --guest IMAGE --image IMAGE [--namespace NAME] [--quick]`, with the cluster in KUBECONFIG
+and its pods within reach of this machine. It needs the package `kubernetes`, whose exec it compares with. The last line is
+one JSON object; null is what was not measured:
+
+- `exec_over_client_exec`: median time of `true` in a live sandbox over that by the official client's exec in the same pod;
+- `api_requests_per_1000_commands`: requests to the cluster's API while 1,000 commands run;
+- `create_ready_over_pod_p50`: median time to a usable sandbox over that of a bare pod of its image from create to Running;
+- `warm_claim_over_pod_p50`: the same for a sandbox out of stock;
+- `trajectory_50_actions_s`: seconds for a sandbox, 50 commands in it and its end;
+- `api_writes_per_sandbox`: requests that change something, for a sandbox from its create to its end;
+- `server_mb_at_1000`: memory of a server with 1,000 sandboxes;
+- `leaked_objects`: pods that are left at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import secrets
+from collections import Counter
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import httpx
+
+from rock_env.backends.kubernetes.backend import KubernetesBackend, KubernetesOptions
+from rock_env.spec import Resources, SandboxSpec
+
+SPEC = SandboxSpec(resources=Resources(cpus=0.1, memory_bytes=128 << 20, disk_bytes=128 << 20))
+COMMANDS = 1000
+
+
+class Requests:
+    """Counts the backend's requests to the API by method."""
+
+    def __init__(self) -> None:
+        self.count: Counter[str] = Counter()
+        self._send = httpx.AsyncClient.send
+
+    def __enter__(self) -> Requests:
+        async def counting(client: httpx.AsyncClient, request: httpx.Request, **more: Any) -> httpx.Response:
+            self.count[request.method] += 1
+            return await self._send(client, request, **more)
+
+        httpx.AsyncClient.send = counting  # type: ignore[method-assign, assignment]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        httpx.AsyncClient.send = self._send  # type: ignore[method-assign]
+
+
+class Client:
+    """The official client, and bare pods by it."""
+
+    def __init__(self, options: KubernetesOptions) -> None:
+        from kubernetes import client, config, stream, watch  # type: ignore[import-not-found, import-untyped]
+
+        config.load_kube_config(
+            str(options.kubeconfig) if options.kubeconfig else None, options.context or None
+        )
+        self._core, self._stream, self._watch = client.CoreV1Api, stream.stream, watch.Watch
+        self._options = options
+
+    def exec_s(self, pod: str) -> float:
+        """Return how long `true` takes by the API's exec."""
+        began = perf_counter()
+        call = self._core().connect_get_namespaced_pod_exec
+        self._stream(
+            call, pod, self._options.namespace, command=["true"], container="box", stdout=True, stderr=True
+        )
+        return perf_counter() - began
+
+    def bare_pod_s(self) -> float:
+        """Return how long a pod takes from its create to Running; it is deleted."""
+        name, core, namespace = f"bare-{secrets.token_hex(4)}", self._core(), self._options.namespace
+        container = {"name": "box", "image": self._options.image, "command": ["sleep", "600"]}
+        spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container]}
+        began = perf_counter()
+        core.create_namespaced_pod(namespace, {"metadata": {"name": name}, "spec": spec})
+        watch = self._watch()
+        for event in watch.stream(
+            core.list_namespaced_pod, namespace, field_selector=f"metadata.name={name}", timeout_seconds=120
+        ):
+            if event["object"].status.phase == "Running":
+                watch.stop()
+        took = perf_counter() - began
+        core.delete_namespaced_pod(name, namespace, grace_period_seconds=0)
+        return took
+
+
+async def timed(call: Any) -> float:
+    began = perf_counter()
+    await call
+    return perf_counter() - began
+
+
+async def trajectory(backend: KubernetesBackend) -> None:
+    box = await backend.create(SPEC, sandbox_id=f"t-{secrets.token_hex(4)}")
+    for _ in range(50):
+        assert (await box.exec(["true"])).ok
+    await box.close()
+
+
+async def measure(options: KubernetesOptions, rounds: int) -> dict[str, float | None]:
+    """Return the figures, each a median of `rounds`; bare pods and sandboxes take turns."""
+    client, backend = Client(options), KubernetesBackend(options)
+    await backend.census()  # opens it
+    bare, ready = [], []
+    with Requests() as whole:
+        for number in range(rounds):
+            ready.append(await timed(backend.create(SPEC, sandbox_id=f"b-{number}")))
+            await backend.destroy(f"b-{number}")
+            bare.append(await asyncio.to_thread(client.bare_pod_s))
+    box = await backend.create(SPEC, sandbox_id="commands")
+    (pod,) = [what.split()[1] for box_id, what in (await backend.census()).items() if box_id == "commands"]
+    with Requests() as during:
+        own = [await timed(box.exec(["true"])) for _ in range(COMMANDS)]
+    theirs = [await asyncio.to_thread(client.exec_s, pod) for _ in range(10 * rounds)]
+    await box.close()
+    actions = [await timed(trajectory(backend)) for _ in range(rounds)]
+    left = len(await backend.census())
+    await backend.close()
+    return {
+        "exec_over_client_exec": round(median(own) / median(theirs), 3),
+        "api_requests_per_1000_commands": during.count.total(),
+        "create_ready_over_pod_p50": round(median(ready) / median(bare), 2),
+        "warm_claim_over_pod_p50": None,
+        "trajectory_50_actions_s": round(median(actions), 2),
+        "api_writes_per_sandbox": round((whole.count["POST"] + whole.count["DELETE"]) / rounds, 2),
+        "server_mb_at_1000": None,
+        "leaked_objects": left,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--guest", required=True, help="image that brings the guest in")
+    parser.add_argument("--image", required=True, help="image of the sandboxes, which has `true` and `sleep`")
+    parser.add_argument("--namespace", default="default")
+    parser.add_argument("--quick", action="store_true", help="3 rounds instead of 10")
+    asked = parser.parse_args()
+    options = KubernetesOptions(
+        guest=asked.guest, image=asked.image, namespace=asked.namespace, profile="image"
+    )
+    print(json.dumps(asyncio.run(measure(options, 3 if asked.quick else 10))))
+
+
+if __name__ == "__main__":
+    main()
