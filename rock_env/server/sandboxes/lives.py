@@ -288,7 +288,8 @@ class Lives:
             await self._end(held, record)
         except RockError as error:
             self._ledger.look_again(held)
-            raise InfraError(f"sandbox {record.id!r} could not be deleted: {error.message}") from error
+            kind = Unavailable if isinstance(error, Unavailable) else InfraError  # the former is worth asking again
+            raise kind(f"sandbox {record.id!r} could not be deleted: {error.message}") from error
 
     async def expire(self, held: HeldSandbox) -> None:
         """Do what a sandbox's deadline asks for, now that one has come or something was to be tried again."""
