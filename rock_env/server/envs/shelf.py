@@ -1,6 +1,6 @@
 """Where environments are kept that an operator pushed to this server: its folder, or the store that it shares with others.
 
-Called by `services.registered`; `server/replicas/environments` is the other implementation.
+The other implementation is in `server/replicas/environments`.
 """
 
 from __future__ import annotations

@@ -288,7 +288,9 @@ class Lives:
             await self._end(held, record)
         except RockError as error:
             self._ledger.look_again(held)
-            kind = Unavailable if isinstance(error, Unavailable) else InfraError  # the former is worth asking again
+            kind = (
+                Unavailable if isinstance(error, Unavailable) else InfraError
+            )  # the former is worth asking again
             raise kind(f"sandbox {record.id!r} could not be deleted: {error.message}") from error
 
     async def expire(self, held: HeldSandbox) -> None:
