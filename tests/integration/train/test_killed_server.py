@@ -95,6 +95,7 @@ def train(folder: Path, address: str, *named: str, **settings: object) -> list[d
     return [row for row in rows if row["kind"] == "train"]
 
 
+@pytest.mark.turn(0)
 def test_kills_of_the_server_cost_time_and_no_rollout(tmp_path: Path) -> None:
     named = ("--env", "frozen_lake", "--algo", "ipa", "--steps", str(STEPS), "--seed", "5")
     models = []
