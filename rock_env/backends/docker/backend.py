@@ -27,7 +27,6 @@ from rock_env.backends.docker.container import (
     check_spec,
     container,
     guest_config,
-    limits,
 )
 from rock_env.backends.docker.deaths import Deaths
 from rock_env.backends.docker.disk import DiskWatch
@@ -38,6 +37,7 @@ from rock_env.backends.docker.network import Egress, resolve
 from rock_env.backends.docker.ready import ReadySignal
 from rock_env.backends.docker.state import BoxFolder, DockerStateFolder
 from rock_env.backends.docker.take_over import take_over
+from rock_env.backends.image_boxes import limits
 from rock_env.backends.plugin import BackendOptions, BackendPlace, BackendSpec
 from rock_env.backends.steering import Steering
 from rock_env.errors import InfraError, InvalidArgument, NotFound, Unavailable, nearest

@@ -7,7 +7,6 @@ nothing of this module talks to the engine.
 from __future__ import annotations
 
 import math
-import posixpath
 import re
 import resource
 from dataclasses import dataclass
@@ -15,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from rock_env.backends.docker.bundle import BOX_RUN, Bundle
+from rock_env.backends.image_boxes import check_inside, check_resources, limits
 from rock_env.backends.process.box_config import SHELF_VARIABLE
 from rock_env.backends.process.host_view import BOX_SHELF
 from rock_env.backends.process.seccomp import assemble_no_io_uring
 from rock_env.errors import InvalidArgument, Unimplemented
-from rock_env.spec import Resources, SandboxSpec
+from rock_env.spec import SandboxSpec
 
 __all__ = [
     "LABEL_BOX",
@@ -40,8 +40,6 @@ LABEL_DURABLE = "rock.durable"
 DEFAULT_WORKDIR = SandboxSpec().workdir
 GUEST_PIDS, GUEST_BYTES = 4, 16 << 20
 """What the guest itself may need beside the commands."""
-LEAST_BYTES = 6 << 20
-"""The engine refuses less memory."""
 OPEN_FILES = 1024
 GUEST_OPEN_FILES = 8192
 SHM_BYTES = 64 << 20
@@ -100,39 +98,10 @@ def check_spec(spec: SandboxSpec) -> None:
         )
     if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_./:@-]*", spec.image) is None or ".." in spec.image:
         raise InvalidArgument(f"{spec.image!r} is not an image name such as 'debian:bookworm-slim'")
-    workdir = spec.workdir
-    inside = any(workdir == folder or workdir.startswith(folder + "/") for folder in _CLOSED)
-    if not workdir.startswith("/") or posixpath.normpath(workdir) != workdir or inside or "\0" in workdir:
-        raise InvalidArgument(
-            f"workdir must be an absolute path in normal form outside {', '.join(_CLOSED)}, got {workdir!r}"
-        )
-    if spec.preload:
-        raise Unimplemented(
-            "an image brings a Python of its own, in which nothing can be imported ahead; leave preload empty, or use "
-            "the process backend"
-        )
-    resources = spec.resources
-    if resources.gpus:
+    check_inside(spec, _CLOSED)
+    if spec.resources.gpus:
         raise Unimplemented("the docker backend gives no GPUs; ask for gpus=0")
-    for name in ("cpus", "memory_bytes", "disk_bytes", "pids"):
-        if getattr(resources, name) < 0:
-            raise InvalidArgument(f"{name} must not be negative, got {getattr(resources, name)!r}")
-    if 0 < resources.memory_bytes < LEAST_BYTES:
-        raise InvalidArgument(f"memory_bytes must be at least {LEAST_BYTES}, got {resources.memory_bytes!r}")
-    for variable, value in spec.env:
-        if not variable or "=" in variable or "\0" in variable + value:
-            raise InvalidArgument(f"{variable!r} is not the name of an environment variable")
-
-
-def limits(spec: SandboxSpec) -> Resources:
-    """Return the spec's resources with this backend's defaults, those of `Resources`, where it says zero."""
-    asked, default = spec.resources, Resources()
-    return Resources(
-        asked.cpus or default.cpus,
-        asked.memory_bytes or default.memory_bytes,
-        asked.disk_bytes or default.disk_bytes,
-        asked.pids or default.pids,
-    )
+    check_resources(spec)
 
 
 def container(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import posixpath
 import re
 import resource
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rock_env.backends.docker.bundle import BOX_RUN, BOX_TOOLS, GUEST_ARGV
+from rock_env.backends.image_boxes import check_inside, check_resources, limits
 from rock_env.backends.kubernetes.reasons import BOX
 from rock_env.backends.process.seccomp import assemble_no_io_uring
 from rock_env.errors import InvalidArgument, Unimplemented
@@ -47,7 +47,6 @@ MADE_BY = "rock.made-by"
 DEFAULT_WORKDIR = SandboxSpec().workdir
 GUEST_BYTES = 16 << 20
 """What the guest itself may need beside the commands."""
-LEAST_BYTES = 6 << 20
 OPEN_FILES = 1024
 TOKEN_FILE = f"{BOX_RUN}/door/token"
 """Where `carry` puts it, in the box."""
@@ -89,17 +88,7 @@ def check_spec(spec: SandboxSpec, *, open_network: bool) -> None:
         )
     if not _IMAGE.fullmatch(spec.image) or ".." in spec.image or "//" in spec.image:
         raise InvalidArgument(f"{spec.image[:200]!r} is not an image name such as 'debian:bookworm-slim'")
-    workdir = spec.workdir
-    inside = any(workdir == folder or workdir.startswith(folder + "/") for folder in _CLOSED)
-    if not workdir.startswith("/") or posixpath.normpath(workdir) != workdir or inside or "\0" in workdir:
-        raise InvalidArgument(
-            f"workdir must be an absolute path in normal form outside {', '.join(_CLOSED)}, got {workdir!r}"
-        )
-    if spec.preload:
-        raise Unimplemented(
-            "an image brings a Python of its own, in which nothing can be imported ahead; leave preload empty, or use "
-            "the process backend"
-        )
+    check_inside(spec, _CLOSED)
     if spec.network.allow:
         raise Unimplemented(
             "the kubernetes backend gives no sandbox an allow list of its own: what sandboxes with a network may reach is "
@@ -110,16 +99,7 @@ def check_spec(spec: SandboxSpec, *, open_network: bool) -> None:
             "the operator gives sandboxes no network in this cluster (--backend kubernetes:network=namespace, and "
             "sandboxes.internet of the chart, would); ask for network off, or use the docker backend"
         )
-    for name in ("cpus", "memory_bytes", "disk_bytes", "pids", "gpus"):
-        if getattr(spec.resources, name) < 0:
-            raise InvalidArgument(f"{name} must not be negative, got {getattr(spec.resources, name)!r}")
-    if 0 < spec.resources.memory_bytes < LEAST_BYTES:
-        raise InvalidArgument(
-            f"memory_bytes must be at least {LEAST_BYTES}, got {spec.resources.memory_bytes!r}"
-        )
-    for variable, value in spec.env:
-        if not variable or "=" in variable or "\0" in variable + value:
-            raise InvalidArgument(f"{variable!r} is not the name of an environment variable")
+    check_resources(spec)
 
 
 def pod_name(owner: str, sandbox_id: str) -> str:
@@ -128,18 +108,6 @@ def pod_name(owner: str, sandbox_id: str) -> str:
         sandbox_id if _NAME.fullmatch(sandbox_id) else hashlib.sha256(sandbox_id.encode()).hexdigest()[:32]
     )
     return f"rock-{owner}-{inner}"
-
-
-def limits(spec: SandboxSpec) -> Resources:
-    """Return the spec's resources with this backend's defaults, those of `Resources`, where it says zero."""
-    asked, default = spec.resources, Resources()
-    return Resources(
-        asked.cpus or default.cpus,
-        asked.memory_bytes or default.memory_bytes,
-        asked.disk_bytes or default.disk_bytes,
-        asked.pids or default.pids,
-        asked.gpus,
-    )
 
 
 def pod(

@@ -1,0 +1,55 @@
+"""What every backend checks and fills in whose boxes are made of images, on one machine or as pods."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+
+from rock_env.errors import InvalidArgument, Unimplemented
+from rock_env.spec import Resources, SandboxSpec
+
+__all__ = ["LEAST_BYTES", "check_inside", "check_resources", "limits"]
+
+LEAST_BYTES = 6 << 20
+"""Engines refuse less memory."""
+
+
+def check_inside(spec: SandboxSpec, closed: Sequence[str]) -> None:
+    """Raise `InvalidArgument` for a working folder in a `closed` one, and `Unimplemented` for a preload."""
+    workdir = spec.workdir
+    inside = any(workdir == folder or workdir.startswith(folder + "/") for folder in closed)
+    if not workdir.startswith("/") or posixpath.normpath(workdir) != workdir or inside or "\0" in workdir:
+        raise InvalidArgument(
+            f"workdir must be an absolute path in normal form outside {', '.join(closed)}, got {workdir!r}"
+        )
+    if spec.preload:
+        raise Unimplemented(
+            "an image brings a Python of its own, in which nothing can be imported ahead; leave preload empty, or use "
+            "the process backend"
+        )
+
+
+def check_resources(spec: SandboxSpec) -> None:
+    """Raise `InvalidArgument` for resources that no box can have, and for names that no variable can have."""
+    for name in ("cpus", "memory_bytes", "disk_bytes", "pids", "gpus"):
+        if getattr(spec.resources, name) < 0:
+            raise InvalidArgument(f"{name} must not be negative, got {getattr(spec.resources, name)!r}")
+    if 0 < spec.resources.memory_bytes < LEAST_BYTES:
+        raise InvalidArgument(
+            f"memory_bytes must be at least {LEAST_BYTES}, got {spec.resources.memory_bytes!r}"
+        )
+    for variable, value in spec.env:
+        if not variable or "=" in variable or "\0" in variable + value:
+            raise InvalidArgument(f"{variable!r} is not the name of an environment variable")
+
+
+def limits(spec: SandboxSpec) -> Resources:
+    """Return the spec's resources with the defaults of `Resources` where it says zero; GPUs are none by default."""
+    asked, default = spec.resources, Resources()
+    return Resources(
+        asked.cpus or default.cpus,
+        asked.memory_bytes or default.memory_bytes,
+        asked.disk_bytes or default.disk_bytes,
+        asked.pids or default.pids,
+        asked.gpus,
+    )
