@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from registering import register
 
 from ale.env import check as env_check
 from ale.env.check import check_command
@@ -19,22 +20,6 @@ from rock_env.grading.model import Build, Task, Verifier
 from rock_env.local import start_embedded
 from rock_env.registered import Registration
 from rock_env.vetting.vet import Vetted
-
-
-def register(name: str, *words: str) -> Registration:
-    tasks = [
-        Task(word, f"Say {word}.", Build(image="busybox"), Verifier(("true",), "exit_code")) for word in words
-    ]
-    record = Registration(
-        name=name,
-        digest=registered.digest_of(tasks, ["busybox"] * len(tasks)),
-        source="/somewhere",
-        registered_at=0.0,
-        tasks=len(tasks),
-        images=("busybox",),
-    )
-    registered.store(record, tasks)
-    return record
 
 
 async def test_a_running_server_finds_what_is_registered_and_what_replaces_it(

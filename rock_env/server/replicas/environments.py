@@ -6,7 +6,6 @@ read. An environment that was registered on this machine, or is installed here, 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 import msgspec
@@ -14,6 +13,7 @@ import msgspec
 from rock_env import plugins, registered
 from rock_env.errors import RockError
 from rock_env.registered import Registration
+from rock_env.server.replicas.following import follow
 from rock_env.store.postgres.environments import StoredEnvs
 from rock_env.store.postgres.records import PostgresStore
 from rock_env.threads import for_life
@@ -21,9 +21,6 @@ from rock_env.threads import for_life
 __all__ = ["SharedEnvs"]
 
 log = logging.getLogger(__name__)
-
-_AGAIN_S = 5.0
-"""When to read them again after the database was away."""
 
 
 class SharedEnvs:
@@ -48,20 +45,7 @@ class SharedEnvs:
 
     async def follow(self) -> None:
         """Bring this server's folder up to date with each change, for as long as it runs."""
-        with self._stored.changed() as changed:
-            while True:
-                changed.clear()
-                wait_s = None
-                try:
-                    await self._take_over()
-                except RockError as error:
-                    log.warning("environments of other servers are not seen for now: %s", error)
-                    wait_s = _AGAIN_S
-                try:
-                    async with asyncio.timeout(wait_s):
-                        await changed.wait()
-                except TimeoutError:
-                    continue
+        await follow(self._stored.changed(), self._take_over, "environments")
 
     async def _take_over(self) -> None:
         records = await self._stored.records()

@@ -7,26 +7,22 @@ tenant may hold one more at all is decided here, by one transaction. Quotas that
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
 import msgspec
 
-from rock_env.errors import RockError
+from rock_env.errors import InfraError
 from rock_env.inventory import Amount, Limits
 from rock_env.lifecycle import SandboxRecord
 from rock_env.server.capacity.admission import Admission
 from rock_env.server.capacity.quotas import Ask, Quota
+from rock_env.server.replicas.following import follow
 from rock_env.store.postgres.places import StoredPlaces
 from rock_env.store.postgres.records import PostgresStore
 
 __all__ = ["SharedPlaces"]
 
-log = logging.getLogger(__name__)
-
-_AGAIN_S = 5.0
-"""When to read the quotas again after the database was away."""
 _decoder = msgspec.json.Decoder(Quota)
 
 
@@ -56,21 +52,16 @@ class SharedPlaces:
     async def follow(self, admission: Admission) -> None:
         """Hand what this server's folder still holds to the store, then apply each change, for as long as it runs."""
         own = {tenant: msgspec.json.encode(quota) for tenant, quota in admission.kept_quotas().items()}
-        with self._stored.quotas_changed() as changed:
-            while True:
-                changed.clear()
-                wait_s = None
-                try:
-                    if own:
-                        await self._stored.set_quotas(own, replace=False)
-                        own = {}
-                    quotas = await self._stored.quotas()
-                    admission.follow({tenant: _decoder.decode(text) for tenant, text in quotas.items()})
-                except (RockError, msgspec.DecodeError) as error:
-                    log.warning("quotas of other servers are not seen for now: %s", error)
-                    wait_s = _AGAIN_S
-                try:
-                    async with asyncio.timeout(wait_s):
-                        await changed.wait()
-                except TimeoutError:
-                    continue
+
+        async def apply() -> None:
+            nonlocal own
+            if own:
+                await self._stored.set_quotas(own, replace=False)
+                own = {}
+            quotas = await self._stored.quotas()
+            try:
+                admission.follow({tenant: _decoder.decode(text) for tenant, text in quotas.items()})
+            except msgspec.DecodeError as error:
+                raise InfraError(str(error)) from error
+
+        await follow(self._stored.quotas_changed(), apply, "quotas")

@@ -8,35 +8,18 @@ from pathlib import Path
 
 import pytest
 from integration.replica_fleet import Fleet, running_fleet
+from registering import register
 
 from ale.env.pushing import push_command, remove_pushed_command
 from rock_env import registered
 from rock_env.client import Client
 from rock_env.errors import UnknownName
-from rock_env.grading.model import Build, Task, Verifier
-from rock_env.registered import Registration
 
 
 @pytest.fixture
 async def fleet(new_database: Callable[[], str]) -> AsyncIterator[Fleet]:
     async with running_fleet(new_database()) as made:
         yield made
-
-
-def register(name: str, *words: str) -> Registration:
-    tasks = [
-        Task(word, f"Say {word}.", Build(image="busybox"), Verifier(("true",), "exit_code")) for word in words
-    ]
-    record = Registration(
-        name=name,
-        digest=registered.digest_of(tasks, ["busybox"] * len(tasks)),
-        source="/somewhere",
-        registered_at=0.0,
-        tasks=len(tasks),
-        images=("busybox",),
-    )
-    registered.store(record, tasks)
-    return record
 
 
 async def offered(address: str, version: str, name: str = "mine") -> None:
