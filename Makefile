@@ -27,7 +27,7 @@ fast: $(VENV)/.ready
 	$(BIN)/python -m pytest tests/unit tests/contract -n 2 --dist worksteal
 
 integration: $(VENV)/.ready
-	$(BIN)/python -m pytest tests/integration tests/escape tests/chaos -n 2 --dist loadfile --durations 8
+	$(BIN)/python -m pytest tests/integration tests/escape tests/chaos -n 2 --dist loadfile --durations 40
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff format --check .

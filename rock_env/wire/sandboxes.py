@@ -25,6 +25,7 @@ __all__ = [
     "exit_message",
     "file_message",
     "info_message",
+    "moment",
     "process_info",
     "process_message",
     "sandbox_spec",
@@ -48,6 +49,18 @@ def timestamp(seconds: float) -> Timestamp:
     message = Timestamp()
     message.FromNanoseconds(round(seconds * 1e9))
     return message
+
+
+def moment(message: Timestamp, name: str) -> float:
+    """Read a caller's moment, in seconds since the epoch. Raise `InvalidArgument` outside the years 1 to 9999."""
+    try:
+        nanoseconds: int = message.ToNanoseconds()
+    except ValueError:
+        raise InvalidArgument(
+            f"{name} must be a time of the years 1 to 9999 with 0 to 999999999 nanoseconds, "
+            f"got {message.seconds} s and {message.nanos} ns"
+        ) from None
+    return nanoseconds / 1e9
 
 
 def duration(seconds: float | None) -> Duration | None:

@@ -84,7 +84,7 @@ class _AdminService(PlaceCalls, RegisteredCalls, admin_pb2_grpc.AdminServiceServ
 
     async def Drain(self, request: pb.DrainRequest, context: Any) -> pb.DrainResponse:  # noqa: N802
         """Begin to end the server, and say what becomes of its sandboxes."""
-        within_s = request.within.ToTimedelta().total_seconds() if request.HasField("within") else None
+        within_s = request.within.seconds + request.within.nanos / 1e9 if request.HasField("within") else None
         if within_s is not None and within_s < 0:
             await fail(context, InvalidArgument(f"`within` must not be negative, got {within_s:g} s"))
         held = [each.record.durable for each in self._sandboxes.ledger.held.values()]

@@ -13,6 +13,7 @@ from rock_env.proto.v1 import admin_pb2 as pb
 from rock_env.registered import Registration
 from rock_env.server.calls import Context, guarded
 from rock_env.server.envs.shelf import EnvShelf
+from rock_env.wire.sandboxes import moment
 
 __all__ = ["RegisteredCalls"]
 
@@ -35,7 +36,7 @@ class RegisteredCalls:
             name=request.env.name,
             digest=request.env.digest,
             source=request.env.source,
-            registered_at=request.env.registered_at.ToNanoseconds() / 1e9,
+            registered_at=moment(request.env.registered_at, "registered_at"),
             tasks=request.env.tasks,
             images=tuple(request.env.images),
         )

@@ -153,7 +153,10 @@ def test_the_backend_of_the_guide_hosts_sandboxes_of_servers_and_runs(scratch: S
     assert all(one.failure is None for one in rollouts)
     serve = "ale rock serve --listen unix://$PWD/socket --backend"
     unknown = scratch.run("backend.md", f"{serve} folded", fails=True)
-    assert "unknown backend 'folded'. Did you mean 'folder'? Known: docker, folder, process" in unknown
+    assert (
+        "unknown backend 'folded'. Did you mean 'folder'? Known: docker, folder, kubernetes, process"
+        in unknown
+    )
     option = scratch.run("backend.md", f"{serve} folder:rooms=3", fails=True)
     assert "unknown option of the folder backend 'rooms'. Known: boxes" in option
     shutil.rmtree(scratch.site)

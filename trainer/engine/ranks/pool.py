@@ -147,8 +147,8 @@ class RankPool:
                 try:
                     fine, answers[pipe] = pipe.recv()
                 except (EOFError, OSError) as error:
-                    self.close()
-                    raise (errors or [RuntimeError(_ended(name))])[0] from error
+                    self.close()  # what the others said, that a connection broke, follows from this
+                    raise RuntimeError(_ended(name)) from (errors or [error])[0]
                 if not fine:
                     errors.append(answers[pipe])
         if errors:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ from rock_env.errors import InvalidArgument
 from rock_env.lifecycle import SandboxRecord, SandboxState, StateChange, born
 from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.spec import NetworkPolicy, Resources, SandboxSpec
-from rock_env.wire.sandboxes import info_message, sandbox_spec, sandbox_state, seconds, spec_message
+from rock_env.wire.sandboxes import info_message, moment, sandbox_spec, sandbox_state, seconds, spec_message
 
 
 def record(state: SandboxState) -> SandboxRecord:
@@ -86,6 +87,15 @@ def test_a_duration_must_be_positive_and_finite(wrong_s: int) -> None:
     with pytest.raises(InvalidArgument, match="lease must be from"):
         seconds(Duration(seconds=wrong_s), "lease")
     assert seconds(Duration(seconds=1, nanos=500_000_000), "lease") == 1.5
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"nanos": 2**31 - 1}, {"nanos": -1}, {"seconds": 2**62}, {"seconds": -(2**62)}]
+)
+def test_a_moment_must_be_a_time_of_the_calendar(wrong: dict[str, int]) -> None:
+    with pytest.raises(InvalidArgument, match="registered_at must be a time of the years 1 to 9999"):
+        moment(Timestamp(**wrong), "registered_at")
+    assert moment(Timestamp(seconds=1, nanos=500_000_000), "registered_at") == 1.5
 
 
 @pytest.mark.parametrize("number", [0, 99])
