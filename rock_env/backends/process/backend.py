@@ -95,7 +95,7 @@ class ProcessBackend:
         root: Path | None = None,
         shared: bool = False,
         isolation: Literal["auto", "namespaces", "none"] = "auto",
-        python_packages: tuple[str, ...] = ("pytest",),
+        python_packages: tuple[str, ...] = ("pytest", "playwright"),
         shelf: Path | None = None,
     ) -> None:
         self._wanted = isolation

@@ -293,9 +293,10 @@ def test_the_toolkit_holds_a_distribution_and_what_it_requires(tmp_path: Path) -
 def test_what_boxes_have_installed_comes_with_this_distribution() -> None:
     """Boxes get these packages from the Python that runs ROCK; without pytest nothing could be graded."""
     wanted = inspect.signature(ProcessBackend).parameters["python_packages"].default
+    project = tomllib.loads((PACKAGES / "pyproject.toml").read_text())["project"]
     required = {
         re.match(r"[\w-]+", requirement).group()
-        for requirement in tomllib.loads((PACKAGES / "pyproject.toml").read_text())["project"]["dependencies"]
+        for requirement in project["dependencies"] + project["optional-dependencies"]["browser"]
     }
     assert "pytest" in wanted
     assert required.issuperset(wanted)

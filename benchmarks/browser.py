@@ -1,0 +1,131 @@
+"""What an episode in a browser costs: `python -m benchmarks.browser [--quick]`.
+
+Plays the reference policy on one task of each site in turn, one episode at a time, each in a new box with a new browser.
+The last line is one JSON object:
+
+- `context_p50_ms`: from asking for a box to the first observation, median (nothing is kept ready);
+- `step_p50_ms`: one action on a local page, with the observation after it, median over all actions that reach the browser;
+- `mb_per_episode`: memory of the box's processes within an episode, shared pages divided among their users, median;
+- `leaked_processes`: processes of browsers and drivers that are there after the last box was closed and were not before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+from rock_env.backends.process.backend import ProcessBackend
+from rock_env.sandbox import Sandbox
+from sandboxes.browser import ENV
+
+QUICK_S, FULL_S = 25.0, 240.0
+TASKS = 7
+OURS = (b"chromium", b"sandboxes.browser.box", b"playwright")
+MEMORY = """
+import pathlib
+total = 0
+for each in pathlib.Path('/proc').glob('[0-9]*'):
+    try:
+        lines = (each / 'smaps_rollup').read_text().splitlines()
+    except OSError:
+        continue
+    total += sum(int(line.split()[1]) for line in lines if line.startswith('Pss:'))
+print(total)
+"""
+
+
+class Figures:
+    """What was measured, as it comes."""
+
+    def __init__(self) -> None:
+        self.contexts: list[float] = []
+        self.steps: list[float] = []
+        self.megabytes: list[float] = []
+        self.failed = 0
+
+
+def ours() -> set[int]:
+    """Return the processes of this machine that are a browser, its driver or its server."""
+    found = set()
+    for each in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (each / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if any(word in line for word in OURS):
+            found.add(int(each.name))
+    return found
+
+
+async def memory(box: Sandbox) -> float:
+    """Return the megabytes that the box's processes take."""
+    told = await box.exec(["python3", "-c", MEMORY])
+    return int(told.stdout) / 1024
+
+
+async def episode(backend: ProcessBackend, index: int, figures: Figures) -> None:
+    """Play one task by its reference policy."""
+    assert ENV.sandbox is not None
+    params = ENV.params()
+    task = ENV.tasks(params).get("held_out", index % TASKS)
+    env, oracle = ENV.factory(params), ENV.oracle(params, task)
+    began = perf_counter()
+    box = await backend.create(ENV.sandbox, sandbox_id=f"bench-{index}")
+    try:
+        observation, _ = await env.reset(box, task, 0)  # type: ignore[call-arg, misc]
+        figures.contexts.append(perf_counter() - began)
+        for turn in range(40):
+            action = oracle(observation)
+            if turn == 2:
+                figures.megabytes.append(await memory(box))
+            began = perf_counter()
+            result = await env.step(box, action)  # type: ignore[call-arg, misc]
+            if result.terminated:
+                break
+            figures.steps.append(perf_counter() - began)
+            observation = result.observation
+        figures.failed += not (await env.evaluate(box)).passed  # type: ignore[call-arg, misc]
+    finally:
+        await box.close()
+
+
+async def measure(seconds: float) -> dict[str, float]:
+    """Play episodes for so long, one of each site at least where the time allows."""
+    before, figures = ours(), Figures()
+    backend = ProcessBackend(python_packages=("playwright",))
+    try:
+        began, played = perf_counter(), 0
+        while perf_counter() - began < seconds:
+            await episode(backend, played, figures)
+            played += 1
+    finally:
+        await backend.close()
+    return {
+        "context_p50_ms": round(median(figures.contexts) * 1000, 1),
+        "step_p50_ms": round(median(figures.steps) * 1000, 1),
+        "mb_per_episode": round(median(figures.megabytes), 1),
+        "leaked_processes": len(ours() - before),
+        "episodes": played,
+        "unsolved": figures.failed,
+    }
+
+
+def main() -> int:
+    """Measure and print the figures."""
+    parser = argparse.ArgumentParser(description="What an episode in a browser costs.")
+    parser.add_argument(
+        "--quick", action="store_true", help=f"play for {QUICK_S:g} s instead of {FULL_S:g} s"
+    )
+    asked = parser.parse_args()
+    figures = asyncio.run(measure(QUICK_S if asked.quick else FULL_S))
+    print(json.dumps(figures))
+    return 1 if figures["leaked_processes"] or figures["unsolved"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

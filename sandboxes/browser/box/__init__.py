@@ -1,0 +1,1 @@
+"""What runs inside a browser's sandbox: the driver, the web server and the sites. Standard library and Playwright alone."""

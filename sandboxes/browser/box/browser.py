@@ -1,0 +1,314 @@
+"""One Chromium with one context: acts as told, and says what the page then shows.
+
+Time stands still for pages but in steps: each action lets `_TICK_MS` of the page's own clock pass, so that equal actions
+give equal pages however busy the machine is. Every wait here has a bound; a page that passes it is closed, and that is said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from playwright.async_api import Error as PlaywrightError
+from playwright.async_api import TimeoutError as PlaywrightTimeout
+
+from sandboxes.browser.box.acts import Refused, perform
+
+__all__ = ["Browser", "BrowserDied"]
+
+_T = TypeVar("_T")
+_ARGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-extensions",
+    "--disable-breakpad",
+    "--disable-crash-reporter",
+    "--disable-default-apps",
+    "--disable-features=Translate,MediaRouter,OptimizationHints",
+    "--no-proxy-server",
+    "--no-zygote",
+    "--font-render-hinting=none",
+    "--force-color-profile=srgb",
+    "--disable-site-isolation-trials",
+)
+_BEGIN = datetime(2026, 3, 2, 8, tzinfo=UTC)
+"""When every episode begins, to its pages."""
+_TICK_MS = 500
+_LAUNCH_S = 40.0
+_LOAD_S = 10.0
+_RESPOND_S = 10.0
+_ACT_S = 20.0
+_MOST_TABS = 8
+_MOST_ELEMENTS = 20_000
+_MOST_TEXT = 2_000_000
+_MOST_NOTES = 8
+_MINIWOB_STYLE = (
+    "#reward-display, #click-canvas, #sync-task-cover { display: none !important; } "
+    ".alink { display: inline-block; }"
+)
+"""Hides what is not of the task, and lets words that are links without being `<a>` have an id."""
+_MINIWOB_START = "seed => { Math.seedrandom(seed); core.EPISODE_MAX_TIME = 1e8; core.startEpisodeReal(); }"
+_MINIWOB_STATE = """() => [document.getElementById('query').innerText.slice(0, 2000),
+    WOB_DONE_GLOBAL === true, Number(WOB_RAW_REWARD_GLOBAL) || 0]"""
+_SIZE = (
+    "() => [document.getElementsByTagName('*').length, (document.documentElement.textContent || '').length]"
+)
+
+
+class BrowserDied(Exception):
+    """The browser itself is gone or does not start: nobody's action can mend that."""
+
+
+class Browser:
+    """The browser of one episode."""
+
+    def __init__(self, browser: Any, origin: str, most_tree: int) -> None:
+        self._browser, self.origin, self._most_tree = browser, origin, most_tree
+        self._context: Any = None
+        self._miniwob = False
+        self.pages: list[Any] = []
+        self.active = 0
+        self.dialog_answer: tuple[bool, str] = (False, "")
+        """Whether questions of the page are answered with yes, and the text for those that ask for one."""
+        self._titles: dict[Any, str] = {}
+        self._notes: list[str] = []
+        self._loading: set[Any] = set()
+        self._crashed: set[Any] = set()
+
+    @classmethod
+    async def start(cls, chromium: Any, path: str, port: int, request: dict[str, Any]) -> Browser:
+        """Launch, open the site's first page and, for a MiniWoB++ task, begin its episode."""
+        host = request["host"]
+        rules = f"MAP {host}:80 127.0.0.1:{port}, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1:{port}"
+        try:
+            launched = await chromium.launch(
+                executable_path=path,
+                args=[*_ARGS, f"--host-resolver-rules={rules}"],
+                timeout=_LAUNCH_S * 1000,
+            )
+        except PlaywrightError as error:
+            raise BrowserDied(f"Chromium does not start: {error}") from error
+        browser = cls(launched, f"http://{host}", request["most_tree"])
+        await browser._open(request)
+        return browser
+
+    async def _open(self, request: dict[str, Any]) -> None:
+        self._context = context = await self._browser.new_context(
+            viewport={"width": 1024, "height": 768},
+            accept_downloads=False,
+            service_workers="block",
+            reduced_motion="reduce",
+            locale="en-GB",
+            timezone_id="UTC",
+        )
+        context.set_default_timeout(_RESPOND_S * 1000)
+        await context.clock.install(time=_BEGIN)
+        await context.clock.pause_at(_BEGIN + timedelta(seconds=1))
+        await context.route("**/*", self._route)
+        context.on("page", self._opened)
+        context.on("dialog", self._dialog)
+        context.on("request", lambda request: self._loading.add(request))
+        for ended in ("requestfinished", "requestfailed"):
+            context.on(ended, lambda request: self._loading.discard(request))
+        page = await context.new_page()
+        await page.goto(self.origin + request["start"], timeout=_LAUNCH_S * 1000)
+        if request["seed"]:
+            self._miniwob = True
+            await page.add_style_tag(content=_MINIWOB_STYLE)
+            await page.evaluate(_MINIWOB_START, request["seed"])
+        await self._settle()
+
+    @property
+    def page(self) -> Any:
+        """Return the page of the active tab."""
+        return self.pages[self.active]
+
+    def allowed(self, url: str) -> bool:
+        """Return whether a page may be there: at the site itself, or at the empty page."""
+        return url == "about:blank" or url == self.origin or url.startswith(self.origin + "/")
+
+    async def new_page(self) -> None:
+        """Open an empty tab. Raise `Refused` beyond the most there may be."""
+        if len(self.pages) >= _MOST_TABS:
+            raise Refused(f"there are {_MOST_TABS} tabs already; close one first")
+        await self._context.new_page()
+
+    async def pass_time(self, milliseconds: int) -> None:
+        """Let so much of the pages' time pass."""
+        await self._context.clock.run_for(milliseconds)
+
+    async def act(self, op: str, args: dict[str, Any]) -> str:
+        """Do one action and return what went wrong, or an empty string."""
+        self._need_browser()
+        try:
+            async with asyncio.timeout(_ACT_S):
+                await perform(self, op, args)
+        except Refused as refused:
+            return str(refused)
+        except TimeoutError:
+            return f"{op} took longer than {_ACT_S:g} s and was given up"
+        except PlaywrightError as error:
+            self._need_browser()
+            if self.page in self._crashed:
+                return f"the page crashed during {op}"
+            return f"{op} failed ({type(error).__name__})"
+        return ""
+
+    async def observe(self, error: str = "") -> dict[str, Any]:
+        """Wait until the active page is quiet and return what there is to see."""
+        self._need_browser()
+        tree, title = "", ""
+        try:
+            if self.page in self._crashed:
+                raise Refused("the page crashed and was closed")
+            quiet = await self._within(self._settle())
+            if not quiet:
+                self.note("the page did not come to rest: it keeps loading or moving on")
+            title = str(await self._within(self.page.title()))[:200]
+            tree = await self._within(self._tree())
+        except Refused as gone:
+            error = "; ".join(filter(None, (error, str(gone))))
+            await self._replace()
+        except (TimeoutError, PlaywrightTimeout):
+            self._need_browser()
+            closed = f"the page did not respond within {_RESPOND_S:g} s and was closed"
+            error = "; ".join(filter(None, (error, closed)))
+            await self._replace()
+        except PlaywrightError as failed:
+            self._need_browser()
+            self.note(f"the page could not be read ({type(failed).__name__})")
+        self._titles[self.page] = title
+        reply: dict[str, Any] = {"goal": "", "done": False, "reward": 0.0}
+        if self._miniwob:
+            reply |= await self._miniwob_state()
+        notes, self._notes = self._notes, []
+        tabs = [[self._titles.get(page, ""), page.url[:500]] for page in self.pages]
+        return {
+            **reply,
+            "error": error[:500],
+            "tree": tree,
+            "tabs": tabs,
+            "active": self.active,
+            "notes": notes[:_MOST_NOTES],
+        }
+
+    def note(self, text: str) -> None:
+        """Keep something for the next observation."""
+        if len(self._notes) < _MOST_NOTES:
+            self._notes.append(text[:300])
+
+    def _need_browser(self) -> None:
+        if not self._browser.is_connected():
+            raise BrowserDied("Chromium ended")
+
+    async def _within(self, awaitable: Awaitable[_T]) -> _T:
+        async with asyncio.timeout(_RESPOND_S):
+            return await awaitable
+
+    async def _settle(self) -> bool:
+        """Let the page's clock go on and wait until nothing loads. Return False where that does not come to an end."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _LOAD_S
+        ticked = 0
+        while loop.time() < deadline:
+            page, url, loading = self.page, self.page.url, len(self._loading)
+            try:
+                await page.wait_for_load_state("load", timeout=1000)
+                if ticked < 2:  # one for what was there before, one for a page that came meanwhile
+                    await self._context.clock.run_for(_TICK_MS // 2)
+                    ticked += 1
+            except PlaywrightError:  # the page moved on: look again
+                self._need_browser()
+                if page in self._crashed:
+                    raise Refused("the page crashed and was closed") from None
+                continue
+            await asyncio.sleep(0)
+            if page is self.page and url == page.url and not loading and not self._loading and ticked == 2:
+                return True
+            await asyncio.sleep(0.01)
+        self._loading.clear()
+        return False
+
+    async def _tree(self) -> str:
+        elements, text = await self.page.evaluate(_SIZE)
+        if elements > _MOST_ELEMENTS or text > _MOST_TEXT:
+            self.note(
+                f"the page is too large to show: {elements} elements and {text} characters, of at most "
+                f"{_MOST_ELEMENTS} and {_MOST_TEXT}"
+            )
+            return ""
+        tree: str = await self.page.aria_snapshot(mode="ai", timeout=_RESPOND_S * 1000)
+        if len(tree) <= self._most_tree:
+            return tree
+        kept = tree[: self._most_tree].rpartition("\n")[0]
+        return f"{kept}\n- cut: {tree.count(chr(10)) - kept.count(chr(10))} more lines"
+
+    async def _miniwob_state(self) -> dict[str, Any]:
+        try:
+            goal, done, reward = await self._within(self.page.evaluate(_MINIWOB_STATE))
+        except PlaywrightError as error:
+            raise BrowserDied(f"the task's page cannot tell its state: {type(error).__name__}") from error
+        return {"goal": " ".join(goal.split()), "done": done, "reward": reward}
+
+    async def _replace(self) -> None:
+        """Close the active page, whatever state it is in, and put an empty one in its place."""
+        gone = self.page
+        fresh = await self._within(self._context.new_page())
+        self.pages.remove(fresh)
+        self.pages[self.pages.index(gone)] = fresh
+        self.active = self.pages.index(fresh)
+        self._loading.clear()
+        try:
+            await self._within(gone.close())
+        except TimeoutError:
+            raise BrowserDied("a page could not be closed") from None
+
+    def _opened(self, page: Any) -> None:
+        if len(self.pages) > _MOST_TABS:
+            self.note("a pop-up was closed: there are too many tabs")
+            asyncio.get_running_loop().create_task(page.close())
+            return
+        self.pages.append(page)
+        self.active = len(self.pages) - 1
+        page.on("crash", lambda crashed: self._crashed.add(crashed))
+        page.on("close", self._closed)
+
+    def _closed(self, page: Any) -> None:
+        if page not in self.pages:
+            return
+        index = self.pages.index(page)
+        del self.pages[index]
+        if self.active >= index:
+            self.active = max(0, self.active - 1)
+
+    async def _dialog(self, dialog: Any) -> None:
+        accepted, text = self.dialog_answer
+        told = dialog.type in ("alert", "beforeunload")
+        self.note(
+            f"the page showed {dialog.type} {dialog.message[:160]!r}: {'accepted' if told or accepted else 'dismissed'}"
+        )
+        try:
+            if told or accepted:
+                await dialog.accept(text if dialog.type == "prompt" else "")
+            else:
+                await dialog.dismiss()
+        except PlaywrightError:  # the page is gone, and with it the question
+            self._need_browser()
+
+    async def _route(self, route: Any, request: Any) -> None:
+        try:
+            if self.allowed(request.url) or request.url.startswith(("data:", "blob:")):
+                await route.continue_()
+                return
+            self.note(f"a request to {request.url[:120]!r} was refused: it leaves the site")
+            await route.abort("blockedbyclient")
+        except PlaywrightError:  # the page is gone, and with it the request
+            self._need_browser()

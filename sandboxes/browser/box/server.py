@@ -1,0 +1,146 @@
+"""Serves one site in the box: `python -m sandboxes.browser.box.server SITE FD`, FD being a socket that listens already.
+
+A site is a function of a state and a request. The state begins as `state.json` and is written there after every change,
+whole and at once, so that it can be read when everything here has ended. The site `static` serves the folder `static`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Lock
+from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
+
+from sandboxes.browser.box.sites import calendar, files, login, mail, signup, stock, wiki
+from sandboxes.browser.box.web import Page, Redirect, Request, State, page
+
+__all__ = ["SITES", "Handler", "Served"]
+
+Site = Callable[[State, Request], Page | Redirect]
+SITES: dict[str, Site] = {
+    "calendar": calendar.answer,
+    "files": files.answer,
+    "login": login.answer,
+    "mail": mail.answer,
+    "signup": signup.answer,
+    "stock": stock.answer,
+    "wiki": wiki.answer,
+}
+_MOST_BODY = 1 << 20
+_IDLE_S = 15.0
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".png": "image/png",
+}
+
+
+class Served:
+    """A site and its state; one request at a time."""
+
+    def __init__(self, site: Site, state_file: Path) -> None:
+        self._site, self._file = site, state_file
+        self._lock = Lock()
+        self._state: State = json.loads(state_file.read_text(encoding="utf-8"))
+
+    def answer(self, request: Request) -> Page | Redirect:
+        """Answer a request, and keep what it changed. Only a POST may change anything."""
+        with self._lock:
+            reply = self._site(self._state, request)
+            if request.method == "POST":
+                fresh = self._file.with_suffix(".new")
+                fresh.write_text(json.dumps(self._state), encoding="utf-8")
+                fresh.replace(self._file)
+            return reply
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Reads a request within bounds and writes the site's answer."""
+
+    protocol_version = "HTTP/1.1"
+    timeout = _IDLE_S
+    served: Served | None = None
+    folder = Path("static")
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        if self.served is None:
+            self._static(unquote(parts.path))
+            return
+        self._send(self.served.answer(Request("GET", _path(parts.path), dict(parse_qsl(parts.query)))))
+
+    def do_POST(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        if self.served is None or not 0 <= length <= _MOST_BODY:
+            self.close_connection = True
+            self._send(page("Not accepted", status=413))
+            return
+        body = self.rfile.read(length).decode("utf-8", errors="replace")
+        parts = urlsplit(self.path)
+        fields = parse_qs(body, keep_blank_values=True, max_num_fields=500)
+        self._send(
+            self.served.answer(Request("POST", _path(parts.path), dict(parse_qsl(parts.query)), fields))
+        )
+
+    def _static(self, path: str) -> None:
+        root = self.folder.resolve()
+        found = (root / path.lstrip("/")).resolve()
+        if not found.is_relative_to(root) or not found.is_file():
+            self._send(page("Not found", status=404))
+            return
+        self._write(200, found.read_bytes(), _TYPES.get(found.suffix, "application/octet-stream"))
+
+    def _send(self, reply: Page | Redirect) -> None:
+        if isinstance(reply, Redirect):
+            self._write(303, b"", "text/html; charset=utf-8", to=reply.to)
+        else:
+            self._write(reply.status, reply.html.encode(errors="replace"), "text/html; charset=utf-8")
+
+    def _write(self, status: int, content: bytes, kind: str, to: str = "") -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Cache-Control", "no-store")
+        if to:
+            self.send_header("Location", to)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: nobody reads it."""
+
+
+def _path(text: str) -> tuple[str, ...]:
+    return tuple(unquote(part) for part in text.split("/") if part)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, listening: socket.socket) -> None:
+        super().__init__(("127.0.0.1", 0), Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing: a browser leaves connections as it likes."""
+
+
+def main() -> None:
+    """Serve until ended."""
+    name, descriptor = sys.argv[1], int(sys.argv[2])
+    if name != "static":
+        Handler.served = Served(SITES[name], Path("state.json"))
+    with _Server(socket.socket(fileno=descriptor)) as server:
+        os.set_inheritable(descriptor, False)
+        server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""The tasks: those of the sites that come along, in many variants, or MiniWoB++'s.
+
+A held-out task of the sites has a template that no training task has, and people, things and words that none has. Index
+`i` of a split is variant `i // n` of template `i % n` of its `n` templates.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from rock_env.errors import InvalidArgument, nearest
+from rock_env.spec import EnvParams, TaskSpec
+from sandboxes.browser.actions import describe
+from sandboxes.browser.families import calendar, files, login, mail, signup, stock, wiki
+from sandboxes.browser.miniwob import NAMES, PREFIX
+from sandboxes.browser.params import BrowserParams, narrow
+from sandboxes.browser.scenario import SiteDraw, SiteScenario, SiteTemplate
+
+__all__ = ["TEMPLATES", "VARIANTS", "BrowserTasks", "make_tasks", "scenario"]
+
+TEMPLATES: dict[str, SiteTemplate] = {
+    template.name: template
+    for site in (calendar, files, login, mail, signup, stock, wiki)
+    for template in site.TEMPLATES
+}
+VARIANTS = {"train": 40, "held_out": 20}
+"""How many tasks each template of a split gives."""
+_TIME_LIMIT_S = 900.0
+_HOW_TO = """\
+You use a web browser. Each observation shows its tabs, what went wrong with the last action, and the active tab's page \
+as a tree of elements; many have an id, such as [e5]. Ids are valid in the newest observation alone. Answer with one \
+action, alone on the last line:
+{actions}
+Questions that a page asks in a dialog are dismissed unless on_dialog("accept") was given before. Time passes for a page \
+only while an action is done. When you are done, or know the answer to a question, say so with send_msg_to_user: that ends \
+the task. You cannot leave the site.
+"""
+_GOAL = "\nThe task:\n{goal}"
+_MINIWOB_GOAL = (
+    "\nThe task is the first line of each observation; it is over as soon as the page takes an answer."
+)
+
+
+@lru_cache(maxsize=1024)
+def scenario(payload: str) -> SiteScenario:
+    """SiteDraw the scenario that a task's payload, `template/variant`, names. Raise `UnknownName` for no such template."""
+    name, _, variant = payload.partition("/")
+    if name not in TEMPLATES:
+        raise nearest("browser task", name, TEMPLATES)
+    template = TEMPLATES[name]
+    return template.draw(SiteDraw(name, int(variant), template.split))
+
+
+class BrowserTasks:
+    """The tasks of the chosen suite and site; satisfies `TaskSource`."""
+
+    splits: tuple[str, ...] = tuple(VARIANTS)
+
+    def __init__(self, params: BrowserParams) -> None:
+        self._miniwob = params.suite == "miniwob"
+        if self._miniwob:
+            self._names = {split: list(NAMES) for split in self.splits}
+            return
+        chosen = [each for each in TEMPLATES.values() if params.site in ("all", each.site)]
+        self._names = {split: [each.name for each in chosen if each.split == split] for split in self.splits}
+
+    def count(self, split: str) -> int:
+        """Return how many tasks `split` has. Raise `UnknownName` for an unknown split."""
+        if split not in self._names:
+            raise nearest("split", split, self.splits)
+        return len(self._names[split]) * VARIANTS[split]
+
+    def get(self, split: str, index: int) -> TaskSpec:
+        """Return task `index` of `split`. Raise `InvalidArgument` when out of range."""
+        count = self.count(split)
+        if not 0 <= index < count:
+            raise InvalidArgument(
+                f"no task {split}/{index}: split {split!r} has {count} tasks, numbered from 0."
+            )
+        variant, number = divmod(index, len(self._names[split]))
+        name = self._names[split][number]
+        if self._miniwob:
+            payload, goal = f"{PREFIX}{name}/{split}-{variant}", _MINIWOB_GOAL
+        else:
+            payload = f"{name}/{variant}"
+            goal = _GOAL.format(goal=scenario(payload).goal)
+        return TaskSpec(
+            id=f"{split}/{index}",
+            split=split,
+            index=index,
+            instruction=_HOW_TO.format(actions=describe()) + goal,
+            payload=payload,
+            time_limit_s=_TIME_LIMIT_S,
+        )
+
+
+def make_tasks(params: EnvParams) -> BrowserTasks:
+    """Return the tasks. Raise `InvalidArgument` for another environment's arguments."""
+    return BrowserTasks(narrow(params))

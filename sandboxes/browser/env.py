@@ -1,0 +1,111 @@
+"""The rules: an action in, what the page then shows out; a word to the user ends the task.
+
+Acts only through the sandbox it is handed. It keeps the task, the number of turns and what the agent told the user, all of
+which a replay of the actions restores. A browser that fails is an `InfraError`, never a reward of 0.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from rock_env.env import FreshBoxes, Info, StepResult, Verdict
+from rock_env.errors import FailedPrecondition, InvalidArgument
+from rock_env.sandbox import Sandbox
+from rock_env.spec import EnvParams, TaskSpec
+from sandboxes.browser.actions import Action, parse
+from sandboxes.browser.catalog import scenario
+from sandboxes.browser.grade import STATE, grade
+from sandboxes.browser.link import Link
+from sandboxes.browser.miniwob import PREFIX, page_files
+from sandboxes.browser.params import BrowserParams, narrow
+from sandboxes.browser.reply import Reply
+from sandboxes.browser.scenario import Message
+from sandboxes.browser.view import render
+
+__all__ = ["BrowserEnv", "make"]
+
+
+class BrowserEnv:
+    """One episode at a time over the sandbox it is handed; satisfies `SandboxEnv` and `FreshGraded`."""
+
+    def __init__(self, params: BrowserParams) -> None:
+        self._params = params
+        self._task = ""
+        self._link: Link | None = None
+        self._seen: Reply | None = None
+        self._turns = 0
+        self._message: Message = None
+
+    async def reset(self, sandbox: Sandbox, task: TaskSpec, seed: int) -> tuple[str, Info]:
+        """Start a browser in the fresh sandbox and open the task's site; `seed` changes nothing."""
+        self._task, self._link, self._seen, self._turns, self._message = task.payload, None, None, 0, None
+        if task.payload.startswith(PREFIX):
+            name, _, page_seed = task.payload.removeprefix(PREFIX).partition("/")
+            request = {"site": "static", "host": "miniwob.test", "start": f"/miniwob/{name}.html"}
+            request["seed"] = page_seed
+            files = page_files(name)
+        else:
+            drawn = scenario(task.payload)
+            request = {"site": drawn.site, "host": f"{drawn.site}.test", "start": drawn.start, "seed": ""}
+            files = {STATE: json.dumps(drawn.state).encode()}
+        most = 2 * self._params.max_tree_chars
+        self._link, self._seen = await Link.start(sandbox, {**request, "most_tree": most}, files)
+        return render(self._seen, "", self._params.max_tree_chars), {"task": task.payload}
+
+    async def step(self, sandbox: Sandbox, action: str) -> StepResult:
+        """Carry out one action, or say what is wrong with it."""
+        if self._link is None or self._seen is None:
+            raise FailedPrecondition("step before reset, or after the grade: reset the environment first")
+        self._turns += 1
+        info: dict[str, str | int | float | bool] = {}
+        error = ""
+        ended = False
+        try:
+            call = parse(action)
+        except InvalidArgument as wrong:
+            error, info["illegal"] = wrong.message, True
+            self._seen = replace(self._seen, error="", notes=())
+        else:
+            ended = await self._act(sandbox, call)
+        if self._seen.error and not error:
+            info["tool_failed"] = True
+        done = ended or self._seen.done
+        return StepResult(
+            render(self._seen, error, self._params.max_tree_chars),
+            terminated=done,
+            truncated=not done and self._turns >= self._params.max_turns,
+            info=info,
+        )
+
+    async def _act(self, sandbox: Sandbox, call: Action) -> bool:
+        """Do what the call says and return whether it ends the task."""
+        assert self._link is not None  # `step` has looked
+        assert self._seen is not None
+        if call.op in ("send_msg_to_user", "report_infeasible"):
+            self._message = str(call.args["text"]) if call.op == "send_msg_to_user" else None
+            self._seen = replace(self._seen, error="", notes=())
+            return True
+        self._seen = await self._link.ask(sandbox, {"do": "act", "op": call.op, "args": dict(call.args)})
+        return False
+
+    async def grade(self, box: Sandbox, fresh: FreshBoxes) -> Verdict:
+        """Grade what the site's server left, now that the browser is gone."""
+        return await self.evaluate(box)
+
+    async def evaluate(self, sandbox: Sandbox) -> Verdict:
+        """End the browser and grade: the site's state or, of MiniWoB++, what the page last said of itself."""
+        if self._seen is None:
+            raise FailedPrecondition("grading before reset: reset the environment first")
+        await sandbox.kill_all()
+        self._link = None
+        if self._task.startswith(PREFIX):
+            passed = self._seen.done and self._seen.reward > 0
+            details = f"done: {self._seen.done}, reward of the page: {self._seen.reward:g}"
+            return Verdict(1.0 if passed else 0.0, passed=passed, details=details)
+        return await grade(sandbox, scenario(self._task), self._message)
+
+
+def make(params: EnvParams) -> BrowserEnv:
+    """Build one environment. Raise `InvalidArgument` for another environment's arguments."""
+    return BrowserEnv(narrow(params))

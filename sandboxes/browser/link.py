@@ -1,0 +1,117 @@
+"""The host's end of a browser: starts the driver in the box, sends it one request at a time and awaits its line.
+
+Every wait has a bound. A driver that ends, is late or talks out of turn is an `InfraError`: never the agent's fault.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import tarfile
+from collections.abc import AsyncIterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rock_env.errors import InfraError, NotFound
+from rock_env.sandbox import CommandEnd, Sandbox
+from sandboxes.browser.reply import MOST_LINE, LineReader, Reply, read_reply
+
+__all__ = ["FOLDER", "Link"]
+
+FOLDER = "browser"
+"""The driver's folder, in the box's working folder."""
+_START_S = 75.0
+_ANSWER_S = 75.0
+_LOG_BYTES = 4 * MOST_LINE
+_LAST_WORDS = 600
+_GET_IT = (
+    "The environment browser needs Debian's chromium (`apt-get install chromium libatomic1`) and `pip install "
+    "'ale-rl[browser]'` where the sandbox server runs."
+)
+
+
+class Link:
+    """One driver in one box. It keeps no connection between requests, so any process may hold it."""
+
+    def __init__(self, process: str) -> None:
+        self._process = process
+        self._asked = 0
+        self._read, self._read_errors = 0, 0
+
+    @classmethod
+    async def start(
+        cls, box: Sandbox, request: Mapping[str, Any], files: Mapping[str, bytes]
+    ) -> tuple[Link, Reply]:
+        """Place the driver and `files` in the box, start it and return what the first page shows."""
+        packed = _tar({**_driver_files(), **files})
+        try:
+            await box.upload(FOLDER, _once(packed))
+            process = await box.start_process(
+                ["python3", "-m", "sandboxes.browser.box.driver"], cwd=FOLDER, log_bytes=_LOG_BYTES
+            )
+        except NotFound as error:
+            raise InfraError(f"the browser's driver does not start: {error}") from error
+        link = cls(process)
+        return link, await link.ask(box, {"do": "start", **request}, timeout_s=_START_S)
+
+    async def ask(self, box: Sandbox, request: Mapping[str, Any], *, timeout_s: float = _ANSWER_S) -> Reply:
+        """Send one request and return its reply. Raise `InfraError` where none comes in time."""
+        self._asked += 1
+        line = json.dumps({"id": self._asked, **request}).encode() + b"\n"
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await self._exchange(box, line)
+        except TimeoutError as error:
+            raise InfraError(f"the browser's driver did not answer within {timeout_s:g} s.") from error
+        return read_reply(answer, expected=self._asked)
+
+    async def _exchange(self, box: Sandbox, line: bytes) -> bytes:
+        reader = LineReader()
+        errors = b""
+        listening = box.process_logs(
+            self._process, stdout_offset=self._read, stderr_offset=self._read_errors, follow=True
+        )
+        async with listening as command:
+            command.write_stdin(line)
+            async for event in command.events():
+                if isinstance(event, CommandEnd):
+                    said = errors.decode(errors="replace").strip()
+                    raise InfraError(f"the browser's driver ended ({event.exit_code}): {said!r}. {_GET_IT}")
+                if event.stream == "stderr":
+                    self._read_errors = event.offset + len(event.data)
+                    errors = (errors + bytes(event.data))[-_LAST_WORDS:]
+                    continue
+                if event.offset != self._read:
+                    raise InfraError("part of what the browser's driver wrote is lost.")
+                self._read += len(event.data)
+                answer = reader.feed(bytes(event.data))
+                if answer is not None:
+                    return answer
+        raise InfraError("the browser's driver cannot be listened to any more.")
+
+
+@cache
+def _driver_files() -> dict[str, bytes]:
+    """Return what runs in the box. The folders above get no `__init__`, so nothing else of ours is looked for there."""
+    folder = Path(__file__).parent / "box"
+    return {
+        f"sandboxes/browser/box/{path.relative_to(folder)}": path.read_bytes()
+        for path in sorted(folder.rglob("*.py"))
+    }
+
+
+def _tar(files: Mapping[str, bytes]) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return packed.getvalue()
+
+
+async def _once(content: bytes) -> AsyncIterator[bytes | memoryview]:
+    for begin in range(0, len(content), 1 << 18):
+        yield content[begin : begin + (1 << 18)]

@@ -1,0 +1,32 @@
+"""The environment's arguments."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from rock_env.errors import InvalidArgument
+from rock_env.spec import EnvParams
+
+__all__ = ["BrowserParams", "narrow"]
+
+
+class BrowserParams(EnvParams):
+    """Arguments of the `browser` environment."""
+
+    suite: Literal["sites", "miniwob"] = "sites"
+    """The tasks: those of the sites that come along, or MiniWoB++'s, for which the package `miniwob` is needed."""
+    site: Literal["all", "calendar", "files", "login", "mail", "signup", "stock", "wiki"] = "all"
+    """Only tasks of this site; of the suite `sites` alone."""
+    max_turns: int = Field(default=30, ge=1, le=1000)
+    """After so many actions the episode is cut off."""
+    max_tree_chars: int = Field(default=12_000, ge=500, le=100_000)
+    """Of a page's tree the agent sees so much; what is cut off is said."""
+
+
+def narrow(params: EnvParams) -> BrowserParams:
+    """Return `params` as this environment's own. Raise `InvalidArgument` for another environment's."""
+    if not isinstance(params, BrowserParams):
+        raise InvalidArgument(f"browser takes BrowserParams, got {type(params).__name__}")
+    return params

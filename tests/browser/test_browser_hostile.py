@@ -1,0 +1,153 @@
+"""Pages that mean harm: each is contained, ends in bounded time, and what is told of it is true."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from rock_env.backends.process.backend import ProcessBackend
+from rock_env.errors import InfraError
+from rock_env.sandbox import Sandbox
+from sandboxes.browser import ENV
+from sandboxes.browser.link import Link
+from sandboxes.browser.reply import Reply
+
+pytestmark = pytest.mark.timeout(300)
+CALM = "<title>Calm</title><h1>Calm</h1><a href='/worse.html'>worse</a>"
+
+
+@pytest.fixture
+async def box(backend: ProcessBackend) -> AsyncIterator[Sandbox]:
+    assert ENV.sandbox is not None
+    made = await backend.create(ENV.sandbox, sandbox_id="hostile")
+    yield made
+    await made.close()
+
+
+async def begin(box: Sandbox, **pages: str) -> tuple[Link, Reply]:
+    """Start a browser at `index`; pages are served by their names."""
+    files = {f"static/{name}.html": content.encode() for name, content in {"index": CALM, **pages}.items()}
+    request = {
+        "site": "static",
+        "host": "hostile.test",
+        "start": "/index.html",
+        "seed": "",
+        "most_tree": 20_000,
+    }
+    return await Link.start(box, request, files)
+
+
+async def go(link: Link, box: Sandbox, name: str = "worse") -> Reply:
+    args = {"url": f"http://hostile.test/{name}.html"}
+    return await link.ask(box, {"do": "act", "op": "goto", "args": args})
+
+
+async def calm_again(link: Link, box: Sandbox) -> bool:
+    """Return whether the browser still does what it is told."""
+    return 'heading "Calm"' in (await go(link, box, "index")).tree
+
+
+async def test_a_page_that_moves_on_for_ever_is_told(box: Sandbox) -> None:
+    moves = "<title>Moves</title><script>location.replace('/worse.html?' + Math.random())</script>"
+    link, _ = await begin(box, worse=moves)
+    seen = await go(link, box)
+    told = [seen.error, *seen.notes]
+    assert any("did not load" in each or "keeps loading" in each for each in told), told
+    assert ("was closed" in seen.error) == (seen.tabs[0][1] == "about:blank"), (
+        "a page that is gone is said to be gone"
+    )
+    assert await calm_again(link, box)
+
+
+async def test_pop_ups_are_bounded(box: Sandbox) -> None:
+    link, _ = await begin(
+        box,
+        worse="<title>Pops</title><button onclick='for(let i=0;i<60;i++)open(\"/index.html\")'>go</button>",
+    )
+    seen = await go(link, box)
+    bid = seen.tree.partition("[ref=")[2].partition("]")[0]
+    button = seen.tree.partition('button "go" [ref=')[2].partition("]")[0] or bid
+    args = {"bid": button, "button": "left", "modifiers": []}
+    seen = await link.ask(box, {"do": "act", "op": "click", "args": args})
+    assert 1 <= len(seen.tabs) <= 9
+    assert await calm_again(link, box)
+
+
+async def test_a_huge_page_is_not_shown_and_said_to_be_huge(box: Sandbox) -> None:
+    grow = "<title>Huge</title><div id=d></div><script>d.innerHTML = '<i>x</i>'.repeat(60000)</script>"
+    link, _ = await begin(box, worse=grow)
+    seen = await go(link, box)
+    assert seen.tree == ""
+    assert "too large to show: 6000" in " ".join(seen.notes)
+    assert await calm_again(link, box)
+
+
+async def test_a_script_without_end_costs_its_page(box: Sandbox) -> None:
+    link, _ = await begin(
+        box, worse="<title>Busy</title><h1>Busy</h1><script>setTimeout(() => { for (;;); }, 1)</script>"
+    )
+    seen = await go(link, box)
+    assert "did not respond" in seen.error
+    assert seen.tabs[seen.active][1] == "about:blank"
+    assert await calm_again(link, box)
+
+
+async def test_a_page_that_crashes_is_told(box: Sandbox) -> None:
+    link, _ = await begin(box)
+    args = {"url": "chrome://crash"}
+    seen = await link.ask(box, {"do": "act", "op": "goto", "args": args})
+    assert "is not of this site" in seen.error
+    killed = await box.exec(["python3", "-c", KILL_RENDERER])
+    assert killed.ok, killed
+    seen = await link.ask(box, {"do": "act", "op": "noop", "args": {"wait_ms": 100}})
+    assert "crash" in seen.error
+    assert await calm_again(link, box)
+
+
+async def test_a_browser_that_dies_is_a_failure_of_the_environment(box: Sandbox) -> None:
+    link, _ = await begin(box)
+    assert (await box.exec(["python3", "-c", KILL_BROWSER])).ok
+    with pytest.raises(InfraError, match=r"Chromium ended|driver ended|failed"):
+        await go(link, box)
+
+
+async def test_no_request_leaves_the_site(box: Sandbox) -> None:
+    tries = """<title>Out</title><h1>Out</h1><img src="http://example.com/x.png"><iframe src="file:///etc/passwd"></iframe>
+    <script>
+      for (const url of ['http://127.0.0.1:1/', 'http://169.254.169.254/', 'file:///etc/passwd', 'https://example.org/'])
+        fetch(url).then(() => document.title = 'LEFT ' + url, () => 0);
+      navigator.serviceWorker && navigator.serviceWorker.register('/sw.js').then(() => document.title = 'LEFT sw', () => 0);
+      navigator.clipboard && navigator.clipboard.readText().then(() => document.title = 'LEFT clipboard', () => 0);
+    </script>"""
+    link, _ = await begin(box, worse=tries)
+    seen = await go(link, box)
+    assert seen.tabs[0][0] == "Out"
+    assert "root:" not in seen.tree
+    assert "refused: it leaves the site" in " ".join(seen.notes)
+
+
+async def test_dialogs_do_not_stop_the_page(box: Sandbox) -> None:
+    asks = "<title>Asks</title><h1 id=h></h1><script>alert('a'); h.textContent = 'said ' + confirm('sure?')</script>"
+    link, _ = await begin(box, worse=asks)
+    seen = await go(link, box)
+    assert 'heading "said false"' in seen.tree
+    assert len(seen.notes) == 2
+    await link.ask(box, {"do": "act", "op": "on_dialog", "args": {"answer": "accept", "text": ""}})
+    assert 'heading "said true"' in (await go(link, box)).tree
+
+
+KILL_RENDERER = """
+import os, pathlib, signal
+for each in pathlib.Path('/proc').glob('[0-9]*'):
+    line = (each / 'cmdline').read_bytes() if (each / 'cmdline').exists() else b''
+    if b'--type=renderer' in line and int(each.name) != os.getpid():
+        os.kill(int(each.name), signal.SIGKILL)
+"""
+KILL_BROWSER = """
+import os, pathlib, signal
+for each in pathlib.Path('/proc').glob('[0-9]*'):
+    line = (each / 'cmdline').read_bytes() if (each / 'cmdline').exists() else b''
+    if b'chromium' in line and b'--type=' not in line and b'--host-resolver-rules' in line:
+        os.kill(int(each.name), signal.SIGKILL)
+"""
