@@ -40,7 +40,7 @@ from trainer.data.ledger import Ledger
 from trainer.data.reuse import TOO_OLD, Drawn, ReuseBuffer
 from trainer.data.screen import check_experts, screened_credits
 from trainer.data.values import states_of, values_per_turn, with_next_state
-from trainer.engine.base import LearnsValues, LossFn, TrainEngine, Weights
+from trainer.engine.base import LearnsValues, LossFn, RemembersTurns, TrainEngine, Weights
 from trainer.engine.chosen import learner_of, sampler_of
 from trainer.engine.plain_text import plain_batch, plain_text, text_nll
 from trainer.engine.versions import Versions, versions_kept
@@ -75,6 +75,8 @@ class InferenceActor:
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[Completion]:
         """Sample one completion per request, in order."""
+        if isinstance(self._engine, RemembersTurns):
+            return self._engine.sample_turns(requests)
         return self._engine.sample(requests)
 
     def load(self, weights: Weights, version: int) -> None:

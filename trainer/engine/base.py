@@ -29,6 +29,7 @@ __all__ = [
     "LearnsValues",
     "LossFn",
     "OptimOptions",
+    "RemembersTurns",
     "SamplerSpec",
     "TrainEngine",
     "Weights",
@@ -55,6 +56,17 @@ class InferenceEngine(Protocol):
 
     def load(self, weights: Weights, version: int) -> None:
         """Take new weights; later completions carry `version`."""
+        ...
+
+
+@runtime_checkable
+class RemembersTurns(Protocol):
+    """An inference engine that keeps what it computed for a rollout's earlier turns, until other weights arrive."""
+
+    def sample_turns(self, requests: Sequence[SampleRequest]) -> list[Completion]:
+        """Return one completion per request, in order. The result depends on the rollouts' own earlier turns, in its
+        rounding only, and on no other rollout's.
+        """
         ...
 
 

@@ -13,34 +13,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agent_runtime.policy import Completion, PolicyError, SampleRequest, first_stop
+from agent_runtime.policy import Completion, SampleRequest, first_stop
 from agent_runtime.types import IntArray
 from trainer.engine.base import Weights
 from trainer.engine.net import Cache, PolicyNet, copy_weights
 from trainer.engine.sampling import Distribution, next_tokens
+from trainer.samplers.protocol import check_request
 
-__all__ = ["TorchInference", "check_request"]
+__all__ = ["TorchInference"]
 
 _MARGIN_TOKENS = 4
 """A tokenizer may read the first tokens of a cut otherwise: white space that it leaves out, part of a character."""
-
-
-def check_request(request: SampleRequest, max_context: int, *, stops: bool = False) -> None:
-    """Raise `PolicyError` for a prompt that cannot be continued by a network of so many positions.
-
-    `stops`: the engine can end an answer at a text.
-    """
-    length = len(request.prompt_ids)
-    if not 0 < length < max_context:
-        raise PolicyError(
-            f"cannot continue the prompt of rollout {request.rollout_id!r}, turn {request.turn}: "
-            f"got {length} tokens, expected 1 to {max_context - 1}. "
-            "Stop the rollout when its context is full, or raise max_context."
-        )
-    if request.params.max_tokens < 1:
-        raise PolicyError(f"max_tokens must be at least 1, got {request.params.max_tokens}.")
-    if request.stop and not stops:
-        raise PolicyError(f"this engine cannot stop at a text, got {request.stop!r}. Send no stop texts.")
 
 
 class TorchInference:

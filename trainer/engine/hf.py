@@ -26,10 +26,11 @@ from agent_runtime.templates.families import tool_template
 from agent_runtime.types import IntArray
 from rock_env.errors import InvalidArgument
 from trainer.engine.base import EngineOptions, EngineSpec, OptimOptions, TrainEngine, Weights
-from trainer.engine.generate import TorchInference
 from trainer.engine.torch_train import TorchTrain
 from trainer.learners.lora import Adapters
 from trainer.learners.recompute import recompute_layers
+from trainer.samplers.hf.continuous import Bounds, ContinuousBatch
+from trainer.samplers.hf.ragged import RaggedModel
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -47,11 +48,15 @@ class HFOptions(EngineOptions):
     device: str = "auto"
     """A torch device such as `cpu` or `cuda:0`; `auto` takes CUDA where there is one."""
     attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
-    """Attention implementation of Transformers."""
+    """Attention implementation of Transformers in the learner; the sampler has one of its own."""
     max_context: PositiveInt | None = None
     """Most tokens of prompt and completion together; None: what the model's config says."""
     max_rows: PositiveInt = 64
-    """Most prompts sampled in one batch."""
+    """Most requests sampled at once; others wait."""
+    cache_bytes: PositiveInt = 4 * 2**30
+    """Most memory for keys and values of the requests being sampled."""
+    remembered_bytes: NonNegativeInt = 2 * 2**30
+    """Most memory for keys and values kept over the turns of sessions; what was not used for longest leaves first."""
     checkpointing: bool = False
     """The learner keeps one state per layer and token, and computes the rest again in the backward pass: for long rows."""
     ranks: PositiveInt = 1
@@ -286,12 +291,6 @@ def _load(model: str, options: HFOptions, *, half: bool) -> Any:
     ).to(_device(options))
 
 
-def _net(model: str, options: HFOptions) -> HFNet:
-    """Return the net that samples."""
-    loaded = _load(model, options, half=options.dtype == "bfloat16")
-    return HFNet(loaded, max_context=_max_context(model, options, loaded.config))
-
-
 def _trained(model: str, options: HFOptions, seed: int) -> HFNet:
     """Return the net that learns: what trains is float32, what is frozen has the precision of the computation."""
     half = options.dtype == "bfloat16"
@@ -320,16 +319,18 @@ def _adapters(loaded: Any, options: HFOptions, seed: int) -> Adapters:
     )
 
 
-def _inference(model: str, options: HFOptions, seed: int) -> TorchInference:
+def _inference(model: str, options: HFOptions, seed: int) -> ContinuousBatch:
     del seed  # a request carries its own
     template = _template(model, options)
-    return TorchInference(
-        _net(model, options),
-        end_id=template.end_id,
-        max_rows=options.max_rows,
-        device=_device(options),
-        text=template.decode,
+    loaded = _load(model, options, half=options.dtype == "bfloat16")
+    ragged = RaggedModel(loaded, max_context=_max_context(model, options, loaded.config))
+    token_bytes = ragged.cache().bytes_per_token
+    bounds = Bounds(
+        rows=options.max_rows,
+        running_tokens=options.cache_bytes // token_bytes,
+        remembered_tokens=options.remembered_bytes // token_bytes,
     )
+    return ContinuousBatch(ragged, end_id=template.end_id, bounds=bounds, text=template.decode)
 
 
 def _train(model: str, options: HFOptions, seed: int, optim: OptimOptions) -> TrainEngine:

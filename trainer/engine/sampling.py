@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from agent_runtime.policy import PolicyError, SampleRequest
+from trainer.samplers.drawing import nucleus
 
 __all__ = ["Distribution", "next_tokens", "uniforms"]
 
@@ -72,7 +73,7 @@ def next_tokens(
     best_B = logprobs_BV.argmax(dim=-1)
     best_logprobs_B = logprobs_BV.gather(1, best_B[:, None])[:, 0]
     if (how.top_p_B < 1.0).any():
-        logprobs_BV = _nucleus(logprobs_BV, torch.from_numpy(how.top_p_B).to(device))
+        logprobs_BV = nucleus(logprobs_BV, torch.from_numpy(how.top_p_B).to(device))
     # Inverse of the cumulative distribution: the first token whose cumulative mass exceeds u times the total. The
     # total, not 1, so that rounding cannot run off the end; a token of probability 0 adds no mass and is never first.
     mass_BV = logprobs_BV.double().exp().cumsum(dim=-1)
@@ -85,15 +86,3 @@ def next_tokens(
     drawn_logprobs_B = logprobs_BV.gather(1, drawn_B[:, None])[:, 0]
     tokens_B = torch.where(greedy_B, best_B, drawn_B)
     return tokens_B, torch.where(greedy_B, best_logprobs_B, drawn_logprobs_B)
-
-
-def _nucleus(logprobs_BV: torch.Tensor, top_p_B: torch.Tensor) -> torch.Tensor:
-    """Keep the most likely tokens until their mass reaches top_p (at least one), renormalised; the rest is -inf."""
-    ordered_BV, order_BV = logprobs_BV.sort(dim=-1, descending=True, stable=True)
-    probs_BV = ordered_BV.exp()
-    before_BV = probs_BV.cumsum(dim=-1) - probs_BV
-    cut_BV = (before_BV >= top_p_B[:, None]) & (top_p_B < 1.0)[:, None]
-    cut_BV[:, 0] = False
-    cut_BV = torch.zeros_like(cut_BV).scatter(1, order_BV, cut_BV)
-    kept_BV = logprobs_BV.masked_fill(cut_BV, -torch.inf)
-    return torch.where((top_p_B < 1.0)[:, None], torch.log_softmax(kept_BV, dim=-1), logprobs_BV)

@@ -20,9 +20,9 @@ from trainer.engine.coder.choices import choices
 from trainer.engine.coder.net import CoderNet, Memory, features, visible
 from trainer.engine.coder.page import Page, grow, read_page
 from trainer.engine.coder.words import END
-from trainer.engine.generate import check_request
 from trainer.engine.net import copy_weights
 from trainer.engine.sampling import Distribution, next_tokens
+from trainer.samplers.protocol import check_request
 
 __all__ = ["CoderInference"]
 

@@ -1,0 +1,170 @@
+"""What every sampler must do: answer single requests, each failing alone; abort, pause, resume and load between tokens.
+
+Over every installed engine that samples: its own steps where it has them, whole batches otherwise.
+"""
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+from random_llama import random_llama
+
+from agent_runtime.policy import Message, PolicyError, SampleRequest
+from agent_runtime.types import SamplingParams
+from rock_env import plugins
+from rock_env.errors import InvalidArgument
+from trainer.engine.base import EngineSpec, OptimOptions
+from trainer.engine.chosen import sampler_spec
+from trainer.samplers.chosen import answering
+from trainer.samplers.protocol import PROTOCOL, Aborted
+
+CONTEXT = 160
+MODELS = {"hf": random_llama}
+
+
+@dataclass
+class Sampling:
+    """A sampler's engine, with the weights and the template of its model."""
+
+    spec: EngineSpec
+    model: str
+
+    def __post_init__(self):
+        self.options = self.spec.options(max_context=CONTEXT)
+        self.template = self.spec.template(self.model, self.options)
+        self.weights = self.spec.train(self.model, self.options, 0, OptimOptions()).weights()
+        self.weights = {name: value.copy() for name, value in self.weights.items()}
+
+    @asynccontextmanager
+    async def open(self, version=1):
+        engine = self.spec.inference(self.model, self.options, 0)
+        sampler = answering(engine, stops=self.spec.stops)
+        await sampler.load(self.weights, version)
+        try:
+            yield sampler
+        finally:
+            await sampler.close()
+
+    def request(self, name="r", *, text="left", seed=1, **params):
+        prompt = self.template.open([Message("user", text)])
+        return SampleRequest(name, 0, prompt, SamplingParams(**{"max_tokens": 6, **params}), seed)
+
+
+@pytest.fixture(scope="module", params=plugins.names("ale.engines"))
+def sampling(request, tmp_path_factory):
+    name = request.param
+    sampler_spec(name)
+    spec = plugins.load("ale.engines", name)
+    if not isinstance(spec, EngineSpec):
+        pytest.skip(f"{name} only samples: the suite needs an engine that brings weights, too")
+    return Sampling(spec, MODELS[name](tmp_path_factory.mktemp(name)) if name in MODELS else name)
+
+
+def values(sampled):
+    return sampled.ids.tolist(), sampled.finish_reason, [(s.version, s.start, s.end) for s in sampled.spans]
+
+
+async def test_an_answer_keeps_its_promises(sampling):
+    async with sampling.open(version=7) as sampler:
+        assert sampler.protocol == PROTOCOL
+        assert sampler.stops == sampling.spec.stops
+        sampled = await sampler.sample(sampling.request())
+    assert 1 <= len(sampled.ids) == len(sampled.logprobs) <= 6
+    assert (sampled.ids.dtype, sampled.logprobs.dtype) == (np.int32, np.float32)
+    assert (sampled.logprobs <= 0).all()
+    assert [(span.version, span.start, span.end) for span in sampled.spans] == [(7, 0, len(sampled.ids))]
+    assert sampled.cached_tokens == 0
+    assert sampled.completion().policy_version == 7
+
+
+async def test_answers_do_not_depend_on_what_is_sampled_beside_them(sampling):
+    requests = [sampling.request(f"r{i}", text="up " * (i + 1), seed=i) for i in range(6)]
+    async with sampling.open() as sampler:
+        alone = [await sampler.sample(request) for request in requests]
+    async with sampling.open() as sampler:
+        together = await asyncio.gather(*(sampler.sample(request) for request in requests))
+    for one, two in zip(alone, together, strict=True):
+        assert values(one) == values(two)
+        np.testing.assert_allclose(one.logprobs, two.logprobs, atol=1e-4)
+
+
+async def test_a_request_that_cannot_be_answered_fails_alone(sampling):
+    bad = replace(sampling.request("bad"), prompt_ids=np.zeros(CONTEXT, np.int32))
+    async with sampling.open() as sampler:
+        found = await asyncio.gather(
+            sampler.sample(sampling.request("a")),
+            sampler.sample(bad),
+            sampler.sample(sampling.request("b", seed=2)),
+            return_exceptions=True,
+        )
+    assert isinstance(found[1], PolicyError)
+    assert "got 160 tokens" in str(found[1])
+    assert len(found[0].ids) >= 1 <= len(found[2].ids)
+
+
+async def test_nothing_is_sampled_while_it_is_paused_and_a_paused_request_can_be_aborted(sampling):
+    async with sampling.open() as sampler:
+        await sampler.pause()
+        kept = asyncio.ensure_future(sampler.sample(sampling.request("kept")))
+        gone = asyncio.ensure_future(sampler.sample(sampling.request("gone")))
+        await asyncio.sleep(0.02)
+        assert await sampler.abort("gone") == 1
+        with pytest.raises(Aborted, match="'gone'"):
+            await gone
+        assert not kept.done()
+        await sampler.resume()
+        assert len((await kept).ids) >= 1
+        assert await sampler.abort("kept") == 0
+
+
+async def test_weights_loaded_while_paused_are_those_that_sample(sampling):
+    async with sampling.open(version=1) as sampler:
+        await sampler.pause()
+        waiting = asyncio.ensure_future(sampler.sample(sampling.request()))
+        await asyncio.sleep(0.02)
+        await sampler.load(sampling.weights, 2)
+        await sampler.resume()
+        assert {span.version for span in (await waiting).spans} == {2}
+
+
+async def test_weights_of_another_model_are_refused_and_sampling_goes_on(sampling):
+    async with sampling.open() as sampler:
+        before = await sampler.sample(sampling.request())
+        with pytest.raises(InvalidArgument, match="names differ"):
+            await sampler.load({**sampling.weights, "extra": np.zeros(1, np.float32)}, 2)
+        assert (await sampler.sample(sampling.request())).ids.tolist() == before.ids.tolist()
+
+
+async def test_a_cancelled_call_leaves_the_others(sampling):
+    async with sampling.open() as sampler:
+        await sampler.pause()
+        kept, gone = (asyncio.ensure_future(sampler.sample(sampling.request(name))) for name in "ab")
+        await asyncio.sleep(0.02)
+        gone.cancel()
+        await sampler.resume()
+        assert len((await kept).ids) >= 1
+
+
+async def test_a_closed_sampler_ends_what_waits_and_takes_nothing_more(sampling):
+    async with sampling.open() as sampler:
+        await sampler.pause()
+        waiting = asyncio.ensure_future(sampler.sample(sampling.request()))
+        await asyncio.sleep(0.02)
+        await sampler.close()
+        with pytest.raises(Aborted, match="closed"):
+            await waiting
+        with pytest.raises(Aborted, match="closed"):
+            await sampler.sample(sampling.request())
+
+
+async def test_reported_cached_tokens_never_reach_the_prompts_last(sampling):
+    async with sampling.open() as sampler:
+        first = await sampler.sample(sampling.request(text="up up up"))
+        again = await sampler.sample(sampling.request(text="up up up"))
+    prompt = len(sampling.request(text="up up up").prompt_ids)
+    assert first.cached_tokens == 0
+    assert again.cached_tokens in {0, prompt - 1}
+    assert torch.is_inference_mode_enabled() is False

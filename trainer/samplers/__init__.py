@@ -1,0 +1,1 @@
+"""Samplers: what answers a prompt with sampled tokens. One protocol (`protocol`), several implementations."""
