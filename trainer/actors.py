@@ -28,6 +28,7 @@ from trainer.algo.base import (
     NeedsCritic,
     NeedsReference,
     NeedsSnapshots,
+    SparesProx,
     credit_step,
 )
 from trainer.algo.terms.kl import KLOptions
@@ -118,6 +119,9 @@ class Learner:
         imitation = load("ale.algorithms", "bc")
         assert isinstance(imitation, AlgorithmSpec)
         self._engine = spec.train(config.model, options, config.seed, config.optim)
+        # A CLI agent may sample at a temperature of its own, a sampler of another engine as it likes.
+        same = sampler_of(config)[0].name == spec.name and not config.agent.name
+        self._agreement = spec.agreement if same else 0.0
         self._template = spec.template(config.model, options)
         self._plain: TrainBatch | None = None
         if spec.prose is not None and config.guard.text_rise:
@@ -231,14 +235,25 @@ class Learner:
             sum(trajectory.sampled_tokens for trajectory in again.trajectories), {TOO_OLD: again.too_old}
         )
         ledger = ledger.with_context(context)
-        minibatches = config.optim.minibatches
-        if minibatches > 1 and self._algo.needs_prox:
-            batch = replace(batch, prox_logprobs_BT=self._engine.logprobs(batch))
+        if config.optim.minibatches > 1 and self._algo.needs_prox:
+            batch = self._with_prox(batch)
         if self._reference is not None:
             batch = replace(batch, reference_logprobs_BT=self._reference.logprobs(batch))
         if self._snapshots:
             batch = replace(batch, old_logprobs_BT=self._versions.logprobs(batch, self._engine.logprobs))
         return Prepared(trajectories, credits, batch, ledger, outcomes)
+
+    def _with_prox(self, batch: TrainBatch) -> TrainBatch:
+        """Return the batch with log pi_prox, or as fresh where that changes nothing and spares the pass over it."""
+        sampled_BT = batch.policy_version_BT[batch.loss_mask_BT] == self._version
+        if (
+            self._agreement
+            and isinstance(self._algo, SparesProx)
+            and bool(sampled_BT.all())
+            and self._algo.spares_prox(batch, self._agreement)
+        ):
+            return replace(batch, fresh=True)
+        return replace(batch, prox_logprobs_BT=self._engine.logprobs(batch))
 
     def learn(self, prepared: Prepared, *, lr: float, step: int) -> dict[str, float]:
         """Take one optimizer step per minibatch of a step's batch. Return metrics, those of `prepare` included."""

@@ -29,6 +29,7 @@ __all__ = [
     "NeedsCritic",
     "NeedsReference",
     "NeedsSnapshots",
+    "SparesProx",
     "credit_step",
 ]
 
@@ -72,6 +73,19 @@ class Algorithm(Protocol):
         """Return the loss. `logprobs_BT[b, t]` is log pi_theta(token t | tokens before t).
 
         Masked entries may be anything, NaN included, and must not change the loss or any gradient by a bit.
+        """
+        ...
+
+
+@runtime_checkable
+class SparesProx(Protocol):
+    """An algorithm that can tell of some batches that pi_prox, computed or not, changes no bit of their updates."""
+
+    def spares_prox(self, batch: TrainBatch, agreement: float) -> bool:
+        """Return whether it does for this batch, of whose RL tokens pi_prox sampled every one.
+
+        `agreement` is by how many nats log pi_prox of a token may differ from what the sampler stored. Where the answer is
+        True the batch comes with `fresh` and without `prox_logprobs_BT`.
         """
         ...
 

@@ -21,6 +21,7 @@ has a weight of its own [ours], `neg_weight`, 0 by default: pushing failures dow
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -110,6 +111,18 @@ class Ipa:
             return np.zeros(chunk_K.max(initial=-1) + 1)
         return np.bincount(chunk_K, np.asarray(trajectory.turn_rewards, np.float64)).astype(np.float64)
 
+    def spares_prox(self, batch: TrainBatch, agreement: float) -> bool:
+        """Return whether the mask keeps every chunk, and no token with credit has a ratio in its weight."""
+        options = self.options
+        keeps_all = options.mask_low <= math.exp(-agreement) and math.exp(agreement) <= options.mask_high
+        weighed_BT = batch.loss_mask_BT & self._clipped(batch) & (batch.advantages_BT != 0)
+        return options.behaviour == "stored" and keeps_all and not bool(weighed_BT.any())
+
+    @staticmethod
+    def _clipped(batch: TrainBatch) -> torch.Tensor:
+        """Return the tokens (bool, BT) whose weight is the ratio, clipped to [0, 1]."""
+        return ~batch.positive_BT | (batch.advantages_BT < 0)
+
     def loss(self, batch: TrainBatch, logprobs_BT: torch.Tensor) -> LossOutput:
         """Return `lambda_rl` times the surrogate of Eq. 9 plus `lambda_il` times the imitation term (Eq. 10)."""
         options = self.options
@@ -120,8 +133,7 @@ class Ipa:
         kept_C = (compared_C >= options.mask_low) & (compared_C <= options.mask_high)
         kept_BT = mask_BT & chunks.spread(kept_C)
         advantages_BT = keep(batch.advantages_BT, mask_BT)
-        clipped_BT = ~batch.positive_BT | (advantages_BT < 0)
-        weight_BT = torch.where(clipped_BT, chunks.spread(rho_C.clamp(0, 1)), 1)
+        weight_BT = torch.where(self._clipped(batch), chunks.spread(rho_C.clamp(0, 1)), 1)
         weight_BT = keep(weight_BT, kept_BT)
         rl = aggregate(-weight_BT * advantages_BT * current_BT, batch, "constant")
         il, metrics = imitation_term(batch, logprobs_BT, "constant")

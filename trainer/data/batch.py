@@ -62,7 +62,8 @@ class TrainBatch:
     rollout_logprobs_BT: torch.Tensor
     """float32; log mu of the inference engine, 0 where `loss_mask_BT` is False."""
     prox_logprobs_BT: torch.Tensor | None
-    """float32; log pi_prox of the train engine as this batch's updates began; None: the current, detached."""
+    """float32; log pi_prox of the train engine as this batch's updates began; None: the current, detached, or with
+    `fresh` the sampler's."""
     advantages_BT: torch.Tensor
     """float32; the algorithm's credit, broadcast to tokens."""
     positive_BT: torch.Tensor
@@ -102,3 +103,5 @@ class TrainBatch:
     """float32; what the critic said there as this batch's updates began."""
     values_BT: torch.Tensor | None = None
     """float32; what it says now, differentiable: the train engine's `step` adds it. None: `old_values_BT`."""
+    fresh: bool = False
+    """pi_prox itself sampled every token of the RL term, and for this batch's loss its ratio to the sampler is 1."""

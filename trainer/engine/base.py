@@ -159,6 +159,9 @@ class EngineSpec:
     prose, so that nothing can be forgotten."""
     stops: bool = False
     """Its inference ends an answer at a text (`SampleRequest.stop`)."""
+    agreement: float = 0.0
+    """With the same weights its two sides differ by less in the log-probability of a token (nats); 0: not known. Where it is
+    known, a learner need not compute again what its own weights have just sampled."""
 
     @property
     def sampler(self) -> SamplerSpec | None:

@@ -38,7 +38,8 @@ def behaviour_ratios(
     the batch has none.
     """
     mu_BT, old_BT = batch.rollout_logprobs_BT, batch.old_logprobs_BT
-    prox_BT = logprobs_BT if batch.prox_logprobs_BT is None else batch.prox_logprobs_BT
+    begun_BT = mu_BT if batch.fresh else logprobs_BT
+    prox_BT = begun_BT if batch.prox_logprobs_BT is None else batch.prox_logprobs_BT
     base_BT = mu_BT
     if behaviour != "stored":
         if old_BT is None:

@@ -173,4 +173,5 @@ ENGINE = EngineSpec(
     template=_template,
     inference=_inference,
     train=_train,
+    agreement=0.01,
 )

@@ -126,4 +126,5 @@ ENGINE = EngineSpec(
     train=_train,
     tools=_tools,
     stops=True,
+    agreement=0.01,
 )

@@ -139,10 +139,15 @@ MUTANTS = [
     (
         GATE["ipa"],
         BEHAVIOUR,
-        "logprobs_BT if batch.prox_logprobs_BT is None else batch.prox_logprobs_BT",
-        "logprobs_BT",
+        "begun_BT if batch.prox_logprobs_BT is None else batch.prox_logprobs_BT",
+        "begun_BT",
     ),
-    (GATE["ipa"], "trainer.algo.ipa", "~batch.positive_BT | (advantages_BT < 0)", "advantages_BT < 0"),
+    (
+        GATE["ipa"],
+        "trainer.algo.ipa",
+        "~batch.positive_BT | (batch.advantages_BT < 0)",
+        "batch.advantages_BT < 0",
+    ),
     (GATE["ipa"], "trainer.algo.terms.chunks", "values_BT.detach()", "values_BT"),
     (GATE["ipa"], "trainer.algo.ipa", "(compared_C <= options.mask_high)", "(compared_C < 1e9)"),
     (GATE["ipa"], "trainer.algo.ipa", "(compared_C >= options.mask_low)", "(compared_C > 0)"),
