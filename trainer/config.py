@@ -227,7 +227,9 @@ class OptimOptions(_Section):
     beta2: float = Field(default=0.95, ge=0, lt=1)
     weight_decay: NonNegativeFloat = 0.0
     grad_clip: PositiveFloat = 1.0
-    """Largest global gradient norm."""
+    """Largest global gradient norm, in the loss's own units; those of IPA are about 0.01 to 0.1."""
+    grad_clip_usual: NonNegativeFloat = 0.0
+    """Largest multiple of the usual norm: the root of AdamW's mean square over recent gradients. 0: no such bound."""
     minibatches: PositiveInt = 1
     """Optimizer updates per batch; each trajectory takes part in one of them."""
     microbatch_tokens: PositiveInt = 16384

@@ -196,19 +196,21 @@ class TorchTrain:
 
     def _update(self, lr: float) -> dict[str, float]:
         """Clip and apply the gradients; return their norms. The critic's is apart: it must not shrink the policy's."""
-        norms = {"grad_norm": self._clip(self._policy)}
+        norm, clipped = self._clip(self._policy)
+        norms = {"grad_norm": norm, "grad_clipped": float(clipped)}
         if self._critic is not None and self._critic.outer.grad is not None:
-            norms["critic/grad_norm"] = self._clip(list(self._critic.parameters()))
+            norms["critic/grad_norm"], _ = self._clip(list(self._critic.parameters()))
         for group in self._optimizer.param_groups[:2]:  # the policy's matrices and vectors
             group["lr"] = lr
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         return norms
 
-    def _clip(self, parameters: list[torch.nn.Parameter]) -> float:
+    def _clip(self, parameters: list[torch.nn.Parameter]) -> tuple[float, bool]:
+        """Scale the gradients down to the largest norm; return their norm before, and whether it was larger."""
         with_grad = [value for value in parameters if value.grad is not None]
         if not with_grad:
-            return 0.0
+            return 0.0, False
         grads = [value.grad for value in with_grad if value.grad is not None]
         total = torch.nn.utils.get_total_norm(grads)
         norm = float(whole(total))
@@ -217,8 +219,20 @@ class TorchTrain:
         if not norm:
             for value in with_grad:
                 value.grad = None  # AdamW leaves it alone then: no momentum, no decay
-        torch.nn.utils.clip_grads_with_norm_(with_grad, self._options.grad_clip, total)
-        return norm
+        most = self._options.grad_clip
+        if self._options.grad_clip_usual and (usual := self._usual_norm(with_grad)):
+            most = min(most, self._options.grad_clip_usual * usual)
+        torch.nn.utils.clip_grads_with_norm_(with_grad, most, total)
+        return norm, norm > most
+
+    def _usual_norm(self, parameters: list[torch.nn.Parameter]) -> float:
+        """Return the root mean square of the norms of recent gradients of these parameters; 0 before their first update."""
+        beta2 = self._options.beta2
+        states = [state for value in parameters if (state := self._optimizer.state.get(value))]
+        if not states:
+            return 0.0
+        squares = [whole(state["exp_avg_sq"].sum() / (1 - beta2 ** state["step"])) for state in states]
+        return float(torch.stack(squares).sum().sqrt())
 
     def _finite(self, batch: TrainBatch) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return `_scores`, refusing the update before a loss could mask what is not finite and go on."""

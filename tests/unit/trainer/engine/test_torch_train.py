@@ -2,6 +2,7 @@
 
 import errno
 import resource
+from contextlib import contextmanager
 from dataclasses import fields, replace
 
 import pytest
@@ -215,6 +216,65 @@ def test_gradients_are_clipped_to_the_global_norm():
     handle.remove()
     assert metrics["grad_norm"] > 100
     assert seen["norm"] == pytest.approx(0.5, rel=1e-3)
+
+
+@contextmanager
+def norms_applied():
+    """Yield the norms of the gradients that optimizers apply, one for each update."""
+    seen = []
+
+    def remember(optimizer, *_):
+        grads = [p.grad for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
+        seen.append(float(torch.stack([g.norm() for g in grads]).norm()))
+
+    handle = register_optimizer_step_pre_hook(remember)
+    try:
+        yield seen
+    finally:
+        handle.remove()
+
+
+def scaled(factor):
+    def times(batch, logprobs_BT):
+        return LossOutput(loss(batch, logprobs_BT).loss * factor)
+
+    return times
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-3])
+def test_a_gradient_is_clipped_to_a_multiple_of_the_usual_one_whatever_its_unit(unit):
+    """The first update has nothing to be compared with; equal ones pass; one of a hundred times the length does not."""
+    train, batch = engine(grad_clip=1e6, grad_clip_usual=2.0, beta2=0.9), batch_of([6, 7])
+    with norms_applied() as seen:
+        told = [train.step(batch, scaled(unit), lr=0.0) for _ in range(6)]
+        outlier = train.step(batch, scaled(100 * unit), lr=0.0)
+    usual = told[0]["grad_norm"]
+    assert [each["grad_clipped"] for each in told] == [0.0] * 6
+    assert seen[:6] == pytest.approx([usual] * 6, rel=1e-4)
+    assert outlier["grad_clipped"] == 1.0
+    assert outlier["grad_norm"] == pytest.approx(100 * usual, rel=1e-4)
+    assert seen[6] == pytest.approx(2 * usual, rel=1e-3)
+
+
+def test_the_smaller_of_both_bounds_holds():
+    train, batch = engine(grad_clip=0.5, grad_clip_usual=1e6), batch_of([6, 7])
+    with norms_applied() as seen:
+        told = [train.step(batch, scaled(1e3), lr=0.0) for _ in range(2)]
+    assert [each["grad_clipped"] for each in told] == [1.0, 1.0]
+    assert seen == pytest.approx([0.5, 0.5], rel=1e-3)
+
+
+def test_what_is_usual_survives_a_checkpoint(tmp_path):
+    train, batch = engine(grad_clip_usual=1.5), batch_of([6, 7])
+    for factor in (1.0, 1.3, 0.7):
+        train.step(batch, scaled(factor), lr=1e-2)
+    train.save(tmp_path)
+    again = engine(seed=3, grad_clip_usual=1.5)
+    again.load(tmp_path)
+    told = [each.step(batch, scaled(9.0), lr=1e-2) for each in (train, again)]
+    assert told[0] == told[1]
+    assert told[0]["grad_clipped"] == 1.0
+    assert same(train, again)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
