@@ -15,6 +15,7 @@ from rock_env.spec import SandboxSpec
 
 __all__ = [
     "HISTORY_LIMIT",
+    "SITE",
     "TRANSITIONS",
     "Deadline",
     "DeadlineKind",
@@ -32,6 +33,8 @@ __all__ = [
 
 HISTORY_LIMIT = 200
 """How many changes a record keeps: pausing and resuming for ever must not make it grow for ever."""
+SITE = "@"
+"""How the name of a site begins, which no id of a state folder does."""
 
 
 class SandboxState(StrEnum):
@@ -119,7 +122,8 @@ class SandboxRecord:
     owner: str = ""
     """The server that holds its box, `NODE:SERVER`; `NODE:` for any server there, empty for one that shares nothing."""
     folder: str = ""
-    """The id of the state folder its box is in; empty for one of an earlier release, or of a server that shares nothing."""
+    """The id of the state folder its box is in, or the name of its site; empty for one of an earlier release, or of a server
+    that shares nothing."""
     revision: int = 0
     """The store's number of the last change, 0 before it is stored; larger is later over all sandboxes."""
 
@@ -137,6 +141,11 @@ class SandboxRecord:
     def node(self) -> str:
         """Return the node its owner is on; empty for a record of a server that shared its store with nobody."""
         return self.owner.rpartition(":")[0]
+
+    @property
+    def site(self) -> str:
+        """Return where the box is, if every server that reaches this place can take it up, on whatever node; else ""."""
+        return self.folder if self.folder.startswith(SITE) else ""
 
 
 class DeadlineKind(StrEnum):

@@ -11,10 +11,11 @@ from typing import Literal, Protocol, cast
 
 from rock_env.backends.steering import Steering
 from rock_env.errors import Unimplemented
+from rock_env.lifecycle import SITE
 from rock_env.sandbox import Sandbox
 from rock_env.spec import SandboxSpec
 
-__all__ = ["Backend", "Isolation", "TakesOver", "that_takes_over"]
+__all__ = ["Backend", "Isolation", "TakesOver", "site_of", "that_takes_over"]
 
 Isolation = Literal["auto", "namespaces", "none"]
 """How boxes without an image are fenced in: `namespaces` refuses to run without them."""
@@ -26,6 +27,10 @@ class Backend(Protocol):
     Ids of boxes and snapshots are unique and chosen by the server (letters, digits, `-`). Every method raises
     `InfraError` when the machine or the engine fails it, `Unavailable` when the engine is not there at all, and
     `Unimplemented`, with what to use instead, for what this backend cannot do.
+
+    A backend that keeps nothing of its boxes on the server's host has a property `site: str` besides, the name of where
+    they are: any server of the same store whose backend has the same name and site can take up, count and destroy all of
+    them. Without it, or where it is empty, only a server with the same state folder can.
     """
 
     @property
@@ -125,3 +130,9 @@ def that_takes_over(backend: Backend) -> TakesOver:
     if not hasattr(backend, "take_over"):
         raise Unimplemented(f"the backend {backend.name!r} cannot leave out of a copy what steers a grade")
     return cast("TakesOver", backend)
+
+
+def site_of(backend: Backend) -> str:
+    """Return where a backend's boxes are, as records name it; empty where only this host's servers reach them."""
+    site: str = getattr(backend, "site", "")
+    return f"{SITE}{backend.name}/{site}" if site else ""

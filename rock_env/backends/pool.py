@@ -22,7 +22,7 @@ from rock_env.inventory import PoolStatus
 from rock_env.sandbox import Sandbox
 from rock_env.spec import Resources, SandboxSpec
 
-__all__ = ["PooledBackend", "pool_key", "stock_id"]
+__all__ = ["PooledBackend", "pool_key", "stock_of"]
 
 log = logging.getLogger(__name__)
 
@@ -57,9 +57,9 @@ def pool_key(spec: SandboxSpec) -> str:
     return replace(spec, lifetime_s=_ANY_LIFETIME_S).digest
 
 
-def stock_id(box_id: str) -> bool:
-    """Return whether some server's pool made this box."""
-    return box_id.startswith(_STOCK)
+def stock_of(box_id: str) -> str | None:
+    """Return which server's pool made this box, "" where its id does not say; None: no pool did."""
+    return box_id.removeprefix(_STOCK).rpartition("-")[0] if box_id.startswith(_STOCK) else None
 
 
 @dataclass(eq=False, slots=True)
@@ -113,6 +113,9 @@ class PooledBackend:
         room: Callable[[Sequence[Resources]], bool] = lambda _: True,
     ) -> None:
         self._inner, self.hosts = inner, inner.hosts
+        self.site: str = getattr(inner, "site", "")
+        self.maker = ""
+        """Part of the id of each box in stock, by which other servers that see it know whose it is."""
         self._durable = durable
         self._starts = asyncio.Semaphore(parallel)
         self._parallel = parallel
@@ -350,7 +353,7 @@ class PooledBackend:
                 return
 
     async def _stock_one(self, pool: _Pool) -> None:
-        box_id = f"{_STOCK}{secrets.token_hex(8)}"
+        box_id = f"{_STOCK}{self.maker}{'-' if self.maker else ''}{secrets.token_hex(8)}"
         spec = replace(pool.spec, lifetime_s=pool.spec.lifetime_s + MAX_AGE_S)
         lease_s = STOCK_LEASE_S if self._durable else None
         pool.starting += 1

@@ -100,7 +100,7 @@ async def _running(
     async with (
         Node.open(options) as node,
         hosting(options, node, observed, secret) as backends,
-        _stored(options, secret) as (store, shared),
+        _stored(options, secret, backends) as (store, shared),
         SandboxCore(
             backends,
             observed.store(store),
@@ -223,13 +223,13 @@ def _state_folder(name: str, chosen: Sequence[ChosenBackend]) -> Path:
 
 @asynccontextmanager
 async def _stored(
-    options: ServerOptions, secret: StoreSecret | None
+    options: ServerOptions, secret: StoreSecret | None, backends: BackendRouter
 ) -> AsyncIterator[tuple[SandboxStore, Sharing]]:
     """Yield the store, and how this server takes part among those that share it; tell the backends its `secret`."""
     where = options.store or (options.state and str(Path(options.state) / "records.db"))
     async with (
         await open_store(where) as store,
-        sharing(store, options, where) as shared,
+        sharing(store, options, where, backends.sites) as shared,
     ):
         if secret is not None:
             secret.tell(shared.secret)

@@ -118,6 +118,8 @@ class Node:
         calls of the AdminService.
         """
         self._sandboxes = sandboxes
+        for pool in self._pools:
+            pool.maker = sandboxes.ledger.ownership.maker
         shared = sandboxes.ledger.ownership.places
         places = Places(self.admission, sandboxes.backends, self._pool_file, self.pin, self.cache, shared)
         places.resume()

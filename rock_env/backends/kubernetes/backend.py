@@ -62,7 +62,10 @@ class KubernetesOptions(BackendOptions):
     """Options of the `kubernetes` backend."""
 
     namespace: str = Field("", pattern=r"^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$")
-    """Namespace of the pods; empty: that of the kubeconfig's context, or of the server's own pod."""
+    """Namespace of the pods; empty: that of the kubeconfig's context, or of the server's own pod. Only where it is named do
+    servers of one store take up each other's sandboxes."""
+    cluster: str = Field("", pattern=r"^[A-Za-z0-9._-]{0,63}$")
+    """A name for the cluster, equal at all its servers; needed where servers of one store use several clusters."""
     kubeconfig: Path | None = None
     """Instead of the pod's service account, `KUBECONFIG` or `~/.kube/config`."""
     context: str = ""
@@ -143,6 +146,12 @@ class KubernetesBackend:
         self._watching: asyncio.Task[None] | None = None
         self._boxes: dict[str, tuple[GuestBox, bool]] = {}
         self._closed = False
+
+    @property
+    def site(self) -> str:
+        """Return where the pods are, by name; empty for a server that shares its store with nobody."""
+        options = self._options
+        return f"{options.cluster}/{options.namespace}" if self._secret and options.namespace else ""
 
     def hosts(self, spec: SandboxSpec) -> bool:
         """Return whether the spec names an image, or the operator one for all."""

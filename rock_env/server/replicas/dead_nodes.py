@@ -1,4 +1,6 @@
-"""Ends the records of sandboxes on nodes where no server lives, at their lease or lifetime; nobody else would.
+"""Ends the records of sandboxes that no server that lives can take up, at their lease or lifetime; nobody else would.
+
+They are those of a node without a server, and those of a site that no server reaches.
 
 Run by `server/replicas/member`. One server does so at a time, the one that has an advisory lock of the database for as
 long as a look takes. It acts when a member comes or goes and at the next deadline. Boxes end by themselves, in the guest;
@@ -74,7 +76,8 @@ class DeadNodes:
         return min(waits, default=None)
 
     async def _end(self, record: SandboxRecord, deadline: Deadline) -> None:
-        reason = f"{deadline.kind}, and no server of its node {record.node!r} lives"
+        where = f"that reaches {record.site!r}" if record.site else f"of its node {record.node!r}"
+        reason = f"{deadline.kind}, and no server {where} lives"
         ended = replace(self._core.lives.ended(record, reason), owner=self._own_id())
         if record.state in (SandboxState.PENDING, SandboxState.STARTING):
             ended = replace(ended, idempotency_key="")  # never answered: its caller's retry starts afresh

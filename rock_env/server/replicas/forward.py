@@ -106,15 +106,15 @@ class ForwardInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # g
     async def destination(self, sandbox_id: str) -> tuple[Member, grpc.aio.Channel] | None:
         """Return the replica that has the sandbox and a channel that is connected to it; None: it is here.
 
-        One of this node that cannot be reached is waited for until its lease ends, since this replica takes over from
-        it then. Raise `Unavailable` for one that goes on all the same, and soon for one elsewhere.
+        One that cannot be reached is waited for until its lease ends, if this replica takes the sandbox up then. Raise
+        `Unavailable` for one that goes on all the same, and soon for a sandbox that it cannot take up.
         """
         while True:
-            member = await self._replica.route(sandbox_id, current_tenant())
-            if member is None:
+            found = await self._replica.route(sandbox_id, current_tenant())
+            if found is None:
                 return None
-            near = member.node == self._replica.node
-            channel = await self.reach(member, max(member.expires_in_s, 0.0) if near else 0.0)
+            member, takes_over = found
+            channel = await self.reach(member, max(member.expires_in_s, 0.0) if takes_over else 0.0)
             if channel is not None:
                 return member, channel
 

@@ -21,7 +21,7 @@ from rock_env.server.own_tasks import OwnTasks, logged
 from rock_env.server.replicas.dead_nodes import DeadNodes
 from rock_env.server.replicas.environments import SharedEnvs
 from rock_env.server.replicas.places import SharedPlaces
-from rock_env.server.replicas.seats import Seat, new_id
+from rock_env.server.replicas.seats import Seat, new_id, not_taken_up
 from rock_env.server.replicas.witness import Witness
 from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.server.sandboxes.ledger import LIVE, HeldSandbox
@@ -36,7 +36,6 @@ log = logging.getLogger(__name__)
 
 UNREACHABLE_S = 1.0
 """How long a call waits for a server that cannot be reached and that this one cannot take over from."""
-_RETRY_AFTER_S = 1.0
 _UNSETTLED = {SandboxState.PENDING, SandboxState.STARTING}
 _PREFIX = re.compile("e[0-9a-f]{8}")
 """How the ids of a server's environments begin."""
@@ -60,6 +59,7 @@ class Replica:
         self.pushed = SharedEnvs(store)
         self.node = seat.node
         self.folder = seat.folder
+        self.sites = seat.sites
         self.id = seat.own_id
         self.environments = seat.environments
         """How the ids of this server's environments begin, whatever its own id is."""
@@ -118,19 +118,28 @@ class Replica:
     # -- what the core asks
 
     async def claim(self, record: SandboxRecord) -> SandboxRecord | None:
-        """Make a sandbox this replica's own if it is nobody's and its box is in this node's state folder."""
+        """Make a sandbox this replica's own if it is nobody's and its box can be taken up here."""
         if self.draining or not self._here(record):
             return None
         if record.owner in await self._living():
             return None
         try:
-            return await self._store.save(replace(record, owner=self.id, folder=self.folder))
+            return await self._store.save(replace(record, owner=self.id, folder=record.site or self.folder))
         except FailedPrecondition:
             return None  # another replica was faster, or it changed: the change is pushed to us
 
     async def sole(self) -> bool:
         """Return whether no other replica uses this node."""
         return not any(it.node == self.node for it in (await self._living()).values() if it.id != self.id)
+
+    @property
+    def maker(self) -> str:
+        """Return how ids of this server's environments begin, which no other server's do."""
+        return self.environments
+
+    async def makers(self) -> set[str]:
+        """Return the `maker` of every other replica that lives."""
+        return {it.environments for it in (await self._living()).values() if it.id != self.id}
 
     async def settled(self, record: SandboxRecord) -> SandboxRecord | None:
         """Wait until another replica has made or failed to make the sandbox; None if it was not made."""
@@ -151,8 +160,10 @@ class Replica:
 
     # -- where a call belongs
 
-    async def route(self, sandbox_id: str, tenant: str) -> Member | None:
-        """Return the replica that has the sandbox; None: this one, or nobody, and the core here says so.
+    async def route(self, sandbox_id: str, tenant: str) -> tuple[Member, bool] | None:
+        """Return the replica that has the sandbox, and whether this one takes it up when that one is gone.
+
+        None: it is here, or nowhere, and the core here says so.
 
         A sandbox on its way from one replica to another is waited for. Raise `Unavailable` where that takes too long;
         that is soon for one that only a server elsewhere could take up.
@@ -170,9 +181,9 @@ class Replica:
                 if record is None or record.tenant != tenant or record.state not in LIVE:
                     return None
                 member = (await self._living()).get(record.owner)
-                if member is not None and member.id != self.id:
-                    return member
                 here = self._here(record)
+                if member is not None and member.id != self.id:
+                    return member, here
                 if member is None and not self.draining and here:
                     await self.take(record)
                     if sandbox_id in core.ledger.held:
@@ -304,10 +315,13 @@ class Replica:
         core = self._serving()
         self.draining = True
         await self.members.drain(self.id)
-        others = (await self._living()).values()
-        if not any(it.node == self.node and not it.draining for it in others if it.id != self.id):
-            return 0  # the next server of this node takes them up
-        going = [held for held in core.ledger.held.values() if held.record.durable]
+        others = [it for it in (await self._living()).values() if it.id != self.id and not it.draining]
+        # Those that nobody can take now, the next server that can takes up.
+        going = [
+            held
+            for held in core.ledger.held.values()
+            if held.record.durable and any(it.reaches(held.record) for it in others)
+        ]
         self._leaving = {held.record.id: asyncio.Event() for held in going}
         tasks = [self._tasks.spawn(logged(self._release_idle(held))) for held in going]
         if tasks:
@@ -349,6 +363,7 @@ class Replica:
             folder=self.folder,
             address=self._address,
             environments=self.environments,
+            sites=self.sites,
             lease_s=self._lease_s,
         )
 
@@ -415,6 +430,8 @@ class Replica:
                     living = await self._without_dead(await self._living(), changed)
                     if (before is None or before.keys() - living.keys()) and not self.draining:
                         await self.take_all()
+                        if self.sites:
+                            self._tasks.spawn(logged(core.reconciler.sweep_sites()))
                     before = living
                 except RockError as error:
                     log.warning("it is not known which replicas live: %s", error)
@@ -463,17 +480,13 @@ class Replica:
             told.set()
 
     def _here(self, record: SandboxRecord) -> bool:
-        """Return whether the sandbox's box is where this replica can take it up: on its node, in its folder."""
+        """Return whether this replica can take the sandbox's box up: it is at a site of its own, or in its node's folder."""
+        if record.site:
+            return record.site in self.sites
         return record.node in ("", self.node) and record.folder in ("", self.folder)
 
     def _nobodys(self, record: SandboxRecord) -> Unavailable:
-        if self._here(record):
-            return elsewhere(record)
-        return Unavailable(
-            f"sandbox {record.id!r} is on node {record.node!r}, in the state folder {record.folder or 'unknown'!r}, and "
-            "no server runs there now. Ask again; start one there, or wait until its lease or lifetime ends it.",
-            retry_after_s=_RETRY_AFTER_S,
-        )
+        return elsewhere(record) if self._here(record) else not_taken_up(record)
 
 
 def _homes(members: Mapping[str, Member]) -> dict[str, Member]:

@@ -104,8 +104,10 @@ class StoreSecret:
 
 
 @asynccontextmanager
-async def sharing(store: SandboxStore, options: ServerOptions, where: str) -> AsyncIterator[Sharing]:
-    """Be one of those who share the store that `where` named, inside the block.
+async def sharing(
+    store: SandboxStore, options: ServerOptions, where: str, sites: Collection[str] = ()
+) -> AsyncIterator[Sharing]:
+    """Be one of those who share the store that `where` named, inside the block; `sites` are those of its backends.
 
     Other replicas reach this one at the address of `--peers`, else by a socket in the state folder, which is the common
     one of this node's. Raise `FailedPrecondition` if another folder is the node's.
@@ -142,6 +144,7 @@ async def sharing(store: SandboxStore, options: ServerOptions, where: str) -> As
             address=address,
             witnesses=witnesses,
             environments=environments,
+            sites=frozenset(sites),
             lease_s=options.replica_lease_s,
         )
         async with Replica.joined(store, seat) as replica:

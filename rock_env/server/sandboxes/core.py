@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
-from rock_env.backends.base import Backend
+from rock_env.backends.base import Backend, site_of
 from rock_env.backends.router import BackendRouter
 from rock_env.errors import FailedPrecondition, NotFound, RockError, Unavailable
 from rock_env.inventory import BackendCensus
@@ -318,6 +318,7 @@ class SandboxCore:
             lease_s=wish.lease_s,
             idle_timeout_s=wish.idle_timeout_s,
         )
+        ownership, site = self.ledger.ownership, site_of(backend)
         return replace(
             record,
             tenant=self.ledger.tenant(),
@@ -327,8 +328,8 @@ class SandboxCore:
             request_digest=wish.digest,
             snapshot_id=wish.snapshot_id,
             durable=self.durable and not wish.ephemeral,
-            owner=self.ledger.ownership.id,
-            folder=self.ledger.ownership.folder,
+            owner=ownership.id,
+            folder=site if site in ownership.sites else ownership.folder,
         )
 
     async def _made_before(self, stored: SandboxRecord, wish: SandboxWish) -> SandboxRecord:

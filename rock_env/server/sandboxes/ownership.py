@@ -1,19 +1,20 @@
 """Whose sandbox it is, where several servers share a store: the one that holds the connection to its box.
 
 Consulted by the sandbox core and its parts. `Alone` is a server that shares its store with nobody; `server/replicas/member`
-has the other kind. An owner is written as `NODE:SERVER`; `NODE:` is a box on that node that is anybody's there.
+has the other kind. An owner is written as `NODE:SERVER`; `NODE:` is a box that is anybody's there, or anybody's who
+reaches its site.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 from rock_env.errors import Unavailable
 from rock_env.inventory import Amount, Limits
-from rock_env.lifecycle import SandboxRecord
+from rock_env.lifecycle import SITE, SandboxRecord
 from rock_env.server.capacity.quotas import Quota
 
 __all__ = ["Alone", "Ownership", "SharedCount", "elsewhere", "is_here"]
@@ -53,6 +54,16 @@ class Ownership(Protocol):
         ...
 
     @property
+    def sites(self) -> Collection[str]:
+        """Return the sites whose boxes this server takes up whichever node their server was on."""
+        ...
+
+    @property
+    def maker(self) -> str:
+        """Return what tells this server's stock from that of others; empty where nothing is shared."""
+        ...
+
+    @property
     def shared(self) -> bool:
         """Return whether other servers change records, too, so that changes are heard of from the store alone."""
         ...
@@ -70,6 +81,10 @@ class Ownership(Protocol):
         """Return whether no other server uses this node, so that what no record knows can only be left over."""
         ...
 
+    async def makers(self) -> Collection[str]:
+        """Return the `maker` of every other server that lives."""
+        ...
+
     async def settled(self, record: SandboxRecord) -> SandboxRecord | None:
         """Wait until another server has made or failed to make the sandbox; None if it is nobody's any more."""
         ...
@@ -80,6 +95,8 @@ class Alone:
 
     id = ""
     folder = ""
+    sites: Collection[str] = ()
+    maker = ""
     shared = False
     places = None
 
@@ -89,12 +106,17 @@ class Alone:
     async def sole(self) -> bool:
         return True
 
+    async def makers(self) -> Collection[str]:
+        return ()
+
     async def settled(self, record: SandboxRecord) -> SandboxRecord | None:
         return record
 
 
 def is_here(ownership: Ownership, folder: str) -> bool:
-    """Return whether what a record says of a state folder may be in this server's: in its own, or in one nobody named."""
+    """Return whether what a record says of a place may be this server's: a site of its own, its folder, or none named."""
+    if folder.startswith(SITE):
+        return folder in ownership.sites
     return not folder or not ownership.folder or folder == ownership.folder
 
 

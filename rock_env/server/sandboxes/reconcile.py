@@ -11,8 +11,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from rock_env.backends.base import Backend
-from rock_env.backends.pool import PooledBackend, stock_id
+from rock_env.backends.base import Backend, site_of
+from rock_env.backends.pool import PooledBackend, stock_of
 from rock_env.backends.router import BackendRouter
 from rock_env.errors import InfraError, RockError, Unavailable, plugin_call
 from rock_env.inventory import BackendCensus, Limits
@@ -139,6 +139,16 @@ class Reconciler:
                 if held.record.snapshot_id == snapshot.id:
                     await self._ledger.save(held, replace(held.record, snapshot_id=snapshot.parent))
 
+    async def sweep_sites(self) -> None:
+        """Destroy, at the sites this server reaches, what no record and no server that lives knows: stock of the dead."""
+        at_sites = {backend.name for backend in self._backends if site_of(backend)}
+        await self._destroy_orphans([it for it in await self.census() if it.backend in at_sites])
+
+    async def _others(self) -> set[str]:
+        """Return whose stock is not left over, besides this server's own; "" stands for servers of an earlier release."""
+        others = set(await self._ledger.ownership.makers())
+        return others if await self._ledger.ownership.sole() else others | {""}
+
     async def sweep(self, counted: Sequence[BackendCensus]) -> None:
         """Destroy the boxes and layers of a census that nothing needs. Raise `InfraError` with what is left, and why."""
         left = await self._swept(counted)
@@ -149,6 +159,9 @@ class Reconciler:
             )
 
     async def _swept(self, counted: Sequence[BackendCensus]) -> list[str]:
+        return await self._destroy_orphans(counted) + await self._layers.sweep()
+
+    async def _destroy_orphans(self, counted: Sequence[BackendCensus]) -> list[str]:
         left = []
         for census in counted:
             for box_id, what in census.orphans.items():
@@ -158,7 +171,7 @@ class Reconciler:
                 except RockError as error:
                     log.error("an orphan could not be destroyed box_id=%s: %s", box_id, error)
                     left.append(f"box {box_id}: {error.message}")
-        return left + await self._layers.sweep()
+        return left
 
     async def census(self) -> list[BackendCensus]:
         """Compare every backend's node with the records. What changes meanwhile is never called an orphan or ghost."""
@@ -175,7 +188,7 @@ class Reconciler:
                 log.log(level, "boxes could not be counted backend=%s: %s", backend.name, error)
                 errors[backend.name] = error.message
         after = {record.id: record for record in await self._ledger.store.find(Query(states=LIVE))}
-        counted, sole = [], await self._ledger.ownership.sole()
+        counted, others = [], await self._others()
         for backend in self._backends:
             if backend.name in errors:
                 counted.append(BackendCensus(backend.name, error=errors[backend.name]))
@@ -188,8 +201,8 @@ class Reconciler:
             # A box claimed a moment ago may have its record already: then it is that sandbox's and no stock.
             recorded = {record.box_id for record in (*before, *after.values())}
             stock = backend.accounted - recorded if isinstance(backend, PooledBackend) else frozenset()
-            if not sole:  # other servers of this node keep stock, too, which this one knows by its ids alone
-                stock |= {box_id for box_id in there[backend.name].keys() - recorded if stock_id(box_id)}
+            # Other servers of this node or site keep stock, too, which this one knows by its ids alone.
+            stock |= {it for it in there[backend.name].keys() - recorded if stock_of(it) in others}
             census = _compared(
                 backend.name,
                 {box_id: what for box_id, what in there[backend.name].items() if box_id not in stock},

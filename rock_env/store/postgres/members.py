@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Collection
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -40,9 +40,13 @@ class Member:
     """The id of the state folder its boxes are in; empty for a server of an earlier release."""
     environments: str
     """How the ids of its environments begin; empty for a server of an earlier release."""
+    sites: frozenset[str] = frozenset()
+    """Where the boxes are that it can take up whichever node their server was on."""
 
     def reaches(self, record: SandboxRecord) -> bool:
-        """Return whether the box is where this server is, so that it can take it up."""
+        """Return whether this server can take the box up: it is at a site of its own, or where the server is."""
+        if record.site:
+            return record.site in self.sites
         here = not record.folder or not self.folder or record.folder == self.folder
         return here and record.node in ("", self.node)
 
@@ -74,7 +78,15 @@ class Members:
         return kept
 
     async def join(
-        self, member_id: str, *, node: str, folder: str, address: str, environments: str = "", lease_s: float
+        self,
+        member_id: str,
+        *,
+        node: str,
+        folder: str,
+        address: str,
+        environments: str = "",
+        sites: Collection[str] = (),
+        lease_s: float,
     ) -> None:
         """Become a member for `lease_s` from now.
 
@@ -86,8 +98,9 @@ class Members:
             await connection.execute("SELECT pg_advisory_xact_lock($1)", JOINING)
             await _check_folder(connection, node, folder)
             await connection.execute(
-                "WITH changed AS (INSERT INTO rock_replicas (id, node, folder, address, environments, lease_expires_at) "
-                "VALUES ($1, $2, $3, $4, $5, clock_timestamp() + $6) ON CONFLICT (id) DO UPDATE "
+                "WITH changed AS (INSERT INTO rock_replicas "
+                "(id, node, folder, address, environments, lease_expires_at, sites) "
+                "VALUES ($1, $2, $3, $4, $5, clock_timestamp() + $6, $7) ON CONFLICT (id) DO UPDATE "
                 f"SET lease_expires_at = clock_timestamp() + $6 RETURNING id) {_NOTIFY}",
                 member_id,
                 node,
@@ -95,6 +108,7 @@ class Members:
                 address,
                 environments,
                 timedelta(seconds=lease_s),
+                sorted(sites),
             )
             await connection.execute(
                 "DELETE FROM rock_claims c WHERE NOT EXISTS "
@@ -137,9 +151,9 @@ class Members:
         """Return the members by id."""
         rows = await self._store.fetch(
             "SELECT id, node, address, draining, extract(epoch FROM lease_expires_at - clock_timestamp())::float, "
-            "folder, environments FROM rock_replicas ORDER BY id"
+            "folder, environments, sites FROM rock_replicas ORDER BY id"
         )
-        return {row[0]: Member(*row) for row in rows}
+        return {row[0]: replace(Member(*row[:7]), sites=frozenset(row[7])) for row in rows}
 
     async def claim(self, keys: Collection[bytes], environments: str) -> dict[bytes, str]:
         """Return for each key of a Make whose environment it is: that of the first member to claim it that lives."""
@@ -186,6 +200,7 @@ async def _check_folder(connection: Any, node: str, folder: str) -> None:
         for it in map(decoded, await connection.fetch(statement, *values))
         if it.node == node
         and it.folder not in ("", folder)
+        and not it.site
         # Others have ended with their server, or by themselves.
         and it.durable
         and hard_deadline(it).at > time.time()

@@ -236,6 +236,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             name text COLLATE "C" PRIMARY KEY, digest text COLLATE "C" NOT NULL, record bytea NOT NULL, tasks bytea NOT NULL
         )""",
     ),
+    ("""ALTER TABLE rock_replicas ADD COLUMN sites text[] COLLATE "C" NOT NULL DEFAULT '{}'""",),
 )
 """The statements that lead from one version to the next. Append only: databases in use have run the earlier ones."""
 

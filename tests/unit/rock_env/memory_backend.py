@@ -107,6 +107,11 @@ class MemoryBox:
         self._node.call("lease")
         self._box().lease_s = seconds
 
+    async def let_go(self) -> None:
+        self._node.call("let_go")
+        if not self.gone.done():
+            self.gone.set_result("let go of")
+
     async def close(self) -> None:
         self._node.call("close")
         self._node.boxes.pop(self.id, None)
