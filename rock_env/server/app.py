@@ -229,7 +229,8 @@ async def _stored(
     where = options.store or (options.state and str(Path(options.state) / "records.db"))
     async with (
         await open_store(where) as store,
-        sharing(store, options, where, backends.sites) as shared,
+        # Without a folder, a server ends with every box that it took up.
+        sharing(store, options, where, backends.sites if options.state else ()) as shared,
     ):
         if secret is not None:
             secret.tell(shared.secret)

@@ -175,6 +175,7 @@ class Reconciler:
 
     async def census(self) -> list[BackendCensus]:
         """Compare every backend's node with the records. What changes meanwhile is never called an orphan or ghost."""
+        others = await self._others()
         before = await self._ledger.store.find(Query(states=LIVE))
         there: dict[str, Mapping[str, str]] = {}
         errors: dict[str, str] = {}
@@ -188,7 +189,7 @@ class Reconciler:
                 log.log(level, "boxes could not be counted backend=%s: %s", backend.name, error)
                 errors[backend.name] = error.message
         after = {record.id: record for record in await self._ledger.store.find(Query(states=LIVE))}
-        counted, others = [], await self._others()
+        counted, others = [], others | await self._others()  # who came or went meanwhile counts as living
         for backend in self._backends:
             if backend.name in errors:
                 counted.append(BackendCensus(backend.name, error=errors[backend.name]))

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from rock_env.backends.base import site_of
 from rock_env.backends.kubernetes import access as where
 from rock_env.backends.kubernetes import carry
 from rock_env.backends.kubernetes.access import Access, TokenSource, find_access, read_kubeconfig
@@ -445,3 +446,19 @@ async def test_it_comes_in_by_name_and_says_that_it_needs_the_guests_image() -> 
     with pytest.raises(InvalidArgument, match="ale rock image push"):
         await backend.create(SandboxSpec(image="debian"), sandbox_id="a")
     await backend.close()
+
+
+def test_servers_of_one_store_reach_the_same_site_only_where_both_name_it() -> None:
+    async def secret() -> bytes:
+        return b"s" * 32
+
+    def site(*, shared: bool = True, **options: str) -> str:
+        made = KubernetesBackend(KubernetesOptions(**options), secret=secret if shared else None)  # type: ignore[arg-type]
+        return site_of(made)
+
+    assert site(namespace="boxes") == "@kubernetes//boxes"
+    assert site(namespace="boxes", cluster="east") == "@kubernetes/east/boxes"
+    assert site() == "", "two kubeconfigs may mean different namespaces"
+    assert site(namespace="boxes", shared=False) == ""
+    with pytest.raises(InvalidArgument, match="cluster"):
+        choose_backends(["kubernetes:cluster=east/west"])
