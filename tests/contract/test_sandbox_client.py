@@ -361,7 +361,7 @@ async def test_a_shell_keeps_its_state(relay: Relay) -> None:
         late = await shell.run("sleep 600", timeout_s=0.05)
         assert late.timed_out
         async with (
-            shell.start("trap 'echo int' INT; echo on; sleep 600") as command,
+            shell.start("trap 'echo int' INT; sh -c 'echo on; exec sleep 600'") as command,
             aclosing(command.output()) as output,
         ):
             assert (await anext(output)).data == b"on\n"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from learner_cases import rows_of
-from local_fleet import LocalFleet, config_of, local_run
+from local_fleet import Change, LocalFleet, config_of, local_run
 
 from agent_runtime.types import Trajectory
 from trainer.actors import Learner
@@ -37,12 +37,18 @@ def first_wins(trajectory: Trajectory) -> Trajectory:
     return replace(trajectory, reward=float(trajectory.index == 0), passed=trajectory.index == 0)
 
 
+def first_wins_as_another_engine(trajectory: Trajectory) -> Trajectory:
+    """Let also the sampler's log-probabilities differ from the learner's, by 1e-4; on some processors they do not."""
+    turns = tuple(replace(turn, logprobs=turn.logprobs - np.float32(1e-4)) for turn in trajectory.turns)
+    return first_wins(trajectory if trajectory.is_expert else replace(trajectory, turns=turns))
+
+
 def run(
-    folder: Path, kind: type[LocalFleet] = LocalFleet, **changes: Any
+    folder: Path, kind: type[LocalFleet] = LocalFleet, change: Change = first_wins, **changes: Any
 ) -> tuple[LocalFleet, list[dict[str, Any]]]:
     """Train for three steps; return the fleet and the metrics of its steps."""
     options = {"algo": "ipa", "algo_options": BASELINE, "optim": {"lr": 3e-2, "minibatches": 2}, **changes}
-    fleet, _ = local_run(folder, config_of(steps=3, **options), kind=kind, change=first_wins)
+    fleet, _ = local_run(folder, config_of(steps=3, **options), kind=kind, change=change)
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     return fleet, [record for line in lines if (record := json.loads(line))["kind"] == "train"]
 
@@ -79,8 +85,9 @@ def test_the_same_bits_without_the_pass(tmp_path, passes):
 
 def test_the_mismatch_is_then_measured_where_the_first_update_learns(tmp_path):
     """Measured, not taken for 0: what the engines disagree on is there, and below what is promised."""
-    fleet, records = run(tmp_path)
-    assert 0 < max(record["mismatch/token_abs"] for record in records) < fleet._learner._agreement
+    fleet, records = run(tmp_path, change=first_wins_as_another_engine)
+    measured = max(record["mismatch/token_abs"] for record in records)
+    assert 5e-5 < measured < fleet._learner._agreement
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from trainer.data.batch import TrainBatch
 from trainer.data.build import microbatches
 from trainer.engine.base import LossFn, OptimOptions, Weights
 from trainer.engine.ranks.process import BuildRank, serve
+from trainer.engine.ranks.train import OTHERS_REFUSED
 from trainer.engine.torch_train import Told
 
 __all__ = ["RankPool"]
@@ -152,7 +153,7 @@ class RankPool:
                 if not fine:
                     errors.append(answers[pipe])
         if errors:
-            raise errors[0]
+            raise next((error for error in errors if not str(error).startswith(OTHERS_REFUSED)), errors[0])
         return [answers[pipe] for pipe in self._pipes]
 
 

@@ -24,7 +24,10 @@ from trainer.engine.base import LossFn, OptimOptions, Weights
 from trainer.engine.torch_train import TorchTrain, moved_to
 from trainer.learners.sharding import ShardedNet
 
-__all__ = ["Learned", "RankTrain"]
+__all__ = ["OTHERS_REFUSED", "Learned", "RankTrain"]
+
+OTHERS_REFUSED = "another rank's log-probability or loss is not finite"
+"""How the error of a rank begins that could have gone on itself; the other rank's says what is wrong."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,7 +137,7 @@ class RankTrain(TorchTrain):
         refused = torch.tensor(float(bool(why)), device=self._device)
         dist.all_reduce(refused, op=dist.ReduceOp.MAX)
         if bool(refused):
-            self._refuse(why or "another rank's log-probability or loss is not finite")
+            self._refuse(why or OTHERS_REFUSED)
 
     def _nothing(self, batch: TrainBatch) -> torch.Tensor:
         """Take part in a pass whose part trains no token."""
