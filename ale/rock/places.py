@@ -140,7 +140,8 @@ def pool_set(
             return await places.set_pool(spec, size)
 
     pool = asyncio.run(act())
-    sys.stderr.write(f"pool {pool.digest} keeps {pool.target} in stock.\n")
+    part = "" if pool.target == size else f" of {size}, and the other servers of its store the rest"
+    sys.stderr.write(f"pool {pool.digest}: this server keeps {pool.target} in stock{part}.\n")
 
 
 def _row(name: str, places: TenantPlaces) -> list[str]:

@@ -219,8 +219,7 @@ class PooledBackend:
 
     def set_target(self, spec: SandboxSpec, size: int) -> PoolStatus:
         """Keep `size` boxes of this spec in stock from now on; 0 ends the pool. Raise `InvalidArgument`."""
-        if not 0 <= size <= _MOST:
-            raise InvalidArgument(f"the size of a pool must be from 0 to {_MOST}, got {size}")
+        self.check_target(size)
         if self._closed:
             raise NotFound("the server is stopping: its pools are closed")
         pool = self._pools.setdefault(pool_key(spec), _Pool(spec))
@@ -232,6 +231,15 @@ class PooledBackend:
             self._tender = self._spawn(self._tend())
         pool.changed.set()
         return self._status(pool)
+
+    def check_target(self, size: int) -> None:
+        """Raise `InvalidArgument` for a size that no pool may have."""
+        if not 0 <= size <= _MOST:
+            raise InvalidArgument(f"the size of a pool must be from 0 to {_MOST}, got {size}")
+
+    def status_of(self, spec: SandboxSpec) -> PoolStatus:
+        """Return the pool of this spec, also where there is none."""
+        return self._status(self._pools.get(pool_key(spec)) or _Pool(spec))
 
     def status(self) -> list[PoolStatus]:
         """Return all pools, by digest."""

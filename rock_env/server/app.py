@@ -116,6 +116,7 @@ async def _running(
         _env_service(options, sandboxes, shared) as core,
         observed.serving(core, sandboxes, node),
     ):
+        await node.share(shared)
         yield core, sandboxes, _Around(node, shared, observed)
 
 

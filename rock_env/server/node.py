@@ -9,6 +9,7 @@ import logging
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import grpc
 
@@ -16,8 +17,9 @@ from rock_env.backends.base import Backend
 from rock_env.backends.docker.engine import Engine
 from rock_env.backends.pool import PooledBackend
 from rock_env.backends.router import BackendRouter
-from rock_env.errors import InvalidArgument
+from rock_env.errors import InvalidArgument, Unimplemented
 from rock_env.server.capacity.admission import Admission
+from rock_env.server.capacity.pools import PoolFile
 from rock_env.server.capacity.quotas import QuotaFile
 from rock_env.server.images.builds import BuildLimits
 from rock_env.server.images.cache import ImageCache
@@ -25,10 +27,15 @@ from rock_env.server.images.records import ImageRecords
 from rock_env.server.images.registry import Registry, RegistryOptions
 from rock_env.server.options import ServerOptions
 from rock_env.server.packages.mirror import PACKAGES, PackageMirror, asks, open_mirror
+from rock_env.server.replicas.sharing import Sharing
 from rock_env.server.sandboxes.core import SandboxCore
-from rock_env.server.services.places import Places, PoolFile
+from rock_env.server.services.places import Places
 from rock_env.server.services.registry import add_registry_service
 from rock_env.spec import SandboxSpec
+from rock_env.threads import for_life
+
+if TYPE_CHECKING:
+    from rock_env.server.replicas.pools import SharedPools
 
 __all__ = ["Node"]
 
@@ -52,12 +59,13 @@ class Node:
         self._router: BackendRouter | None = None
         self._sandboxes: SandboxCore | None = None
         self._pools: list[PooledBackend] = []
+        self._shared_pools: SharedPools | None = None
+        self._own_images = ImageRecords(state and state / "images.json")
         self.registry: Registry | None = None
         self.cache: ImageCache | None = None
         if engine is not None:
-            records = ImageRecords(state and state / "images.json")
             wanted = RegistryOptions(spool=state, limits=BuildLimits(network=options.build_network))
-            self.registry = Registry(engine, records, wanted, make_room=self._make_room)
+            self.registry = Registry(engine, self._own_images, wanted, make_room=self._make_room)
             self.cache = ImageCache(self.registry, in_use=self._images_in_use)
 
     @classmethod
@@ -102,6 +110,33 @@ class Node:
             return spec
         return await self.registry.pin(tenant, spec)
 
+    async def share(self, shared: Sharing) -> None:
+        """Keep names of images and sizes of pools where all servers of a store do; hand over those that this folder has."""
+        if shared.pools is not None:
+            await shared.pools.take_over(self._pool_file.wishes.values())
+            await for_life(self._pool_file.forget)
+            self._shared_pools = shared.pools
+        if self.registry is not None and shared.images is not None:
+            await shared.images.take_over(self._own_images)
+            await self._own_images.forget()
+            self.registry.records = shared.images
+            if shared.forward is not None:
+                shared.forward.images_node = self._images_node
+
+    async def _images_node(self, tenant: str, spec: SandboxSpec) -> str:
+        """Return the other node that has the image a tenant named; "" for none, and where images are not the registry's."""
+        assert self.registry is not None
+        return "" if self._is_elsewhere(spec) else await self.registry.away(tenant, spec.image)
+
+    def _is_elsewhere(self, spec: SandboxSpec) -> bool:
+        """Return whether a backend of this server hosts the spec whose images are not the registry's."""
+        assert self._router is not None
+        try:
+            backend = self._router.hosting(spec)
+        except Unimplemented:  # perhaps another server hosts it
+            return False
+        return backend.name not in self._uses_registry and backend.hosts(spec)
+
     def provide(self, tenant: str, spec: SandboxSpec) -> SandboxSpec:
         """Resolve the package mirror that a spec asks for. Raise `InvalidArgument` where there is none."""
         if self._packages is not None:
@@ -121,11 +156,27 @@ class Node:
         for pool in self._pools:
             pool.maker = sandboxes.ledger.ownership.maker
         shared = sandboxes.ledger.ownership.places
-        places = Places(self.admission, sandboxes.backends, self._pool_file, self.pin, self.cache, shared)
+        places = Places(
+            self.admission,
+            sandboxes.backends,
+            self._pool_file,
+            self.pin,
+            self.provide,
+            self._image_node,
+            self.cache,
+            shared,
+            self._shared_pools,
+        )
         places.resume()
         if self.registry is not None:
             add_registry_service(server, self.registry, sandboxes)
         return places
+
+    def _image_node(self, spec: SandboxSpec) -> str:
+        """Return the node whose engine has the image of a spec's boxes; empty where any server has it, or none is named."""
+        if self._shared_pools is None or not spec.image or self.registry is None or self._is_elsewhere(spec):
+            return ""
+        return self._shared_pools.node
 
     async def _make_room(self) -> None:
         if self.cache is not None:
@@ -133,10 +184,10 @@ class Node:
 
     async def _images_in_use(self) -> set[str]:
         used = {image for pool in self._pools for image in pool.images()}
-        used |= {spec.image for spec, _ in self._pool_file.targets.values()}
+        used |= {wish.spec.image for wish in self._pool_file.wishes.values()}
         if self._sandboxes is not None and self.registry is not None:
             for held in self._sandboxes.ledger.held.values():
-                named = self.registry.records.get(held.record.tenant, held.record.spec.image)
+                named = await self.registry.records.get(held.record.tenant, held.record.spec.image)
                 used.add(
                     held.record.spec.image if named is None else named.image_id
                 )  # a name: it starts just now

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from rock_env.server.images.context import BuildContext
     from rock_env.server.images.records import ImageRecord
 
-__all__ = ["BuildLimits", "BuildRun", "build_image"]
+__all__ = ["BuildLimits", "BuildRun", "build_image", "maker_of"]
 
+_BUILD = "build-"
 _KEPT_LOG_BYTES = 4 << 20
 """How much of a log is kept for readers that come late; what they are too late for is said."""
 _LAST_LINES = 12
@@ -53,7 +54,9 @@ class BuildRun:
     tenant: str
     name: str
     context_digest: str
-    id: str = field(default_factory=lambda: f"build-{secrets.token_hex(8)}")
+    maker: str = ""
+    """How the ids of what this server makes begin, where other servers of its store ask it for them."""
+    id: str = field(default="", init=False)
     image: ImageRecord | None = None
     error: RockError | None = None
     leftovers: list[str] = field(default_factory=list)
@@ -61,6 +64,9 @@ class BuildRun:
     _log: bytearray = field(default_factory=bytearray)
     _dropped: int = 0
     _more: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.id = f"{_BUILD}{self.maker}{secrets.token_hex(8)}"
 
     @property
     def ended(self) -> bool:
@@ -106,6 +112,11 @@ class BuildRun:
     def _wake(self) -> None:
         former, self._more = self._more, asyncio.Event()
         former.set()
+
+
+def maker_of(build_id: str) -> str:
+    """Return how ids of the server that runs a build begin; no server's for an id that is none."""
+    return build_id.removeprefix(_BUILD)[:-16]
 
 
 async def build_image(

@@ -95,7 +95,7 @@ class ImageCache:
         present = {str(image["Id"]) for image in images}
         named = set(await self._in_use())
         by_id: dict[str, list[ImageRecord]] = {}
-        for record in self._registry.records:
+        for record in await self._registry.records.all():
             if not record.evicted and record.image_id in present:
                 by_id.setdefault(record.image_id, []).append(record)
         reasons = (

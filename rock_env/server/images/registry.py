@@ -19,19 +19,29 @@ import msgspec
 
 from rock_env.backends.docker.engine import Engine, EngineRefusal
 from rock_env.backends.docker.layers import is_snapshot
-from rock_env.errors import FailedPrecondition, InvalidArgument, NotFound, RockError, plugin_call
+from rock_env.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+    RockError,
+    Unavailable,
+    plugin_call,
+)
 from rock_env.server.images.builds import BuildLimits, BuildRun, build_image
 from rock_env.server.images.context import MAX_CONTEXT_BYTES, BuildContext
-from rock_env.server.images.records import ImageRecord, ImageRecords
+from rock_env.server.images.records import ImageRecord, RecordKeeper
 from rock_env.spec import SandboxSpec
 
-__all__ = ["TAG", "BuildWish", "Registry", "RegistryOptions"]
+__all__ = ["MOST_NAMES", "TAG", "BuildWish", "Registry", "RegistryOptions"]
 
 log = logging.getLogger(__name__)
 
 TAG = "rock-image"
 """The repository our builds are tagged in, so that nobody's `docker image prune` takes them."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._/-]{0,127}(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?", re.ASCII)
+MOST_NAMES = 1000
+"""How many names of images one tenant may have."""
 _PARALLEL = 2
 _KEPT_BUILDS = 100
 """How many builds that ended can still be watched."""
@@ -66,7 +76,7 @@ class Registry:
     def __init__(
         self,
         engine: Engine,
-        records: ImageRecords,
+        records: RecordKeeper,
         options: RegistryOptions | None = None,
         *,
         make_room: Callable[[], Awaitable[object]] = _nothing,
@@ -92,17 +102,26 @@ class Registry:
 
     # -- names
 
-    def get(self, tenant: str, name: str) -> ImageRecord:
+    async def get(self, tenant: str, name: str) -> ImageRecord:
         """Return the image of this name. Raise `NotFound`, naming those there are."""
-        record = self.records.get(tenant, name)
+        record = await self._named(tenant, name)
         if record is None:
-            known = ", ".join(record.name for record in self.records.of(tenant)) or "none"
+            known = ", ".join(record.name for record in await self.records.of(tenant)) or "none"
             raise NotFound(f"no registered image {name!r}; there are: {known}. Register makes one.")
         return record
 
+    async def _named(self, tenant: str, name: str) -> ImageRecord | None:
+        """Return the image of this name; what cannot be a name is not searched for."""
+        return await self.records.get(tenant, name) if _NAME.fullmatch(name) else None
+
+    async def away(self, tenant: str, name: str) -> str:
+        """Return the node that has the image of this name, or "" where that is this one or none."""
+        record = await self._named(tenant, name)
+        return "" if record is None or record.node == self.records.node else record.node
+
     async def adopt(self, tenant: str, name: str, image: str) -> ImageRecord:
         """Give an image that the engine has a name of the tenant's, pinned to its present content."""
-        _check_name(name)
+        await self._check_name(tenant, name)
         image_id, size_bytes = await self._in_engine(tenant, image)
         now = time.time()
         record = ImageRecord(
@@ -113,15 +132,21 @@ class Registry:
             size_bytes=size_bytes,
             created_at=now,
             used_at=now,
+            node=self.records.node,
         )
         await self.records.put(record)
         return record
 
     async def delete(self, tenant: str, name: str) -> ImageRecord:
-        """Take the name away, and remove the image if it was built here and nothing uses it."""
-        record = self.get(tenant, name)
+        """Take the name away, and remove the image if it was built on this node and nothing uses it.
+
+        Another node's engine removes the image when it needs room.
+        """
+        record = await self.get(tenant, name)
         await self.records.unname(record)
-        if record.built and not any(other.name for other in self.records.with_image(record.image_id)):
+        if record.node != self.records.node:
+            return record
+        if record.built and not any(other.name for other in await self.records.with_image(record.image_id)):
             try:
                 await self.remove(record.image_id)
             except RockError as error:  # in use: the image cache removes it when it no longer is
@@ -141,19 +166,39 @@ class Registry:
     async def pin(self, tenant: str, spec: SandboxSpec) -> SandboxSpec:
         """Return the spec with its image's content digest in place of a name, so that a later tag changes nothing.
 
-        Raise `FailedPrecondition` for an image that was evicted, `InvalidArgument` for one there is not.
+        Raise `FailedPrecondition` for an image that was evicted, `InvalidArgument` for one there is not, `Unavailable`
+        for one that only another node has.
         """
         if not spec.image:
             return spec
-        record = self.records.get(tenant, spec.image)
+        record = await self._named(tenant, spec.image)
         if record is None:
             return replace(spec, image=(await self._in_engine(tenant, spec.image))[0])
         if record.evicted:
             raise FailedPrecondition(
                 f"the image {spec.image!r} was removed to free the disk. Register its folder again; that builds it anew."
             )
-        self.records.touch(record, time.time())
+        if record.node != self.records.node:
+            raise Unavailable(
+                f"the image {spec.image!r} was registered on node {record.node!r}, and no server there takes the sandbox "
+                f"now. Start one there, or register the image's folder again: that builds it on {self.records.node!r}.",
+                retry_after_s=5.0,
+            )
+        await self.records.touch(record, time.time())
         return replace(spec, image=record.image_id)
+
+    async def _check_name(self, tenant: str, name: str) -> None:
+        """Raise `InvalidArgument` for what is no name, `ResourceExhausted` for one more than a tenant may have."""
+        if not _NAME.fullmatch(name):
+            raise InvalidArgument(
+                f"bad image name {name!r}: expected up to 128 of a-z, 0-9, '.', '_', '/' and '-', a letter or digit "
+                "first, and maybe a tag such as ':v2'."
+            )
+        names = {record.name for record in await self.records.of(tenant)}
+        if len(names) >= MOST_NAMES and name not in names:
+            raise ResourceExhausted(
+                f"there are {len(names)} registered images, of at most {MOST_NAMES}. Delete one that is not needed."
+            )
 
     async def _in_engine(self, tenant: str, image: str) -> tuple[str, int]:
         """Return id and size of an image of the engine's. One that another tenant built is as good as none.
@@ -163,7 +208,7 @@ class Registry:
         """
         described = await self.engine.image(image)
         image_id = str(described["Id"])
-        owners = {record.tenant for record in self.records.with_image(image_id) if record.built}
+        owners = {record.tenant for record in await self.records.with_image(image_id) if record.built}
         if (owners and tenant not in owners) or is_snapshot(described) or _is_guessed(image, described):
             raise InvalidArgument(
                 f"the Docker engine has no image {image!r}. Register it, or name another one."
@@ -183,7 +228,7 @@ class Registry:
         The context is the registry's from here on, to be closed when it is not needed any more.
         """
         try:
-            _check_name(wish.name)
+            await self._check_name(tenant, wish.name)
             running = self._running(tenant, wish.name, context.digest)
             done = running or await self._found(tenant, wish.name, context.digest)
             if done is not None:
@@ -192,7 +237,7 @@ class Registry:
         except BaseException:
             context.close()
             raise
-        build = BuildRun(tenant, wish.name, context.digest)
+        build = BuildRun(tenant, wish.name, context.digest, maker=self.records.maker)
         self._keep(build)
         task = asyncio.get_running_loop().create_task(self._run(build, wish, context))
         self._tasks[build.id] = task
@@ -208,12 +253,12 @@ class Registry:
 
     async def _found(self, tenant: str, name: str, context_digest: str) -> BuildRun | None:
         """Return a build that is over before it began, where the image is there already."""
-        known = self.records.built_from(tenant, context_digest)
+        known = await self.records.built_from(tenant, context_digest)
         if known is None or not await self._exists(known):
             return None
         record = msgspec.structs.replace(known, name=name, used_at=time.time())
         await self.records.put(record)
-        build = BuildRun(tenant, name, context_digest)
+        build = BuildRun(tenant, name, context_digest, maker=self.records.maker)
         build.end(record)
         self._keep(build)
         return build
@@ -251,6 +296,7 @@ class Registry:
                     size_bytes=int(described.get("Size", 0)),
                     created_at=now,
                     used_at=now,
+                    node=self.records.node,
                 )
                 await self.records.put(record)
         except RockError as error:
@@ -271,7 +317,7 @@ class Registry:
         for layer in filter(None, build.leftovers):
             try:
                 image_id = str((await self.engine.image(layer))["Id"])
-                if self.records.with_image(image_id):
+                if await self.records.with_image(image_id):
                     continue
                 await self._tag(image_id)
                 now = time.time()
@@ -283,6 +329,7 @@ class Registry:
                         context_digest=f"part of {build.context_digest}",
                         created_at=now,
                         used_at=now,
+                        node=self.records.node,
                     )
                 )
             except RockError as error:
@@ -315,11 +362,3 @@ def _is_guessed(image: str, described: Mapping[str, Any]) -> bool:
     begin, whole = image.removeprefix("sha256:"), str(described["Id"]).removeprefix("sha256:")
     named = any(tag.rpartition(":")[0] == image for tag in described.get("RepoTags") or ())
     return begin != whole and whole.startswith(begin) and not named
-
-
-def _check_name(name: str) -> None:
-    if not _NAME.fullmatch(name):
-        raise InvalidArgument(
-            f"bad image name {name!r}: expected up to 128 of a-z, 0-9, '.', '_', '/' and '-', a letter or digit "
-            "first, and maybe a tag such as ':v2'."
-        )

@@ -39,6 +39,10 @@ class Carrier(Protocol):
         """Wait until a sandbox, which another replica sent a caller for, is here or known not to be."""
         ...
 
+    async def image_place(self, spec: Any) -> tuple[Member, grpc.aio.Channel] | None:
+        """Return a replica that has the image of a new sandbox's spec, and a channel to it; None: this one does as well."""
+        ...
+
     async def reach(self, member: Member) -> grpc.aio.Channel | None:
         """Return a channel that is connected to a replica, or None if it is gone. Raise `Unavailable`."""
         ...

@@ -21,7 +21,7 @@ from rock_env.server.replicas.carrying import ForwardedCall, answered, fail_like
 from rock_env.store.postgres.members import Member
 from rock_env.wire.envs import fill_error
 
-__all__ = ["episode_call"]
+__all__ = ["EnvCall", "episode_call"]
 
 _REPLIES: Mapping[str, Callable[..., Any]] = {
     "MakeMany": pb.MakeResponse,
@@ -47,13 +47,14 @@ def episode_call(name: str) -> type[ForwardedCall] | None:
         return None
     if name in _REPLIES:
         return _BatchCall
-    return _MakeCall if name == "Make" else _EnvCall
+    return _MakeCall if name == "Make" else EnvCall
 
 
-class _EnvCall(ForwardedCall):
+class EnvCall(ForwardedCall):
     """A call about one environment."""
 
     async def where(self, message: Any) -> _Place | None:
+        """Return the replica whose environments' ids begin as this one does."""
         env_id: str = message.env_id  # as every one of these requests has
         prefix = prefix_of(env_id)
         return await self.place((await self.interceptor.replica.homes({prefix}))[prefix])
@@ -66,7 +67,7 @@ class _EnvCall(ForwardedCall):
         return None if channel is None else (member, channel)
 
 
-class _MakeCall(_EnvCall):
+class _MakeCall(EnvCall):
     """Make."""
 
     async def _handle(self, request: Any, context: Context) -> Any:

@@ -2,7 +2,7 @@
 
 Installed by `server/app.py` behind the guard at the door of a server that shares its store, so what comes here was
 admitted. Which sandbox a call is about stands in its first message; nothing else of it is read. `episodes` does the same
-for environments. The other replica is
+for environments, `image_calls` for images. The other replica is
 told by a signed pass for which tenant it acts; a client's token goes no further than the replica it was shown to.
 """
 
@@ -17,25 +17,30 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from rock_env.errors import Unauthenticated, Unavailable
-from rock_env.proto.v1 import env_pb2
+from rock_env.proto.v1 import env_pb2, registry_pb2
 from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.security.auth import current_tenant
 from rock_env.security.sandbox_tokens import current_limit
 from rock_env.server.replicas.carrying import ForwardedCall
 from rock_env.server.replicas.certificates import Identity
 from rock_env.server.replicas.episodes import episode_call
+from rock_env.server.replicas.image_calls import image_call
 from rock_env.server.replicas.member import UNREACHABLE_S, Replica
 from rock_env.server.replicas.passes import HEADER, PEERS, Admitted, Passes
 from rock_env.server.replicas.seats import not_reached
+from rock_env.spec import SandboxSpec
 from rock_env.store.postgres.members import Member
 from rock_env.telemetry.logs import add_log_ids
 from rock_env.wire.channel import CLIENT_OPTIONS, is_tls, target
+from rock_env.wire.sandboxes import sandbox_spec
 
 __all__ = ["ForwardInterceptor", "sandbox_of"]
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["SandboxService"]
 _ENVIRONMENTS = env_pb2.DESCRIPTOR.services_by_name["EnvService"]
-_LOCAL = {"Create", "Get", "List", "ListSnapshots", "Watch"}
+_REGISTRY = registry_pb2.DESCRIPTOR.services_by_name["RegistryService"]
+_SERVICES = {each.full_name: each for each in (_SERVICE, _ENVIRONMENTS, _REGISTRY)}
+_LOCAL = {"Get", "List", "ListSnapshots", "Watch"}
 """Answered by any replica, from the shared store."""
 _SANDBOX = "sb-"
 """How every sandbox's id begins; those of sessions and processes begin with their sandbox's id and a slash."""
@@ -66,6 +71,8 @@ class ForwardInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # g
         self._own = own
         self._passes = Passes(secret)
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self.images_node: Callable[[str, SandboxSpec], Awaitable[str]] | None = None
+        """Tells which other node has the image of a tenant's new sandbox, "" for none; set by `Sharing`."""
 
     async def close(self) -> None:
         """Close the connections to other replicas."""
@@ -82,24 +89,26 @@ class ForwardInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # g
         if handler is None:
             return None
         came = any(key == HEADER for key, _ in handler_call_details.invocation_metadata or ())
-        if service == _ENVIRONMENTS.full_name:
+        found = _SERVICES.get(service)
+        method = None if found is None else found.methods_by_name.get(name)
+        if method is None:
+            return handler
+        kind: type[ForwardedCall] | None
+        if found is _ENVIRONMENTS:
             kind = None if came else episode_call(name)
-            request_type = GetMessageClass(_ENVIRONMENTS.methods_by_name[name].input_type)
-            return (
-                handler
-                if kind is None
-                else kind(self, handler, path, request_type, may_forward=True).wrapped()
-            )
-        method = _SERVICE.methods_by_name.get(name) if service == _SERVICE.full_name else None
-        if method is None or name in _LOCAL:
+        elif found is _REGISTRY or name in ("Create", "CreateMany"):
+            kind = None if came else image_call(name)
+        else:
+            kind = None if name in _LOCAL else _SandboxCall
+        if kind is None:
             return handler
         request_type = GetMessageClass(method.input_type)
-        return _SandboxCall(self, handler, path, request_type, may_forward=not came).wrapped()
+        return kind(self, handler, path, request_type, may_forward=not came).wrapped()
 
     def check(self, passes: list[str | bytes], method: str) -> Admitted:
         """Return whom another replica admitted. Raise `Unauthenticated`."""
         service = method.strip("/").rpartition("/")[0]
-        if len(passes) > 1 or service not in (_SERVICE.full_name, _ENVIRONMENTS.full_name, PEERS):
+        if len(passes) > 1 or service not in (*_SERVICES, PEERS):
             raise Unauthenticated(f"{HEADER} is for servers that share this one's store. Leave it out.")
         return self._passes.check(passes[0], to=self._replica.id, method=method)
 
@@ -141,6 +150,18 @@ class ForwardInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # g
         finally:
             connecting.cancel()
             gone.cancel()
+
+    async def image_place(self, spec: Any) -> tuple[Member, grpc.aio.Channel] | None:
+        """Return a replica that has the image of a new sandbox's spec, and a channel to it; None: this one does as well.
+
+        None also where no server of the image's node lives: this one says so. Raise what reading a spec does.
+        """
+        if not spec.image or self.images_node is None:
+            return None
+        node = await self.images_node(current_tenant(), sandbox_spec(spec))
+        member = self._replica.of_node(node) if node else None
+        channel = None if member is None else await self.reach(member)
+        return None if member is None or channel is None else (member, channel)
 
     @property
     def replica(self) -> Replica:

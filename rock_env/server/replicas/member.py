@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
@@ -61,8 +62,8 @@ class Replica:
         self.folder = seat.folder
         self.sites = seat.sites
         self.id = seat.own_id
-        self.environments = seat.environments
-        """How the ids of this server's environments begin, whatever its own id is."""
+        self.environments = self.maker = seat.environments
+        """How the ids of what this server makes begin, environments, sandboxes and builds, whatever its own id is."""
         self.draining = False
         self.makes: Callable[[str], bool] = lambda key: False
         """Whether an environment that is here, or is being made, has this key of its tenant's; set by `Sharing`."""
@@ -131,11 +132,6 @@ class Replica:
     async def sole(self) -> bool:
         """Return whether no other replica uses this node."""
         return not any(it.node == self.node for it in (await self._living()).values() if it.id != self.id)
-
-    @property
-    def maker(self) -> str:
-        """Return how ids of this server's environments begin, which no other server's do."""
-        return self.environments
 
     async def makers(self) -> set[str]:
         """Return the `maker` of every other replica that lives."""
@@ -206,6 +202,13 @@ class Replica:
             await asyncio.shield(self._asking)
             known = _homes(self._known)
         return {prefix: known.get(prefix) if prefix != self.environments else None for prefix in prefixes}
+
+    def of_node(self, node: str) -> Member | None:
+        """Return a server of the node that lives, as far as is known, or None."""
+        found = [
+            it for it in self._known.values() if it.node == node and it.id != self.id and not it.draining
+        ]
+        return random.choice(found) if found else None
 
     async def _ask(self) -> None:
         try:

@@ -30,7 +30,9 @@ from rock_env.wire.listening import bind
 
 if TYPE_CHECKING:
     from rock_env.server.replicas.forward import ForwardInterceptor
+    from rock_env.server.replicas.images import SharedImages
     from rock_env.server.replicas.member import Replica
+    from rock_env.server.replicas.pools import SharedPools
 
 __all__ = ["Sharing", "StoreSecret", "sharing"]
 
@@ -58,6 +60,10 @@ class Sharing:
         self.shelf: EnvShelf = OwnFolder() if replica is None else replica.pushed
         self.borrow: Callable[[str], Awaitable[Borrowed | None]] | None = None
         """Asks the other replicas for a checkpoint of theirs."""
+        self.images: SharedImages | None = None
+        """The names of images that the store has; None: each server has its own."""
+        self.pools: SharedPools | None = None
+        """The sizes of warm pools that the store has; None: each server has its own."""
         self.secret = b""
         """What all servers of a shared store have and nobody else; each use derives its own from it."""
 
@@ -125,7 +131,9 @@ async def sharing(
     from rock_env.server.replicas.borrowing import Borrowing
     from rock_env.server.replicas.certificates import identity
     from rock_env.server.replicas.forward import ForwardInterceptor
+    from rock_env.server.replicas.images import SharedImages
     from rock_env.server.replicas.member import Replica
+    from rock_env.server.replicas.pools import SharedPools
     from rock_env.server.replicas.seats import Seat, new_id
     from rock_env.store.postgres.members import Members
     from rock_env.store.postgres.records import PostgresStore
@@ -147,12 +155,14 @@ async def sharing(
             sites=frozenset(sites),
             lease_s=options.replica_lease_s,
         )
-        async with Replica.joined(store, seat) as replica:
+        async with Replica.joined(store, seat) as replica, SharedPools(store, replica) as pools:
             forward = ForwardInterceptor(replica, secret, own)
             try:
                 shared = Sharing(replica, forward=forward, environments=environments)
                 shared.door = (address, None if own is None else own.server())
                 shared.borrow = Borrowing(forward)
+                shared.images = SharedImages(store, node=options.node, maker=environments)
+                shared.pools = pools
                 shared.secret = secret
                 yield shared
             finally:

@@ -1,73 +1,37 @@
 """The AdminService's calls on what a node holds: quotas, warm pools and the image cache.
 
-Put together by `server/node`, registered by `server/services/admin`. It converts, and keeps nothing but the targets of pools
-(`PoolFile`), so that a restarted server has the same ones.
+Put together by `server/node`, registered by `server/services/admin`. It converts, and keeps nothing.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
-import msgspec
-
-from rock_env.backends.pool import PooledBackend, pool_key
+from rock_env.backends.pool import PooledBackend
 from rock_env.backends.router import BackendRouter
-from rock_env.errors import FailedPrecondition, InvalidArgument, Unimplemented
+from rock_env.errors import InvalidArgument, RockError, Unimplemented
 from rock_env.inventory import Amount, Limits, TenantPlaces
 from rock_env.proto.v1 import admin_pb2 as pb
 from rock_env.security.auth import check_tenant, current_tenant
 from rock_env.server.calls import Context, guarded
 from rock_env.server.capacity.admission import Admission
+from rock_env.server.capacity.pools import PoolFile, PoolKeeper, PoolWish
 from rock_env.server.capacity.quotas import Quota
 from rock_env.server.images.cache import ImageCache
+from rock_env.server.packages.mirror import asks
 from rock_env.server.sandboxes.ownership import SharedCount
 from rock_env.spec import SandboxSpec
-from rock_env.store.whole_file import replace_file
 from rock_env.wire.inventory import image_message, limits, limits_message, pool_message, tenant_message
 from rock_env.wire.sandboxes import sandbox_spec
 
-__all__ = ["PlaceCalls", "Places", "PoolFile"]
+__all__ = ["PlaceCalls", "Places"]
+
+log = logging.getLogger(__name__)
 
 Pin = Callable[[str, SandboxSpec], Awaitable[SandboxSpec]]
-
-
-class _Target(msgspec.Struct):
-    spec: SandboxSpec
-    size: int
-
-
-class PoolFile:
-    """The targets of pools, kept in a file; `path` None forgets them with the server."""
-
-    def __init__(self, path: Path | None = None) -> None:
-        """Read the file. Raise `FailedPrecondition` if it is damaged."""
-        self._path = path
-        self.targets: dict[str, tuple[SandboxSpec, int]] = {}
-        if path is None or not path.exists():
-            return
-        try:
-            held = msgspec.json.decode(path.read_bytes(), type=list[_Target])
-        except msgspec.DecodeError as error:
-            raise FailedPrecondition(
-                f"{path} does not hold the targets of pools: {error}. Restore it, or remove it and set them again."
-            ) from error
-        self.targets = {pool_key(each.spec): (each.spec, each.size) for each in held}
-
-    def set(self, spec: SandboxSpec, size: int) -> None:
-        """Keep a target; 0 forgets it. Raise `InfraError`, and change nothing, if that cannot be kept."""
-        targets = {**self.targets, pool_key(spec): (spec, size)}
-        if not size:
-            del targets[pool_key(spec)]
-        if self._path is not None:
-            replace_file(
-                self._path,
-                msgspec.json.encode([_Target(*each) for each in targets.values()]),
-                "the targets of pools",
-            )
-        self.targets = targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +42,29 @@ class Places:
     backends: BackendRouter
     pools: PoolFile
     pin: Pin
+    provide: Callable[[str, SandboxSpec], SandboxSpec]
+    """Resolves the package mirror that a tenant's spec asks for."""
+    image_node: Callable[[SandboxSpec], str]
+    """Returns the node whose images a spec's boxes are made of; empty where they are no node's."""
     cache: ImageCache | None = None
     shared: SharedCount | None = None
     """What counts the tenants' places where several servers share a store."""
+    shared_pools: PoolKeeper | None = None
 
     def resume(self) -> None:
-        """Set the pools that were kept. One that cannot be set is left out, and says so when it is asked for."""
-        for spec, size in self.pools.targets.values():
+        """Stock the pools that were kept, from now on. One that cannot be set is left out, and is said in the log."""
+        if self.shared_pools is not None:
+            self.shared_pools.begin(self._keep)
+        for wish in self.pools.wishes.values():
+            self._keep(wish, wish.size)
+
+    def _keep(self, wish: PoolWish, size: int) -> None:
+        """Stock so many of the boxes here from now on."""
+        try:
+            spec = self.provide(wish.tenant, wish.spec)
             self._pooled(spec).set_target(spec, size)
+        except RockError as error:
+            log.warning("a pool of %d boxes is not stocked here: %s", size, error)
 
     async def set_quota(self, request: pb.SetQuotaRequest, _: Context) -> pb.TenantQuota:
         """Change a tenant's quota; "" is the owner of a server without tokens."""
@@ -114,15 +93,22 @@ class Places:
 
     async def set_pool(self, request: pb.SetPoolRequest, _: Context) -> pb.PoolInfo:
         """Keep so many boxes of a spec in stock. Raise `InvalidArgument` for an image there is not."""
-        spec = await self.pin(current_tenant(), sandbox_spec(request.spec))
+        tenant, asked = current_tenant(), sandbox_spec(request.spec)
+        spec = await self.pin(tenant, asked)
+        owner, node = tenant if asks(asked) else "", self.image_node(asked)
+        wish = PoolWish(replace(asked, image=spec.image), request.size, owner, node)
         pooled = self._pooled(spec)
         if not self.admission.capacity.hold(Amount(boxes=request.size)):
             raise InvalidArgument(
                 f"a pool of {request.size} is more than this server holds: {self.admission.capacity.boxes} boxes."
             )
-        status = pooled.set_target(spec, request.size)
-        self.pools.set(spec, request.size)
-        return pool_message(status)
+        if self.shared_pools is None:
+            pooled.set_target(spec, request.size)
+            self.pools.set(wish)
+        else:
+            pooled.check_target(request.size)
+            await self.shared_pools.set(wish)
+        return pool_message(pooled.status_of(spec))
 
     async def list_pools(self, _: pb.ListPoolsRequest, __: Context) -> pb.ListPoolsResponse:
         """Return all pools."""

@@ -71,10 +71,10 @@ class _RegistryService:
         await context.write(pb.BuildEvent(build_id=build.id, image=message))
 
     async def get(self, request: pb.GetImageRequest, _: Context) -> pb.ImageInfo:
-        return _image(self._registry.get(current_tenant(), request.name))
+        return _image(await self._registry.get(current_tenant(), request.name))
 
     async def list(self, _: pb.ListImagesRequest, __: Context) -> pb.ListImagesResponse:
-        return pb.ListImagesResponse(images=map(_image, self._registry.records.of(current_tenant())))
+        return pb.ListImagesResponse(images=map(_image, await self._registry.records.of(current_tenant())))
 
     async def delete(self, request: pb.DeleteImageRequest, _: Context) -> pb.ImageInfo:
         return _image(await self._registry.delete(current_tenant(), request.name))

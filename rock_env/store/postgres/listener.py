@@ -14,7 +14,7 @@ from typing import Any
 
 import asyncpg  # type: ignore[import-untyped]
 
-from rock_env.store.postgres.schema import CHANGES, ENVIRONMENTS, MEMBERS, PLACES, QUOTAS
+from rock_env.store.postgres.schema import CHANGES, ENVIRONMENTS, MEMBERS, PLACES, POOLS, QUOTAS
 
 __all__ = ["NotificationListener"]
 
@@ -33,7 +33,7 @@ class NotificationListener:
         self._connect = connect
         self._lost = lost
         self._told: dict[str, set[asyncio.Event]] = {
-            channel: set() for channel in (CHANGES, ENVIRONMENTS, MEMBERS, PLACES, QUOTAS)
+            channel: set() for channel in (CHANGES, ENVIRONMENTS, MEMBERS, PLACES, POOLS, QUOTAS)
         }
         self._broken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None

@@ -18,10 +18,12 @@ __all__ = [
     "CHANGES",
     "ENDING",
     "ENVIRONMENTS",
+    "IMAGES",
     "JOINING",
     "MEMBERS",
     "MIGRATIONS",
     "PLACES",
+    "POOLS",
     "QUOTAS",
     "digest",
     "find_sql",
@@ -38,12 +40,16 @@ QUOTAS = "rock_quotas"
 """Notified when a tenant's quota was changed."""
 ENVIRONMENTS = "rock_envs"
 """Notified when an environment was pushed or removed."""
+POOLS = "rock_pools"
+"""Notified when the size of a warm pool was set."""
 _LOCK = 0x524F434B
 """The advisory lock of who brings the tables up to date: "ROCK"."""
 JOINING = _LOCK + 1
 """That of who becomes a member, so that two that exclude each other do not do so at once."""
 ENDING = _LOCK + 2
 """That of who ends the records of dead nodes, one server at a time."""
+IMAGES = _LOCK + 3
+"""The first half of that of who changes a tenant's names of images; the second stands for the tenant."""
 
 _WRITE = f"""
 CREATE FUNCTION rock_write(
@@ -237,6 +243,18 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )""",
     ),
     ("""ALTER TABLE rock_replicas ADD COLUMN sites text[] COLLATE "C" NOT NULL DEFAULT '{}'""",),
+    (
+        """CREATE TABLE rock_images (
+            tenant text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL, node text COLLATE "C" NOT NULL,
+            image_id text COLLATE "C" NOT NULL, context_digest text COLLATE "C" NOT NULL, record bytea NOT NULL
+        )""",
+        "CREATE UNIQUE INDEX rock_images_name ON rock_images (tenant, name) WHERE name != ''",
+        "CREATE UNIQUE INDEX rock_images_nameless ON rock_images (tenant, node, image_id) WHERE name = ''",
+        "CREATE INDEX rock_images_image ON rock_images (image_id)",
+        "CREATE INDEX rock_images_node ON rock_images (node)",
+        "CREATE INDEX rock_images_context ON rock_images (tenant, context_digest)",
+        "CREATE TABLE rock_pools (key bytea PRIMARY KEY, record bytea NOT NULL)",
+    ),
 )
 """The statements that lead from one version to the next. Append only: databases in use have run the earlier ones."""
 

@@ -80,7 +80,7 @@ async def place(engine: None, bundles: Path, state: Path) -> AsyncIterator[Serve
             await server.stop(None)
         await router.close()
         assert node.registry is not None
-        for record in tuple(node.registry.records):
+        for record in await node.registry.records.all():
             if record.built:
                 await node.registry.remove(record.image_id)
 
@@ -129,9 +129,9 @@ async def test_pools_and_images_are_there_again_after_a_restart(
     await place.admin.SetPool(admin_pb2.SetPoolRequest(spec=pb.SandboxSpec(image="tools"), size=2))
     async with Node.open(ServerOptions(state=str(state))) as again:
         assert again.registry is not None
-        assert again.registry.get("", "tools").image_id == image.image_id
-        ((spec, size),) = again._pool_file.targets.values()
-        assert (spec.image, size) == (image.image_id, 2)
+        assert (await again.registry.get("", "tools")).image_id == image.image_id
+        (wish,) = again._pool_file.wishes.values()
+        assert (wish.spec.image, wish.size) == (image.image_id, 2)
 
 
 @pytest.mark.slow

@@ -98,7 +98,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
     (tmp_path / "server").mkdir()
     async with serving(tmp_path / "server", mark) as made:
         yield made
-        for record in tuple(made.registry.records):
+        for record in await made.registry.records.all():
             if record.built:
                 await made.registry.remove(record.image_id)
 
@@ -359,8 +359,10 @@ async def test_what_builds_leave_is_known_and_goes_when_the_disk_is_full(place: 
         with pytest.raises(InvalidArgument):
             await registry.register(folder, "broken")
         assert [found.name for found in await registry.list()] == ["staged"]
-    await until(lambda: len([record for record in place.registry.records if not record.name]) == 2)
-    left = {record.image_id for record in place.registry.records if not record.name}
+    records = place.registry.records
+    assert isinstance(records, ImageRecords)
+    await until(lambda: len([record for record in records if not record.name]) == 2)
+    left = {record.image_id for record in records if not record.name}
     place.free[0] = 0
     done = await place.cache.make_room()
     assert {found.image_id for found in done.removed} == left | {image.image_id}
@@ -381,7 +383,7 @@ async def test_records_survive_the_server(place: Place, folder: Path, tmp_path: 
         image = await registry.register(folder, "tools")
         adopted = await registry.adopt(BASE, "base")
     held = ImageRecords(tmp_path / "server" / "images.json")
-    assert [(record.name, record.image_id) for record in held.of("blue")] == [
+    assert [(record.name, record.image_id) for record in await held.of("blue")] == [
         ("base", adopted.image_id),
         ("tools", image.image_id),
     ]
