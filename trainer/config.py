@@ -99,10 +99,9 @@ class AgentOptions(_Section):
         set_in_vain = [name for name in names if getattr(self, name) != type(self).model_fields[name].default]
         if set_in_vain:
             other = "chat" if self.kind == "long_horizon" else "long_horizon"
+            fields = type(self).model_fields
             named = ", ".join(f"agent.{name}={getattr(self, name)!r}" for name in set_in_vain)
-            unset = ", ".join(
-                f"agent.{name}={type(self).model_fields[name].default!r}" for name in set_in_vain
-            )
+            unset = ", ".join(f"agent.{name}={fields[name].default!r}" for name in set_in_vain)
             raise ValueError(
                 f"{named} would do nothing: got agent.kind={self.kind!r}, expected {other!r}. Set that, or {unset}"
             )
@@ -132,8 +131,7 @@ class RolloutOptions(_Section):
     """Most rollouts one worker runs at once."""
     staleness: NonNegativeInt = 0
     """Versions by which the weights that sample a step's rollouts are behind those that learn from them, in the first steps
-    as many as there are. A control for experiments, exact and the same at every repetition: it saves no time. Evaluations
-    use the newest weights."""
+    as many as there are. An exact control for experiments, which saves no time. Evaluations use the newest weights."""
     batching: Literal["lockstep", "eager"] = "lockstep"
     """`lockstep` samples when every live rollout waits, so that runs reproduce bit for bit; `eager` as soon as the
     engine is idle, for environments of uneven speed."""
@@ -154,6 +152,8 @@ class RolloutOptions(_Section):
     rock_address: str = ""
     """A running ROCK server (`unix:PATH`, `HOST:PORT`, `grpc://`, `grpcs://`, `http://` or `https://`); empty starts an
     embedded one."""
+    games: Literal["auto", "served"] = "auto"
+    """`auto` plays games that ship with ALE in the worker's own process; `served` has a server host them, as all others."""
     freeze: NonNegativeInt = 0
     """So many rollouts of each worker process that fail, or are not passed, leave their sandbox open for `ale rock shell`;
     their records name it. Its server ends it when it was not used for its idle time (`ale rock serve --idle-timeout-s`)."""

@@ -34,6 +34,7 @@ from trainer.ray_errors import deliberate, reason
 from trainer.reward.actor import RewardActor, Rewarded
 from trainer.reward.router import reward_spec
 from trainer.rollout.cli_agents import agent_options
+from trainer.rollout.games import is_played_here
 from trainer.rollout.own import own_env
 from trainer.rollout.starts import Injection
 from trainer.rollout.worker import RolloutWorker
@@ -68,7 +69,7 @@ class Fleet:
                 apart.submit(asyncio.run, _answered(rock_address)).result()
         with ExitStack() as stack:
             self._connect_ray(stack)
-            if not rock_address:
+            if not rock_address and not is_played_here(self._config):
                 options = [*shelf, *_hosted_on(self._config), *stack.enter_context(own_env(self._config.env))]
                 self._server = start_embedded(options)
                 stack.callback(self._server.close)

@@ -28,9 +28,10 @@ from ale.training.rollouts import ByteTemplate
 from rock_env import errors, plugins
 from rock_env.catalog import parse_task_id
 from rock_env.env import Info, Oracle, StepResult, Verdict
+from rock_env.env_workers.here import HereEnv
 from rock_env.errors import InvalidArgument, RockError
 from rock_env.server.app import in_process
-from rock_env.server.envs.here import HereEnv, HereRock
+from rock_env.server.envs.here import HereRock
 from rock_env.server.options import ServerOptions
 
 __all__ = ["DebugCommand", "debug_command"]

@@ -20,7 +20,9 @@ from agent_runtime.policy import Completion, PolicyError, SampleRequest
 from agent_runtime.store import encode
 from agent_runtime.surviving import Surviving
 from agent_runtime.types import RolloutRequest, Trajectory
+from rock_env.catalog import Catalog
 from rock_env.client import Client
+from rock_env.env_workers.here import HereGames
 from rock_env.plugins import NO_OWN, Own, env_params, give, load_env
 from rock_env.spec import EnvSpec
 from trainer.config import TrainConfig
@@ -40,12 +42,14 @@ _SERVER_S = 60.0
 
 
 class RolloutWorker:
-    """One actor: one ROCK connection, one sampler, and for CLI agents one gateway."""
+    """One actor: one ROCK connection (none without an address), one sampler, and for CLI agents one gateway."""
 
     def __init__(self, config: TrainConfig, rock_address: str, engine: Any) -> None:
         self._config = config
         self._rock_address = rock_address
         self._engine = engine
+        self._games = None if rock_address else HereGames(Catalog())
+        """Makes the environments in this process, where the run has no server."""
         self._client: Client | None = None
         self._freezer: Freezer | None = None
         self._agents: CliAgents | None = None
@@ -60,7 +64,8 @@ class RolloutWorker:
             assert spec.tools is not None  # checked before any process was started
             self._agents = CliAgents(self._config, spec.tools(self._config.model, options))
             await self._agents.open()
-        await self._connect()
+        if not self._games:
+            await self._connect()
 
     async def process_id(self) -> int:
         """Return the actor's process, for the accounts."""
@@ -86,7 +91,7 @@ class RolloutWorker:
 
     async def record(self, requests: Sequence[RolloutRequest]) -> list[bytes]:
         """Let the environment's oracle play the requests."""
-        rock = Surviving(await self._connect())
+        rock = self._games or Surviving(await self._connect())
         spec: EnvSpec = load_env(self._config.env)
 
         async def play(request: RolloutRequest) -> bytes:
@@ -102,14 +107,15 @@ class RolloutWorker:
         self, policy_step: int
     ) -> tuple[Callable[[RolloutRequest], Awaitable[Trajectory]], BatchingSampler]:
         """Return what plays one request with the published policy, and the sampler that its rollouts share."""
-        rock = await self._freezing()
+        rock = self._games or await self._freezing()
         sampler = BatchingSampler(
             self._sample, lockstep=self._config.rollout.batching == "lockstep", stops=self._stops
         )
 
         async def play(request: RolloutRequest) -> Trajectory:
             if self._agents is not None:
-                return await self._agents.play(request, rock=rock, sampler=sampler, policy_step=policy_step)
+                boxed = await self._freezing()
+                return await self._agents.play(request, rock=boxed, sampler=sampler, policy_step=policy_step)
             return await run_rollout(
                 request, rock=rock, sampler=sampler, template=self._template, policy_step=policy_step
             )

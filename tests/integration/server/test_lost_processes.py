@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(500)]
 SMALL = [
     *("-s", "warmup.trajectories=4", "-s", "warmup.epochs=1", "-s", "eval.tasks=4", "-s", "eval.every=0"),
     *("-s", "rollout.groups_per_step=2", "-s", "rollout.group_size=2", "-s", "checkpoint.every=1"),
-    *("-s", "rollout.workers=1", "-s", "rollout.engines=1"),
+    *("-s", "rollout.workers=1", "-s", "rollout.engines=1", "-s", "rollout.games=served"),
 ]
 STEPS = 15  # about 0.3 s each: enough for the kill to come before the end
 

@@ -235,7 +235,9 @@ async def test_it_holds_nothing_of_the_machine_or_the_guest(box: ProcessBox) -> 
     """Looked at by the box's own user, who may read it whole."""
     assert await which(box) == b"warm"
     # It may still be closing the connection of the program that has just ended.
-    one = "for i in $(seq 100); do test $(ls -l /proc/2/fd | grep -c socket:) -gt 1 || break; sleep 0.02; done"
+    one = (
+        "for i in $(seq 100); do test $(ls -l /proc/2/fd | grep -c socket:) -gt 1 || break; sleep 0.02; done"
+    )
     fds = (await sh(box, f"{one}; ls -l /proc/2/fd")).stdout.decode()
     targets = [line.partition(" -> ")[2] for line in fds.splitlines() if " -> " in line]
     assert targets[:3] == ["/dev/null"] * 3

@@ -1,0 +1,25 @@
+"""Which environments are played in the rollout worker's own process: games whose code is ALE's own.
+
+Such a game cannot hang or crash and needs nothing of a server, and a call to it takes microseconds. Everything else is
+hosted by a ROCK server, whose processes may end without the run's.
+"""
+
+from __future__ import annotations
+
+from rock_env.plugins import load_env
+from trainer.config import TrainConfig
+
+__all__ = ["is_played_here"]
+
+_OURS = "sandboxes."
+"""The package of the environments that ship with ALE."""
+
+
+def is_played_here(config: TrainConfig) -> bool:
+    """Return whether the run's environments need no server: neither they nor its agents and rewards have sandboxes."""
+    rollout = config.rollout
+    if rollout.games == "served" or rollout.rock_address or rollout.backends:
+        return False
+    spec = load_env(config.env)
+    ours = spec.sandbox is None and not spec.library and f"{spec.factory.__module__}.".startswith(_OURS)
+    return ours and not config.agent.name and not config.reward.routes
