@@ -50,6 +50,8 @@ from trainer.rollout.curriculum import mask_negatives
 from trainer.rollout.filtering import rejection
 from trainer.rollout.starts import Injection
 from trainer.rollout.tasks import agent_of
+from trainer.samplers.arrival import Arrived, StatesWeights, check_agreement
+from trainer.samplers.proof import Digests, digests, precisions
 from trainer.seeds import derive
 
 __all__ = ["InferenceActor", "Learner", "Prepared"]
@@ -80,9 +82,14 @@ class InferenceActor:
             return self._engine.sample_turns(requests)
         return self._engine.sample(requests)
 
-    def load(self, weights: Weights, version: int) -> None:
-        """Take new weights."""
+    def load(self, weights: Weights, version: int) -> Arrived | None:
+        """Take new weights; return what the engine then has."""
         self._engine.load(weights, version)
+        return self.arrived()
+
+    def arrived(self) -> Arrived | None:
+        """Return the weights that the engine has; None where it cannot say."""
+        return self._engine.arrived() if isinstance(self._engine, StatesWeights) else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,6 +114,9 @@ class Learner:
         self._held_out: list[Trajectory] = []
         self._reuse = ReuseBuffer(config.reuse)
         self._version = 0
+        self._precisions: dict[str, torch.dtype] | None = None
+        self._sent: Digests = {}
+        self._is_compared = False
 
     def ready(self, own: Own = NO_OWN) -> None:
         """Build the engine and the algorithm, among `own` plugins too. First of all calls."""
@@ -119,6 +129,7 @@ class Learner:
         imitation = load("ale.algorithms", "bc")
         assert isinstance(imitation, AlgorithmSpec)
         self._engine = spec.train(config.model, options, config.seed, config.optim)
+        self._half = options.half or sampler_of(config)[1].half
         # A CLI agent may sample at a temperature of its own, a sampler of another engine as it likes.
         same = sampler_of(config)[0].name == spec.name and not config.agent.name
         self._agreement = spec.agreement if same else 0.0
@@ -256,15 +267,22 @@ class Learner:
         return replace(batch, prox_logprobs_BT=self._engine.logprobs(batch))
 
     def learn(self, prepared: Prepared, *, lr: float, step: int) -> dict[str, float]:
-        """Take one optimizer step per minibatch of a step's batch. Return metrics, those of `prepare` included."""
+        """Take one optimizer step per minibatch of a step's batch. Return metrics, those of `prepare` included.
+
+        Raise `Halted` where the first batch of a run shows that its samplers compute something else than the learner.
+        """
         batch = prepared.batch
         monitors = Monitors(skip_zero_credit=not any(credit.every_token for credit in prepared.credits))
         parts = split_rows(batch, self._config.optim.minibatches)
-        return {
-            **self._learn(parts, self.loss(step), prepared.ledger, monitors, lr=lr),
-            **prepared.outcomes,
-            **lag_metrics(batch, self._version),
-        }
+        metrics = self._learn(parts, self.loss(step), prepared.ledger, monitors, lr=lr)
+        self._compare(monitors.gap(self._version))
+        return {**metrics, **prepared.outcomes, **lag_metrics(batch, self._version)}
+
+    def _compare(self, gap_N: NDArray[np.float64]) -> None:
+        """Look once at how far the samplers are from the weights that they have by their digests."""
+        if self._precisions is not None and not self._is_compared and len(gap_N):
+            check_agreement(gap_N, half=self._half, bound=self._config.guard.mismatch)
+            self._is_compared = True
 
     def learn_and_tell(
         self, prepared: Prepared, *, lr: float, step: int
@@ -338,20 +356,33 @@ class Learner:
         updates = float(sum(any(metrics.get(norm) for norm in _NORMS) for metrics in history))
         return {**means, "updates": updates, **monitors.metrics(), **closed.metrics()}
 
+    def prove_to(self, arrived: Arrived | None) -> None:
+        """Digest weights from now on as samplers do that stated this, and compare log-probabilities in the first batch."""
+        self._precisions = precisions(arrived.digests) if arrived else {}
+
+    def sent(self) -> Digests:
+        """Return the digests of the weights that were given away last."""
+        return self._sent
+
+    def _given(self, weights: Weights) -> Weights:
+        self._sent = digests(weights, dtype=self._precisions) if self._precisions else {}
+        return weights
+
     def weights(self) -> Weights:
         """Return the current parameters."""
-        return self._engine.weights()
+        return self._given(self._engine.weights())
 
     def publish(self, version: int) -> Weights:
         """Return the current parameters, which are policy `version` from now on."""
-        weights = self._engine.weights()
+        weights = self.weights()
         self._version = version
         self._versions.add(version, weights)
         return weights
 
     def behind(self, lag: int) -> tuple[int, Weights]:
         """Return the version published `lag` versions ago, or the oldest that is kept, and its weights."""
-        return self._versions.behind(lag)
+        version, weights = self._versions.behind(lag)
+        return version, self._given(weights)
 
     def save(self, folder: Path) -> None:
         """Write parameters, optimizer state, the versions kept and the successes kept for reuse."""

@@ -356,7 +356,7 @@ class EvalOptions(_Section):
 
 
 class GuardOptions(_Section):
-    """What halts a run that damages the model it began with (docs/algorithms.md)."""
+    """What halts a run that damages the model it began with, or samples with another one (docs/algorithms.md)."""
 
     text_rise: NonNegativeFloat = 1.0
     """Most that a plain English text may cost more than at the run's beginning, in nats per token, after every pass of the
@@ -368,6 +368,9 @@ class GuardOptions(_Section):
     """Tasks of `eval.split` played before and after the warm-up for that, of a model that brings its weights."""
     turns: PositiveInt = 4
     """First turns of them that are played."""
+    mismatch: NonNegativeFloat | None = None
+    """Most that the log-probabilities of learner and sampler may differ by in the first batch, with equal weights: of any
+    token in float32 (unset: 0.001), on average in bfloat16 (unset: 0.05). 0 does not look."""
 
 
 class CheckpointOptions(_Section):
@@ -437,11 +440,7 @@ class TrainConfig(_Section):
         if not self.agent.name:
             return self
         wanted: dict[str, tuple[object, object, str]] = {
-            "warmup.trajectories": (
-                self.warmup.trajectories,
-                0,
-                "an oracle's actions are no turns of an agent",
-            ),
+            "warmup.trajectories": (self.warmup.trajectories, 0, "an oracle's actions are no agent's turns"),
             "warmup.data": (self.warmup.data, (), "recorded actions are no turns of an agent"),
             "anchors.scheduler": (self.anchors.scheduler, "none", "an agent begins at the task's own start"),
             "anchors.inject": (self.anchors.inject, 0, "an expert's actions are no turns of an agent"),

@@ -38,6 +38,7 @@ from trainer.rollout.games import is_played_here
 from trainer.rollout.own import own_env
 from trainer.rollout.starts import Injection
 from trainer.rollout.worker import RolloutWorker
+from trainer.samplers.arrival import check_arrival
 from trainer.signals import ours_while_ray_starts
 
 __all__ = ["Fleet"]
@@ -160,14 +161,12 @@ class Fleet:
         return dict(self._get(ref))
 
     def publish(self, version: int) -> None:
-        """Bring the learner's weights to every inference engine."""
-        weights = self._learner.publish.remote(version)
-        self._get([engine.load.remote(weights, version) for engine in self._engines])
+        """Bring the learner's weights to every inference engine. Raise `Halted` where they did not arrive."""
+        self._bring(self._learner.publish.remote(version), version)
 
     def serve_newest(self) -> None:
         """Bring the learner's weights to every inference engine before the first `publish`, as no version of their own."""
-        weights = self._learner.weights.remote()
-        self._get([engine.load.remote(weights, 0) for engine in self._engines])
+        self._bring(self._learner.weights.remote(), 0)
 
     def serve_older(self, lag: int) -> None:
         """Bring the weights of `lag` versions ago to every inference engine, until the next `publish`.
@@ -175,7 +174,7 @@ class Fleet:
         Of those kept the oldest, where so many versions were not published yet.
         """
         version, weights = self._learner.behind.options(num_returns=2).remote(lag)
-        self._get([engine.load.remote(weights, version) for engine in self._engines])
+        self._bring(weights, self._get(version))
 
     def save(self, folder: Path) -> None:
         """Let the learner write its part of a checkpoint."""
@@ -190,6 +189,11 @@ class Fleet:
         self._get(self._learner.export.remote(folder.absolute()))
 
     # -- inside -----------------------------------------------------------------------------------------------
+
+    def _bring(self, weights: Any, version: int) -> None:
+        """Load what the learner gave away last into every engine, and compare what they then have."""
+        arrived = self._get([engine.load.remote(weights, version) for engine in self._engines])
+        check_arrival(self._get(self._learner.sent.remote()), arrived, version)
 
     def _connect_ray(self, stack: ExitStack) -> None:
         if ray.is_initialized():
@@ -248,6 +252,7 @@ class Fleet:
         stack.callback(self._stop, actors)
         given = own()
         self._get([actor.ready.remote(given) for actor in actors])
+        self._get(self._learner.prove_to.remote(self._engines[0].arrived.remote()))
         self._pids: list[int] = self._get([actor.process_id.remote() for actor in actors])
         self._accounts = Accounts()
         self.time_shares()

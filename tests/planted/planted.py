@@ -7,12 +7,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+import torch
+
+from agent_runtime.policy import Completion, SampleRequest
 from agent_runtime.types import Trajectory
+from rock_env import plugins
 from rock_env.env import StepResult, Verdict
 from sandboxes import frozen_lake
 from sandboxes.frozen_lake.env import FrozenLake
 from trainer.algo.grpo import GRPO, Grpo
 from trainer.data.batch import Credit
+from trainer.engine.base import EngineOptions, InferenceEngine, SamplerSpec, Weights
 from trainer.engine.generate import TorchInference
 from trainer.engine.tiny import engine as tiny
 
@@ -53,7 +59,48 @@ def _stale(model: str, options: tiny.TinyOptions, seed: int) -> TorchInference:
     return good  # type: ignore[return-value]
 
 
+class Packed(TorchInference):
+    """Take new weights, and sample with the head that was packed before they came."""
+
+    def sample(self, requests: Sequence[SampleRequest]) -> list[Completion]:
+        head: torch.nn.Parameter = self.net.head  # type: ignore[attr-defined]
+        arrived, head.data = head.data, torch.zeros_like(head)
+        try:
+            return super().sample(requests)
+        finally:
+            head.data = arrived
+
+
+def _packed(model: str, options: tiny.TinyOptions, seed: int) -> TorchInference:
+    good = tiny.ENGINE.inference(model, options, seed)
+    good.__class__ = Packed
+    return good  # type: ignore[return-value]
+
+
+class CorruptingOptions(EngineOptions):
+    """Of which engine's sampler one weight is spoiled on its way."""
+
+    engine: str
+
+
+def _corrupting(model: str, options: CorruptingOptions, seed: int) -> InferenceEngine:
+    spec = plugins.load("ale.engines", options.engine)
+    sampler: InferenceEngine = spec.inference(model, spec.options(), seed)
+    take = sampler.load
+
+    def load(weights: Weights, version: int) -> None:
+        last = list(weights)[-1]
+        spoiled = np.array(weights[last])
+        spoiled.flat[0] += 1
+        take({**weights, last: spoiled}, version)
+
+    sampler.load = load  # type: ignore[method-assign]
+    return sampler
+
+
 LAZY_GRADER = replace(frozen_lake.ENV, name="lazy_grader", factory=LazyGrader)
 SLOW_TOOL = replace(frozen_lake.ENV, name="slow_tool", factory=SlowTool)
 FORGETFUL = replace(GRPO, name="forgetful", build=Forgetful)
 STALE = replace(tiny.ENGINE, name="stale", inference=_stale)
+PACKED = replace(tiny.ENGINE, name="packed", inference=_packed)
+CORRUPTING = SamplerSpec("corrupting", "spoils one number", CorruptingOptions, _corrupting)

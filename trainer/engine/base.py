@@ -46,9 +46,17 @@ class EngineOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
+    @property
+    def half(self) -> bool:
+        """Return whether the engine computes in less than float32."""
+        return False
+
 
 class InferenceEngine(Protocol):
-    """Samples completions in batches. Single-threaded; the actor serialises calls."""
+    """Samples completions in batches. Single-threaded; the actor serialises calls.
+
+    One that is a `trainer.samplers.arrival.StatesWeights`, too, lets a run prove that weights arrived.
+    """
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[Completion]:
         """Return one completion per request, in order. The result depends on the requests and weights only."""

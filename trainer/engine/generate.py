@@ -18,6 +18,8 @@ from agent_runtime.types import IntArray
 from trainer.engine.base import Weights
 from trainer.engine.net import Cache, PolicyNet, copy_weights
 from trainer.engine.sampling import Distribution, next_tokens
+from trainer.samplers.arrival import Arrived
+from trainer.samplers.proof import digests
 from trainer.samplers.protocol import check_request
 
 __all__ = ["TorchInference"]
@@ -50,6 +52,10 @@ class TorchInference:
         """Copy new weights in; later completions carry `version`. Raise `InvalidArgument` if they do not fit."""
         copy_weights(self.net, weights)
         self._version = version
+
+    def arrived(self) -> Arrived:
+        """Return what it samples with."""
+        return Arrived(self._version, digests(dict(self.net.named_parameters())))
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[Completion]:
         """Return one completion per request, in order. Raise `PolicyError` for a prompt that cannot be continued."""

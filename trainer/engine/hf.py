@@ -70,6 +70,11 @@ class HFOptions(EngineOptions):
     adapter: str = ""
     """Folder of a LoRA adapter in the format of peft that training goes on from, with its own rank, scale and layers."""
 
+    @property
+    def half(self) -> bool:
+        """Return whether the engine computes in less than float32."""
+        return self.dtype == "bfloat16"
+
     @model_validator(mode="after")
     def _check_lora(self) -> Self:
         if self.adapter and self.lora_rank:
@@ -293,12 +298,11 @@ def _load(model: str, options: HFOptions, *, half: bool) -> Any:
 
 def _trained(model: str, options: HFOptions, seed: int) -> HFNet:
     """Return the net that learns: what trains is float32, what is frozen has the precision of the computation."""
-    half = options.dtype == "bfloat16"
     has_adapters = bool(options.lora_rank or options.adapter)
-    loaded = _load(model, options, half=half and has_adapters)
+    loaded = _load(model, options, half=options.half and has_adapters)
     how: Any = {
         "max_context": _max_context(model, options, loaded.config),
-        "autocast": torch.bfloat16 if half else None,
+        "autocast": torch.bfloat16 if options.half else None,
     }
     if options.checkpointing:
         recompute_layers(loaded)
@@ -322,7 +326,7 @@ def _adapters(loaded: Any, options: HFOptions, seed: int) -> Adapters:
 def _inference(model: str, options: HFOptions, seed: int) -> ContinuousBatch:
     del seed  # a request carries its own
     template = _template(model, options)
-    loaded = _load(model, options, half=options.dtype == "bfloat16")
+    loaded = _load(model, options, half=options.half)
     ragged = RaggedModel(loaded, max_context=_max_context(model, options, loaded.config))
     token_bytes = ragged.cache().bytes_per_token
     bounds = Bounds(

@@ -17,12 +17,15 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from rock_env.errors import InvalidArgument
+from trainer.errors import Halted
 
 __all__ = ["ADAPTER_FOLDER", "Adapters"]
 
 ADAPTER_FOLDER = "adapter"
 """Where an exported model keeps its adapters, in the format of `peft`."""
 _NAME = "default"
+_APART, _ROUNDED = 1e-2, 2.0**-22
+"""What rounding may leave of the difference between factors and merged weight: of the product, of the weight."""
 
 
 class Adapters:
@@ -76,15 +79,21 @@ class Adapters:
     def merged(self) -> dict[str, NDArray[Any]]:
         """Return the whole model's weights with the adapters added in, as float32 host arrays by its own names.
 
-        Those of layers without an adapter are views on a CPU.
+        Those of layers without an adapter are views on a CPU. Raise `Halted` where one does not have its adapter in it.
         """
-        deltas = {
-            f"{name}.weight": module.get_delta_weight(_NAME)
+        adapted = {
+            f"{name}.weight": module
             for name, module in self._wrapped.get_base_model().named_modules()
-            if hasattr(module, "get_delta_weight") and _NAME in module.lora_A
+            if _NAME in getattr(module, "lora_A", ())
         }
+        for name, _ in self.named_parameters():
+            if f"{name.partition('.lora_')[0]}.weight" not in adapted:
+                raise Halted(
+                    f"{name!r} trains and is in no merged weight: samplers would never get it. Expected adapters of linear "
+                    "layers only: choose lora_targets, or an adapter, without it."
+                )
         return {
-            name: (value.float() + deltas[name].float() if name in deltas else value.float()).cpu().numpy()
+            name: (_merged(name, value, adapted[name]) if name in adapted else value.float()).cpu().numpy()
             for name, value in self._frozen()
         }
 
@@ -120,6 +129,26 @@ class Adapters:
         for name, value in self._wrapped.get_base_model().named_parameters():
             if not value.requires_grad and ".lora_" not in name:
                 yield name.replace(".base_layer.", "."), value.detach()
+
+
+def _merged(name: str, value: torch.Tensor, layer: Any) -> torch.Tensor:
+    """Return a layer's weight with its adapter added in, once a vector has gone both ways (Freivalds' check)."""
+    merged: torch.Tensor = value.float() + layer.get_delta_weight(_NAME).float()
+    added = merged - value.float()
+    if layer.fan_in_fan_out:  # GPT-2 keeps its weights the other way round
+        added = added.T
+    signs = torch.randint(2, added.shape[1:], generator=torch.Generator().manual_seed(0)) * 2.0 - 1.0
+    signs = signs.to(value.device)
+    inner, outer = layer.lora_A[_NAME].weight.float(), layer.lora_B[_NAME].weight.float()
+    expected = layer.scaling[_NAME] * (outer @ (inner @ signs))
+    apart, most = (added @ signs - expected).norm(), _APART * expected.norm() + _ROUNDED * merged.norm()
+    if not apart <= most:
+        raise Halted(
+            f"the merged weight {name!r} does not have its adapter in it: what it adds to a vector is not what lora_A and "
+            f"lora_B of the layer add, got {float(apart):.3g} apart, expected at most {float(most):.3g}. What was saved is "
+            "intact. Continue with --resume; if it happens again, with another version of peft."
+        )
+    return merged
 
 
 def _peft() -> Any:

@@ -1,4 +1,4 @@
-"""Proof that weights arrived: a digest per tensor on both sides, and what the first probe says.
+"""Proof that weights arrived: a digest per tensor, taken on both sides and compared by `trainer.samplers.arrival`.
 
 A digest is two sums of a tensor's bits modulo 2**64, one of them weighted by odd numbers that depend on the place: every
 change of one element changes it, on every device alike, and half a billion parameters take milliseconds on a GPU. It finds
@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["Digests", "arrival_fault", "digests", "named_tensors"]
+__all__ = ["Digests", "arrival_fault", "digests", "named_tensors", "precisions"]
 
 Digests = dict[str, str]
-"""By the tensor's name: 32 hexadecimal digits."""
-_PIECE = 1 << 24
-"""Elements looked at at once, which bounds the memory it takes."""
+"""By the tensor's name: its precision, a colon, and 32 hexadecimal digits."""
+_PIECE, _CPU_PIECE = 1 << 24, 1 << 16
+"""Elements looked at at once, which bounds the memory it takes; on a processor what its caches hold."""
 _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -28,18 +28,27 @@ def named_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 @torch.no_grad()
-def digests(tensors: Mapping[str, Any], *, dtype: torch.dtype | None = None) -> Digests:
-    """Return the digest of each tensor or host array, as it would be in precision `dtype` (None: as it is).
+def digests(
+    tensors: Mapping[str, Any], *, dtype: torch.dtype | Mapping[str, torch.dtype] | None = None
+) -> Digests:
+    """Return the digest of each tensor or host array, as it would be in precision `dtype`, by name or for all (None, or a
+    name that is not there: as it is).
 
     The device is asked once for all of them.
     """
-    sums = [_sums(_tensor(value), dtype) for value in tensors.values()]
+    named = {name: _tensor(value) for name, value in tensors.items()}
+    wanted = {
+        name: (dtype.get(name) if isinstance(dtype, Mapping) else dtype) or value.dtype
+        for name, value in named.items()
+    }
+    sums = [_sums(value, wanted[name]) for name, value in named.items()]
     if not sums:
         return {}
     found = torch.stack([each.cpu() for each in sums]) if _mixed(sums) else torch.stack(sums).cpu()
     bits = found.numpy().view(np.uint64).tolist()
     return {
-        name: f"{plain:016x}{weighted:016x}" for name, (plain, weighted) in zip(tensors, bits, strict=True)
+        name: f"{str(wanted[name]).removeprefix('torch.')}:{plain:016x}{weighted:016x}"
+        for name, (plain, weighted) in zip(named, bits, strict=True)
     }
 
 
@@ -55,24 +64,31 @@ def arrival_fault(sent: Digests, arrived: Digests) -> str | None:
     return next((name for name, digest in arrived.items() if name not in sent and digest not in known), None)
 
 
+def precisions(found: Digests) -> dict[str, torch.dtype]:
+    """Return the precision of each tensor that digests are of."""
+    return {name: getattr(torch, digest.partition(":")[0]) for name, digest in found.items()}
+
+
 def _tensor(value: Any) -> torch.Tensor:
-    return value if isinstance(value, torch.Tensor) else torch.from_numpy(np.array(value, order="C"))
+    if isinstance(value, torch.Tensor):
+        return value
+    # PyTorch warns of arrays that it must not write to, such as those of Ray's object store.
+    return torch.from_numpy(value if value.flags.writeable else np.array(value, order="C"))
 
 
 def _mixed(sums: Iterable[torch.Tensor]) -> bool:
     return len({each.device for each in sums}) > 1
 
 
-def _sums(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+def _sums(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return the two sums (int64, which wraps)."""
     flat = tensor.detach().reshape(-1)
-    found = torch.zeros(2, dtype=torch.int64, device=flat.device)
-    for start in range(0, len(flat), _PIECE):
-        piece = flat[start : start + _PIECE]
-        if dtype is not None:
-            piece = piece.to(dtype)
+    size = min(_CPU_PIECE if flat.device.type == "cpu" else _PIECE, len(flat))
+    odd = torch.arange(1, 2 * size, 2, device=flat.device)
+    found = []
+    for start in range(0, len(flat), max(size, 1)):
+        piece = flat[start : start + size].to(dtype)
         bits = piece.view(_BITS[piece.element_size()]).long()
-        place = torch.arange(start, start + len(bits), device=flat.device)
-        found[0] += bits.sum()
-        found[1] += (bits * (2 * place + 1)).sum()
-    return found
+        plain = bits.sum()
+        found += [plain, (bits * odd[: len(bits)]).sum() + 2 * start * plain]
+    return torch.stack(found).view(-1, 2).sum(0) if found else odd.new_zeros(2)

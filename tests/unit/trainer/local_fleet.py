@@ -26,6 +26,7 @@ from trainer.reward.router import Router
 from trainer.rollout.filtering import attempts
 from trainer.rollout.sampler import BatchingSampler
 from trainer.run import Run
+from trainer.samplers.arrival import check_arrival
 
 SMALL = {
     "env": "frozen_lake",
@@ -115,6 +116,7 @@ class LocalFleet:
         self._learner, self._engine = Learner(config), InferenceActor(config)
         self._learner.ready()
         self._engine.ready()
+        self._learner.prove_to(self._engine.arrived())
         self.learns_from_rollouts = self._learner.learns_from_rollouts()
         for name in ("take_experts", "measure", "text_nll", "imitate", "save", "load", "export"):
             setattr(self, name, getattr(self._learner, name))
@@ -127,14 +129,17 @@ class LocalFleet:
         return self._accounts.shares({"policy": 0.0, "service": 0.0, "sandboxes": 0.0})
 
     def publish(self, version: int) -> None:
-        self._engine.load(self._learner.publish(version), version)
+        self._bring(self._learner.publish(version), version)
 
     def serve_newest(self) -> None:
-        self._engine.load(self._learner.weights(), 0)
+        self._bring(self._learner.weights(), 0)
 
     def serve_older(self, lag: int) -> None:
         version, weights = self._learner.behind(lag)
-        self._engine.load(weights, version)
+        self._bring(weights, version)
+
+    def _bring(self, weights: Any, version: int) -> None:
+        check_arrival(self._learner.sent(), [self._engine.load(weights, version)], version)
 
     def run(self, requests: Sequence[RolloutRequest], policy_step: int) -> list[bytes]:
         return [tries[-1] for tries in self._attempts(requests, policy_step, FilterOptions(resamples=0))]

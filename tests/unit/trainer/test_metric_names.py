@@ -82,6 +82,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
             algo_options=options,
             reward=REWARD.get(algo, {}),
             eval={"apart": ["train"]},
+            guard={"mismatch": 0},  # of turns that are made to be far off-policy
         )
         local_run(folders[-1], config, change=eventful, broken=3)
     folders.append(tmp_path_factory.mktemp("pretrained"))

@@ -55,6 +55,7 @@ class _Seen:
     left_out_N: NDArray[np.bool_]
     chunk_N: Ints
     trajectory_N: Ints
+    version_N: Ints
 
     @staticmethod
     def joined(parts: Sequence[_Seen]) -> _Seen:
@@ -101,6 +102,13 @@ class Monitors:
         """Return the loss of one update, which tells this account what it was given and what it left out."""
         self._updates += 1
         return Watched(self, loss, is_first=self._updates == 1)
+
+    def gap(self, version: int) -> Floats:
+        """Return log pi_prox - log mu of the tokens that this version sampled, as far as pi_prox is known."""
+        seen = [(part.log_w_N, part.version_N == version) for part in self._parts]
+        gap_N: Floats = np.concatenate([np.zeros(0), *(log_w_N[own_N] for log_w_N, own_N in seen)])
+        known_N: Floats = gap_N[~np.isnan(gap_N)]
+        return known_N
 
     def metrics(self) -> dict[str, float]:
         """Return ratios, divergences and masks over everything seen; nothing where no token was of the RL term."""
@@ -170,6 +178,7 @@ class Monitors:
                 left_out_N=left_BT[mask_BT].cpu().numpy(),
                 chunk_N=batch.chunk_index_BT[mask_BT].cpu().numpy(),
                 trajectory_N=batch.trajectory_index_B[rows_N].cpu().numpy(),
+                version_N=batch.policy_version_BT[mask_BT].cpu().numpy(),
             )
         )
 

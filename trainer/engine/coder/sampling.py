@@ -22,6 +22,8 @@ from trainer.engine.coder.page import Page, grow, read_page
 from trainer.engine.coder.words import END
 from trainer.engine.net import copy_weights
 from trainer.engine.sampling import Distribution, next_tokens
+from trainer.samplers.arrival import Arrived
+from trainer.samplers.proof import digests, named_tensors
 from trainer.samplers.protocol import check_request
 
 __all__ = ["CoderInference"]
@@ -54,6 +56,10 @@ class CoderInference:
         copy_weights(self.net, weights)
         self._version = version
         self._read.clear()
+
+    def arrived(self) -> Arrived:
+        """Return what it samples with."""
+        return Arrived(self._version, digests(named_tensors(self.net)))
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[Completion]:
         """Return one completion per request, in order. Raise `PolicyError` for a prompt that cannot be continued."""

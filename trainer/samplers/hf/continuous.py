@@ -19,10 +19,12 @@ from numpy.typing import NDArray
 
 from agent_runtime.policy import Completion, PolicyError, SampleRequest, first_stop
 from agent_runtime.types import FloatArray, IntArray
+from trainer.samplers.arrival import Arrived
 from trainer.samplers.hf.decode import Decoder
 from trainer.samplers.hf.memory import Remembered, SessionMemory, common_prefix
 from trainer.samplers.hf.ragged import RaggedModel, rounded
 from trainer.samplers.hf.rows import Recall, Row, Rows
+from trainer.samplers.proof import digests, named_tensors
 from trainer.samplers.protocol import Aborted, Sampled, VersionSpan, check_request
 from trainer.samplers.weights import take_weights
 
@@ -147,6 +149,10 @@ class ContinuousBatch:
         self.memory.clear()
         self._rows.cached_S[:] = 0
         self._rows.touch()
+
+    def arrived(self) -> Arrived:
+        """Return what it samples with."""
+        return Arrived(self.version, digests(named_tensors(self.model.model)))
 
     def logprobs(self, ids: IntArray) -> FloatArray:
         """Return log pi of each id after the first, by a full forward under the present weights."""

@@ -1,0 +1,77 @@
+"""Runs whose sampler has other weights than its learner stop, each with a name, before or in their first step."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from random_llama import random_llama
+
+from agent_runtime.store import segment_path
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
+
+SMALL = {
+    "warmup.trajectories": 4,
+    "warmup.epochs": 4,
+    "warmup.lr": 1e-2,
+    "rollout.groups_per_step": 2,
+    "rollout.group_size": 4,
+    "rollout.workers": 1,
+    "rollout.engines": 1,
+    "eval.tasks": 2,
+    "eval.every": 0,
+    # With a KL term every token has a gradient, whatever its reward.
+    "algo_options.kl_weight": 0.01,
+}
+
+
+def halted(site: Path, run: Path, model: str, sampler: str, **settings: object) -> str:
+    """Let a run begin that must halt; return what it said."""
+    chosen = {**SMALL, "sampler": f"'{sampler}'", **settings}
+    words = [word for name, value in chosen.items() for word in ("-s", f"{name}={value}")]
+    command = ["train", "--env", "frozen_lake", "--algo", "grpo", "--model", model, "--steps", "1"]
+    variables = {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([str(site), *sys.path]),
+        "COLUMNS": "2000",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "ale", *command, "--run", str(run), "--quiet", *words],
+        cwd=run.parent,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **variables},
+        check=False,
+        timeout=240,
+    )
+    assert done.returncode == 75, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_a_version_without_its_weights_is_found_before_anything_is_sampled(
+    site: Path, tmp_path: Path
+) -> None:
+    said = halted(site, tmp_path / "run", "tiny", "stale")
+    assert "the weights of version 0 did not arrive: sampler 1 of 1 has another tensor" in said
+    assert "got float32:" in said
+    assert not segment_path(tmp_path / "run", "step", 1).exists()
+
+
+@pytest.mark.parametrize("engine", ["coder", "hf"])
+def test_one_number_of_one_tensor_is_found(engine: str, site: Path, tmp_path: Path) -> None:
+    model = random_llama(tmp_path / "llama", context=1024) if engine == "hf" else engine
+    said = halted(site, tmp_path / "run", model, "corrupting", **{"sampler_options.engine": f"'{engine}'"})
+    last = {"coder": "blocks.2.down_bias", "hf": "lm_head.weight"}[engine]
+    assert f"sampler 1 of 1 has another tensor '{last}' than the learner" in said
+
+
+def test_a_packed_head_is_found_in_the_first_batch(site: Path, tmp_path: Path) -> None:
+    said = halted(site, tmp_path / "run", "tiny", "packed")
+    assert "the sampler does not compute what the learner does with the same weights" in said
+    assert "nats for one token, expected at most 0.001" in said
+    assert segment_path(tmp_path / "run", "step", 1).exists()
