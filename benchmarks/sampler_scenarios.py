@@ -81,28 +81,33 @@ class Scenario:
             "cached_tokens": cached,
         }
 
-    async def short_beside_long(self) -> dict[str, float]:
-        """Time a short request beside a long one, against the short one alone."""
-        sizes, beside, alone = self.sizes, [], []
+    async def short_beside_long(self) -> dict[str, float | None]:
+        """Time a short request that is sent when a third of a long one is over, over the short one alone (None: never)."""
+        beside, alone = [], []
+        await self.timed(self._long(0))  # warms up
+        long_s = await self.timed(self._long(1))
         for repeat in range(self.repeats + 1):
-            long = self.request(self.ids(sizes.long_prompt, 3000 + repeat), sizes.long_answer)
-            running = asyncio.ensure_future(self.sampler.sample(long))
-            await asyncio.sleep(0.02)
+            running = asyncio.ensure_future(self.sampler.sample(self._long(repeat + 2)))
+            await asyncio.sleep(long_s / 3)
+            is_beside = not running.done()
             short = await self.timed(self._short(repeat))
-            still_running = not running.done()
             await running
             own = await self.timed(self._short(repeat + 50))
-            if repeat and still_running:
+            if repeat and is_beside:
                 beside.append(short)
                 alone.append(own)
         if not beside:
-            return {"short_beside_long": float("nan")}
+            return {"short_beside_long": None}
         beside_s, alone_s = statistics.median(beside), statistics.median(alone)
         return {
             "short_beside_long": round(beside_s / alone_s, 3),
             "short_beside_ms": round(1e3 * beside_s, 1),
             "short_alone_ms": round(1e3 * alone_s, 1),
+            "long_alone_ms": round(1e3 * long_s, 1),
         }
+
+    def _long(self, seed: int) -> SampleRequest:
+        return self.request(self.ids(self.sizes.long_prompt, 3000 + seed), self.sizes.long_answer)
 
     def _short(self, seed: int) -> SampleRequest:
         return self.request(self.ids(self.sizes.short_prompt, 4000 + seed), self.sizes.short_answer)

@@ -1,0 +1,152 @@
+"""What each installed sampler makes of a conversation, and what the proof costs that weights arrived.
+
+`python -m benchmarks.engines [--quick]`. Everything on one thread, single requests through the sampler protocol (ADR 0052),
+the two sides of a ratio in turns, medians. `hf` is a random Qwen3 of 3.2 million parameters in float32, made here. The last
+line is one JSON object, by the engine's name; what was not measured is null, as all is of engines of others' packages:
+
+- `turn3_over_new_tokens`: the third turn of a growing chat over its new tokens as a prompt of their own (goal for `hf`: at
+  most 1.3);
+- `short_beside_long`: a short request beside a long one over the short one alone (goal for `hf`: at most 1.5);
+- `proof_ms`: digests of all weights at the learner and at the sampler, and their comparison.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.util
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.sampler_scenarios import Scenario, Sizes
+from rock_env import plugins
+from trainer.engine.base import Weights
+from trainer.engine.coder import engine as coder
+from trainer.engine.coder import words
+from trainer.engine.coder.sampling import CoderInference
+from trainer.engine.generate import TorchInference
+from trainer.engine.net import host_weights
+from trainer.engine.tiny import tokenizer as tiny_tokens
+from trainer.engine.tiny.model import TinyModel, TinyShape
+from trainer.samplers.arrival import check_arrival
+from trainer.samplers.chosen import answering
+from trainer.samplers.hf.continuous import Bounds, ContinuousBatch
+from trainer.samplers.hf.ragged import RaggedModel
+from trainer.samplers.proof import digests, precisions
+
+CONTEXT = 2560
+NEVER = -1
+"""No end token: answers end by their length."""
+QWEN3 = {
+    "vocab_size": 4096,
+    "hidden_size": 192,
+    "intermediate_size": 512,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "max_position_embeddings": CONTEXT,
+    "tie_word_embeddings": True,
+}
+QUICK = Sizes(answer=24, short_answer=12, long_answer=200)
+MEASURED = ("turn3_over_new_tokens", "short_beside_long", "proof_ms")
+
+
+@dataclass
+class Case:
+    """An engine with weights, and the ids that its prompts are made of (`low` to `high`, exclusive)."""
+
+    engine: Any
+    weights: Weights
+    low: int
+    high: int
+
+    def ids(self, count: int, seed: int) -> np.ndarray:
+        return np.random.default_rng(seed).integers(self.low, self.high, count).astype(np.int32)
+
+
+def of_tiny() -> Case:
+    shape = TinyShape(
+        vocabulary=tiny_tokens.TinyTokenizer().size, layers=3, width=64, heads=4, max_context=CONTEXT
+    )
+    net = TinyModel(shape, 0)
+    engine = TorchInference(net, end_id=NEVER, max_rows=256)
+    return Case(engine, host_weights(net), tiny_tokens.SPECIALS, shape.vocabulary)
+
+
+def of_coder() -> Case:
+    shape = coder.CoderShape(layers=3, width=96, heads=4, max_context=CONTEXT)
+    net = coder.TrainedCoder(words.CoderWords.built_in(), shape, 0)
+    engine = CoderInference(net, max_rows=32, kept=256)
+    return Case(engine, host_weights(net), words.SPECIALS, net.words.size)
+
+
+def of_hf() -> Case | None:
+    if importlib.util.find_spec("transformers") is None:
+        return None
+    from transformers import AutoModelForCausalLM, Qwen3Config
+
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(Qwen3Config(**QWEN3), dtype=torch.float32).eval()
+    engine = ContinuousBatch(RaggedModel(model, max_context=CONTEXT), end_id=NEVER, bounds=Bounds(rows=8))
+    weights = {name: value.detach().numpy() for name, value in model.named_parameters()}
+    return Case(engine, weights, 0, QWEN3["vocab_size"])
+
+
+CASES: Mapping[str, Callable[[], Case | None]] = {"tiny": of_tiny, "coder": of_coder, "hf": of_hf}
+
+
+def proof_ms(case: Case, repeats: int) -> float:
+    """Time both sides of the proof."""
+    like = precisions(case.engine.arrived().digests)
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        check_arrival(digests(case.weights, dtype=like), [case.engine.arrived()], 0)
+        times.append(time.perf_counter() - start)
+    return round(1e3 * median(times), 2)
+
+
+def measured(case: Case, sizes: Sizes, repeats: int) -> dict[str, float | None]:
+    """Measure one engine."""
+    proof = proof_ms(case, 5 * repeats)
+    sampler = answering(case.engine, stops=False)
+
+    async def both() -> dict[str, float | None]:
+        scenario = Scenario(sampler, case.ids, sizes, repeats=repeats)
+        try:
+            await sampler.load({name: np.array(value) for name, value in case.weights.items()}, 0)
+            return {**await scenario.turn3_over_new_tokens(), **await scenario.short_beside_long()}
+        finally:
+            await sampler.close()
+
+    parameters = sum(value.size for value in case.weights.values())
+    return {"parameters": parameters, **asyncio.run(both()), "proof_ms": proof}
+
+
+def main() -> None:
+    """Measure every installed engine."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="at most 50 s")
+    quick = parser.parse_args().quick
+    torch.set_num_threads(1)
+    found: dict[str, dict[str, float | None]] = {}
+    for name in plugins.names("ale.engines"):
+        case = CASES[name]() if name in CASES else None
+        start = time.perf_counter()
+        found[name] = dict.fromkeys(MEASURED)
+        if case is not None:
+            found[name] |= measured(case, QUICK if quick else Sizes(), 5 if quick else 15)
+        print(f"{name}: {json.dumps(found[name])} in {time.perf_counter() - start:.1f} s", flush=True)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
