@@ -6,6 +6,7 @@ They translate between encoded trajectories and batches, hold the weights' versi
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,9 +53,10 @@ from trainer.rollout.starts import Injection
 from trainer.rollout.tasks import agent_of
 from trainer.samplers.arrival import Arrived, StatesWeights, check_agreement
 from trainer.samplers.proof import Digests, digests, precisions
+from trainer.samplers.threaded import SteppedBatch, ThreadedSampler
 from trainer.seeds import derive
 
-__all__ = ["InferenceActor", "Learner", "Prepared"]
+__all__ = ["InferenceActor", "Learner", "Prepared", "SteppedActor"]
 
 _NORMS = ("grad_norm", "critic/grad_norm")
 
@@ -90,6 +92,50 @@ class InferenceActor:
     def arrived(self) -> Arrived | None:
         """Return the weights that the engine has; None where it cannot say."""
         return self._engine.arrived() if isinstance(self._engine, StatesWeights) else None
+
+
+class SteppedActor:
+    """An `InferenceActor` of an engine that steps, for workers that ask singly: requests join and leave between two tokens.
+
+    Ray runs its calls on an event loop.
+    """
+
+    def __init__(self, config: TrainConfig) -> None:
+        self._config = config
+
+    def ready(self, own: Own = NO_OWN) -> None:
+        """Build the engine, among `own` plugins too. First of all calls. Raise `ConfigError` for one that does not step."""
+        give(own)
+        torch.set_num_threads(1)
+        spec, options = sampler_of(self._config)
+        engine = spec.inference(self._config.model, options, self._config.seed)
+        if not isinstance(engine, SteppedBatch):
+            raise ConfigError(
+                f"the engine {spec.name!r} says that it steps and is no SteppedBatch. Leave out `steps`, or give it `step`."
+            )
+        self._engine, self._sampler = engine, ThreadedSampler(engine)
+
+    def process_id(self) -> int:
+        """Return the actor's process, for the accounts."""
+        return os.getpid()
+
+    async def answer(self, request: SampleRequest) -> Completion:
+        """Answer one request. Raise `PolicyError` where it failed."""
+        return (await self._sampler.sample(request)).completion()
+
+    async def sample(self, requests: Sequence[SampleRequest]) -> list[Completion]:
+        """Answer several, in order. Raise the `PolicyError` of one that failed."""
+        return list(await asyncio.gather(*map(self.answer, requests)))
+
+    async def load(self, weights: Weights, version: int) -> Arrived | None:
+        """Take new weights between two tokens; return what the engine then has."""
+        await self._sampler.load(weights, version)
+        return await self.arrived()
+
+    async def arrived(self) -> Arrived | None:
+        """Return the weights that the engine has; None where it cannot say."""
+        engine = self._engine
+        return await self._sampler.call(engine.arrived) if isinstance(engine, StatesWeights) else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -133,8 +133,8 @@ class RolloutOptions(_Section):
     """Versions by which the weights that sample a step's rollouts are behind those that learn from them, in the first steps
     as many as there are. An exact control for experiments, which saves no time. Evaluations use the newest weights."""
     batching: Literal["lockstep", "eager"] = "lockstep"
-    """`lockstep` samples when every live rollout waits, so that runs reproduce bit for bit; `eager` as soon as the
-    engine is idle, for environments of uneven speed."""
+    """`lockstep` samples when every live rollout waits, so that runs reproduce bit for bit; `eager` as soon as the engine is
+    idle, for environments of uneven speed, and with one that steps (`hf`) at once, between two tokens of the others."""
     time_limit_s: PositiveFloat = 600.0
     """Longest a rollout may take; beyond, it is a failure. A CLI agent is ended then, and what it left is graded."""
     max_failure_rate: float = Field(default=0.5, ge=0, le=1)

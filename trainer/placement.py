@@ -27,8 +27,9 @@ from rock_env.client.retry import retrying
 from rock_env.local import EmbeddedServer, start_embedded
 from rock_env.plugins import own
 from trainer.accounts import Accounts, processor_s
-from trainer.actors import InferenceActor, Learner
+from trainer.actors import InferenceActor, Learner, SteppedActor
 from trainer.config import TrainConfig
+from trainer.engine.chosen import asks_singly
 from trainer.errors import ConfigError, Halted
 from trainer.ray_errors import deliberate, reason
 from trainer.reward.actor import RewardActor, Rewarded
@@ -235,7 +236,9 @@ class Fleet:
         resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
         judges = any(reward_spec(route.worker).runs_model for route in config.reward.routes)
         gpus = min(1.0, resources.get("GPU", 0.0) / (rollout.engines + 1 + judges))
-        engine = ray.remote(InferenceActor).options(num_cpus=1, num_gpus=gpus)
+        engine = ray.remote(SteppedActor if asks_singly(config) else InferenceActor).options(
+            num_cpus=1, num_gpus=gpus
+        )
         worker = ray.remote(RolloutWorker).options(num_cpus=1, max_concurrency=1000)
         learner = ray.remote(Learner).options(num_cpus=1, num_gpus=gpus)
         self._learner = learner.remote(config)

@@ -1,7 +1,8 @@
 """What an engine is: one side samples (inference), one side learns (train), tied by versioned weights.
 
 Found by entry point `ale.engines`. Engines are synchronous and own their device; Ray actors wrap them (`trainer.placement`).
-Between a rollout and the sampling side stands `trainer.rollout.sampler.BatchingSampler`, so an engine sees batches only.
+Between a rollout and the sampling side stands `trainer.rollout.sampler.BatchingSampler`, so an engine sees batches only; one
+that `steps` sees single requests where `rollout.batching` is `eager`.
 """
 
 from __future__ import annotations
@@ -146,6 +147,8 @@ class SamplerSpec:
     """As that of an `EngineSpec`; its `load` takes the weights by the learner's names."""
     stops: bool = False
     """It ends an answer at a text (`SampleRequest.stop`)."""
+    steps: bool = False
+    """It is a `trainer.samplers.threaded.SteppedBatch`, too: requests join and leave between two tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +170,8 @@ class EngineSpec:
     prose, so that nothing can be forgotten."""
     stops: bool = False
     """Its inference ends an answer at a text (`SampleRequest.stop`)."""
+    steps: bool = False
+    """Its inference is a `trainer.samplers.threaded.SteppedBatch`, too: requests join and leave between two tokens."""
     agreement: float = 0.0
     """With the same weights its two sides differ by less in the log-probability of a token (nats); 0: not known. Where it is
     known, a learner need not compute again what its own weights have just sampled."""
@@ -176,4 +181,4 @@ class EngineSpec:
         """Return the part that samples, if there is one."""
         if self.inference is None:
             return None
-        return SamplerSpec(self.name, self.summary, self.options, self.inference, self.stops)
+        return SamplerSpec(self.name, self.summary, self.options, self.inference, self.stops, self.steps)

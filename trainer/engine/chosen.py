@@ -15,7 +15,7 @@ from trainer.config import PRETRAINED, TrainConfig, engine_of
 from trainer.engine.base import EngineSpec, SamplerSpec
 from trainer.errors import ConfigError
 
-__all__ = ["check_model", "learner_of", "learner_spec", "sampler_of", "sampler_spec"]
+__all__ = ["asks_singly", "check_model", "learner_of", "learner_spec", "sampler_of", "sampler_spec"]
 
 
 def learner_spec(name: str) -> EngineSpec:
@@ -57,6 +57,11 @@ def sampler_of(config: TrainConfig) -> tuple[SamplerSpec, Any]:
         return spec, spec.options.model_validate(config.engine_options)
     spec = sampler_spec(config.sampler)
     return spec, spec.options.model_validate(config.sampler_options)
+
+
+def asks_singly(config: TrainConfig) -> bool:
+    """Return whether rollout workers ask for one answer each, so that none waits for another's."""
+    return config.rollout.batching == "eager" and sampler_of(config)[0].steps
 
 
 def check_model(model: str, *, also: Sequence[str] | None = None) -> None:

@@ -393,4 +393,5 @@ ENGINE = EngineSpec(
     tools=_tools,
     prose=_prose,
     stops=True,
+    steps=True,
 )

@@ -1,19 +1,51 @@
-"""The policy as a rollout worker sees it: single requests in, batches out to an inference engine.
+"""The policy as a rollout worker sees it: single requests in; to an inference engine batches, or single requests, too.
 
-`lockstep` flushes when every live rollout waits, which makes the composition of each batch, and so every rounding error,
-a function of the requests alone. `eager` flushes whenever the engine is idle. Never retries and never reorders results.
+Batches: `lockstep` flushes when every live rollout waits, which makes the composition of each batch, and so every
+rounding error, a function of the requests alone. `eager` flushes whenever the engine is idle. Never retries and never
+reorders results.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
 from agent_runtime.policy import Completion, PolicyError, SampleRequest
 
-__all__ = ["BatchingSampler"]
+__all__ = ["AskingSampler", "BatchingSampler", "SlotSampler"]
 
 Call = Callable[[Sequence[SampleRequest]], Awaitable[Sequence[Completion]]]
+
+
+class SlotSampler(Protocol):
+    """An `agent_runtime.policy.Sampler` of rollouts in slots, which it may wait for."""
+
+    stops: bool
+
+    def join(self) -> None: ...
+
+    def leave(self) -> None: ...
+
+    async def sample(self, request: SampleRequest) -> Completion: ...
+
+
+class AskingSampler:
+    """Sends every request as it comes: no slot waits for another."""
+
+    def __init__(self, call: Callable[[SampleRequest], Awaitable[Completion]], *, stops: bool) -> None:
+        self.stops = stops
+        self._call = call
+
+    def join(self) -> None:
+        """Do nothing: what others do does not matter."""
+
+    def leave(self) -> None:
+        """Do nothing."""
+
+    async def sample(self, request: SampleRequest) -> Completion:
+        """Sample one completion. Raise what the call raises: it is this request's failure."""
+        return await self._call(request)
 
 
 class BatchingSampler:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+import ray
 from ray.exceptions import RayError
 
 from agent_runtime.agents.chat_loop import run_rollout
@@ -26,11 +27,11 @@ from rock_env.env_workers.here import HereGames
 from rock_env.plugins import NO_OWN, Own, env_params, give, load_env
 from rock_env.spec import EnvSpec
 from trainer.config import TrainConfig
-from trainer.engine.chosen import learner_of, sampler_of
+from trainer.engine.chosen import asks_singly, learner_of, sampler_of
 from trainer.ray_errors import reason
 from trainer.rollout.cli_agents import CliAgents
 from trainer.rollout.filtering import attempts
-from trainer.rollout.sampler import BatchingSampler
+from trainer.rollout.sampler import AskingSampler, BatchingSampler, SlotSampler
 
 __all__ = ["RolloutWorker"]
 
@@ -105,11 +106,15 @@ class RolloutWorker:
 
     async def _player(
         self, policy_step: int
-    ) -> tuple[Callable[[RolloutRequest], Awaitable[Trajectory]], BatchingSampler]:
+    ) -> tuple[Callable[[RolloutRequest], Awaitable[Trajectory]], SlotSampler]:
         """Return what plays one request with the published policy, and the sampler that its rollouts share."""
         rock = self._games or await self._freezing()
-        sampler = BatchingSampler(
-            self._sample, lockstep=self._config.rollout.batching == "lockstep", stops=self._stops
+        sampler: SlotSampler = (
+            AskingSampler(self._answer, stops=self._stops)
+            if asks_singly(self._config)
+            else BatchingSampler(
+                self._sample, lockstep=self._config.rollout.batching == "lockstep", stops=self._stops
+            )
         )
 
         async def play(request: RolloutRequest) -> Trajectory:
@@ -126,7 +131,7 @@ class RolloutWorker:
         self,
         requests: Sequence[RolloutRequest],
         play: Callable[[RolloutRequest], Awaitable[_Played]],
-        sampler: BatchingSampler | None,
+        sampler: SlotSampler | None,
     ) -> list[_Played]:
         """Run `play` over the requests in at most `concurrency` slots; a slot is live until nothing is left to start."""
         results: dict[int, _Played] = {}
@@ -156,6 +161,18 @@ class RolloutWorker:
             message = f"the inference engine failed a batch of {len(requests)}: {reason(error)}."
             raise PolicyError(message) from error
         return completions
+
+    async def _answer(self, request: SampleRequest) -> Completion:
+        answer = self._engine.answer.remote(request)
+        try:
+            completion: Completion = await answer
+        except asyncio.CancelledError:
+            ray.cancel(answer)  # nobody waits for its other tokens
+            raise
+        except RayError as error:
+            message = f"the inference engine failed turn {request.turn} of rollout {request.rollout_id!r}: {reason(error)}."
+            raise PolicyError(message) from error
+        return completion
 
     async def _freezing(self) -> Freezer:
         """Return where rollouts get their environments, which some may leave open."""
