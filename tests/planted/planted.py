@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -18,9 +20,13 @@ from sandboxes import frozen_lake
 from sandboxes.frozen_lake.env import FrozenLake
 from trainer.algo.grpo import GRPO, Grpo
 from trainer.data.batch import Credit
+from trainer.engine import hf
 from trainer.engine.base import EngineOptions, InferenceEngine, SamplerSpec, Weights
 from trainer.engine.generate import TorchInference
 from trainer.engine.tiny import engine as tiny
+from trainer.samplers.hf.continuous import ContinuousBatch, Outcome
+from trainer.samplers.hf.rows import Recall
+from trainer.samplers.protocol import Sampled
 
 
 class LazyGrader(FrozenLake):
@@ -98,9 +104,36 @@ def _corrupting(model: str, options: CorruptingOptions, seed: int) -> InferenceE
     return sampler
 
 
+class Noting(ContinuousBatch):
+    """Write down, in the file NOTED, what was asked and what was answered."""
+
+    def submit(self, request: SampleRequest, *, memory: Recall = Recall.ALL) -> int:
+        ticket = super().submit(request, memory=memory)
+        self.__dict__.setdefault("asked", {})[ticket] = request
+        return ticket
+
+    def ended(self) -> list[tuple[int, Outcome]]:
+        found = super().ended()
+        with Path(os.environ["NOTED"]).open("a") as file:
+            for ticket, outcome in found:
+                asked: SampleRequest = self.__dict__["asked"].pop(ticket)
+                if isinstance(outcome, Sampled):
+                    given = [outcome.ids.tolist(), outcome.logprobs.tolist()]
+                    about = [asked.rollout_id, asked.turn, outcome.cached_tokens, asked.prompt_ids.tolist()]
+                    file.write(json.dumps([*about, *given]) + "\n")
+        return found
+
+
+def _noting(model: str, options: hf.HFOptions, seed: int) -> ContinuousBatch:
+    good = hf.ENGINE.sampler.inference(model, options, seed)  # type: ignore[union-attr]
+    good.__class__ = Noting
+    return good  # type: ignore[return-value]
+
+
 LAZY_GRADER = replace(frozen_lake.ENV, name="lazy_grader", factory=LazyGrader)
 SLOW_TOOL = replace(frozen_lake.ENV, name="slow_tool", factory=SlowTool)
 FORGETFUL = replace(GRPO, name="forgetful", build=Forgetful)
 STALE = replace(tiny.ENGINE, name="stale", inference=_stale)
 PACKED = replace(tiny.ENGINE, name="packed", inference=_packed)
+NOTING = SamplerSpec("noting", "writes down", hf.HFOptions, _noting, stops=True, steps=True)
 CORRUPTING = SamplerSpec("corrupting", "spoils one number", CorruptingOptions, _corrupting)

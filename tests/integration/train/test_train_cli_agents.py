@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from agent_runtime.chat import ToolUse
 from agent_runtime.graph import token_arrays, validate
 from agent_runtime.store import read_segment
 from agent_runtime.templates.textual import call_text
-from agent_runtime.types import StopReason, Trajectory
+from agent_runtime.types import Branch, StopReason, Trajectory
 from rock_env.tools import Bash, parse_call
 from sandboxes import swe
 from sandboxes.swe import handmade
@@ -167,6 +168,38 @@ def test_two_steps_behind_an_agent_learn_and_lose_no_token(tmp_path: Path) -> No
     replayed = ale("replay", "run", str(tmp_path / "run"), "--all", cwd=elsewhere)
     assert replayed.returncode != 0
     assert "session of a CLI agent" in replayed.stderr
+
+
+@pytest.mark.turn(2)
+def test_what_a_hugging_face_sampler_gave_is_what_the_record_has(
+    tmp_path: Path, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(site, tmp_path, dirs_exist_ok=True)
+    monkeypatch.setenv("NOTED", str(tmp_path / "noted"))
+    (tmp_path / "own.yaml").write_text(own_agent_yaml("insist"))
+    calls = [ToolUse("", "bash", json.dumps({"command": command})) for command in ("ls", "pwd", "cat *.py")]
+    texts = [path.read_text() for path in sorted((Path(__file__).parents[3] / "docs").glob("*.md"))]
+    spoken = [*map(call_text, calls), "That is all."]
+    model = calling_llama(tmp_path / "model", spoken, texts, context=16384)
+    more = {"rollout.group_size": 3, "agent.max_turns": 6, "reward.routes": RULED, "sampler": "noting"}
+    rollouts = train(tmp_path, "own.yaml", shelf_with_own_agent(tmp_path), model=model, **{**CALLING, **more})
+
+    noted = [json.loads(line) for line in (tmp_path / "noted").read_text().splitlines()]
+    # What the engine saw and gave: the whole sequence, and the last answer's log-probabilities bit for bit.
+    given = {(tuple(prompt + ids), tuple(logprobs)) for *_, prompt, ids, logprobs in noted}
+    turns = 0
+    for branch in (branch for t in rollouts for branch in t.branches()):
+        for end in range(branch.shared + 1, len(branch.turns) + 1):
+            ids, _, logprobs = token_arrays(Branch(branch.turns[:end]))
+            own = len(branch.turns[end - 1].completion_ids)
+            assert (tuple(ids.tolist()), tuple(logprobs[-own:].tolist())) in given
+            turns += 1
+    assert turns == sum(len(t.turns) for t in rollouts) > 3 * len(rollouts)
+    assert max(cached for _, _, cached, *_ in noted) > 0
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    mismatches = [record["mismatch/token_abs"] for record in records if record["kind"] == "train"]
+    assert len(mismatches) == STEPS
+    assert max(mismatches) < 1e-3
 
 
 def answers(agent: str) -> list[str]:
