@@ -18,6 +18,7 @@ from rich.console import Console
 from ale import config as configuration
 from ale.training import runs
 from ale.training.progress import LiveProgress, PlainProgress
+from rock_env.errors import InvalidArgument
 from trainer import checkpoint
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError
@@ -80,6 +81,7 @@ def train_command(command: TrainCommand) -> int:
     config = resolved.config
     if command.dry_run:
         sys.stdout.write(configuration.render(config))
+        sys.stdout.writelines(f"# {line}".rstrip() + "\n" for line in _memory(config))
         return 0
     folder = command.folder(config)
     progress: LiveProgress | PlainProgress
@@ -113,6 +115,21 @@ def _train(
             ray_address=command.ray_address,
             observer=progress,
         )
+
+
+def _memory(config: TrainConfig) -> list[str]:
+    """Return what the run's processes would take in memory, as far as its engine can say without loading the model."""
+    from trainer.engine.chosen import learner_of  # brings torch
+    from trainer.engine.roles import role_lines
+
+    spec, options = learner_of(config)
+    if spec.memory is None:
+        return []
+    try:
+        roles = spec.memory(config.model, options, config)
+    except InvalidArgument as error:
+        return [f"memory: not known. {' '.join(str(error).split())}"]
+    return ["", "memory, worked out from the model's config (docs/learners.md):", *role_lines(roles)]
 
 
 def _say_how_to_continue(command: TrainCommand, folder: Path, console: Console) -> None:

@@ -20,8 +20,9 @@ from agent_runtime.chat import ToolTemplate
 from agent_runtime.policy import ChatTemplate, Completion, SampleRequest
 from agent_runtime.types import IntArray
 from trainer.algo.base import LossOutput
-from trainer.config import OptimOptions
+from trainer.config import OptimOptions, TrainConfig
 from trainer.data.batch import TrainBatch
+from trainer.engine.roles import Role
 
 __all__ = [
     "EngineOptions",
@@ -170,6 +171,9 @@ class EngineSpec:
     prose, so that nothing can be forgotten."""
     stops: bool = False
     """Its inference ends an answer at a text (`SampleRequest.stop`)."""
+    memory: Callable[[str, Any, TrainConfig], list[Role]] | None = None
+    """(model, options, config) -> what a run's processes take in memory, without loading the model. Raise `InvalidArgument`
+    where the model is not here. None: nothing is worked out."""
     steps: bool = False
     """Its inference is a `trainer.samplers.threaded.SteppedBatch`, too: requests join and leave between two tokens."""
     agreement: float = 0.0

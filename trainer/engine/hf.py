@@ -8,6 +8,7 @@ Shapes: B rows, T tokens, M picked positions of a row, N picked positions of all
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -25,9 +26,13 @@ from agent_runtime.render import HFChatTemplate
 from agent_runtime.templates.families import tool_template
 from agent_runtime.types import IntArray
 from rock_env.errors import InvalidArgument
+from trainer.config import TrainConfig
+from trainer.engine import roles
 from trainer.engine.base import EngineOptions, EngineSpec, OptimOptions, TrainEngine, Weights
+from trainer.engine.roles import Role
 from trainer.engine.torch_train import TorchTrain
 from trainer.learners.lora import Adapters
+from trainer.learners.memory import Shape, UpdatePlan
 from trainer.learners.recompute import recompute_layers
 from trainer.samplers.hf.continuous import Bounds, ContinuousBatch
 from trainer.samplers.hf.ragged import RaggedModel
@@ -383,6 +388,49 @@ def _rank(
     return RankTrain(sharded, optim, export=export, device=device)
 
 
+def _lora_rank(options: HFOptions) -> int:
+    if not options.adapter:
+        return options.lora_rank
+    path = Path(options.adapter) / "adapter_config.json"
+    try:
+        return int(json.loads(path.read_text(encoding="utf-8"))["r"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidArgument(
+            f"cannot read the rank of the adapter {path}: {error!r}. Expected a LoRA adapter in the format of peft."
+        ) from error
+
+
+def _memory(model: str, options: HFOptions, config: TrainConfig) -> list[Role]:
+    about = _read("AutoConfig", model, local_files_only=True)
+    shape = Shape.of(about)
+    plan = UpdatePlan(
+        tokens=config.optim.microbatch_tokens,
+        trained=config.optim.microbatch_tokens,
+        half=options.half,
+        checkpointing=options.checkpointing,
+        adapters=roles.adapter_parameters(shape, _lora_rank(options)),
+        ranks=options.ranks,
+    )
+    device = _device(options).type
+    found = [roles.learner(shape, plan, device)]
+    if roles.needs_reference(config):
+        found.append(roles.reference(shape, plan, device))
+    if not config.sampler:
+        found.append(
+            roles.sampler(
+                shape,
+                device,
+                processes=config.rollout.engines,
+                half=options.half,
+                rows=options.max_rows,
+                max_context=_max_context(model, options, about),
+                cache_bytes=options.cache_bytes,
+                remembered_bytes=options.remembered_bytes,
+            )
+        )
+    return [*found, roles.store(shape)]
+
+
 ENGINE = EngineSpec(
     name="hf",
     summary="any causal language model of Hugging Face Transformers with a chat template",
@@ -393,5 +441,6 @@ ENGINE = EngineSpec(
     tools=_tools,
     prose=_prose,
     stops=True,
+    memory=_memory,
     steps=True,
 )

@@ -1,0 +1,113 @@
+"""What `ale train --dry-run` says of memory: by role, from a model's config alone, and nothing where nothing is known."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from random_llama import random_llama
+
+from ale.training.training import TrainCommand, train_command
+from trainer.config import TrainConfig
+from trainer.engine import roles
+from trainer.engine.hf import ENGINE, HFOptions
+from trainer.learners.memory import Shape
+
+QWEN3 = transformers.Qwen3Config(
+    vocab_size=151_936,
+    hidden_size=1_024,
+    intermediate_size=3_072,
+    num_hidden_layers=28,
+    num_attention_heads=16,
+    num_key_value_heads=8,
+    head_dim=128,
+    max_position_embeddings=40_960,
+    tie_word_embeddings=True,
+)
+"""Qwen3-0.6B."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A model's config, and nothing else of it."""
+    path = tmp_path_factory.mktemp("qwen3")
+    QWEN3.save_pretrained(path)
+    return str(path)
+
+
+def found(folder: str, algo: str = "grpo", **options: object) -> dict[str, roles.Role]:
+    given = HFOptions.model_validate({"device": "cpu", "dtype": "bfloat16", **options})
+    chosen = {"kl_weight": 0.1, "kl_reference": "frozen"} if algo == "reinforce" else {}
+    config = TrainConfig(model=folder, algo=algo, algo_options=chosen)
+    assert ENGINE.memory is not None
+    return {role.name: role for role in ENGINE.memory(folder, given, config)}
+
+
+def test_every_role_is_there_with_its_weights(folder):
+    parameters = Shape.of(QWEN3).parameters
+    all_weights, lora = found(folder), found(folder, lora_rank=16)
+    assert list(all_weights) == ["learner", "sampler", "store"]
+    assert all_weights["learner"].parts["weights"] == 4 * parameters
+    assert all_weights["sampler"].parts["weights"] == 2 * parameters
+    assert all_weights["store"].total == 4 * parameters
+    assert lora["learner"].parts["moments"] < all_weights["learner"].parts["moments"] / 50
+    assert lora["sampler"] == all_weights["sampler"]
+    assert found(folder, ranks=4)["learner"].processes == 4
+    assert found(folder, "reinforce")["reference"].total == 4 * parameters
+    assert found(folder, "reinforce", lora_rank=16)["reference"].total == 2 * parameters
+
+
+def test_the_samplers_memory_is_bounded_by_what_bounds_it(folder):
+    token_bytes = 28 * 2 * 8 * 128 * 2
+    few = found(folder, max_rows=2, max_context=1_000, remembered_bytes=0)["sampler"]
+    assert few.parts["cache"] == 2 * 1_000 * token_bytes
+    assert few.parts["remembered"] == 0
+    many = found(folder, max_rows=64, cache_bytes=10**9, remembered_bytes=10**8)["sampler"]
+    assert (many.parts["cache"], many.parts["remembered"]) == (10**9, 10**8)
+    assert many.total == sum(many.parts.values())
+
+
+def test_the_adapters_are_as_many_as_peft_makes(folder):
+    peft = pytest.importorskip("peft", reason="needs peft: pip install 'ale-rl[lora]'")
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(QWEN3)
+        wrapped = peft.get_peft_model(model, peft.LoraConfig(r=16, target_modules="all-linear"))
+    trained = sum(value.numel() for value in wrapped.parameters() if value.requires_grad)
+    assert roles.adapter_parameters(Shape.of(QWEN3), 16) == trained
+
+
+def said(capsys: pytest.CaptureFixture[str], model: str, *overrides: str) -> str:
+    command = TrainCommand(
+        named={"env": "frozen_lake", "model": model},
+        overrides=overrides,
+        file=None,
+        run=None,
+        resume=False,
+        ray_address=None,
+        quiet=True,
+        dry_run=True,
+    )
+    assert train_command(command) == 0
+    out = capsys.readouterr().out
+    assert tomllib.loads(out)["model"] == model
+    return out
+
+
+def test_a_dry_run_prints_the_map_as_comments(folder, capsys, tmp_path):
+    out = said(capsys, folder, "engine_options.device=cpu", "rollout.engines=3")
+    table = out.partition("# memory")[2].splitlines()
+    assert [line.split()[1:4] for line in table[2:4]] == [["learner", "1", "cpu"], ["sampler", "3", "cpu"]]
+    assert " 2.38 GB  weights 2.38" in next(line for line in table if "store" in line)
+    assert table[-1].startswith("# all on one cpu: ")
+    assert "memory" not in said(capsys, "tiny").rpartition("\n\n")[2]
+    begun = said(capsys, random_llama(tmp_path / "llama"), "engine_options.adapter=nowhere")
+    assert "# memory: not known. cannot read the rank of the adapter nowhere/adapter_config.json" in begun
+
+
+def test_a_model_that_is_not_here_is_not_asked_for(tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    assert "# memory: not known. cannot load model" in said(capsys, str(tmp_path / "empty"))
+    assert Path(tmp_path / "empty").is_dir()
