@@ -92,6 +92,22 @@ def test_captured_steps_draw_what_eager_ones_draw():
     assert [each.ids.tolist() for each in one] == [each.ids.tolist() for each in two]
 
 
+def test_steps_are_captured_again_when_the_cache_has_grown():
+    model = random_model()
+    batch = batch_over(model, rows=4)
+    shapes = set()
+    for length in (5, 400, 900):
+        one = request(ids_of(length, length), f"r{length}")
+        (sampled,) = run(batch, one)
+        assert error_of(model, one, sampled) < 1e-5
+        shapes.add(batch.decoder._cache.data.shape)
+    assert len(shapes) > 1
+    assert batch.decoder.graphs
+    torch.randn(
+        4, device="cuda"
+    )  # a capture that was begun and broken off would leave the generator unusable
+
+
 def test_the_device_draws_what_the_host_draws():
     model = random_model()
     requests = [request(ids_of(20, n), f"r{n}", seed=n) for n in range(4)]

@@ -245,8 +245,8 @@ class ContinuousBatch:
         room, slots = max(self._cache.room, rounded(tokens)), self._cache.slots
         if rows <= slots and room == self._cache.room:
             return True
-        if rows > slots:
-            slots = min(2 * rows, self._bounds.rows)
+        if rows > slots:  # for those that wait as well: while it grows, there are two caches
+            slots = min(1 << (rows + len(self._waiting) - 1).bit_length(), self._bounds.rows)
         slots = max(rows, min(slots, self._bounds.running_tokens // room))
         if slots * room > self._bounds.running_tokens:
             if len(self._rows):

@@ -42,7 +42,7 @@ class Decoder:
             return self._run(whole, real, rows=rows, keys=keys, cut=cut)
         of = self._cache.data.data_ptr(), self._cache.data.shape
         if self._of != of:
-            self._captured.clear()  # they write to where the cache was
+            self._forget()  # they write to where the cache was
             self._of = of
         padded = min(1 << (rows - 1).bit_length(), self._cache.slots)
         shape = padded, keys, cut
@@ -84,12 +84,17 @@ class Decoder:
         except RuntimeError as error:
             _log.warning("decoding without CUDA graphs, which is slower: %s", str(error).splitlines()[0])
             self.graphs = False
-            self._captured.clear()
+            self._forget()
             whole.copy_(before)
             return False
         whole.copy_(before)
         self._captured[shape] = graph, out
         return True
+
+    def _forget(self) -> None:
+        """Forget all captured steps, and their memory: a pool that no graph holds any more takes no new one."""
+        self._captured.clear()
+        self._pool = None
 
     def _warm_up(self, run: Callable[[], torch.Tensor], whole: torch.Tensor, before: torch.Tensor) -> None:
         """Run on a stream of its own, as capturing asks; what it wrote to the cache is what the real step writes."""
