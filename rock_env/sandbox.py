@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 __all__ = [
+    "READY_KEY",
+    "READY_LOG_BYTES",
     "Command",
     "CommandEnd",
     "ExecResult",
@@ -17,6 +19,11 @@ __all__ = [
     "Sandbox",
     "TreeSummary",
 ]
+
+READY_KEY = "rock-ready"
+"""Of the process of `SandboxSpec.ready`: who starts it by this key in a box out of a warm pool gets the one that runs."""
+READY_LOG_BYTES = 4 << 20
+"""What is kept of its output streams."""
 
 
 @dataclass(frozen=True, slots=True)

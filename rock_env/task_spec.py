@@ -48,6 +48,10 @@ class SandboxSpec:
     """Absolute age after which the sandbox is destroyed."""
     preload: tuple[str, ...] = ()
     """Modules that `rock-python` in the box finds imported (process backend; one that is not installed is left out)."""
+    ready: tuple[str, ...] = ()
+    """A command that makes a box ready, such as by starting a browser; it runs in the background and writes a line to
+    standard output once it has. A warm pool keeps boxes that are ready; in another box, whoever uses it starts the command
+    by the key `rock_env.sandbox.READY_KEY`."""
 
     @property
     def digest(self) -> str:
@@ -58,6 +62,8 @@ class SandboxSpec:
         }  # a field there was once: specs recorded with it keep their digest
         if not self.preload:
             del fields["preload"]  # specs recorded before there was such a thing keep their digest
+        if not self.ready:
+            del fields["ready"]  # likewise
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
     from rock_env.inventory import Limits, PoolStatus, TenantPlaces
+    from rock_env.spec import SandboxSpec
 
 __all__ = ["pool_app", "quota_app"]
 
@@ -115,8 +116,13 @@ def pool_set(
     image: Annotated[
         str, typer.Option("--image", help="Registered, or the engine's; none: process boxes.")
     ] = "",
-    cpus: Annotated[float, typer.Option("--cpus", min=0.001)] = 1.0,
-    memory_gib: Annotated[float, typer.Option("--memory-gib", min=0.001)] = 1.0,
+    env: Annotated[
+        str, typer.Option("--env", help="What this environment asks for; instead of the other amounts.")
+    ] = "",
+    cpus: Annotated[float | None, typer.Option("--cpus", min=0.001, help="1 if left out.")] = None,
+    memory_gib: Annotated[
+        float | None, typer.Option("--memory-gib", min=0.001, help="1 if left out.")
+    ] = None,
     lifetime_s: Annotated[
         float,
         typer.Option(
@@ -128,12 +134,18 @@ def pool_set(
     ] = 3600.0,
     rock: ServerOption = DEFAULT,
 ) -> None:
-    """Keep SIZE started sandboxes with these resources in stock."""
+    """Keep SIZE started sandboxes with these resources, or of an environment, in stock."""
     from rock_env.client.places import PlacesClient
+    from rock_env.errors import InvalidArgument
     from rock_env.spec import Resources, SandboxSpec
 
-    resources = Resources(cpus=cpus, memory_bytes=round(memory_gib * _GIB))
-    spec = SandboxSpec(image=image, resources=resources, lifetime_s=lifetime_s)
+    if env:
+        if image or cpus is not None or memory_gib is not None:
+            raise InvalidArgument("an environment says its image, cpus and memory itself: leave them out.")
+        spec = replace(_boxes_of(env), lifetime_s=lifetime_s)
+    else:
+        resources = Resources(cpus=cpus or 1.0, memory_bytes=round((memory_gib or 1.0) * _GIB))
+        spec = SandboxSpec(image=image, resources=resources, lifetime_s=lifetime_s)
 
     async def act() -> PoolStatus:
         async with PlacesClient(rock) as places:
@@ -142,6 +154,16 @@ def pool_set(
     pool = asyncio.run(act())
     part = "" if pool.target == size else f" of {size}, and the other servers of its store the rest"
     sys.stderr.write(f"pool {pool.digest}: this server keeps {pool.target} in stock{part}.\n")
+
+
+def _boxes_of(name: str) -> SandboxSpec:
+    from rock_env.errors import InvalidArgument
+    from rock_env.plugins import load_env
+
+    spec = load_env(name).sandbox
+    if spec is None:
+        raise InvalidArgument(f"the environment {name!r} has no sandbox, so nothing of it is kept in stock.")
+    return spec
 
 
 def _row(name: str, places: TenantPlaces) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self, cast
 from opentelemetry.trace import Span, Status, StatusCode
 
 from rock_env.backends.base import Backend
-from rock_env.sandbox import Sandbox
+from rock_env.sandbox import READY_KEY, Sandbox
 from rock_env.spec import SandboxSpec
 from rock_env.telemetry import tracing
 from rock_env.telemetry.logs import add_log_ids
@@ -109,7 +109,8 @@ class _ObservedBox:
         return _ObservedCommand(self._box.session_command(session_id, command, key=key, **more), look)
 
     async def start_process(self, argv: Sequence[str], *, env: Env = None, key: str = "", **more: Any) -> Any:
-        env = tracing.command_environment(env, repeatable=bool(key))
+        if key != READY_KEY:  # that one may run already, for a pool, which had no trace
+            env = tracing.command_environment(env, repeatable=bool(key))
         return await self._box.start_process(argv, env=env, key=key, **more)
 
     async def open_session(

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 from rock_env.backends.base import Backend, that_takes_over
+from rock_env.backends.ready_boxes import make_ready
 from rock_env.backends.steering import Steering
 from rock_env.errors import InfraError, InvalidArgument, NotFound, RockError, plugin_call
 from rock_env.inventory import PoolStatus
@@ -276,6 +277,7 @@ class PooledBackend:
         inner = self._inner
         return (
             bool(pool.ready)
+            and not spec.ready  # what runs in it has seen other files
             and isinstance(inner, Grafting)
             and await inner.can_graft(spec, snapshot=snapshot)
         )
@@ -372,6 +374,8 @@ class PooledBackend:
                     box = await self._inner.create(
                         spec, sandbox_id=box_id, durable=self._durable, lease_s=lease_s
                     )
+                    if spec.ready:
+                        await make_ready(box, spec.ready)
         except RockError as error:
             pool.failures += 1
             pool.last_failure = error.message

@@ -6,6 +6,7 @@ Used by the SandboxService and its clients. It converts and checks nothing else:
 from __future__ import annotations
 
 import stat
+from collections.abc import Sequence
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -42,6 +43,8 @@ _SHORTEST_S = 0.001
 _LEAST_IDLE_S = 0.1
 """A sandbox in use looks at its idle deadline, and stores the next one, once per this time at most."""
 _MOST_CPUS = 100_000
+_MOST_READY, _MOST_READY_WORDS = 4096, 64
+"""Each record of a sandbox has its spec's command in it."""
 
 
 def timestamp(seconds: float) -> Timestamp:
@@ -115,7 +118,18 @@ def sandbox_spec(message: pb.SandboxSpec) -> SandboxSpec:
         runtime=message.runtime,
         lifetime_s=_lifetime_s(message, base.lifetime_s),
         preload=tuple(message.preload),
+        ready=_command(message.ready),
     )
+
+
+def _command(words: Sequence[str]) -> tuple[str, ...]:
+    length = sum(map(len, words))
+    if length > _MOST_READY or len(words) > _MOST_READY_WORDS or any("\0" in word for word in words):
+        raise InvalidArgument(
+            f"spec.ready must be a command of at most {_MOST_READY_WORDS} words and {_MOST_READY} characters without NUL, "
+            f"got {len(words)} words and {length} characters"
+        )
+    return tuple(words)
 
 
 def _lifetime_s(message: pb.SandboxSpec, default: float) -> float:
@@ -141,6 +155,7 @@ def spec_message(spec: SandboxSpec) -> pb.SandboxSpec:
         runtime=spec.runtime,
         lifetime=duration(spec.lifetime_s),
         preload=spec.preload,
+        ready=spec.ready,
     )
 
 

@@ -3,6 +3,7 @@
 from rock_env.spec import EnvSpec, Resources, SandboxSpec
 from sandboxes.browser.catalog import make_tasks
 from sandboxes.browser.env import make
+from sandboxes.browser.link import DRIVER
 from sandboxes.browser.oracle import make_oracle, optimum
 from sandboxes.browser.params import BrowserParams
 
@@ -24,5 +25,6 @@ ENV = EnvSpec(
             ("PYTHONDONTWRITEBYTECODE", "1"),
             ("TZ", "UTC"),
         ),
+        ready=DRIVER,
     ),
 )

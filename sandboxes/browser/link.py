@@ -10,21 +10,21 @@ import io
 import json
 import tarfile
 from collections.abc import AsyncIterator, Mapping
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from rock_env.errors import InfraError, NotFound
-from rock_env.sandbox import CommandEnd, Sandbox
-from sandboxes.browser.reply import MOST_LINE, LineReader, Reply, read_reply
+from rock_env.sandbox import READY_KEY, READY_LOG_BYTES, CommandEnd, Sandbox
+from sandboxes.browser.reply import LineReader, Reply, read_reply
 
-__all__ = ["FOLDER", "Link"]
+__all__ = ["DRIVER", "FOLDER", "Link"]
 
+DRIVER = ("python3", "-m", "sandboxes.browser.box.driver")
+"""The ready command of the environment's boxes."""
 FOLDER = "browser"
-"""The driver's folder, in the box's working folder."""
+"""The folder of the site's files, in the box's working folder."""
+_READY = b'{"ready": true}'
 _START_S = 75.0
 _ANSWER_S = 75.0
-_LOG_BYTES = 4 * MOST_LINE
 _LAST_WORDS = 600
 _GET_IT = (
     "The environment browser needs Debian's chromium (`apt-get install chromium libatomic1`) and `pip install "
@@ -44,28 +44,29 @@ class Link:
     async def start(
         cls, box: Sandbox, request: Mapping[str, Any], files: Mapping[str, bytes]
     ) -> tuple[Link, Reply]:
-        """Place the driver and `files` in the box, start it and return what the first page shows."""
-        packed = _tar({**_driver_files(), **files})
+        """Place `files`, start the driver where it does not run already, and return what the first page shows."""
         try:
-            await box.upload(FOLDER, _once(packed))
-            process = await box.start_process(
-                ["python3", "-m", "sandboxes.browser.box.driver"], cwd=FOLDER, log_bytes=_LOG_BYTES
-            )
+            link = cls(await box.start_process(DRIVER, key=READY_KEY, log_bytes=READY_LOG_BYTES))
         except NotFound as error:
             raise InfraError(f"the browser's driver does not start: {error}") from error
-        link = cls(process)
-        return link, await link.ask(box, {"do": "start", **request}, timeout_s=_START_S)
+        await _place(box, files)
+        first = await link._in_time(box, b"", _START_S)
+        if first != _READY:
+            raise InfraError(f"the browser's driver wrote {first[:80]!r} instead of that it is ready.")
+        return link, await link.ask(box, {"do": "start", "folder": FOLDER, **request}, timeout_s=_START_S)
 
     async def ask(self, box: Sandbox, request: Mapping[str, Any], *, timeout_s: float = _ANSWER_S) -> Reply:
         """Send one request and return its reply. Raise `InfraError` where none comes in time."""
         self._asked += 1
         line = json.dumps({"id": self._asked, **request}).encode() + b"\n"
+        return read_reply(await self._in_time(box, line, timeout_s), expected=self._asked)
+
+    async def _in_time(self, box: Sandbox, line: bytes, timeout_s: float) -> bytes:
         try:
             async with asyncio.timeout(timeout_s):
-                answer = await self._exchange(box, line)
+                return await self._exchange(box, line)
         except TimeoutError as error:
             raise InfraError(f"the browser's driver did not answer within {timeout_s:g} s.") from error
-        return read_reply(answer, expected=self._asked)
 
     async def _exchange(self, box: Sandbox, line: bytes) -> bytes:
         reader = LineReader()
@@ -92,14 +93,12 @@ class Link:
         raise InfraError("the browser's driver cannot be listened to any more.")
 
 
-@cache
-def _driver_files() -> dict[str, bytes]:
-    """Return what runs in the box. The folders above get no `__init__`, so nothing else of ours is looked for there."""
-    folder = Path(__file__).parent / "box"
-    return {
-        f"sandboxes/browser/box/{path.relative_to(folder)}": path.read_bytes()
-        for path in sorted(folder.rglob("*.py"))
-    }
+async def _place(box: Sandbox, files: Mapping[str, bytes]) -> None:
+    if len(files) == 1:
+        ((name, content),) = files.items()
+        await box.write_file(f"{FOLDER}/{name}", content)
+    else:
+        await box.upload(FOLDER, _once(_tar(files)))
 
 
 def _tar(files: Mapping[str, bytes]) -> bytes:

@@ -9,6 +9,7 @@ import pytest
 
 from rock_env.client import Client
 from rock_env.client.env import AsyncEnv
+from rock_env.client.places import PlacesClient
 from rock_env.env import Verdict, observation_hash
 from rock_env.errors import ResetDivergence
 from rock_env.local import start_embedded
@@ -114,6 +115,26 @@ async def test_nothing_of_an_episode_is_left_in_the_next(address: str) -> None:
         back = await env.step("go_back()")
         assert "compose" not in back.observation
         await env.close()
+
+
+async def test_a_browser_out_of_the_pool_shows_what_a_cold_one_does_and_is_used_once() -> None:
+    assert ENV.sandbox is not None
+    with start_embedded(["--env=sandboxes.browser:ENV"]) as server:
+        async with Client(server.address) as client, PlacesClient(server.address) as places:
+            env = await client.make("browser", "{}")
+            cold = [(await env.reset(TASKS["mail-reply"], 0))[0]]
+            cold.append((await env.step('goto("http://mail.test/compose")')).observation)
+            await places.set_pool(ENV.sandbox, 2)
+            for hits in (1, 2):
+                for _ in range(1200):
+                    if (await places.pools())[0].ready:
+                        break
+                    await asyncio.sleep(0.1)
+                warm = [(await env.reset(TASKS["mail-reply"], 0))[0]]
+                warm.append((await env.step('goto("http://mail.test/compose")')).observation)
+                assert warm == cold
+                assert (await places.pools())[0].hits == hits
+            await env.close()
 
 
 async def test_bad_actions_get_one_error_each_and_cost_a_turn(address: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -14,12 +15,16 @@ from processes import below
 from waiting import until
 
 from rock_env.backends import pool as pool_module
+from rock_env.backends import ready_boxes
+from rock_env.backends.observed import observed
 from rock_env.backends.pool import PooledBackend
 from rock_env.backends.process.backend import ProcessBackend
 from rock_env.errors import InfraError, InvalidArgument
 from rock_env.guest_host.box import GuestBox
 from rock_env.inventory import PoolStatus
+from rock_env.sandbox import READY_KEY, READY_LOG_BYTES, OutputChunk
 from rock_env.spec import Resources, SandboxSpec
+from rock_env.telemetry import tracing
 
 SPEC = SandboxSpec()
 
@@ -183,6 +188,50 @@ async def test_a_smaller_target_and_none_destroy_stock(backend: PooledBackend, i
     await until(lambda: not inner._boxes)
     with pytest.raises(InvalidArgument, match="from 0 to"):
         backend.set_target(SPEC, -1)
+
+
+# -- ready commands
+
+READY = SandboxSpec(ready=("sh", "-c", "sleep 0.2; echo $$; cat > got; echo end"))
+
+
+async def test_stock_is_ready_and_who_asks_by_the_key_gets_what_runs(backend: PooledBackend) -> None:
+    backend.set_target(READY, 1)
+    await until(lambda: only(backend).ready == 1)
+    pooled = await observed(backend, None).create(READY, sandbox_id="sb-1")
+    backend.set_target(READY, 0)
+    cold = await backend.create(READY, sandbox_id="sb-2")
+    tracing.enter_remote([("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")])
+    for box, runs in ((pooled, 1), (cold, 0)):
+        assert len(await box.processes()) == runs
+        process = await box.start_process(READY.ready, key=READY_KEY, log_bytes=READY_LOG_BYTES)
+        assert len(await box.processes()) == 1
+        async with box.process_logs(process, follow=True) as command:
+            first = await anext(command.events())
+            assert isinstance(first, OutputChunk)
+            assert int(first.data) > 0
+            command.write_stdin(box.id.encode())
+            command.close_stdin()
+            await command.result()
+        assert (await box.read_file("got")).decode() == box.id
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("echo no browser here >&2; exit 3", r"ended \(3\) before it wrote a line: 'no browser here'"),
+        ("while :; do printf x; sleep 0.02; done", "wrote no line within"),
+    ],
+)
+async def test_a_box_that_does_not_become_ready_is_no_stock(
+    backend: PooledBackend, inner: Inner, monkeypatch: pytest.MonkeyPatch, command: str, said: str
+) -> None:
+    monkeypatch.setattr(ready_boxes, "READY_S", 1.0)
+    backend.set_target(SandboxSpec(ready=("sh", "-c", command)), 1)
+    await until(lambda: only(backend).failures == 1)
+    assert re.search(said, only(backend).last_failure)
+    assert only(backend).ready == 0
+    await until(lambda: not inner._boxes)
 
 
 async def test_stock_gives_way_to_sandboxes_that_are_used(inner: Inner) -> None:

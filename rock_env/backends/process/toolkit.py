@@ -1,7 +1,8 @@
 """What every process sandbox on this machine shares, read-only: a small Python environment and the files of /etc.
 
 Built once per backend, used by `backends/process/backend` and `backends/process/host_view`. The environment in the
-box is this interpreter with the named distributions and what they require, and nothing else that is installed here.
+box is this interpreter with the named distributions and what they require, the code that installed plugins have for boxes
+(entry points `ale.box_code`), and nothing else that is installed here.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ import re
 import sys
 from dataclasses import dataclass
 from importlib import resources
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, entry_points
+from importlib.util import find_spec
 from pathlib import Path
 
 import rock_env.guest
 
-__all__ = ["Toolkit"]
+__all__ = ["BOX_CODE", "Toolkit"]
+
+BOX_CODE = "ale.box_code"
+"""Entry points whose values name packages that programs of boxes import, such as an environment's driver of a browser."""
 
 _PASSWD = "root:x:0:0::/root:/bin/sh\nagent:x:1000:1000::/home/agent:/bin/bash\n"
 _GROUP = "root:x:0:\nagent:x:1000:\n"
@@ -34,7 +39,10 @@ class Toolkit:
     def names(self) -> frozenset[str]:
         """Return what can be imported of the packages."""
         return frozenset(
-            name for place, _ in self.packages if (name := place.name.removesuffix(".py")).isidentifier()
+            name
+            for _, point in self.packages
+            if Path(point).parent.name == "site-packages"
+            and (name := Path(point).name.removesuffix(".py")).isidentifier()
         )
 
     @classmethod
@@ -69,6 +77,10 @@ class Toolkit:
             else:
                 point.touch()
             packages.append((place, str(point.relative_to(folder))))
+        for place, name in _box_code():
+            point = site_packages / name
+            point.mkdir(parents=True)
+            packages.append((place, str(point.relative_to(folder))))
         return cls(folder, tuple(packages))
 
 
@@ -89,6 +101,19 @@ def _places(names: tuple[str, ...]) -> set[Path]:
         tops = {file.parts[0] for file in found.files or () if file.parts[0] not in ("..", "__pycache__")}
         places |= {place for top in tops if (place := Path(str(found.locate_file(top)))).exists()}
     return places
+
+
+def _box_code() -> list[tuple[Path, str]]:
+    """Return each plugin's package for boxes: its folder, and its path below a folder of packages. Nothing is imported."""
+    found = []
+    for name in sorted({entry.value for entry in entry_points(group=BOX_CODE)}):
+        top, *rest = name.split(".")
+        spec = find_spec(top)
+        for root in (spec and spec.submodule_search_locations) or ():
+            if (place := Path(root, *rest)).is_dir():
+                found.append((place, name.replace(".", "/")))
+                break
+    return found
 
 
 def _requirements(found: Distribution) -> list[str]:

@@ -66,7 +66,7 @@ class NetworkPolicy(_message.Message):
     def __init__(self, enabled: bool = ..., allow: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SandboxSpec(_message.Message):
-    __slots__ = ("image", "resources", "network", "env", "workdir", "lifetime", "runtime", "preload")
+    __slots__ = ("image", "resources", "network", "env", "workdir", "lifetime", "runtime", "preload", "ready")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -82,6 +82,7 @@ class SandboxSpec(_message.Message):
     LIFETIME_FIELD_NUMBER: _ClassVar[int]
     RUNTIME_FIELD_NUMBER: _ClassVar[int]
     PRELOAD_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
     image: str
     resources: Resources
     network: NetworkPolicy
@@ -90,7 +91,8 @@ class SandboxSpec(_message.Message):
     lifetime: _duration_pb2.Duration
     runtime: str
     preload: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, image: _Optional[str] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., network: _Optional[_Union[NetworkPolicy, _Mapping]] = ..., env: _Optional[_Mapping[str, str]] = ..., workdir: _Optional[str] = ..., lifetime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., runtime: _Optional[str] = ..., preload: _Optional[_Iterable[str]] = ...) -> None: ...
+    ready: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, image: _Optional[str] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., network: _Optional[_Union[NetworkPolicy, _Mapping]] = ..., env: _Optional[_Mapping[str, str]] = ..., workdir: _Optional[str] = ..., lifetime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., runtime: _Optional[str] = ..., preload: _Optional[_Iterable[str]] = ..., ready: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class StateChange(_message.Message):
     __slots__ = ("state", "reason", "at")

@@ -70,8 +70,9 @@ class BrowserDied(Exception):
 class Browser:
     """The browser of one episode."""
 
-    def __init__(self, browser: Any, origin: str, most_tree: int) -> None:
-        self._browser, self.origin, self._most_tree = browser, origin, most_tree
+    def __init__(self, browser: Any) -> None:
+        self._browser = browser
+        self.origin, self._most_tree = "", 0
         self._context: Any = None
         self._miniwob = False
         self.pages: list[Any] = []
@@ -84,23 +85,22 @@ class Browser:
         self._crashed: set[Any] = set()
 
     @classmethod
-    async def start(cls, chromium: Any, path: str, port: int, request: dict[str, Any]) -> Browser:
-        """Launch, open the site's first page and, for a MiniWoB++ task, begin its episode."""
-        host = request["host"]
-        rules = f"MAP {host}:80 127.0.0.1:{port}, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1:{port}"
+    async def launch(cls, chromium: Any, path: str, port: int) -> Browser:
+        """Start Chromium with an empty page, for a site whose server has this port. Raise `BrowserDied`."""
+        rules = f"MAP *.test:80 127.0.0.1:{port}, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1:{port}"
         try:
             launched = await chromium.launch(
                 executable_path=path,
                 args=[*_ARGS, f"--host-resolver-rules={rules}"],
                 timeout=_LAUNCH_S * 1000,
             )
+            browser = cls(launched)
+            await browser._begin()
         except PlaywrightError as error:
             raise BrowserDied(f"Chromium does not start: {error}") from error
-        browser = cls(launched, f"http://{host}", request["most_tree"])
-        await browser._open(request)
         return browser
 
-    async def _open(self, request: dict[str, Any]) -> None:
+    async def _begin(self) -> None:
         self._context = context = await self._browser.new_context(
             viewport={"width": 1024, "height": 768},
             accept_downloads=False,
@@ -118,12 +118,21 @@ class Browser:
         context.on("request", lambda request: self._loading.add(request))
         for ended in ("requestfinished", "requestfailed"):
             context.on(ended, lambda request: self._loading.discard(request))
-        page = await context.new_page()
-        await page.goto(self.origin + request["start"], timeout=_LAUNCH_S * 1000)
-        if request["seed"]:
-            self._miniwob = True
-            await page.add_style_tag(content=_MINIWOB_STYLE)
-            await page.evaluate(_MINIWOB_START, request["seed"])
+        await context.new_page()
+
+    async def open(self, request: dict[str, Any]) -> None:
+        """Open the site's first page and, for a MiniWoB++ task, begin its episode. Raise `BrowserDied`."""
+        self._need_browser()
+        self.origin, self._most_tree = f"http://{request['host']}", request["most_tree"]
+        page = self.page
+        try:
+            await page.goto(self.origin + request["start"], timeout=_LAUNCH_S * 1000)
+            if request["seed"]:
+                self._miniwob = True
+                await page.add_style_tag(content=_MINIWOB_STYLE)
+                await page.evaluate(_MINIWOB_START, request["seed"])
+        except PlaywrightError as error:
+            raise BrowserDied(f"the site's first page does not load: {error}") from error
         await self._settle()
 
     @property

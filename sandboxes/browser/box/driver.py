@@ -1,7 +1,8 @@
 """Drives one Chromium for one episode: a JSON request per line on standard input, a JSON reply per line on standard output.
 
-Runs inside the sandbox, started by `sandboxes.browser.link`. All that a page controls is handled here; what leaves is one
-line of bounded length per request. A failure of the browser itself is told as `fatal`, never as an ordinary error.
+Runs inside the sandbox, as its spec's ready command: it starts the browser and the site's server before it knows the task,
+and says so by a first line. All that a page controls is handled here; what leaves is one line of bounded length per
+request. A failure of the browser itself is told as `fatal`, never as an ordinary error.
 """
 
 from __future__ import annotations
@@ -24,48 +25,56 @@ _CHROMIUMS = (
 )
 
 
+class _SiteServer:
+    """The site's server, on a port that is open from the start, so that nobody waits for it."""
+
+    def __init__(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            self.port: int = listening.getsockname()[1]
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "sandboxes.browser.box.server", str(listening.fileno())],
+                pass_fds=[listening.fileno()],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+            )
+
+    def begin(self, site: str, folder: str) -> None:
+        """Have it serve a site, whose files lie in a folder, from now on."""
+        assert self._process.stdin is not None  # as it was started
+        self._process.stdin.write(json.dumps([site, folder]).encode() + b"\n")
+        self._process.stdin.close()
+
+
 async def _serve(reader: asyncio.StreamReader) -> None:
+    server = _SiteServer()
     try:
         from playwright.async_api import async_playwright
 
         from sandboxes.browser.box.browser import Browser, BrowserDied
     except ImportError as missing:
-        _say({"id": 0, "fatal": f"Playwright is not importable in the sandbox: {missing}"})
-        return
+        sys.exit(f"Playwright is not importable in the sandbox: {missing}")
     chromium = next((path for path in _CHROMIUMS if os.access(path, os.X_OK)), "")
     if not chromium:
-        _say({"id": 0, "fatal": f"no Chromium in the sandbox: looked for {', '.join(_CHROMIUMS)}"})
-        return
+        sys.exit(f"no Chromium in the sandbox: looked for {', '.join(_CHROMIUMS)}")
     async with async_playwright() as playwright:
-        browser: Browser | None = None
+        try:
+            browser = await Browser.launch(playwright.chromium, chromium, server.port)
+        except BrowserDied as died:
+            sys.exit(str(died)[:2000])
+        _say({"ready": True})
         while line := await reader.readline():
             request = json.loads(line)
             try:
                 if request["do"] == "start":
-                    port = _start_server(request)
-                    browser = await Browser.start(playwright.chromium, chromium, port, request)
+                    server.begin(request["site"], request["folder"])
+                    await browser.open(request)
                     reply = await browser.observe()
                 else:
-                    assert browser is not None  # the first request is a start
                     error = await browser.act(request["op"], request["args"])
                     reply = await browser.observe(error)
             except BrowserDied as died:
                 reply = {"fatal": str(died)[:400]}
             _say({"id": request["id"], **reply})
-
-
-def _start_server(request: dict[str, Any]) -> int:
-    """Start the site's server on a port that is already open, so that nobody waits for it, and return the port."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    port: int = listening.getsockname()[1]
-    subprocess.Popen(
-        [sys.executable, "-m", "sandboxes.browser.box.server", request["site"], str(listening.fileno())],
-        pass_fds=[listening.fileno()],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-    )
-    listening.close()
-    return port
 
 
 def _say(reply: dict[str, Any]) -> None:

@@ -1,7 +1,8 @@
-"""Serves one site in the box: `python -m sandboxes.browser.box.server SITE FD`, FD being a socket that listens already.
+"""Serves one site in the box: `python -m sandboxes.browser.box.server FD`, FD being a socket that listens already.
 
-A site is a function of a state and a request. The state begins as `state.json` and is written there after every change,
-whole and at once, so that it can be read when everything here has ended. The site `static` serves the folder `static`.
+Which one it is, and the folder of its files, comes as a line on standard input: the JSON list [SITE, FOLDER]. A site is a
+function of a state and a request. The state begins as `state.json` and is written there after every change, whole and at
+once, so that it can be read when everything here has ended. The site `static` serves the folder `static`.
 """
 
 from __future__ import annotations
@@ -134,7 +135,12 @@ class _Server(ThreadingHTTPServer):
 
 def main() -> None:
     """Serve until ended."""
-    name, descriptor = sys.argv[1], int(sys.argv[2])
+    descriptor = int(sys.argv[1])
+    asked = sys.stdin.readline()
+    if not asked:  # the driver ended
+        return
+    name, folder = json.loads(asked)
+    os.chdir(folder)
     if name != "static":
         Handler.served = Served(SITES[name], Path("state.json"))
     with _Server(socket.socket(fileno=descriptor)) as server:

@@ -37,6 +37,16 @@ def test_quotas_and_pools_are_set_seen_and_kept(tmp_path: Path) -> None:
         refused(
             ale("rock", "pool", "set", "8", "--rock", address, cwd=tmp_path), 2, "than this server holds: 7"
         )
+        refused(
+            ale("rock", "pool", "set", "1", "--env", "frozen_lake", "--rock", address, cwd=tmp_path),
+            2,
+            "has no sandbox",
+        )
+        refused(
+            ale("rock", "pool", "set", "1", "--env", "code", "--cpus", "2", "--rock", address, cwd=tmp_path),
+            2,
+            "leave them out",
+        )
         refused(ale("rock", "quota", "set", "Blue", "--rock", address, cwd=tmp_path), 2, "bad tenant name")
         asyncio.run(stocked(address, 2))
     with serving(options, tmp_path) as (_, address):

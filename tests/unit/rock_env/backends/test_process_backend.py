@@ -12,6 +12,7 @@ import shutil
 import signal
 import tomllib
 from collections.abc import AsyncIterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +22,7 @@ from fences import why_not_isolated
 from processes import below, name_of
 
 import rock_env
+from rock_env.backends.process import toolkit
 from rock_env.backends.process.backend import ProcessBackend, ProcessBox, why_not_fenced
 from rock_env.backends.process.toolkit import Toolkit
 from rock_env.errors import InfraError, InvalidArgument
@@ -288,6 +290,21 @@ def test_the_toolkit_holds_a_distribution_and_what_it_requires(tmp_path: Path) -
     names = {host.name for host, _ in tools.packages}
     assert {"pytest", "_pytest", "pluggy", "packaging", "iniconfig"} <= names
     assert not {"rock_env", "sandboxes", "grpc", "pytest_asyncio"} & names
+
+
+def test_the_toolkit_shows_the_code_that_plugins_have_for_boxes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = [
+        EntryPoint("browser", value, toolkit.BOX_CODE) for value in ("sandboxes.browser.box", "no.such")
+    ]
+    monkeypatch.setattr(toolkit, "entry_points", lambda group: points)
+    tools = Toolkit.build(tmp_path / "tools", ())
+    ((place, point),) = tools.packages
+    assert place == PACKAGES / "sandboxes/browser/box"
+    assert point.endswith("/site-packages/sandboxes/browser/box")
+    assert (tmp_path / "tools" / point).is_dir()
+    assert tools.names == frozenset(), "nothing of it can be imported ahead"
 
 
 def test_what_boxes_have_installed_comes_with_this_distribution() -> None:

@@ -40,6 +40,9 @@ def test_the_wire_knows_the_same_states() -> None:
             lambda env: tuple(sorted(env.items()))
         ),
         lifetime_s=st.integers(1, 10**6).map(float),
+        ready=st.lists(
+            st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=5), max_size=4
+        ).map(tuple),
     )
 )
 def test_a_spec_survives_the_wire(spec: SandboxSpec) -> None:
@@ -52,6 +55,17 @@ def test_a_spec_recorded_when_there_were_ports_is_read_with_its_digest() -> None
     kept = msgspec.json.decode(b'{"image": "a", "env": [["A", "b"]], "ports": []}', type=SandboxSpec)
     assert kept == SandboxSpec(image="a", env=(("A", "b"),))
     assert kept.digest == "a8f1ea032037be82"
+
+
+@pytest.mark.parametrize("words", [["x" * 4097], ["x"] * 65, ["a\0b"]])
+def test_a_ready_command_is_bounded(words: list[str]) -> None:
+    with pytest.raises(InvalidArgument, match=r"spec\.ready must be"):
+        sandbox_spec(pb.SandboxSpec(ready=words))
+
+
+def test_a_spec_without_a_ready_command_keeps_its_digest() -> None:
+    assert SandboxSpec().digest == "462b572fe5153223"
+    assert SandboxSpec(ready=("a", "b")).digest != SandboxSpec(ready=("a b",)).digest
 
 
 @pytest.mark.parametrize("cpus", [-1.0, float("nan"), float("inf")])
