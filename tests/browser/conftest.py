@@ -11,6 +11,8 @@ import pytest
 from fences import why_not_isolated
 
 from rock_env.backends.process.backend import ProcessBackend
+from rock_env.sandbox import Sandbox
+from sandboxes.browser import ENV
 
 CHROMIUMS = ("/usr/lib/chromium/chromium-headless-shell", "/usr/lib/chromium/chromium")
 
@@ -39,5 +41,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 async def backend(tmp_path: Path) -> AsyncIterator[ProcessBackend]:
     made = ProcessBackend(root=tmp_path, isolation="namespaces")
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def box(backend: ProcessBackend) -> AsyncIterator[Sandbox]:
+    assert ENV.sandbox is not None
+    made = await backend.create(ENV.sandbox, sandbox_id="browser")
     yield made
     await made.close()

@@ -2,45 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
+from driving import act, begin, click, go
 
-from rock_env.backends.process.backend import ProcessBackend
 from rock_env.errors import InfraError
 from rock_env.sandbox import Sandbox
-from sandboxes.browser import ENV
 from sandboxes.browser.link import Link
-from sandboxes.browser.reply import Reply
 
 pytestmark = pytest.mark.timeout(300)
-CALM = "<title>Calm</title><h1>Calm</h1><a href='/worse.html'>worse</a>"
-
-
-@pytest.fixture
-async def box(backend: ProcessBackend) -> AsyncIterator[Sandbox]:
-    assert ENV.sandbox is not None
-    made = await backend.create(ENV.sandbox, sandbox_id="hostile")
-    yield made
-    await made.close()
-
-
-async def begin(box: Sandbox, **pages: str) -> tuple[Link, Reply]:
-    """Start a browser at `index`; pages are served by their names."""
-    files = {f"static/{name}.html": content.encode() for name, content in {"index": CALM, **pages}.items()}
-    request = {
-        "site": "static",
-        "host": "hostile.test",
-        "start": "/index.html",
-        "seed": "",
-        "most_tree": 20_000,
-    }
-    return await Link.start(box, request, files)
-
-
-async def go(link: Link, box: Sandbox, name: str = "worse") -> Reply:
-    args = {"url": f"http://hostile.test/{name}.html"}
-    return await link.ask(box, {"do": "act", "op": "goto", "args": args})
 
 
 async def calm_again(link: Link, box: Sandbox) -> bool:
@@ -63,14 +32,12 @@ async def test_a_page_that_moves_on_for_ever_is_told(box: Sandbox) -> None:
 async def test_pop_ups_are_bounded(box: Sandbox) -> None:
     link, _ = await begin(
         box,
-        worse="<title>Pops</title><button onclick='for(let i=0;i<60;i++)open(\"/index.html\")'>go</button>",
+        worse="<title>Pops</title><button onclick='for(let i=0;i<60;i++)window.open(\"/index.html\")'>go</button>",
     )
     seen = await go(link, box)
-    bid = seen.tree.partition("[ref=")[2].partition("]")[0]
-    button = seen.tree.partition('button "go" [ref=')[2].partition("]")[0] or bid
-    args = {"bid": button, "button": "left", "modifiers": []}
-    seen = await link.ask(box, {"do": "act", "op": "click", "args": args})
-    assert 1 <= len(seen.tabs) <= 9
+    seen = await click(link, box, seen, 'button "go"')
+    assert len(seen.tabs) == 9
+    assert "a pop-up was closed: there are too many tabs" in seen.notes
     assert await calm_again(link, box)
 
 
@@ -95,12 +62,11 @@ async def test_a_script_without_end_costs_its_page(box: Sandbox) -> None:
 
 async def test_a_page_that_crashes_is_told(box: Sandbox) -> None:
     link, _ = await begin(box)
-    args = {"url": "chrome://crash"}
-    seen = await link.ask(box, {"do": "act", "op": "goto", "args": args})
+    seen = await act(link, box, "goto", url="chrome://crash")
     assert "is not of this site" in seen.error
     killed = await box.exec(["python3", "-c", KILL_RENDERER])
     assert killed.ok, killed
-    seen = await link.ask(box, {"do": "act", "op": "noop", "args": {"wait_ms": 100}})
+    seen = await act(link, box, "noop", wait_ms=100)
     assert "crash" in seen.error
     assert await calm_again(link, box)
 
@@ -133,7 +99,7 @@ async def test_dialogs_do_not_stop_the_page(box: Sandbox) -> None:
     seen = await go(link, box)
     assert 'heading "said false"' in seen.tree
     assert len(seen.notes) == 2
-    await link.ask(box, {"do": "act", "op": "on_dialog", "args": {"answer": "accept", "text": ""}})
+    await act(link, box, "on_dialog", answer="accept", text="")
     assert 'heading "said true"' in (await go(link, box)).tree
 
 

@@ -1,15 +1,20 @@
-"""What an action does to a browser. Each raises `Refused` with a reason that is the same whenever the page is the same."""
+"""What an action does to a browser. Each raises `Refused` with a reason that is the same whenever the page is the same.
+
+Nothing is waited for: a page's clock stands still, so what is not possible at once does not become so by itself.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 from playwright.async_api import Error as PlaywrightError
 
+from sandboxes.browser.box.tab import PageMoves, Tab
+
 __all__ = ["Acted", "Refused", "perform"]
 
-_ELEMENT_MS = 8000
 _GOTO_MS = 10_000
 _MOST_WAIT_MS = 10_000
 
@@ -31,112 +36,149 @@ class Acted(Protocol):
 
     def allowed(self, url: str) -> bool: ...
 
+    async def tab(self) -> Tab: ...
+
     async def new_page(self) -> None: ...
 
     async def pass_time(self, milliseconds: int) -> None: ...
 
 
-async def perform(browser: Acted, op: str, args: dict[str, Any]) -> None:
+Args = dict[str, Any]
+
+
+async def perform(browser: Acted, op: str, args: Args) -> None:
     """Do one action that `sandboxes.browser.actions` has read."""
     if op in _ON_ELEMENT:
-        await _on_element(browser, op, args)
-    elif op == "drag_and_drop":
-        source = await _element(browser, args["from_bid"])
-        target = await _element(browser, args["to_bid"])
-        await _tried(op, args["from_bid"], source.drag_to(target, timeout=_ELEMENT_MS))
+        await _ON_ELEMENT[op](await browser.tab(), _Element(op, args["bid"]), args)
     else:
         await _ELSEWHERE[op](browser, args)
 
 
-async def _element(browser: Acted, bid: str) -> Any:
-    found = browser.page.locator(f"aria-ref={bid}")
+class _Element:
+    """An element that an action names, and how the action's failures are told."""
+
+    def __init__(self, op: str, bid: str) -> None:
+        self._op, self.bid = op, bid
+
+    async def ask(self, tab: Tab, function: str, *arguments: object) -> Any:
+        """Return what a function of `page.js` says of the element. Raise `Refused` where there is none, or with a reason."""
+        told = await tab.call(function, self.bid, *arguments)
+        if told is None:
+            raise Refused(
+                f"no element {self.bid!r} in this page; the ids are those of the newest observation"
+            )
+        if isinstance(told, str):
+            raise self.refused(told)
+        return told
+
+    async def point(self, tab: Tab, *, enabled: bool = True, covered: bool = False) -> tuple[float, float]:
+        """Return where in the viewport the element is, scrolled into view."""
+        told = await self.ask(tab, "point", enabled, covered)
+        return told["x"], told["y"]
+
+    def refused(self, reason: str) -> Refused:
+        """Return the action's failure."""
+        return Refused(f"{self._op} of {self.bid!r} failed: {reason}")
+
+
+async def _click(tab: Tab, element: _Element, args: Args) -> None:
+    x, y = await element.point(tab)
+    await tab.click(x, y, button=args["button"], modifiers=tuple(args["modifiers"]))
+
+
+async def _dblclick(tab: Tab, element: _Element, args: Args) -> None:
+    x, y = await element.point(tab)
+    await tab.click(x, y, button=args["button"], count=2, modifiers=tuple(args["modifiers"]))
+
+
+async def _hover(tab: Tab, element: _Element, args: Args) -> None:
+    await tab.hover(*await element.point(tab, enabled=False))
+
+
+async def _fill(tab: Tab, element: _Element, args: Args) -> None:
+    if await element.ask(tab, "fill", args["value"]):
+        return
+    if args["value"]:
+        await tab.page.keyboard.insert_text(args["value"])
+    else:
+        await tab.page.keyboard.press("Delete")
+
+
+async def _clear(tab: Tab, element: _Element, args: Args) -> None:
+    await _fill(tab, element, {"value": ""})
+
+
+async def _press(tab: Tab, element: _Element, args: Args) -> None:
+    await element.ask(tab, "focus")
+    await _pressed(tab.page, args["key_comb"], element.refused)
+
+
+async def _pressed(page: Any, keys: str, refused: Callable[[str], Refused]) -> None:
     try:
-        count = await found.count()
-    except PlaywrightError:  # of an element that was there in an earlier page
-        count = 0
-    if count != 1:
-        raise Refused(f"no element {bid!r} in this page; the ids are those of the newest observation")
-    return found
-
-
-async def _on_element(browser: Acted, op: str, args: dict[str, Any]) -> None:
-    bid = args["bid"]
-    found = await _element(browser, bid)
-    if op not in ("hover", "focus") and not await found.is_enabled():
-        raise Refused(f"the element {bid!r} is disabled")
-    await _tried(op, bid, _ON_ELEMENT[op](found, args))
-
-
-async def _tried(op: str, bid: str, doing: Awaitable[Any]) -> None:
-    """Await it, and give each way of failing one text: Playwright's own differ from try to try."""
-    try:
-        await doing
+        await page.keyboard.press(keys)
     except PlaywrightError as error:
-        said = str(error)
-        if "scheduled navigations" in said:  # it was done, and led to a page that takes long to come
-            return
-        for part, reason in _REASONS:
-            if part in said:
-                raise Refused(f"{op} of {bid!r} failed: {reason}") from None
-        if "Timeout" in said:
-            raise Refused(f"{op} of {bid!r} failed: it did not become possible in {_ELEMENT_MS} ms") from None
+        if "Unknown key" in str(error):
+            raise refused("there is no such key") from None
         raise
 
 
-_REASONS = (
-    ("intercepts pointer events", "another element covers it"),
-    ("not visible", "it is not visible"),
-    ("not enabled", "it is disabled"),
-    ("outside of the viewport", "it cannot be scrolled into view"),
-    ("not an <input>", "it is no field that takes text"),
-    ("Cannot type text into", "its type of field does not take this text"),
-    ("Malformed value", "its type of field does not take this text"),
-    ("not a <select>", "it is no list to select from"),
-    ("did not find some options", "it has no such option"),
-    ("Not a checkbox or radio", "it is no check box or radio button"),
-    ("not a checkbox or radio", "it is no check box or radio button"),
-    ("did not change its state", "it stays as it is"),
-    ("Unknown key", "there is no such key"),
-    ("not attached", "it is gone"),
-    ("detached", "it is gone"),
-)
-
-
-async def _select(found: Any, args: dict[str, Any]) -> None:
+async def _select(tab: Tab, element: _Element, args: Args) -> None:
     wanted = args["options"] if isinstance(args["options"], list) else [args["options"]]
-    there = await found.evaluate(
-        "e => e.tagName === 'SELECT' ? [...e.options].slice(0, 1000).map(o => [o.label.trim(), o.value]) : null"
-    )
-    if there is None:
-        raise Refused(f"select_option of {args['bid']!r} failed: it is no list to select from")
-    for each in wanted:
-        if not any(each in pair for pair in there):
-            shown = ", ".join(repr(label) for label, _ in there[:10])
-            raise Refused(f"{args['bid']!r} has no option {each!r}; it has {shown}"[:400])
-    chosen = [next(number for number, pair in enumerate(there) if each in pair) for each in wanted]
-    await found.select_option(index=chosen, timeout=_ELEMENT_MS)
+    told = await element.ask(tab, "select", wanted)
+    if told is not True:
+        missing, labels = told
+        raise Refused(
+            f"{element.bid!r} has no option {missing!r}; it has {', '.join(map(repr, labels))}"[:400]
+        )
 
 
-async def _toggle(found: Any, wanted: bool) -> None:
-    """Set a check box. One whose label covers it is clicked where it lies."""
-    await found.set_checked(wanted, timeout=_ELEMENT_MS)
+async def _check(tab: Tab, element: _Element, args: Args) -> None:
+    await _toggle(tab, element, True)
 
 
-_ON_ELEMENT: dict[str, Callable[[Any, dict[str, Any]], Awaitable[Any]]] = {
-    "click": lambda e, a: e.click(button=a["button"], modifiers=a["modifiers"], timeout=_ELEMENT_MS),
-    "dblclick": lambda e, a: e.dblclick(button=a["button"], modifiers=a["modifiers"], timeout=_ELEMENT_MS),
-    "hover": lambda e, a: e.hover(timeout=_ELEMENT_MS),
-    "fill": lambda e, a: e.fill(a["value"], timeout=_ELEMENT_MS),
-    "press": lambda e, a: e.press(a["key_comb"], timeout=_ELEMENT_MS),
+async def _uncheck(tab: Tab, element: _Element, args: Args) -> None:
+    await _toggle(tab, element, False)
+
+
+async def _toggle(tab: Tab, element: _Element, wanted: bool) -> None:
+    if await element.ask(tab, "checked") is wanted:
+        return
+    await tab.click(*await element.point(tab))
+    with suppress(PlaywrightError, PageMoves):  # a page that moves on for it took it
+        if await tab.call("checked", element.bid) is (not wanted):
+            raise element.refused("it stays as it is")
+
+
+async def _focus(tab: Tab, element: _Element, args: Args) -> None:
+    await element.ask(tab, "focus")
+
+
+_ON_ELEMENT: dict[str, Callable[[Tab, _Element, Args], Awaitable[None]]] = {
+    "click": _click,
+    "dblclick": _dblclick,
+    "hover": _hover,
+    "fill": _fill,
+    "press": _press,
     "select_option": _select,
-    "check": lambda e, a: _toggle(e, True),
-    "uncheck": lambda e, a: _toggle(e, False),
-    "focus": lambda e, a: e.focus(timeout=_ELEMENT_MS),
-    "clear": lambda e, a: e.fill("", timeout=_ELEMENT_MS),
+    "check": _check,
+    "uncheck": _uncheck,
+    "focus": _focus,
+    "clear": _clear,
 }
 
 
-async def _goto(browser: Acted, args: dict[str, Any]) -> None:
+async def _drag(browser: Acted, args: Args) -> None:
+    tab, mouse = await browser.tab(), browser.page.mouse
+    source, target = (_Element("drag_and_drop", args[name]) for name in ("from_bid", "to_bid"))
+    await target.point(tab, enabled=False, covered=True)  # before anything is picked up
+    await mouse.move(*await source.point(tab, enabled=False))
+    await mouse.down()
+    x, y = await target.point(tab, enabled=False, covered=True)
+    await mouse.move(x, y, steps=2)
+    await mouse.up()
+
+
+async def _goto(browser: Acted, args: Args) -> None:
     url = args["url"]
     if not browser.allowed(url):
         raise Refused(f"goto: {url[:120]!r} is not of this site; allowed is {browser.origin}/...")
@@ -154,25 +196,25 @@ async def _loaded(op: str, doing: Awaitable[Any]) -> None:
         raise
 
 
-async def _back(browser: Acted, args: dict[str, Any]) -> None:
+async def _back(browser: Acted, args: Args) -> None:
     await _loaded("go_back", browser.page.go_back(timeout=_GOTO_MS))
 
 
-async def _forward(browser: Acted, args: dict[str, Any]) -> None:
+async def _forward(browser: Acted, args: Args) -> None:
     await _loaded("go_forward", browser.page.go_forward(timeout=_GOTO_MS))
 
 
-async def _new_tab(browser: Acted, args: dict[str, Any]) -> None:
+async def _new_tab(browser: Acted, args: Args) -> None:
     await browser.new_page()
 
 
-async def _tab_close(browser: Acted, args: dict[str, Any]) -> None:
+async def _tab_close(browser: Acted, args: Args) -> None:
     if len(browser.pages) == 1:
         raise Refused("tab_close: this is the only tab")
     await browser.page.close()
 
 
-async def _tab_focus(browser: Acted, args: dict[str, Any]) -> None:
+async def _tab_focus(browser: Acted, args: Args) -> None:
     index = args["index"]
     if not 0 <= index < len(browser.pages):
         raise Refused(f"tab_focus: there is no tab {index}; there are {len(browser.pages)}, numbered from 0")
@@ -180,15 +222,15 @@ async def _tab_focus(browser: Acted, args: dict[str, Any]) -> None:
     await browser.page.bring_to_front()
 
 
-async def _scroll(browser: Acted, args: dict[str, Any]) -> None:
-    await browser.page.mouse.wheel(args["delta_x"], args["delta_y"])
+async def _scroll(browser: Acted, args: Args) -> None:
+    await (await browser.tab()).scroll(args["delta_x"], args["delta_y"])
 
 
-async def _mouse_click(browser: Acted, args: dict[str, Any]) -> None:
-    await browser.page.mouse.click(args["x"], args["y"], button=args["button"])
+async def _mouse_click(browser: Acted, args: Args) -> None:
+    await (await browser.tab()).click(args["x"], args["y"], button=args["button"])
 
 
-async def _mouse_drag(browser: Acted, args: dict[str, Any]) -> None:
+async def _mouse_drag(browser: Acted, args: Args) -> None:
     mouse = browser.page.mouse
     await mouse.move(args["from_x"], args["from_y"])
     await mouse.down()
@@ -196,23 +238,25 @@ async def _mouse_drag(browser: Acted, args: dict[str, Any]) -> None:
     await mouse.up()
 
 
-async def _key(browser: Acted, args: dict[str, Any]) -> None:
-    await _tried("keyboard_press", args["key"], browser.page.keyboard.press(args["key"]))
+async def _key(browser: Acted, args: Args) -> None:
+    failed = "keyboard_press of {!r} failed: {}".format
+    await _pressed(browser.page, args["key"], lambda reason: Refused(failed(args["key"], reason)))
 
 
-async def _type(browser: Acted, args: dict[str, Any]) -> None:
+async def _type(browser: Acted, args: Args) -> None:
     await browser.page.keyboard.type(args["text"])
 
 
-async def _on_dialog(browser: Acted, args: dict[str, Any]) -> None:
+async def _on_dialog(browser: Acted, args: Args) -> None:
     browser.dialog_answer = (args["answer"] == "accept", args["text"])
 
 
-async def _noop(browser: Acted, args: dict[str, Any]) -> None:
+async def _noop(browser: Acted, args: Args) -> None:
     await browser.pass_time(min(args["wait_ms"], _MOST_WAIT_MS))
 
 
-_ELSEWHERE: dict[str, Callable[[Acted, dict[str, Any]], Awaitable[None]]] = {
+_ELSEWHERE: dict[str, Callable[[Acted, Args], Awaitable[None]]] = {
+    "drag_and_drop": _drag,
     "goto": _goto,
     "go_back": _back,
     "go_forward": _forward,

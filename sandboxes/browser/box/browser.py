@@ -7,7 +7,9 @@ give equal pages however busy the machine is. Every wait here has a bound; a pag
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -15,6 +17,7 @@ from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from sandboxes.browser.box.acts import Refused, perform
+from sandboxes.browser.box.tab import PageMoves, Tab
 
 __all__ = ["Browser", "BrowserDied"]
 
@@ -43,8 +46,10 @@ _BEGIN = datetime(2026, 3, 2, 8, tzinfo=UTC)
 """When every episode begins, to its pages."""
 _TICK_MS = 500
 _LAUNCH_S = 40.0
-_LOAD_S = 10.0
+_LOAD_S = 8.0
 _RESPOND_S = 10.0
+_LOOK_S = 0.05
+"""A page that is not at rest is looked at again after this long, whatever happens."""
 _ACT_S = 20.0
 _MOST_TABS = 8
 _MOST_ELEMENTS = 20_000
@@ -56,11 +61,8 @@ _MINIWOB_STYLE = (
 )
 """Hides what is not of the task, and lets words that are links without being `<a>` have an id."""
 _MINIWOB_START = "seed => { Math.seedrandom(seed); core.EPISODE_MAX_TIME = 1e8; core.startEpisodeReal(); }"
-_MINIWOB_STATE = """() => [document.getElementById('query').innerText.slice(0, 2000),
+_MINIWOB_STATE = """[document.getElementById('query').innerText.slice(0, 2000),
     WOB_DONE_GLOBAL === true, Number(WOB_RAW_REWARD_GLOBAL) || 0]"""
-_SIZE = (
-    "() => [document.getElementsByTagName('*').length, (document.documentElement.textContent || '').length]"
-)
 
 
 class BrowserDied(Exception):
@@ -81,8 +83,13 @@ class Browser:
         """Whether questions of the page are answered with yes, and the text for those that ask for one."""
         self._titles: dict[Any, str] = {}
         self._notes: list[str] = []
-        self._loading: set[Any] = set()
         self._crashed: set[Any] = set()
+        self._tabs: dict[Any, Tab] = {}
+        self._targets: set[str] = set()
+        """Every page there is in Chromium, also one that is only being opened."""
+        self._stirred = asyncio.Event()
+        self._documents = 0
+        """How many were shown: each gives its elements ids that no other has."""
 
     @classmethod
     async def launch(cls, chromium: Any, path: str, port: int) -> Browser:
@@ -112,20 +119,24 @@ class Browser:
         context.set_default_timeout(_RESPOND_S * 1000)
         await context.clock.install(time=_BEGIN)
         await context.clock.pause_at(_BEGIN + timedelta(seconds=1))
-        await context.route("**/*", self._route)
         context.on("page", self._opened)
         context.on("dialog", self._dialog)
-        context.on("request", lambda request: self._loading.add(request))
-        for ended in ("requestfinished", "requestfailed"):
-            context.on(ended, lambda request: self._loading.discard(request))
+        targets = await self._browser.new_browser_cdp_session()
+        targets.on("Target.targetCreated", self._target_created)
+        targets.on("Target.targetDestroyed", self._target_destroyed)
+        await targets.send("Target.setDiscoverTargets", {"discover": True})
         await context.new_page()
+        await self.tab()
 
     async def open(self, request: dict[str, Any]) -> None:
         """Open the site's first page and, for a MiniWoB++ task, begin its episode. Raise `BrowserDied`."""
         self._need_browser()
         self.origin, self._most_tree = f"http://{request['host']}", request["most_tree"]
         page = self.page
+        # What may be asked for is not asked about: only the rest comes here, to be refused.
+        elsewhere = re.compile(rf"^(?!{re.escape(self.origin)}(?:/|$)|about:blank$|data:|blob:)")
         try:
+            await self._context.route(elsewhere, self._refuse)
             await page.goto(self.origin + request["start"], timeout=_LAUNCH_S * 1000)
             if request["seed"]:
                 self._miniwob = True
@@ -133,12 +144,18 @@ class Browser:
                 await page.evaluate(_MINIWOB_START, request["seed"])
         except PlaywrightError as error:
             raise BrowserDied(f"the site's first page does not load: {error}") from error
-        await self._settle()
 
     @property
     def page(self) -> Any:
         """Return the page of the active tab."""
         return self.pages[self.active]
+
+    async def tab(self) -> Tab:
+        """Return the active tab."""
+        page = self.page
+        if page not in self._tabs:
+            self._tabs[page] = await Tab.attach(page, self._stirred.set)
+        return self._tabs[page]
 
     def allowed(self, url: str) -> bool:
         """Return whether a page may be there: at the site itself, or at the empty page."""
@@ -162,6 +179,8 @@ class Browser:
                 await perform(self, op, args)
         except Refused as refused:
             return str(refused)
+        except PageMoves as moving:
+            return f"{op} failed: {moving}"
         except TimeoutError:
             return f"{op} took longer than {_ACT_S:g} s and was given up"
         except PlaywrightError as error:
@@ -181,8 +200,7 @@ class Browser:
             quiet = await self._within(self._settle())
             if not quiet:
                 self.note("the page did not come to rest: it keeps loading or moving on")
-            title = str(await self._within(self.page.title()))[:200]
-            tree = await self._within(self._tree())
+            title, tree = await self._within(self._look())
         except Refused as gone:
             error = "; ".join(filter(None, (error, str(gone))))
             await self._replace()
@@ -190,6 +208,9 @@ class Browser:
             self._need_browser()
             closed = f"the page did not respond within {_RESPOND_S:g} s and was closed"
             error = "; ".join(filter(None, (error, closed)))
+            await self._replace()
+        except PageMoves as moving:
+            error = "; ".join(filter(None, (error, f"{moving}, and was closed")))
             await self._replace()
         except PlaywrightError as failed:
             self._need_browser()
@@ -223,76 +244,91 @@ class Browser:
             return await awaitable
 
     async def _settle(self) -> bool:
-        """Let the page's clock go on and wait until nothing loads. Return False where that does not come to an end."""
+        """Let the page's clock go on, and wait until it is at rest. Return False where that does not come to an end."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _LOAD_S
         ticked = 0
         while loop.time() < deadline:
-            page, url, loading = self.page, self.page.url, len(self._loading)
+            page = self.page
+            self._stirred.clear()
             try:
-                await page.wait_for_load_state("load", timeout=1000)
-                if ticked < 2:  # one for what was there before, one for a page that came meanwhile
+                at_rest = await (await self.tab()).rests() and len(self._targets) <= len(self.pages)
+                if at_rest and page is self.page:
+                    if ticked == 2:  # what one of two led to had its time, too
+                        return True
                     await self._context.clock.run_for(_TICK_MS // 2)
                     ticked += 1
-            except PlaywrightError:  # the page moved on: look again
+                    continue
+            except (PlaywrightError, PageMoves):  # the page moved on: look again
                 self._need_browser()
                 if page in self._crashed:
                     raise Refused("the page crashed and was closed") from None
-                continue
-            await asyncio.sleep(0)
-            if page is self.page and url == page.url and not loading and not self._loading and ticked == 2:
-                return True
-            await asyncio.sleep(0.01)
-        self._loading.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S):
+                    await self._stirred.wait()
+        (await self.tab()).forget_requests()
         return False
 
-    async def _tree(self) -> str:
-        elements, text = await self.page.evaluate(_SIZE)
-        if elements > _MOST_ELEMENTS or text > _MOST_TEXT:
+    async def _look(self) -> tuple[str, str]:
+        """Return the active page's title and tree."""
+        prefix = f"f{self._documents}" if self._documents else ""
+        told = await (await self.tab()).call("tree", prefix, _MOST_ELEMENTS, _MOST_TEXT, self._most_tree)
+        if told["prefix"] == prefix:
+            self._documents += 1
+        if told["elements"] > _MOST_ELEMENTS or told["text"] > _MOST_TEXT:
             self.note(
-                f"the page is too large to show: {elements} elements and {text} characters, of at most "
+                f"the page is too large to show: {told['elements']} elements and {told['text']} characters, of at most "
                 f"{_MOST_ELEMENTS} and {_MOST_TEXT}"
             )
-            return ""
-        tree: str = await self.page.aria_snapshot(mode="ai", timeout=_RESPOND_S * 1000)
-        if len(tree) <= self._most_tree:
-            return tree
-        kept = tree[: self._most_tree].rpartition("\n")[0]
-        return f"{kept}\n- cut: {tree.count(chr(10)) - kept.count(chr(10))} more lines"
+        tree = told["tree"] + ("\n- cut: the rest of the page is not shown" if told["cut"] else "")
+        return told["title"], tree
 
     async def _miniwob_state(self) -> dict[str, Any]:
         try:
-            goal, done, reward = await self._within(self.page.evaluate(_MINIWOB_STATE))
+            goal, done, reward = await self._within((await self.tab()).evaluate(_MINIWOB_STATE))
         except PlaywrightError as error:
             raise BrowserDied(f"the task's page cannot tell its state: {type(error).__name__}") from error
         return {"goal": " ".join(goal.split()), "done": done, "reward": reward}
 
     async def _replace(self) -> None:
         """Close the active page, whatever state it is in, and put an empty one in its place."""
-        gone = self.page
-        fresh = await self._within(self._context.new_page())
-        self.pages.remove(fresh)
-        self.pages[self.pages.index(gone)] = fresh
-        self.active = self.pages.index(fresh)
-        self._loading.clear()
+        gone, index = self.page, self.active
         try:
-            await self._within(gone.close())
+            await self._within(
+                gone.close()
+            )  # first: behind another page, one that moves on for ever does not close
         except TimeoutError:
             raise BrowserDied("a page could not be closed") from None
+        self._closed(gone)
+        fresh = await self._within(self._context.new_page())
+        self.pages.remove(fresh)
+        self.pages.insert(index, fresh)
+        self.active = index
 
     def _opened(self, page: Any) -> None:
         if len(self.pages) > _MOST_TABS:
             self.note("a pop-up was closed: there are too many tabs")
             asyncio.get_running_loop().create_task(page.close())
             return
+        self._stirred.set()
         self.pages.append(page)
         self.active = len(self.pages) - 1
         page.on("crash", lambda crashed: self._crashed.add(crashed))
         page.on("close", self._closed)
 
+    def _target_created(self, event: dict[str, Any]) -> None:
+        if event["targetInfo"]["type"] == "page":
+            self._targets.add(event["targetInfo"]["targetId"])
+
+    def _target_destroyed(self, event: dict[str, Any]) -> None:
+        self._targets.discard(event["targetId"])
+        self._stirred.set()
+
     def _closed(self, page: Any) -> None:
         if page not in self.pages:
             return
+        self._stirred.set()
+        self._tabs.pop(page, None)
         index = self.pages.index(page)
         del self.pages[index]
         if self.active >= index:
@@ -312,12 +348,9 @@ class Browser:
         except PlaywrightError:  # the page is gone, and with it the question
             self._need_browser()
 
-    async def _route(self, route: Any, request: Any) -> None:
+    async def _refuse(self, route: Any, request: Any) -> None:
+        self.note(f"a request to {request.url[:120]!r} was refused: it leaves the site")
         try:
-            if self.allowed(request.url) or request.url.startswith(("data:", "blob:")):
-                await route.continue_()
-                return
-            self.note(f"a request to {request.url[:120]!r} was refused: it leaves the site")
             await route.abort("blockedbyclient")
         except PlaywrightError:  # the page is gone, and with it the request
             self._need_browser()

@@ -66,6 +66,8 @@ class Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     timeout = _IDLE_S
+    wbufsize = -1
+    """A reply leaves in one piece: the second of two would wait until the browser acknowledged the first."""
     served: Served | None = None
     folder = Path("static")
 
