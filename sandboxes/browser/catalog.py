@@ -35,6 +35,10 @@ Questions that a page asks in a dialog are dismissed unless on_dialog("accept") 
 only while an action is done. When you are done, or know the answer to a question, say so with send_msg_to_user: that ends \
 the task. You cannot leave the site.
 """
+_BRIEF = """\
+A web browser is open at the task's site; you cannot leave the site. Use it by the tools of the MCP server that \
+`python3 -m sandboxes.browser.box.mcp` starts. When you know the answer to a question, give it with send_msg_to_user.
+"""
 _GOAL = "\nThe task:\n{goal}"
 _MINIWOB_GOAL = (
     "\nThe task is the first line of each observation; it is over as soon as the page takes an answer."
@@ -90,6 +94,7 @@ class BrowserTasks:
             index=index,
             instruction=_HOW_TO.format(actions=describe()) + goal,
             payload=payload,
+            brief=_BRIEF + goal,
             time_limit_s=_TIME_LIMIT_S,
         )
 

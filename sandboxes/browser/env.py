@@ -1,5 +1,7 @@
 """The rules: an action in, what the page then shows out; a word to the user ends the task.
 
+An agent in the box may use the same browser over MCP (`box.mcp`) and leave its word there.
+
 Acts only through the sandbox it is handed. It keeps the task, the number of turns and what the agent told the user, all of
 which a replay of the actions restores. A browser that fails is an `InfraError`, never a reward of 0.
 """
@@ -15,7 +17,7 @@ from rock_env.sandbox import Sandbox
 from rock_env.spec import EnvParams, TaskSpec
 from sandboxes.browser.actions import Action, parse
 from sandboxes.browser.catalog import scenario
-from sandboxes.browser.grade import STATE, grade
+from sandboxes.browser.grade import STATE, grade, left_message
 from sandboxes.browser.link import Link
 from sandboxes.browser.miniwob import PREFIX, page_files
 from sandboxes.browser.params import BrowserParams, narrow
@@ -103,7 +105,8 @@ class BrowserEnv:
             passed = self._seen.done and self._seen.reward > 0
             details = f"done: {self._seen.done}, reward of the page: {self._seen.reward:g}"
             return Verdict(1.0 if passed else 0.0, passed=passed, details=details)
-        return await grade(sandbox, scenario(self._task), self._message)
+        message = self._message if self._message is not None else await left_message(sandbox)
+        return await grade(sandbox, scenario(self._task), message)
 
 
 def make(params: EnvParams) -> BrowserEnv:

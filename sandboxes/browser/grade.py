@@ -8,16 +8,27 @@ from __future__ import annotations
 import json
 
 from rock_env.env import Verdict
-from rock_env.errors import InfraError, RockError
+from rock_env.errors import InfraError, NotFound, RockError
 from rock_env.sandbox import Sandbox
+from sandboxes.browser.box.driver import MESSAGE
+from sandboxes.browser.box.mcp import MOST_MESSAGE
 from sandboxes.browser.link import FOLDER
 from sandboxes.browser.scenario import Message, SiteScenario
 
-__all__ = ["STATE", "grade"]
+__all__ = ["STATE", "grade", "left_message"]
 
 STATE = "state.json"
 """Where the site's server keeps its state, in the driver's folder."""
 _MOST_STATE = 8 << 20
+
+
+async def left_message(box: Sandbox) -> Message:
+    """Return what an agent in the box told the user over MCP; None where it told nothing."""
+    try:
+        told = await box.read_range(f"{FOLDER}/{MESSAGE}", offset=0, length=4 * MOST_MESSAGE)
+    except NotFound:
+        return None
+    return told.decode(errors="replace")
 
 
 async def grade(box: Sandbox, drawn: SiteScenario, message: Message) -> Verdict:

@@ -230,6 +230,15 @@ class Browser:
             "notes": notes[:_MOST_NOTES],
         }
 
+    async def picture(self) -> str:
+        """Return the active page as a PNG in base64; empty where it cannot be drawn in time."""
+        self._need_browser()
+        try:
+            return await self._within((await self.tab()).picture())
+        except (TimeoutError, PlaywrightError):
+            self._need_browser()
+            return ""
+
     def note(self, text: str) -> None:
         """Keep something for the next observation."""
         if len(self._notes) < _MOST_NOTES:

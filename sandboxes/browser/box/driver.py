@@ -1,8 +1,9 @@
 """Drives one Chromium for one episode: a JSON request per line on standard input, a JSON reply per line on standard output.
 
 Runs inside the sandbox, as its spec's ready command: it starts the browser and the site's server before it knows the task,
-and says so by a first line. All that a page controls is handled here; what leaves is one line of bounded length per
-request. A failure of the browser itself is told as `fatal`, never as an ordinary error.
+and says so by a first line. Programs of the box, such as `mcp`, ask it by a socket. All that a page controls is handled
+here; what leaves is one line of bounded length per request. A failure of the browser itself is told as `fatal`, never as
+an ordinary error.
 """
 
 from __future__ import annotations
@@ -13,11 +14,15 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 from typing import Any
 
-__all__: list[str] = []
+__all__ = ["MESSAGE", "MOST_REQUEST_BYTES", "socket_path"]
 
-_MOST_REQUEST_BYTES = 1 << 20
+MOST_REQUEST_BYTES = 1 << 20
+MESSAGE = "message.txt"
+"""Where what an agent in the box tells the user is left, in the folder of the site's files."""
 _CHROMIUMS = (
     "/usr/lib/chromium/chromium-headless-shell",
     "/usr/lib/chromium/chromium",
@@ -61,20 +66,64 @@ async def _serve(reader: asyncio.StreamReader) -> None:
             browser = await Browser.launch(playwright.chromium, chromium, server.port)
         except BrowserDied as died:
             sys.exit(str(died)[:2000])
+        driver = _Driver(server, browser, BrowserDied)
+        await asyncio.start_unix_server(driver.client, socket_path(), limit=MOST_REQUEST_BYTES)
         _say({"ready": True})
         while line := await reader.readline():
             request = json.loads(line)
+            _say({"id": request["id"], **await driver.answer(request)})
+
+
+class _Driver:
+    """Answers requests, one at a time, whoever asks."""
+
+    def __init__(self, server: _SiteServer, browser: Any, died: type[Exception]) -> None:
+        self._server, self._browser, self._died = server, browser, died
+        self._folder: Path | None = None
+        """That of the site's files, once the episode has begun."""
+        self._lock = asyncio.Lock()
+
+    async def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return the reply to one request; `fatal` says that there is no browser any more."""
+        async with self._lock:
             try:
-                if request["do"] == "start":
-                    server.begin(request["site"], request["folder"])
-                    await browser.open(request)
-                    reply = await browser.observe()
-                else:
-                    error = await browser.act(request["op"], request["args"])
-                    reply = await browser.observe(error)
-            except BrowserDied as died:
-                reply = {"fatal": str(died)[:400]}
-            _say({"id": request["id"], **reply})
+                return await self._done(request)
+            except self._died as died:
+                return {"fatal": str(died)[:400]}
+
+    async def _done(self, request: dict[str, Any]) -> dict[str, Any]:
+        browser, error = self._browser, ""
+        if request["do"] == "start":
+            self._server.begin(request["site"], request["folder"])
+            await browser.open(request)
+            self._folder = Path(request["folder"])
+        elif self._folder is None:
+            return {"fatal": "the episode has not begun"}
+        elif request["do"] == "tell":
+            (self._folder / MESSAGE).write_text(request["text"], encoding="utf-8")
+            return {}
+        elif request["do"] == "picture":
+            return {"picture": await browser.picture()}
+        elif request["do"] == "act":
+            error = await browser.act(request["op"], request["args"])
+        seen: dict[str, Any] = await browser.observe(error)
+        return seen
+
+    async def client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer a program of the box until it hangs up."""
+        try:
+            while line := await reader.readline():
+                writer.write(json.dumps(await self.answer(json.loads(line))).encode() + b"\n")
+                await writer.drain()
+        except (ConnectionError, ValueError, KeyError, TypeError):
+            pass  # what is no request gets no answer
+        finally:
+            writer.close()
+
+
+def socket_path() -> str:
+    """Return where the driver listens for programs of its box."""
+    return str(Path(tempfile.gettempdir()) / "browser.sock")
 
 
 def _say(reply: dict[str, Any]) -> None:
@@ -83,7 +132,7 @@ def _say(reply: dict[str, Any]) -> None:
 
 
 async def _main() -> None:
-    reader = asyncio.StreamReader(limit=_MOST_REQUEST_BYTES)
+    reader = asyncio.StreamReader(limit=MOST_REQUEST_BYTES)
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     await _serve(reader)

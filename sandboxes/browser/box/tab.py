@@ -96,6 +96,11 @@ class Tab:
             raise PlaywrightError("a script failed in the page")
         return told["result"].get("value")
 
+    async def picture(self) -> str:
+        """Return what is in the viewport as a PNG in base64."""
+        told = await self._session.send("Page.captureScreenshot", {"format": "png"})
+        return str(told["data"])
+
     # -- what it loads
 
     async def rests(self) -> bool:
