@@ -59,13 +59,17 @@ def env_play(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Determines everything random.")] = 0,
     rock: RockOption = "",
     backend: BackendOption = None,
+    pictures: Annotated[
+        Path | None,
+        typer.Option("--pictures", metavar="DIR", help="Put a picture of each observation there (browser)."),
+    ] = None,
 ) -> None:
     """Play an environment yourself, an action per line; edits, ``` blocks and here-documents go on to their end."""
     from ale.config import parse_overrides
     from ale.env.play import play_command
 
     arguments = parse_overrides(env_args or [])
-    play_command(name, arguments, task=task, seed=seed, rock=rock, backends=backend or ())
+    play_command(name, arguments, task=task, seed=seed, rock=rock, backends=backend or (), pictures=pictures)
 
 
 @env_app.command("new")

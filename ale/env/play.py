@@ -12,11 +12,13 @@ import re
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from agent_runtime.run import RockEnv
 from ale.rock.reach import connected
 from ale.terminal import stdout
 from rock_env import plugins
+from rock_env.client.env import AsyncEnv
+from rock_env.env import Info
 
 __all__ = ["is_complete", "play_command"]
 
@@ -41,8 +43,15 @@ def play_command(
     seed: int,
     rock: str,
     backends: Sequence[str] = (),
+    pictures: Path | None = None,
 ) -> None:
-    """Play one task to its end, or until the input ends. Raise `RockError`."""
+    """Play one task to its end, or until the input ends. Raise `RockError`.
+
+    `pictures`: a folder, made where it is absent, for pictures of an environment that has an argument of this name.
+    """
+    if pictures is not None:
+        env_args = {**env_args, "pictures": True}
+        pictures.mkdir(parents=True, exist_ok=True)
     spec = plugins.load_env(name)
     params_json = plugins.env_params(spec, json.dumps(env_args)).canonical()
     shell = spec.sandbox is not None
@@ -50,21 +59,35 @@ def play_command(
     async def act() -> None:
         async with connected(rock, backends) as service:
             env = await service.make(name, params_json)
-            await _played(env, task, seed, shell=shell)
+            try:
+                await _episode(env, task, seed, shell=shell, show=_Pictures(env, pictures))
+            finally:
+                await env.close()
 
     asyncio.run(act())
 
 
-async def _played(env: RockEnv, task: str, seed: int, *, shell: bool) -> None:
-    try:
-        await _episode(env, task, seed, shell=shell)
-    finally:
-        await env.close()
+class _Pictures:
+    """Copies the pictures of an episode out of its sandbox."""
+
+    def __init__(self, env: AsyncEnv, folder: Path | None) -> None:
+        self._env, self._folder, self._count = env, folder, 0
+
+    async def __call__(self, info: Info) -> None:
+        """Copy the picture that `info` names, if it names one."""
+        path = info.get("picture")
+        if self._folder is None or not isinstance(path, str):
+            return
+        box = await self._env.sandbox()
+        content = await box.files.read(path)
+        (self._folder / f"{self._count:03d}.png").write_bytes(content)
+        self._count += 1
 
 
-async def _episode(env: RockEnv, task: str, seed: int, *, shell: bool) -> None:
+async def _episode(env: AsyncEnv, task: str, seed: int, *, shell: bool, show: _Pictures) -> None:
     out = stdout()
-    observation, _, instruction = await env.reset(task, seed)
+    observation, info, instruction = await env.reset(task, seed)
+    await show(info)
     out.print(f"{instruction}\n\n{_HOW_IN_A_SHELL if shell else _HOW}\n\n{observation}")
     total, turns, over, lines = 0.0, 0, False, _Lines()
     while not over:
@@ -74,6 +97,7 @@ async def _episode(env: RockEnv, task: str, seed: int, *, shell: bool) -> None:
             break
         result = await env.step(action)
         total, turns, over = total + result.reward, turns + 1, result.terminated or result.truncated
+        await show(result.info)
         note = "  (not a legal action)" if result.info.get("illegal") else ""
         reward = f"  reward {result.reward:g}" if result.reward else ""
         out.print(f"{result.observation}{reward}{note}")

@@ -51,9 +51,12 @@ class BrowserEnv:
             drawn = scenario(task.payload)
             request = {"site": drawn.site, "host": f"{drawn.site}.test", "start": drawn.start, "seed": ""}
             files = {STATE: json.dumps(drawn.state).encode()}
-        most = 2 * self._params.max_tree_chars
-        self._link, self._seen = await Link.start(sandbox, {**request, "most_tree": most}, files)
-        return render(self._seen, "", self._params.max_tree_chars), {"task": task.payload}
+        asked = {**request, "most_tree": 2 * self._params.max_tree_chars, "pictures": self._params.pictures}
+        self._link, self._seen = await Link.start(sandbox, asked, files)
+        info: dict[str, str] = {"task": task.payload}
+        if self._params.pictures:
+            info["picture"] = self._link.picture
+        return render(self._seen, "", self._params.max_tree_chars), info
 
     async def step(self, sandbox: Sandbox, action: str) -> StepResult:
         """Carry out one action, or say what is wrong with it."""
@@ -70,6 +73,8 @@ class BrowserEnv:
             self._seen = replace(self._seen, error="", notes=())
         else:
             ended = await self._act(sandbox, call)
+            if self._params.pictures:
+                info["picture"] = self._link.picture
         if self._seen.error and not error:
             info["tool_failed"] = True
         done = ended or self._seen.done

@@ -14,6 +14,7 @@ from typing import Any
 
 from rock_env.errors import InfraError, NotFound
 from rock_env.sandbox import READY_KEY, READY_LOG_BYTES, CommandEnd, Sandbox
+from sandboxes.browser.box.driver import picture_name
 from sandboxes.browser.reply import LineReader, Reply, read_reply
 
 __all__ = ["DRIVER", "FOLDER", "Link"]
@@ -54,6 +55,11 @@ class Link:
         if first != _READY:
             raise InfraError(f"the browser's driver wrote {first[:80]!r} instead of that it is ready.")
         return link, await link.ask(box, {"do": "start", "folder": FOLDER, **request}, timeout_s=_START_S)
+
+    @property
+    def picture(self) -> str:
+        """Return the path in the sandbox of the picture after the last request, where pictures were asked for."""
+        return f"{FOLDER}/{picture_name(self._asked)}"
 
     async def ask(self, box: Sandbox, request: Mapping[str, Any], *, timeout_s: float = _ANSWER_S) -> Reply:
         """Send one request and return its reply. Raise `InfraError` where none comes in time."""

@@ -23,6 +23,8 @@ class BrowserParams(EnvParams):
     """After so many actions the episode is cut off."""
     max_tree_chars: int = Field(default=12_000, ge=500, le=100_000)
     """Of a page's tree the agent sees so much; what is cut off is said."""
+    pictures: bool = False
+    """A picture of the page is kept in the sandbox after each action, the last 50; `info["picture"]` is its path."""
 
 
 def narrow(params: EnvParams) -> BrowserParams:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -135,6 +139,27 @@ async def test_a_browser_out_of_the_pool_shows_what_a_cold_one_does_and_is_used_
                 assert warm == cold
                 assert (await places.pools())[0].hits == hits
             await env.close()
+
+
+def test_a_player_gets_a_picture_of_each_observation(tmp_path: Path) -> None:
+    words = ["env", "play", "browser", "--task", TASKS["mail-reply"], "--pictures", str(tmp_path / "shots")]
+    typed = 'hello\ngoto("http://mail.test/compose")\nsend_msg_to_user("done")\n'
+    done = subprocess.run(
+        [sys.executable, "-m", "ale", *words],
+        input=typed,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "not passed after 3 turns" in done.stdout
+    first, *others = [path.read_bytes() for path in sorted((tmp_path / "shots").iterdir())]
+    assert first.startswith(b"\x89PNG\r\n")
+    assert len(others) == 2
+    assert others[0] != first, "another page"
+    assert others[1] == others[0], "a word to the user changes nothing"
 
 
 async def test_bad_actions_get_one_error_each_and_cost_a_turn(address: str) -> None:

@@ -9,6 +9,7 @@ an ordinary error.
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import socket
@@ -18,9 +19,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MESSAGE", "MOST_REQUEST_BYTES", "socket_path"]
+__all__ = ["MESSAGE", "MOST_PICTURES", "MOST_REQUEST_BYTES", "picture_name", "socket_path"]
 
 MOST_REQUEST_BYTES = 1 << 20
+MOST_PICTURES = 50
+"""So many are kept; the oldest goes."""
 MESSAGE = "message.txt"
 """Where what an agent in the box tells the user is left, in the folder of the site's files."""
 _CHROMIUMS = (
@@ -71,7 +74,10 @@ async def _serve(reader: asyncio.StreamReader) -> None:
         _say({"ready": True})
         while line := await reader.readline():
             request = json.loads(line)
-            _say({"id": request["id"], **await driver.answer(request)})
+            reply = await driver.answer(request)
+            if "fatal" not in reply:
+                await driver.keep_picture(request["id"])
+            _say({"id": request["id"], **reply})
 
 
 class _Driver:
@@ -81,6 +87,7 @@ class _Driver:
         self._server, self._browser, self._died = server, browser, died
         self._folder: Path | None = None
         """That of the site's files, once the episode has begun."""
+        self._pictures = False
         self._lock = asyncio.Lock()
 
     async def answer(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -96,7 +103,7 @@ class _Driver:
         if request["do"] == "start":
             self._server.begin(request["site"], request["folder"])
             await browser.open(request)
-            self._folder = Path(request["folder"])
+            self._folder, self._pictures = Path(request["folder"]), bool(request.get("pictures"))
         elif self._folder is None:
             return {"fatal": "the episode has not begun"}
         elif request["do"] == "tell":
@@ -109,6 +116,16 @@ class _Driver:
         seen: dict[str, Any] = await browser.observe(error)
         return seen
 
+    async def keep_picture(self, number: int) -> None:
+        """Keep a picture of the page after request `number`, where pictures were asked for."""
+        if self._folder is None or not self._pictures:
+            return
+        async with self._lock:
+            picture = self._folder / picture_name(number)
+            picture.parent.mkdir(exist_ok=True)
+            picture.write_bytes(base64.b64decode(await self._browser.picture()))
+            (self._folder / picture_name(number - MOST_PICTURES)).unlink(missing_ok=True)
+
     async def client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer a program of the box until it hangs up."""
         try:
@@ -119,6 +136,11 @@ class _Driver:
             pass  # what is no request gets no answer
         finally:
             writer.close()
+
+
+def picture_name(number: int) -> str:
+    """Return where the picture after request `number` lies, in the folder of the site's files."""
+    return f"pictures/{number:04d}.png"
 
 
 def socket_path() -> str:
