@@ -3,12 +3,13 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: train test plan fast integration lint format protos docs bench clean
+.PHONY: train test plan fast integration pods lint format protos docs bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make train        set up, then ale train --env frozen_lake --algo ipa"
 	@echo "make test         set up, then all tests"
+	@echo "make pods         the tests that run pods on the cluster of KUBECONFIG"
 	@echo "make lint         format, lint, types, import graph, proto freshness"
 	@echo "make bench        every benchmark, quick"
 
@@ -28,6 +29,9 @@ fast: $(VENV)/.ready
 
 integration: $(VENV)/.ready
 	$(BIN)/python -m pytest tests/integration tests/escape tests/chaos -n 2 --dist loadfile --durations 40
+
+pods: $(VENV)/.ready  # on the cluster that KUBECONFIG names; without one they skip, saying how to get one
+	$(BIN)/python -m pytest tests/integration/kubernetes -rs --durations 5
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff format --check .
