@@ -21,7 +21,7 @@ from ale.docker import INSTALL
 from ale.rock.image_archive import BaseImage, ImageFile, read_base, write_image, write_layer
 from rock_env.errors import InfraError, InvalidArgument, Unavailable
 
-__all__ = ["NAME", "PROJECT", "build", "docker", "pinned"]
+__all__ = ["NAME", "PROJECT", "USER", "build", "docker", "download", "pinned", "read_python_base", "unpacked"]
 
 PROJECT = "ale-rl"
 NAME = "rock-server"
@@ -29,7 +29,7 @@ _EXTRAS = ("postgres",)
 _PACKAGES = ("rock_env", "sandboxes")
 """Of this project; the trainer, the agents and the command line stay outside."""
 _LIB = "opt/rock/lib"
-_USER = "1000:1000"
+USER = "1000:1000"
 _PYTHON = "3.11"
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 _STDERR = 2
@@ -42,21 +42,15 @@ def build(path: Path, folder: Path, *, base: str, name: str) -> str:
 
     Raise `InvalidArgument` for a base that does not fit or a package that is not installed, `Unavailable` without Docker.
     """
-    below = _base(base, folder)
-    machine = _MACHINES.get(below.config["architecture"])
-    if machine is None or below.config["os"] != "linux":
-        raise InvalidArgument(
-            f"the base image {base} is for {below.config['os']}/{below.config['architecture']}, expected linux and one of "
-            f"{', '.join(_MACHINES)}. Name another one with --base."
-        )
+    below, machine = read_python_base(base, folder)
     versions = pinned(PROJECT, _EXTRAS, machine)
-    wheels = _download(versions, machine, folder / "wheels")
+    wheels = download(versions, machine, folder / "wheels")
     layers = [
-        write_layer(folder / "packages.tar", _unpacked(wheels), comment="packages"),
+        write_layer(folder / "packages.tar", unpacked(wheels, _LIB), comment="packages"),
         write_layer(folder / "rock.tar", _own(), comment="ROCK"),
     ]
     settings = {
-        "User": _USER,
+        "User": USER,
         "WorkingDir": "/tmp",
         "Entrypoint": ["python", "-m", "rock_env.server"],
         "Env": [
@@ -94,7 +88,11 @@ def _version() -> str:
     return metadata.version(PROJECT)
 
 
-def _base(name: str, folder: Path) -> BaseImage:
+def read_python_base(name: str, folder: Path) -> tuple[BaseImage, str]:
+    """Return a base image of the local engine, pulled if it is not there, and its machine as wheels name it.
+
+    Raise `InvalidArgument` for one of another system, and `Unavailable` without Docker.
+    """
     try:
         docker("image", "inspect", name)
     except Unavailable:
@@ -102,7 +100,14 @@ def _base(name: str, folder: Path) -> BaseImage:
         docker("pull", name, shown=True)
     saved = folder / "base.tar"
     docker("save", "--output", str(saved), name)
-    return read_base(saved, folder)
+    base = read_base(saved, folder)
+    machine = _MACHINES.get(base.config["architecture"])
+    if machine is None or base.config["os"] != "linux":
+        raise InvalidArgument(
+            f"the base image {name} is for {base.config['os']}/{base.config['architecture']}, expected linux and one of "
+            f"{', '.join(_MACHINES)}. Name another one with --base."
+        )
+    return base, machine
 
 
 def pinned(project: str, extras: tuple[str, ...], machine: str) -> dict[str, str]:
@@ -142,7 +147,7 @@ def pinned(project: str, extras: tuple[str, ...], machine: str) -> dict[str, str
     return dict(sorted(found.items()))
 
 
-def _download(versions: Mapping[str, str], machine: str, folder: Path) -> list[Path]:
+def download(versions: Mapping[str, str], machine: str, folder: Path) -> list[Path]:
     """Fetch the wheels of these versions with pip. Raise `InfraError` with what it says."""
     platforms = [f"manylinux_2_{minor}_{machine}" for minor in _GLIBC] + [f"manylinux2014_{machine}"]
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
@@ -158,14 +163,15 @@ def _download(versions: Mapping[str, str], machine: str, folder: Path) -> list[P
     return sorted(folder.glob("*.whl"))
 
 
-def _unpacked(wheels: list[Path]) -> Iterator[ImageFile]:
+def unpacked(wheels: list[Path], folder: str) -> Iterator[ImageFile]:
+    """Yield the modules of wheels, as files below a folder of the image."""
     for wheel in wheels:
         with zipfile.ZipFile(wheel) as archive:
             for entry in archive.infolist():
                 name = _place(entry.filename)
                 if name and not entry.is_dir():
                     yield ImageFile(
-                        f"{_LIB}/{name}", archive.read(entry), bool(entry.external_attr >> 16 & 0o111)
+                        f"{folder}/{name}", archive.read(entry), bool(entry.external_attr >> 16 & 0o111)
                     )
 
 

@@ -1,4 +1,4 @@
-"""`ale rock image build` and `push`: the images of the server and of the guest in pods, for the chart helm/rock.
+"""`ale rock image build` and `push`: the images of the server, the guest in pods and the built-in tasks, for helm/rock.
 
 As in `ale/rock/cli.py`, nothing heavy is imported before a command runs. What a command makes goes to standard output.
 """
@@ -19,6 +19,7 @@ import typer
 __all__ = ["add_server_image_commands"]
 
 _MIB = 1 << 20
+_SERVER, _GUEST, _TASKS = "rock-server", "rock-guest", "rock-tasks"
 _REGISTRY = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?(/[a-z0-9][a-z0-9._-]*)*", re.ASCII)
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", re.ASCII)
 
@@ -26,6 +27,10 @@ BaseOption = Annotated[
     str, typer.Option("--base", metavar="IMAGE", help="Debian or Ubuntu with Python 3.11 as `python`.")
 ]
 TagOption = Annotated[str, typer.Option("--tag", help="Instead of ALE's version.")]
+TasksOption = Annotated[
+    bool,
+    typer.Option("--tasks", help="The image that swe, code and terminal run in, instead of the server's."),
+]
 GuestOption = Annotated[
     bool, typer.Option("--guest", help="The image that brings the guest into pods, instead of the server's.")
 ]
@@ -46,10 +51,15 @@ def build_command(
     base: BaseOption = "python:3.11-slim",
     tag: TagOption = "",
     guest: GuestOption = False,
+    tasks: TasksOption = False,
 ) -> None:
-    """Build the server's own image, or the guest's, from what is installed here, and load it into Docker."""
-    name = f"{'rock-guest' if guest else 'rock-server'}:{_tag(tag)}"
-    with _built("" if guest else base, name) as (image_id, archive):
+    """Build the server's own image, or the guest's or the tasks', from what is installed here, and load it into Docker."""
+    from rock_env.errors import InvalidArgument
+
+    if guest and tasks:
+        raise InvalidArgument("--guest and --tasks name two images; build one after the other")
+    name = f"{_GUEST if guest else _TASKS if tasks else _SERVER}:{_tag(tag)}"
+    with _built(base, name) as (image_id, archive):
         if output is not None:
             shutil.move(archive, output)
             _say(f"{name} is in {output}. Load it: docker load --input {output}")
@@ -69,7 +79,10 @@ def push_command(
     base: BaseOption = "python:3.11-slim",
     tag: TagOption = "",
 ) -> None:
-    """Build the server's image and the guest's, and push both where a cluster pulls from (`docker login` first)."""
+    """Build the images of the server, the guest and the tasks, and push them where a cluster pulls from.
+
+    `docker login` first, where the registry asks for it.
+    """
     from ale.rock.server_image import docker
     from rock_env.errors import InvalidArgument
 
@@ -78,9 +91,9 @@ def push_command(
             f"bad registry {registry!r}: expected HOST[:PORT][/FOLDER] without a scheme or tag, such as "
             "registry.example.org/team."
         )
-    names = [f"{registry}/{each}:{_tag(tag)}" for each in ("rock-server", "rock-guest")]
-    for name, upon in zip(names, (base, ""), strict=True):
-        with _built(upon, name) as (_, archive):
+    names = [f"{registry}/{each}:{_tag(tag)}" for each in (_SERVER, _GUEST, _TASKS)]
+    for name in names:
+        with _built(base, name) as (_, archive):
             docker("load", "--input", str(archive))
             docker("push", name, shown=True)
     more = f" --set image.tag={tag}" if tag else ""
@@ -90,16 +103,18 @@ def push_command(
 
 @contextmanager
 def _built(base: str, name: str) -> Iterator[tuple[str, Path]]:
-    """Yield the id and the archive of the server's image, without a base of the guest's; the archive goes afterwards."""
-    from ale.rock import guest_image, server_image
+    """Yield the id and the archive of the image that the name says; the archive goes afterwards. The guest's has no base."""
+    from ale.rock import guest_image, server_image, tasks_image
 
+    what = name.rpartition("/")[2].partition(":")[0]
     with tempfile.TemporaryDirectory(prefix="rock-image-") as folder:
         archive = Path(folder) / "image.tar"
-        _say(f"building upon {base}" if base else "building from nothing")
-        if base:
-            image_id = server_image.build(archive, Path(folder), base=base, name=name)
-        else:
+        _say("building from nothing" if what == _GUEST else f"building upon {base}")
+        if what == _GUEST:
             image_id = guest_image.build(archive, Path(folder), name=name)
+        else:
+            build = tasks_image.build if what == _TASKS else server_image.build
+            image_id = build(archive, Path(folder), base=base, name=name)
         _say(f"{image_id}: {archive.stat().st_size / _MIB:.0f} MiB")
         yield image_id, archive
 

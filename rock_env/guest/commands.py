@@ -209,6 +209,10 @@ class Commands:
                 from .trees import tree_act
 
                 act = tree_act(what, self._places)
+            elif "changes" in what:
+                from .changes import change_act
+
+                act = change_act(what, self._places)
             before, began = self.oom_count(), monotonic()
             pid, failed = self.spawner.start(what, theirs, act=act)
         except BaseException:

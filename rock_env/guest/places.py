@@ -7,6 +7,7 @@ Used by every part of the guest that takes a path from the server, and by `init`
 from __future__ import annotations
 
 import os
+from time import clock_gettime_ns, monotonic_ns
 
 from .protocol import INVALID
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 
 _MOST_BYTES = 4096
+_REALTIME_COARSE = 5  # linux/time.h; the clock of a file's times, which may be some milliseconds behind
 
 
 class Refused(Exception):
@@ -34,6 +36,10 @@ class BoxFolders:
         self._workdir: str = config["workdir"]
         self._public: str = config["public_workdir"]
         self.roots: list[str] = config["roots"]
+        self.began: tuple[int, int] | None = config.get("began")
+        """When the box was as its image has it, by `coarse_now`; None where nobody asks."""
+        self.volumes: list[str] = config.get("volumes", [])
+        """Folders that lay empty over the image's then."""
 
     def absolute(self, path: str) -> str:
         """Return `path` as this process sees it: relative to the working folder, whose public name may differ.
@@ -59,6 +65,11 @@ class BoxFolders:
         return real
 
 
+def coarse_now() -> tuple[int, int]:
+    """Return the time that a file changed now would bear, and how long the machine runs, in nanoseconds."""
+    return clock_gettime_ns(_REALTIME_COARSE), monotonic_ns()
+
+
 def make_folders(path: str) -> None:
     """Make a folder and its parents where they are absent. `os.makedirs` would call itself once for each of them."""
     missing = []
@@ -81,6 +92,7 @@ def take_from_image(config: dict[str, Any]) -> None:
     files that may count what was killed for memory. Raise `Refused` where the folder cannot be made.
     """
     about = config["image"]
+    config["began"] = coarse_now()
     hidden = tuple(about["hidden"])
     own = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
     config["env"] = {**about["env"], **own, **config["env"]}

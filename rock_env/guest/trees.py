@@ -1,8 +1,8 @@
 """Trees of files as tar streams: packed to, or unpacked from, the standard streams of a process forked for it.
 
-Used by `commands`, imported when the first tree is asked for; `tarfile` only in the forked process. Unpacking makes
-folders, regular files and links between them below one folder: whatever could lead elsewhere is refused by name.
-Errors go to stderr, their kind (see `protocol`) first, and the process exits with 1.
+Used by `commands` and `changes`, imported when the first tree is asked for; `tarfile` only in the forked process.
+Unpacking makes folders, regular files and links between them below one folder: whatever could lead elsewhere is refused
+by name. Errors go to stderr, their kind (see `protocol`) first, and the process exits with 1.
 """
 
 # ruff: noqa: PTH112, PTH114, PTH115, PTH119, PTH208
@@ -11,9 +11,8 @@ from __future__ import annotations
 import os
 import stat
 
-from .below import FOLDER, enter
 from .files import error_kind
-from .links import Links, clear
+from .links import FOLDER, Links, clear, enter
 from .places import BoxFolders, Refused, make_folders
 from .protocol import INVALID
 
@@ -24,20 +23,21 @@ if TYPE_CHECKING:
     from typing import Any
 
 _SEND_BYTES = 1 << 20
-_BLOCK = 512  # of the tar format
+BLOCK = 512  # of the tar format
 
 
 def tree_act(what: dict[str, Any], places: BoxFolders) -> Callable[[], int]:
     """Return what the forked process shall do. Raise `Refused` for a path that leads out of the box."""
     real = places.inside(what["argv"][1])
     if what["tree"] == "unpack":
-        return lambda: _told(lambda: _unpack(real))
+        return lambda: told(lambda: _unpack(real))
     if not os.path.lexists(real):
         raise FileNotFoundError(2, "No such file or directory", what["argv"][1])
-    return lambda: _told(lambda: _pack(real))
+    return lambda: told(lambda: _pack(real))
 
 
-def _told(act: Callable[[], None]) -> int:
+def told(act: Callable[[], None]) -> int:
+    """Run what the forked process does and return its status; what it refuses it says on stderr."""
     try:
         act()
     except Refused as refused:
@@ -49,24 +49,29 @@ def _told(act: Callable[[], None]) -> int:
     return 0
 
 
-def _write(data: bytes) -> None:
+def write(data: bytes) -> None:
+    """Write all of it to standard output."""
     view = memoryview(data)
     while view:
         view = view[os.write(1, view) :]
 
 
-def _pack(real: str) -> None:
-    import tarfile
+class Packer:
+    """A tar stream on standard output."""
 
-    names: dict[tuple[int, int], str] = {}  # of files that have more than one name
+    def __init__(self) -> None:
+        self._names: dict[tuple[int, int], str] = {}  # of files that have more than one name
 
-    def add(path: str, name: str) -> None:
+    def add(self, path: str, name: str, mode: int | None = None) -> None:
+        """Add a file, a link or a folder without what is in it; pipes and sockets mean nothing elsewhere."""
+        import tarfile
+
         info, status = tarfile.TarInfo(name), os.lstat(path)
-        info.mode, info.mtime = stat.S_IMODE(status.st_mode), status.st_mtime
+        info.mode, info.mtime = stat.S_IMODE(status.st_mode) if mode is None else mode, status.st_mtime
         info.uid, info.gid = status.st_uid, status.st_gid
         first = name
         if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
-            first = names.setdefault((status.st_dev, status.st_ino), name)
+            first = self._names.setdefault((status.st_dev, status.st_ino), name)
         if first != name:
             info.type, info.linkname = tarfile.LNKTYPE, first
         elif stat.S_ISREG(status.st_mode):
@@ -76,9 +81,9 @@ def _pack(real: str) -> None:
         elif stat.S_ISDIR(status.st_mode):
             info.type = tarfile.DIRTYPE
         else:
-            return  # pipes and sockets mean nothing elsewhere
+            return
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK) if info.isreg() else -1
-        _write(info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape"))
+        self._head(info)
         if fd >= 0:
             done = 0
             while done < info.size:
@@ -87,23 +92,44 @@ def _pack(real: str) -> None:
                     raise Refused(INVALID, f"{name!r} became shorter while it was read")
                 done += count
             os.close(fd)
-            _write(b"\0" * (-info.size % _BLOCK))
+            write(b"\0" * (-info.size % BLOCK))
 
+    def content(self, name: str, data: bytes) -> None:
+        """Add a file that is nowhere but here."""
+        import tarfile
+
+        info = tarfile.TarInfo(name)
+        info.size = len(data)
+        self._head(info)
+        write(data + b"\0" * (-len(data) % BLOCK))
+
+    def _head(self, info: TarInfo) -> None:
+        import tarfile
+
+        write(info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape"))
+
+    def end(self) -> None:
+        """Write the end mark."""
+        write(b"\0" * (2 * BLOCK))
+
+
+def _pack(real: str) -> None:
+    packer = Packer()
     if not os.path.isdir(real):
-        add(real, os.path.basename(real))
+        packer.add(real, os.path.basename(real))
     else:
         folders = [(real, "")]
         while folders:
             folder, prefix = folders.pop()
             for entry in sorted(os.listdir(folder)):
                 path = f"{folder}/{entry}"
-                add(path, prefix + entry)
+                packer.add(path, prefix + entry)
                 if os.path.isdir(path) and not os.path.islink(path):
                     folders.append((path, f"{prefix}{entry}/"))
-    _write(b"\0" * (2 * _BLOCK))
+    packer.end()
 
 
-class _Input:
+class Input:
     """Standard input as `tarfile` reads it: forwards, with a position."""
 
     def __init__(self) -> None:
@@ -157,7 +183,7 @@ def _unpack(real: str) -> None:
     make_folders(real)
     root = os.open(real, FOLDER)
     links = Links(root)
-    source = _Input()
+    source = Input()
     modes: list[tuple[list[str], str, int]] = []
     files = total = 0
     try:
@@ -165,7 +191,7 @@ def _unpack(real: str) -> None:
         with tarfile.TarFile(fileobj=source, mode="r", errorlevel=2) as tar:  # type: ignore[arg-type]
             while (info := tar.next()) is not None:
                 tar.members = []  # type: ignore[attr-defined]  # else it keeps every member it has seen
-                names = _safe(info)
+                names = safe_parts(info)
                 if info.isdir():
                     os.close(enter(root, names, info.name))
                     modes.append((names, info.name, info.mode))
@@ -174,8 +200,8 @@ def _unpack(real: str) -> None:
                 elif info.islnk():
                     links.make_hard(names, info)
                 else:
-                    links.file_made(names, _make_file(root, names, info, source))
-                    source.seek(source.tell() + -info.size % _BLOCK)
+                    links.file_made(names, make_file(root, names, info, source))
+                    source.seek(source.tell() + -info.size % BLOCK)
                     files += 1
                     total += info.size
     except tarfile.TarError as error:
@@ -189,10 +215,10 @@ def _unpack(real: str) -> None:
         os.close(folder)
     while os.read(0, _SEND_BYTES):
         pass  # padding behind the end
-    _write(b"%d %d" % (files, total))
+    write(b"%d %d" % (files, total))
 
 
-def _safe(info: TarInfo) -> list[str]:
+def safe_parts(info: TarInfo) -> list[str]:
     """Return the parts of a member's name. Raise `Refused` for what is no file, folder or link below the root."""
     if not (info.isreg() or info.isdir() or info.issym() or info.islnk()) or info.issparse():
         what = {b"3": "a device", b"4": "a device", b"6": "a pipe"}.get(info.type, "of an unknown kind")
@@ -210,7 +236,7 @@ def _safe(info: TarInfo) -> list[str]:
     return names
 
 
-def _make_file(root: int, names: list[str], info: TarInfo, source: _Input) -> int:
+def make_file(root: int, names: list[str], info: TarInfo, source: Input) -> int:
     """Make a regular file and return its inode number."""
     folder = enter(root, names[:-1], info.name)
     try:

@@ -332,11 +332,17 @@ class GuestBox:
         """Unpack a tar stream into a folder, made if absent. Raise `InvalidArgument` for a member that is no file,
         folder or link, or leads out of the folder; what came before it stays.
         """
-        async with self._tree("unpack", path) as command, asyncio.TaskGroup() as group:
+        tree = self._tree("unpack", path, {"tree": "unpack"})
+        return await self._unpacked(tree, tar, f"unpacking a tar stream into {path!r}")
+
+    async def _unpacked(
+        self, tree: GuestCommand, tar: AsyncIterator[bytes | memoryview], doing: str
+    ) -> TreeSummary:
+        async with tree as command, asyncio.TaskGroup() as group:
             feeding = group.create_task(command.feed(tar))
             result = await command.result()
             feeding.cancel()
-        check_tree(result, f"unpacking a tar stream into {path!r}")
+        check_tree(result, doing)
         match = re.fullmatch(rb"(\d{1,18}) (\d{1,18})", result.stdout)
         if match is None:
             raise InfraError(f"the sandbox described an unpacked tree as {result.stdout[:100]!r}")
@@ -344,16 +350,37 @@ class GuestBox:
 
     async def download(self, path: str) -> AsyncGenerator[bytes]:
         """Yield a file or a folder's content as a tar stream; links as links, pipes and sockets left out."""
+        tree = self._tree("pack", path, {"tree": "pack"})
+        async with aclosing(self._packed(tree, f"packing {path!r}")) as blocks:
+            async for block in blocks:
+                yield block
+
+    async def _packed(self, tree: GuestCommand, doing: str) -> AsyncGenerator[bytes]:
         said = b""
-        async with self._tree("pack", path) as command, aclosing(command.events()) as events:
+        async with tree as command, aclosing(command.events()) as events:
             command.close_stdin()
             async for event in events:
                 if not isinstance(event, OutputChunk):
-                    check_tree(event.with_output(b"", said), f"packing {path!r}")
+                    check_tree(event.with_output(b"", said), doing)
                 elif event.stream == "stdout":
                     yield event.data
                 else:
                     said += event.data[: 4096 - len(said)]
+
+    async def changes(self, *, most_bytes: int) -> AsyncGenerator[bytes]:
+        """Yield what is no more as the image has it, for `take_changes`; nothing else may run in the box meanwhile.
+
+        Raise `InvalidArgument` for files of more than `most_bytes` in all, before anything is yielded.
+        """
+        tree = self._tree("pack", "", {"changes": "pack", "most_bytes": most_bytes})
+        async with aclosing(self._packed(tree, "packing the changes of the box")) as blocks:
+            async for block in blocks:
+                yield block
+
+    async def take_changes(self, blocks: AsyncIterator[bytes | memoryview]) -> TreeSummary:
+        """Make this box, in which nothing ran, as another one of its image was. Raise `InfraError` where that cannot be."""
+        tree = self._tree("unpack", "", {"changes": "unpack"})
+        return await self._unpacked(tree, blocks, "unpacking the changes of a box")
 
     # -- ports
 
@@ -408,10 +435,8 @@ class GuestBox:
 
         return self._link.begin(make, guest.ATTACH, marshal.dumps((name, offsets, follow), 2))
 
-    def _tree(self, act: str, path: str) -> GuestCommand:
-        spec = command_spec(
-            [act, path], None, None, timeout_s=None, limit=None, mode="stream", more={"tree": act}
-        )
+    def _tree(self, act: str, path: str, more: Mapping[str, object]) -> GuestCommand:
+        spec = command_spec([act, path], None, None, timeout_s=None, limit=None, mode="stream", more=more)
         self._check_open()
 
         def make(request: int) -> GuestCommand:

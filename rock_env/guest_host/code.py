@@ -17,7 +17,7 @@ GUARD_SOURCE = Path(__file__).with_name("rock_guard.py")
 
 _MODULES = (
     "__init__",
-    "below",
+    "changes",
     "command",
     "commands",
     "dial",

@@ -111,6 +111,7 @@ async def _running(
             provide=node.provide,
             ownership=shared.ownership,
             most_snapshots=options.most_snapshots,
+            most_snapshot_bytes=options.most_snapshot_bytes,
         ) as sandboxes,
         shared.serving(sandboxes),
         _env_service(options, sandboxes, shared) as core,

@@ -82,6 +82,9 @@ class ServerOptions:
     most_snapshots: int = field(
         default=10_000, metadata=_told("Snapshots of one tenant at once.", "N", least=1)
     )
+    most_snapshot_bytes: int = field(
+        default=100 << 30, metadata=_told("What one tenant's snapshots may hold.", "BYTES", least=1)
+    )
     hang_grace_s: float = field(default=5.0, metadata=_told("Then a worker that hangs is killed.", own=True))
     drain_s: float = field(
         default=2.0,

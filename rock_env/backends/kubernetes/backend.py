@@ -16,12 +16,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import Field
+from typing import Any
 
 from rock_env.backends.kubernetes.access import find_access
 from rock_env.backends.kubernetes.api import Api, ApiRefusal
+from rock_env.backends.kubernetes.archives import Archives
 from rock_env.backends.kubernetes.manifest import (
     BOX_ID,
     LABEL_OWNER,
@@ -34,17 +33,18 @@ from rock_env.backends.kubernetes.manifest import (
     pod,
     pod_name,
 )
+from rock_env.backends.kubernetes.options import KubernetesOptions
 from rock_env.backends.kubernetes.pods import Pods
 from rock_env.backends.kubernetes.reasons import end_of, is_over, late, trouble_of
 from rock_env.backends.kubernetes.secret import kept_secret
-from rock_env.backends.plugin import BackendOptions, BackendPlace, BackendSpec
-from rock_env.errors import InfraError, InvalidArgument, NotFound, RockError, Unavailable, Unimplemented
+from rock_env.backends.plugin import BackendPlace, BackendSpec
+from rock_env.errors import InfraError, InvalidArgument, NotFound, RockError, Unavailable
 from rock_env.guest_host.box import GuestBox
 from rock_env.guest_host.link import GuestLink
 from rock_env.spec import SandboxSpec
 from rock_env.threads import for_life
 
-__all__ = ["BACKEND", "KubernetesBackend", "KubernetesOptions"]
+__all__ = ["BACKEND", "KubernetesBackend"]
 
 _LISTEN_S = 20.0
 """How long the API may take to list the pods."""
@@ -58,41 +58,6 @@ _KNOCKS_S = (0.02, 0.02, 0.05, 0.05, 0.1, 0.1, 0.2, 0.2, 0.5)
 log = logging.getLogger(__name__)
 
 
-class KubernetesOptions(BackendOptions):
-    """Options of the `kubernetes` backend."""
-
-    namespace: str = Field("", pattern=r"^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$")
-    """Namespace of the pods; empty: that of the kubeconfig's context, or of the server's own pod. Only where it is named do
-    servers of one store take up each other's sandboxes."""
-    cluster: str = Field("", pattern=r"^[A-Za-z0-9._-]{0,63}$")
-    """A name for the cluster, equal at all its servers; needed where servers of one store use several clusters."""
-    kubeconfig: Path | None = None
-    """Instead of the pod's service account, `KUBECONFIG` or `~/.kube/config`."""
-    context: str = ""
-    """Of the kubeconfig; empty: its current one."""
-    guest: str = ""
-    """Image that brings the guest into a pod, as `ale rock image push` names it."""
-    image: str = ""
-    """For sandboxes that name no image; empty: these are refused."""
-    port: int = Field(8130, ge=1024, le=65535)
-    """Where a pod's guest listens."""
-    profile: Literal["restricted", "image"] = "restricted"
-    """`restricted` refuses images that run as root; `image` lets an image have the user it names, root without a capability
-    included."""
-    user: int | None = Field(None, ge=1, le=4294967294)
-    """Run every image as this user instead of its own."""
-    read_only_root: bool = False
-    """Only the working folder and `/tmp` can be written."""
-    network: Literal["none", "namespace"] = "none"
-    """Whether a sandbox may ask for what the namespace's policies let it reach."""
-    gpu: str = "nvidia.com/gpu"
-    """Resource that `gpus` counts."""
-    template: Path | None = None
-    """JSON file with fields of a pod's spec: tolerations, affinity, imagePullSecrets, nodeSelector, priorityClassName, …"""
-    start_s: float = Field(300.0, gt=0, le=3600)
-    """How long a pod may take to be placed, pull its image and start, in seconds."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Wish:
     """What one box was asked to be."""
@@ -101,6 +66,7 @@ class _Wish:
     spec: SandboxSpec
     durable: bool
     lease_s: float | None
+    snapshot: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +110,8 @@ class KubernetesBackend:
         self._lock = asyncio.Lock()
         self._cluster: _Cluster | None = None
         self._watching: asyncio.Task[None] | None = None
-        self._boxes: dict[str, tuple[GuestBox, bool]] = {}
+        self._boxes: dict[str, tuple[GuestBox, _Wish]] = {}
+        self._archives = Archives(root, most_bytes=options.snapshot_bytes)
         self._closed = False
 
     @property
@@ -166,17 +133,20 @@ class KubernetesBackend:
         durable: bool = False,
         lease_s: float | None = None,
     ) -> GuestBox:
-        """Start one box from its image; see `Backend.create`."""
-        if snapshot:
-            raise _no_layers("start a sandbox from a snapshot")
-        spec = replace(spec, image=spec.image or self._options.image)
+        """Start one box from its image, and give it a snapshot's files; see `Backend.create`."""
+        if (
+            not spec.image
+        ):  # what it would have imported ahead is of a Python that the operator's image has not
+            spec = replace(spec, image=self._options.image, preload=())
         check_spec(spec, open_network=self._options.network == "namespace")
         cluster = await self._prepare()
         if durable and self._temporary:
             raise InvalidArgument(
                 "a durable sandbox needs a server with a state folder (`--state DIR`) or a shared store"
             )
-        return await self._make(cluster, _Wish(sandbox_id, spec, durable, lease_s))
+        if snapshot:
+            await self._archives.need(snapshot)
+        return await self._make(cluster, _Wish(sandbox_id, spec, durable, lease_s, snapshot))
 
     async def adopt(self, sandbox_id: str, *, spec: SandboxSpec) -> GuestBox | None:
         """Take up a durable box of an earlier server, or of another server of the store; None if it is gone."""
@@ -221,24 +191,35 @@ class KubernetesBackend:
             await self._remove(await self._prepare(), sandbox_id)
 
     async def snapshot(self, sandbox_id: str, *, snapshot_id: str) -> int:
-        """Refuse: a cluster's nodes keep no layers of pods."""
-        raise _no_layers(f"freeze {sandbox_id!r}")
+        """Keep what of the box's files is no more as its image has it; return its bytes."""
+        box = self._find(sandbox_id)[0]
+        await box.pause()
+        try:
+            changes = box.changes(most_bytes=self._options.snapshot_bytes)
+            return await self._archives.keep(snapshot_id, changes, share=sandbox_id)
+        finally:
+            with suppress(RockError):  # of a box that is gone, which its loss says
+                await asyncio.shield(box.resume())
 
     async def snapshots(self) -> set[str]:
-        """Return nothing: there are no layers."""
-        return set()
+        """Return the ids of all snapshots in this server's state folder."""
+        return await self._archives.all()
 
     async def delete_snapshot(self, snapshot_id: str) -> None:
-        """Do nothing: there are no layers."""
+        """Remove a snapshot; no pod and no other snapshot needs it. Nothing there: nothing is done."""
+        await self._archives.delete(snapshot_id)
 
     async def restore(self, sandbox_id: str, *, snapshot: str) -> GuestBox:
-        """Refuse: a cluster's nodes keep no layers of pods."""
-        raise _no_layers(f"restore {sandbox_id!r}")
+        """Replace the box by a new pod of the same id with the files of a snapshot."""
+        cluster, (box, wish) = await self._prepare(), self._find(sandbox_id)
+        await self._archives.need(snapshot)
+        await box.close()
+        return await self._make(cluster, replace(wish, snapshot=snapshot))
 
     async def let_go(self) -> None:
         """Close all connections: durable boxes live on, others are destroyed."""
         await self._leave(
-            [box.let_go() if durable else box.close() for box, durable in tuple(self._boxes.values())]
+            [box.let_go() if wish.durable else box.close() for box, wish in tuple(self._boxes.values())]
         )
 
     async def close(self) -> None:
@@ -261,6 +242,7 @@ class KubernetesBackend:
                 await asyncio.gather(self._watching, return_exceptions=True)
             if cluster is not None:
                 await cluster.api.close()
+        await self._archives.close()
         if failed:
             raise failed[0]
 
@@ -330,7 +312,7 @@ class KubernetesBackend:
             cluster.pods.expect(made)
             link = await self._enter(cluster, wish.sandbox_id)
             try:
-                await link.configure(guest_config(wish.spec, durable=wish.durable))
+                await link.configure(guest_config(wish.spec, cluster.order, durable=wish.durable))
                 if wish.lease_s is not None:
                     await link.lease(wish.lease_s)
             except BaseException:
@@ -339,13 +321,16 @@ class KubernetesBackend:
         except BaseException:
             await asyncio.shield(self._discard(cluster, wish.sandbox_id))
             raise
-        log.debug(
-            "sandbox started sandbox_id=%s spec=%s pod=%s",
-            wish.sandbox_id,
-            wish.spec.digest,
-            made["metadata"]["name"],
-        )
-        return self._hold(cluster, wish, link)
+        pod_made = made["metadata"]["name"]
+        log.debug("sandbox started sandbox_id=%s spec=%s pod=%s", wish.sandbox_id, wish.spec.digest, pod_made)
+        box = self._hold(cluster, wish, link)
+        if wish.snapshot:
+            try:
+                await box.take_changes(self._archives.read(wish.snapshot, share=wish.sandbox_id))
+            except BaseException:
+                await asyncio.shield(box.close())
+                raise
+        return box
 
     async def _post(self, cluster: _Cluster, wish: _Wish) -> dict[str, Any]:
         """Make the pod once, also where the answer to it is lost on the way."""
@@ -413,8 +398,14 @@ class KubernetesBackend:
             await self._remove(cluster, wish.sandbox_id, ended=True)
 
         box = GuestBox(wish.sandbox_id, link, isolation=wish.spec.runtime or "kubernetes", clean_up=clean_up)
-        self._boxes[wish.sandbox_id] = (box, wish.durable)
+        self._boxes[wish.sandbox_id] = (box, wish)
         return box
+
+    def _find(self, sandbox_id: str) -> tuple[GuestBox, _Wish]:
+        held = self._boxes.get(sandbox_id)
+        if held is None:
+            raise NotFound(f"there is no sandbox {sandbox_id!r} in this backend")
+        return held
 
     async def _discard(self, cluster: _Cluster, sandbox_id: str) -> None:
         """Delete the pod of a box in which nothing ever ran, without waiting for its node: its guest ends by itself."""
@@ -478,13 +469,6 @@ def _read_template(path: Path) -> dict[str, Any]:
         return own_fields(path.read_text(), str(path))
     except OSError as error:
         raise InvalidArgument(f"the template {path} cannot be read: {error.strerror}") from error
-
-
-def _no_layers(what: str) -> Unimplemented:
-    return Unimplemented(
-        f"the kubernetes backend cannot {what}: pods have no layers that a node keeps. Go back to a turn by replay, which "
-        "needs none, or use the docker backend."
-    )
 
 
 def _build(place: BackendPlace, options: KubernetesOptions) -> KubernetesBackend:

@@ -192,10 +192,6 @@ def _box(spec: SandboxSpec, order: PodOrder, may: Resources) -> dict[str, Any]:
         {"name": "rock-tools", "mountPath": BOX_TOOLS, "readOnly": True},
         {"name": "rock-run", "mountPath": BOX_RUN},
     ]
-    if spec.workdir == DEFAULT_WORKDIR:
-        mounts.append({"name": "workspace", "mountPath": DEFAULT_WORKDIR})
-    if order.read_only_root:
-        mounts.append({"name": "tmp", "mountPath": "/tmp"})
     return {
         "name": BOX,
         "image": spec.image,
@@ -207,8 +203,18 @@ def _box(spec: SandboxSpec, order: PodOrder, may: Resources) -> dict[str, Any]:
             **_rights(order, user=order.user),
             "readOnlyRootFilesystem": order.read_only_root,
         },
-        "volumeMounts": mounts,
+        "volumeMounts": [*mounts, *_own_mounts(spec, order)],
     }
+
+
+def _own_mounts(spec: SandboxSpec, order: PodOrder) -> list[dict[str, Any]]:
+    """Return the empty folders that the box works in."""
+    mounts = []
+    if spec.workdir == DEFAULT_WORKDIR:
+        mounts.append({"name": "workspace", "mountPath": DEFAULT_WORKDIR})
+    if order.read_only_root:
+        mounts.append({"name": "tmp", "mountPath": "/tmp"})
+    return mounts
 
 
 def _volumes(spec: SandboxSpec, order: PodOrder, may: Resources) -> list[dict[str, Any]]:
@@ -217,14 +223,10 @@ def _volumes(spec: SandboxSpec, order: PodOrder, may: Resources) -> list[dict[st
         {"name": "rock-tools", "emptyDir": {"sizeLimit": str(TOOLS_BYTES)}},
         {"name": "rock-run", "emptyDir": {"medium": "Memory", "sizeLimit": str(TOKEN_BYTES)}},
     ]
-    if spec.workdir == DEFAULT_WORKDIR:
-        volumes.append({"name": "workspace", "emptyDir": room})
-    if order.read_only_root:
-        volumes.append({"name": "tmp", "emptyDir": room})
-    return volumes
+    return volumes + [{"name": each["name"], "emptyDir": room} for each in _own_mounts(spec, order)]
 
 
-def guest_config(spec: SandboxSpec, *, durable: bool) -> dict[str, object]:
+def guest_config(spec: SandboxSpec, order: PodOrder, *, durable: bool) -> dict[str, object]:
     """Return what the guest is told once. What only the image knows, the guest sees for itself: see `guest/places`."""
     return {
         "image": {
@@ -236,6 +238,7 @@ def guest_config(spec: SandboxSpec, *, durable: bool) -> dict[str, object]:
         "workdir": spec.workdir,
         "public_workdir": spec.workdir,
         "roots": ["/"],  # the whole file system is the box's own
+        "volumes": [each["mountPath"] for each in _own_mounts(spec, order)],
         "env": dict(spec.env),
         "rlimits": [
             (resource.RLIMIT_CORE, 0),

@@ -8,6 +8,7 @@ it, so that a killed server frees nothing in use; what it left half made, the ne
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -30,6 +31,7 @@ from rock_env.server.capacity.quotas import Ask
 from rock_env.server.own_tasks import logged
 from rock_env.server.sandboxes.box_call import COPY_S, box_call
 from rock_env.server.sandboxes.core import SandboxCore, SandboxWish, new_sandbox_id
+from rock_env.server.sandboxes.layers import KEPT
 from rock_env.server.sandboxes.ledger import HeldSandbox
 from rock_env.server.sandboxes.lives import WORKING
 from rock_env.server.sandboxes.ownership import elsewhere
@@ -41,6 +43,8 @@ __all__ = ["MAX_FORK", "CheckpointTree", "TreeWish"]
 
 MAX_FORK = 1024
 _FULL_RETRY_S = 60.0
+_WEIGHED_S = 60.0
+"""For so long what a tenant's snapshots hold is known from the last look and what was made here since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,8 @@ class CheckpointTree:
         self._ledger = core.ledger
         self._store = core.ledger.store
         self._making: dict[tuple[str, str], asyncio.Task[SnapshotRecord]] = {}
+        self._weights: dict[str, tuple[float, int]] = {}
+        """By tenant: when its snapshots were weighed, and their bytes."""
 
     async def snapshot(self, sandbox_id: str, wish: TreeWish) -> SnapshotRecord:
         """Freeze a sandbox's file system; its processes stand still meanwhile and go on.
@@ -186,7 +192,7 @@ class CheckpointTree:
                 f"sandbox {source.id!r} is {source.state} ({source.reason}); only one that runs can be frozen"
             )
         parent = source.snapshot_id
-        await self._check_count(source.tenant)
+        await self._check_room(source.tenant)
         record = await self._store.add_snapshot(
             SnapshotRecord(
                 id=_new_id(),
@@ -215,15 +221,32 @@ class CheckpointTree:
         except RockError:
             await logged(self._unmake(held, record))
             raise
+        if source.tenant in self._weights:
+            weighed_at, held_bytes = self._weights[source.tenant]
+            self._weights[source.tenant] = (weighed_at, held_bytes + size)
         return replace(record, bytes=size)
 
-    async def _check_count(self, tenant: str) -> None:
-        """Raise `ResourceExhausted` where the tenant has as many snapshots as one may have."""
+    async def _check_room(self, tenant: str) -> None:
+        """Raise `ResourceExhausted` where the tenant has as many snapshots, or as large ones, as one may have."""
         count, most = await self._store.count_snapshots(tenant), self._core.most_snapshots
         if count >= most:
             raise ResourceExhausted(
                 f"you have {count} snapshots, those that sandboxes build upon included; one tenant has at most {most} here. "
                 "Delete some, or have the limit raised (--most-snapshots).",
+                retry_after_s=_FULL_RETRY_S,
+            )
+        most = self._core.most_snapshot_bytes
+        weighed_at, held_bytes = self._weights.get(tenant, (-math.inf, 0))
+        if (
+            time.monotonic() - weighed_at > _WEIGHED_S or held_bytes >= most
+        ):  # those that were deleted are off
+            query = SnapshotQuery(tenant=tenant, states=KEPT)
+            held_bytes = sum([record.bytes for record in await self._store.find_snapshots(query)])
+            self._weights[tenant] = (time.monotonic(), held_bytes)
+        if held_bytes >= most:
+            raise ResourceExhausted(
+                f"your snapshots hold {held_bytes} bytes, those that sandboxes build upon included; one tenant's may hold "
+                f"{most} here. Delete some, or have the limit raised (--most-snapshot-bytes).",
                 retry_after_s=_FULL_RETRY_S,
             )
 

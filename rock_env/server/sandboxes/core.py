@@ -107,6 +107,7 @@ class SandboxCore:
         provide: Provide = _with_nothing,
         ownership: Ownership | None = None,
         most_snapshots: int = 10_000,
+        most_snapshot_bytes: int = 100 << 30,
     ) -> None:
         self.backends = BackendRouter.of(backends)
         self.durable = durable
@@ -125,6 +126,7 @@ class SandboxCore:
         )
         self.reconciler = Reconciler(self.ledger, self.backends, self.layers, self.lives)
         self.most_snapshots = most_snapshots
+        self.most_snapshot_bytes = most_snapshot_bytes
         """Of one tenant, at once."""
         self._stopping = False
 

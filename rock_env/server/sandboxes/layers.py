@@ -18,11 +18,12 @@ from rock_env.server.sandboxes.ownership import Ownership, is_here
 from rock_env.snapshots import SnapshotRecord, SnapshotState
 from rock_env.store.base import SandboxStore, SnapshotQuery
 
-__all__ = ["LayerReferences"]
+__all__ = ["KEPT", "LayerReferences"]
 
 log = logging.getLogger(__name__)
 
-_KEPT = frozenset(SnapshotState) - {SnapshotState.COLLECTED}
+KEPT = frozenset(SnapshotState) - {SnapshotState.COLLECTED}
+"""States of snapshots that have a layer."""
 
 
 class LayerReferences:
@@ -65,7 +66,7 @@ class LayerReferences:
 
         Snapshots whose layer is in another state folder are another node's.
         """
-        for record in await self._here(_KEPT):
+        for record in await self._here(KEPT):
             if record.state is SnapshotState.MAKING:
                 # Its caller was never answered: the key is free, and whatever the layer holds nobody asks for.
                 record = replace(record, idempotency_key="")
@@ -141,7 +142,7 @@ class LayerReferences:
 
     async def kept(self, backend: str) -> Sequence[SnapshotRecord]:
         """Return the snapshots of a backend whose layers something needs, on this node or another."""
-        found = await self._store.find_snapshots(SnapshotQuery(states=_KEPT))
+        found = await self._store.find_snapshots(SnapshotQuery(states=KEPT))
         return [record for record in found if record.backend == backend]
 
     async def kept_here(self, backend: str) -> Sequence[SnapshotRecord]:

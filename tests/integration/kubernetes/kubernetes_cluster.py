@@ -8,16 +8,19 @@ import secrets
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
-from docker_engine import TOOLS, why_no_engine
+from docker_engine import TOOLS, skip_without, why_no_engine
 
-from ale.rock.guest_image import build
+from ale.rock import guest_image as guest
+from ale.rock import tasks_image as tasks
 
-__all__ = ["guest_image", "kubectl", "namespace", "tools_image"]
+__all__ = ["guest_image", "kubectl", "namespace", "tasks_image", "tools_image"]
+
+PYTHON = "python:3.11-slim"
 
 
 def kubectl(*words: str, given: str = "") -> str:
@@ -54,17 +57,39 @@ def guest_image() -> str:
         pytest.skip(f"no Kubernetes cluster: {problem}")
     if given := os.environ.get("ROCK_GUEST_IMAGE"):
         return given
+    return _loaded("rock-guest", lambda archive, folder, name: guest.build(archive, folder, name=name))
+
+
+def _loaded(name: str, build: Callable[[Path, Path, str], str]) -> str:
+    """Build an image into this machine's engine; return its name.
+
+    Its tag is its id's beginning: two checkouts on one machine have an image each, and no node keeps an old one.
+    """
     with tempfile.TemporaryDirectory() as folder:
         archive = Path(folder) / "image.tar"
-        # Its tag is its id's beginning: two checkouts on one machine have an image each, and no node keeps an old one.
-        image_id = build(archive, Path(folder), name="rock-guest:test").removeprefix("sha256:")
+        image_id = build(archive, Path(folder), f"{name}:test").removeprefix("sha256:")
         loaded = subprocess.run(
             ["docker", "load", "--input", archive], capture_output=True, text=True, check=False
         )
         assert loaded.returncode == 0, loaded.stderr
-    name = f"rock-guest:test-{image_id[:12]}"
-    subprocess.run(["docker", "tag", image_id, name], check=True)
-    return name
+    tagged = f"{name}:test-{image_id[:12]}"
+    subprocess.run(["docker", "tag", image_id, tagged], check=True)
+    return tagged
+
+
+@pytest.fixture(scope="session")
+def tasks_image(guest_image: str) -> str:
+    """Return the name of the image of the built-in tasks."""
+    if given := os.environ.get("ROCK_TASKS_IMAGE"):
+        return given
+    if "ROCK_GUEST_IMAGE" in os.environ:
+        pytest.skip(
+            "no image for the built-in tasks: push one (ale rock image push) and name it in ROCK_TASKS_IMAGE"
+        )
+    skip_without(PYTHON)
+    return _loaded(
+        "rock-tasks", lambda archive, folder, name: tasks.build(archive, folder, base=PYTHON, name=name)
+    )
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,8 @@ import pytest
 from docker_engine import BUSYBOX
 from kubernetes_cluster import guest_image, kubectl, namespace, tools_image  # noqa: F401  fixtures
 
-from rock_env.backends.kubernetes.backend import KubernetesBackend, KubernetesOptions
+from rock_env.backends.kubernetes.backend import KubernetesBackend
+from rock_env.backends.kubernetes.options import KubernetesOptions
 from rock_env.errors import FailedPrecondition, InfraError, InvalidArgument, ResourceExhausted
 from rock_env.sandbox import Sandbox
 from rock_env.spec import Resources, SandboxSpec
@@ -109,7 +110,8 @@ async def test_a_stranger_to_the_store_is_told_nothing(
 
 OWNER = """
 import asyncio, sys
-from rock_env.backends.kubernetes.backend import KubernetesBackend, KubernetesOptions
+from rock_env.backends.kubernetes.backend import KubernetesBackend
+from rock_env.backends.kubernetes.options import KubernetesOptions
 from rock_env.spec import SandboxSpec, Resources
 
 async def secret():

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from kubernetes_cluster import guest_image, kubectl, namespace, tools_image  # noqa: F401  fixtures
 
-from rock_env.backends.kubernetes.backend import KubernetesBackend, KubernetesOptions
-from rock_env.errors import InvalidArgument, Unimplemented
+from rock_env.backends.kubernetes.backend import KubernetesBackend
+from rock_env.backends.kubernetes.options import KubernetesOptions
+from rock_env.errors import InvalidArgument, NotFound, Unimplemented
 from rock_env.guest_host.box import GuestBox
 from rock_env.sandbox import Sandbox
 from rock_env.spec import NetworkPolicy, Resources, SandboxSpec
@@ -85,14 +86,16 @@ async def test_a_spec_that_cannot_be_honoured_is_refused(options: KubernetesOpti
         with pytest.raises(InvalidArgument, match=message):
             await backend.create(spec, sandbox_id="no")
     refused = {
-        "leave preload empty": SandboxSpec(preload=("json",)),
         "no network": SandboxSpec(network=NetworkPolicy(enabled=True)),
         "allow list": SandboxSpec(network=NetworkPolicy(enabled=True, allow=("example.org",))),
     }
     for message, spec in refused.items():
         with pytest.raises(Unimplemented, match=message):
             await backend.create(spec, sandbox_id="no")
-    with pytest.raises(Unimplemented, match="replay"):
+    named = SandboxSpec(image=options.image, preload=("json",))
+    with pytest.raises(Unimplemented, match="leave preload empty"):
+        await backend.create(named, sandbox_id="no")
+    with pytest.raises(NotFound, match="the server that made it"):
         await backend.create(SandboxSpec(), sandbox_id="no", snapshot="layer")
     assert not await backend.census(), "nothing is left behind"
     await backend.close()

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ale.rock.cli import rock_app
-from ale.rock.server_image import PROJECT, _own, _unpacked, pinned
+from ale.rock.server_image import PROJECT, _own, pinned, unpacked
 from rock_env.errors import InvalidArgument
 
 
@@ -57,8 +57,8 @@ def test_of_a_wheel_libraries_alone_are_taken(tmp_path: Path) -> None:
             "a.data/data/x",
         ):
             archive.writestr(name, "")
-    assert [file.path for file in _unpacked([wheel])] == [
-        f"opt/rock/lib/{name}" for name in ("a/b.py", "c.py", "d.so")
+    assert [file.path for file in unpacked([wheel], "some/lib")] == [
+        f"some/lib/{name}" for name in ("a/b.py", "c.py", "d.so")
     ]
 
 
@@ -74,3 +74,8 @@ def test_a_bad_registry_is_refused(registry: str) -> None:
 def test_a_bad_tag_is_refused() -> None:
     done = CliRunner().invoke(rock_app, ["image", "build", "--tag", "a b"])
     assert "bad --tag 'a b'" in str(done.exception)
+
+
+def test_an_image_is_of_the_guest_or_of_the_tasks() -> None:
+    done = CliRunner().invoke(rock_app, ["image", "build", "--guest", "--tasks"])
+    assert "--guest and --tasks name two images" in str(done.exception)

@@ -17,8 +17,9 @@ from rock_env.backends.kubernetes import access as where
 from rock_env.backends.kubernetes import carry
 from rock_env.backends.kubernetes.access import Access, TokenSource, find_access, read_kubeconfig
 from rock_env.backends.kubernetes.api import Api, ApiRefusal
-from rock_env.backends.kubernetes.backend import KubernetesBackend, KubernetesOptions
+from rock_env.backends.kubernetes.backend import KubernetesBackend
 from rock_env.backends.kubernetes.manifest import PodOrder, own_fields, pod, pod_name
+from rock_env.backends.kubernetes.options import KubernetesOptions
 from rock_env.backends.kubernetes.pods import Pods
 from rock_env.backends.kubernetes.reasons import end_of, late, trouble_of
 from rock_env.backends.kubernetes.secret import kept_secret

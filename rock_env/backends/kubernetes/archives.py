@@ -1,0 +1,119 @@
+"""Snapshots of pods: what of a box's files is no more as its image has it, one file each in the server's state folder.
+
+Used by the `kubernetes` backend only. Each is whole by itself: no snapshot and no pod builds upon another one. What is in
+one is a guest's word, and read by guests alone.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+
+from rock_env.errors import FailedPrecondition, InfraError, InvalidArgument, NotFound
+from rock_env.threads import for_callers, for_life
+
+__all__ = ["Archives"]
+
+_FOLDER = "snapshots"
+_ENDING = ".tar"
+_PART = ".part"
+_ABANDONED_S = 3600.0
+"""For so long no snapshot is written: a server gives up sooner."""
+_BLOCK_BYTES = 1 << 20
+_HEADS_BYTES = 256 << 20
+"""What names and properties may take beside the files: less than a guest's most files need."""
+
+
+class Archives:
+    """The snapshots below `root`; without one they end with this object. `share` names whose threads an act takes."""
+
+    def __init__(self, root: Path | None, *, most_bytes: int) -> None:
+        self._root = root
+        self._temporary: Path | None = None
+        self._most_bytes = most_bytes + _HEADS_BYTES
+
+    async def keep(self, snapshot_id: str, blocks: AsyncGenerator[bytes], *, share: str) -> int:
+        """Write a snapshot as a whole or not at all; return its bytes. Raise `FailedPrecondition` if the id is taken."""
+        path = await for_life(self._path, snapshot_id)
+        part = path.with_name(f".{snapshot_id}.{secrets.token_hex(4)}{_PART}")
+        size = 0
+        try:
+            with await for_life(part.open, "xb", 0) as file:
+                async with aclosing(blocks):
+                    async for block in blocks:
+                        size += len(block)
+                        if size > self._most_bytes:
+                            raise InvalidArgument(f"its changes take more than {self._most_bytes} bytes")
+                        await for_callers(share, _write, file.fileno(), block)
+            await for_life(os.link, part, path)
+        except FileExistsError as error:
+            raise FailedPrecondition(f"there is a snapshot {snapshot_id!r} already") from error
+        except OSError as error:
+            raise InfraError(f"a snapshot could not be kept: {error}") from error
+        finally:
+            await for_life(part.unlink, missing_ok=True)
+        return size
+
+    async def need(self, snapshot_id: str) -> None:
+        """Raise `NotFound` for a snapshot that is not here."""
+        if not await for_life(self._path(snapshot_id).exists):
+            raise NotFound(
+                f"there is no snapshot {snapshot_id!r} in this server's state folder. Ask the server that made it."
+            )
+
+    async def read(self, snapshot_id: str, *, share: str) -> AsyncGenerator[bytes]:
+        """Yield a snapshot in blocks. Raise `NotFound`."""
+        try:
+            with await for_life(self._path(snapshot_id).open, "rb", 0) as file:
+                while block := await for_callers(share, file.read, _BLOCK_BYTES):
+                    yield block
+        except FileNotFoundError as error:
+            raise NotFound(f"the snapshot {snapshot_id!r} was deleted meanwhile") from error
+
+    async def all(self) -> set[str]:
+        """Return the ids of all snapshots."""
+        folder = self._temporary if self._root is None else self._root / _FOLDER
+        return await for_life(_names, folder) if folder is not None else set()
+
+    async def delete(self, snapshot_id: str) -> None:
+        """Remove a snapshot, if it is there."""
+        await for_life(self._path(snapshot_id).unlink, missing_ok=True)
+
+    async def close(self) -> None:
+        """Remove those that only this object knows."""
+        folder, self._temporary = self._temporary, None
+        if folder is not None:
+            await for_life(shutil.rmtree, folder, ignore_errors=True)
+
+    def _path(self, snapshot_id: str) -> Path:
+        if self._root is not None:
+            folder = self._root / _FOLDER
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        else:
+            if self._temporary is None:
+                self._temporary = Path(tempfile.mkdtemp(prefix="rock-snapshots-"))
+            folder = self._temporary
+        return folder / f"{snapshot_id}{_ENDING}"
+
+
+def _write(fd: int, block: bytes) -> None:
+    view = memoryview(block)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _names(folder: Path) -> set[str]:
+    """Return the ids of a folder's snapshots; what a killed server was writing goes meanwhile."""
+    found = set()
+    for path in folder.iterdir() if folder.exists() else ():
+        if path.suffix == _ENDING:
+            found.add(path.name.removesuffix(_ENDING))
+        elif path.suffix == _PART and path.stat().st_mtime < time.time() - _ABANDONED_S:
+            path.unlink(missing_ok=True)
+    return found

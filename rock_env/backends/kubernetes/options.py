@@ -1,0 +1,49 @@
+"""What an operator decides about pods: `--backend kubernetes:KEY=VALUE,…`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from rock_env.backends.plugin import BackendOptions
+
+__all__ = ["KubernetesOptions"]
+
+
+class KubernetesOptions(BackendOptions):
+    """Options of the `kubernetes` backend."""
+
+    namespace: str = Field("", pattern=r"^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$")
+    """Namespace of the pods; empty: that of the kubeconfig's context, or of the server's own pod. Only where it is named do
+    servers of one store take up each other's sandboxes."""
+    cluster: str = Field("", pattern=r"^[A-Za-z0-9._-]{0,63}$")
+    """A name for the cluster, equal at all its servers; needed where servers of one store use several clusters."""
+    kubeconfig: Path | None = None
+    """Instead of the pod's service account, `KUBECONFIG` or `~/.kube/config`."""
+    context: str = ""
+    """Of the kubeconfig; empty: its current one."""
+    guest: str = ""
+    """Image that brings the guest into a pod, as `ale rock image push` names it."""
+    image: str = ""
+    """For sandboxes that name no image; empty: these are refused."""
+    port: int = Field(8130, ge=1024, le=65535)
+    """Where a pod's guest listens."""
+    profile: Literal["restricted", "image"] = "restricted"
+    """`restricted` refuses images that run as root; `image` lets an image have the user it names, root without a capability
+    included."""
+    user: int | None = Field(None, ge=1, le=4294967294)
+    """Run every image as this user instead of its own."""
+    read_only_root: bool = False
+    """Only the working folder and `/tmp` can be written."""
+    network: Literal["none", "namespace"] = "none"
+    """Whether a sandbox may ask for what the namespace's policies let it reach."""
+    gpu: str = "nvidia.com/gpu"
+    """Resource that `gpus` counts."""
+    template: Path | None = None
+    """JSON file with fields of a pod's spec: tolerations, affinity, imagePullSecrets, nodeSelector, priorityClassName, …"""
+    start_s: float = Field(300.0, gt=0, le=3600)
+    """How long a pod may take to be placed, pull its image and start, in seconds."""
+    snapshot_bytes: int = Field(1 << 30, ge=1)
+    """What the changed files of one snapshot may hold, in bytes."""

@@ -1,0 +1,87 @@
+"""Snapshots of pods as files: whole or not at all, bounded, and what a killed server was writing goes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from rock_env.backends.kubernetes import archives
+from rock_env.backends.kubernetes.archives import Archives
+from rock_env.errors import FailedPrecondition, InfraError, InvalidArgument, NotFound
+
+
+async def blocks(*given: bytes, fails: bool = False) -> AsyncGenerator[bytes]:
+    for block in given:
+        yield block
+    if fails:
+        raise InvalidArgument("the guest refused")
+
+
+async def content(kept: Archives, name: str) -> bytes:
+    return b"".join([block async for block in kept.read(name, share="box")])
+
+
+async def test_a_snapshot_is_read_as_it_was_kept_by_every_server_of_the_folder(tmp_path: Path) -> None:
+    kept = Archives(tmp_path, most_bytes=100)
+    assert await kept.all() == set()
+    assert await kept.keep("one", blocks(b"ab", b"", b"c" * 3_000_000), share="box") == 3_000_002
+    other = Archives(tmp_path, most_bytes=100)
+    assert await other.all() == {"one"}
+    assert await content(other, "one") == b"ab" + b"c" * 3_000_000
+    assert (tmp_path / "snapshots").stat().st_mode & 0o077 == 0
+    await other.close()
+    await kept.delete("one")
+    await kept.delete("one")
+    assert await kept.all() == set()
+    with pytest.raises(NotFound, match="Ask the server that made it"):
+        await kept.need("one")
+    with pytest.raises(NotFound, match="deleted meanwhile"):
+        await content(kept, "one")
+
+
+async def test_what_fails_midway_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "_HEADS_BYTES", 0)
+    kept = Archives(tmp_path, most_bytes=10)
+    with pytest.raises(InvalidArgument, match="more than 10 bytes"):
+        await kept.keep("large", blocks(b"x" * 6, b"x" * 6), share="box")
+    with pytest.raises(InvalidArgument, match="the guest refused"):
+        await kept.keep("refused", blocks(b"x", fails=True), share="box")
+    await kept.keep("one", blocks(b"x"), share="box")
+    with pytest.raises(FailedPrecondition, match="'one' already"):
+        await kept.keep("one", blocks(b"y"), share="box")
+    assert await content(kept, "one") == b"x"
+    (tmp_path / "snapshots" / ".two.tar.part").write_bytes(b"")
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(archives, "_write", full)
+    with pytest.raises(InfraError, match="No space left"):
+        await kept.keep("full", blocks(b"x"), share="box")
+    assert sorted(path.name for path in (tmp_path / "snapshots").iterdir()) == [".two.tar.part", "one.tar"]
+
+
+async def test_what_a_killed_server_was_writing_goes_and_what_is_being_written_stays(tmp_path: Path) -> None:
+    kept = Archives(tmp_path, most_bytes=10)
+    await kept.keep("one", blocks(b"x"), share="box")
+    old, new = (tmp_path / "snapshots" / f".{name}.part" for name in ("old", "new"))
+    for part in (old, new):
+        part.write_bytes(b"")
+    past = time.time() - 2 * 3600
+    os.utime(old, (past, past))
+    assert await kept.all() == {"one"}
+    assert (old.exists(), new.exists()) == (False, True)
+
+
+async def test_without_a_state_folder_snapshots_end_with_the_server() -> None:
+    kept = Archives(None, most_bytes=10)
+    await kept.keep("one", blocks(b"x"), share="box")
+    folder = kept._path("one").parent
+    assert await kept.all() == {"one"}
+    await kept.close()
+    assert not folder.exists()
+    assert await kept.all() == set()
