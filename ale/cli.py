@@ -7,6 +7,7 @@ may bring torch and Ray. `ALE_DEBUG=1` (or `ale --debug ...`) shows tracebacks.
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import os
 import sys
@@ -215,6 +216,7 @@ def train(
     env_args: EnvArgs = None,
     overrides: SetOptions = None,
     config: ConfigOption = None,
+    rock: RockOption = "",
     ray_address: RayOption = None,
     quiet: QuietOption = False,
     dry_run: DryRunOption = False,
@@ -232,7 +234,7 @@ def train(
         train_command(
             TrainCommand(
                 named=named,
-                overrides=[*_env_overrides(env_args), *(overrides or [])],
+                overrides=[*_env_overrides(env_args), *_rock_override(rock), *(overrides or [])],
                 file=config,
                 run=run,
                 resume=resume,
@@ -434,6 +436,10 @@ def _end(code: int) -> None:
 
 def _env_overrides(env_args: list[str] | None) -> list[str]:
     return [f"env_args.{text}" for text in env_args or []]
+
+
+def _rock_override(rock: str) -> list[str]:
+    return [f"rollout.rock_address={json.dumps(rock)}"] if rock else []
 
 
 def _agent(name: str | None) -> dict[str, str] | None:

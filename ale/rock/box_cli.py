@@ -9,17 +9,14 @@ from typing import Annotated
 
 import typer
 
+from ale.options import ADDRESS_IN_USE, ServerOption
+
 __all__ = ["add_box_commands"]
 
-ServerOption = Annotated[
-    str,
-    typer.Option("--rock", metavar="ADDRESS", envvar="ROCK_ADDRESS", help="The server, as it printed it."),
-]
 JsonOption = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
 BoxArgument = Annotated[
     str, typer.Argument(metavar="ID", help="A sandbox (ale rock ps); may be abbreviated.")
 ]
-DEFAULT = "127.0.0.1:8120"
 _PASS_ON = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 """Options after the sandbox's id are the command's."""
 
@@ -43,7 +40,7 @@ def _create(
         typer.Argument(metavar="IMAGE", help="Of the server's engine or registry; none: a process box."),
     ] = "",
     *,
-    rock: ServerOption = DEFAULT,
+    rock: ServerOption = ADDRESS_IN_USE,
     snapshot: Annotated[str, typer.Option("--snapshot", metavar="ID", help="Start from its files.")] = "",
     labels: Annotated[
         list[str] | None, typer.Option("--label", "-l", metavar="KEY=VALUE", help="Repeat for several.")
@@ -61,7 +58,7 @@ def _create(
 def _rm(
     boxes: Annotated[list[str], typer.Argument(metavar="ID", help="May be abbreviated.")],
     *,
-    rock: ServerOption = DEFAULT,
+    rock: ServerOption = ADDRESS_IN_USE,
 ) -> None:
     """Delete sandboxes, whatever runs in them."""
     from ale.rock.life import rm_command
@@ -71,7 +68,7 @@ def _rm(
 
 def _ps(
     *,
-    rock: ServerOption = DEFAULT,
+    rock: ServerOption = ADDRESS_IN_USE,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Deleted ones too.")] = False,
     labels: Annotated[
         list[str] | None,
@@ -89,7 +86,7 @@ def _exec(
     box: BoxArgument,
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="Not read by a shell.")],
     *,
-    rock: ServerOption = DEFAULT,
+    rock: ServerOption = ADDRESS_IN_USE,
     interactive: Annotated[bool, typer.Option("-i", help="Pass standard input on.")] = False,
     tty: Annotated[
         bool, typer.Option("-t", help="On this terminal, with its keys and size; with -i or without.")
@@ -122,7 +119,7 @@ def _exec(
     raise typer.Exit(terminal_command(rock, box, line))
 
 
-def _shell(box: BoxArgument, *, rock: ServerOption = DEFAULT) -> None:
+def _shell(box: BoxArgument, *, rock: ServerOption = ADDRESS_IN_USE) -> None:
     """Open a shell in a sandbox on this terminal; what is piped in is run by it instead.
 
     It ends by `exit` or Ctrl-D, with its exit code, and the sandbox lives on.
@@ -137,7 +134,7 @@ def _logs(
         str, typer.Argument(metavar="ID/PROCESS", help="Or ID alone: which processes there are.")
     ],
     *,
-    rock: ServerOption = DEFAULT,
+    rock: ServerOption = ADDRESS_IN_USE,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the process ends.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -151,7 +148,7 @@ def _cp(
     source: Annotated[str, typer.Argument(metavar="SRC", help="A path here, or ID:PATH in a sandbox.")],
     target: Annotated[str, typer.Argument(metavar="DST", help="The other one of these.")],
     *,
-    rock: ServerOption = DEFAULT,
+    rock: ServerOption = ADDRESS_IN_USE,
 ) -> None:
     """Copy a file or a folder into a sandbox or out of it, with its permissions.
 
@@ -164,7 +161,7 @@ def _cp(
 
 def _gc(
     *,
-    rock: ServerOption = DEFAULT,
+    rock: ServerOption = ADDRESS_IN_USE,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -174,7 +171,7 @@ def _gc(
     gc_command(rock, dry_run=dry_run, as_json=as_json)
 
 
-def _doctor(*, rock: ServerOption = DEFAULT, as_json: JsonOption = False) -> None:
+def _doctor(*, rock: ServerOption = ADDRESS_IN_USE, as_json: JsonOption = False) -> None:
     """Check this machine for sandboxes, and a server's records against its node; exits with 1 where something is wrong.
 
     The census of the node needs a token with the scope admin.

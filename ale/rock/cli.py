@@ -13,7 +13,9 @@ from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
 
+from ale.options import ADDRESS_IN_USE, server_in_use
 from ale.rock.box_cli import add_box_commands
+from ale.rock.context_cli import context_app
 from ale.rock.images import image_app
 from ale.rock.places import pool_app, quota_app
 from ale.rock.server_image_cli import add_server_image_commands
@@ -30,6 +32,7 @@ rock_app.add_typer(token_app, name="token")
 add_box_commands(rock_app)
 add_server_image_commands(image_app)
 rock_app.add_typer(image_app, name="image")
+rock_app.add_typer(context_app, name="context")
 rock_app.add_typer(quota_app, name="quota")
 rock_app.add_typer(pool_app, name="pool")
 
@@ -90,8 +93,15 @@ rock_app.command("serve")(_serve)
 @rock_app.command("status")
 def rock_status(
     address: Annotated[
-        str, typer.Argument(metavar="ADDRESS", envvar="ROCK_ADDRESS", help="As the server printed it.")
-    ] = "127.0.0.1:8120",
+        str,
+        typer.Argument(
+            metavar="ADDRESS|CONTEXT",
+            envvar="ROCK_ADDRESS",
+            help="As the server printed it.",
+            show_default="the context in use, or 127.0.0.1:8120",
+            callback=server_in_use,
+        ),
+    ] = ADDRESS_IN_USE,
 ) -> None:
     """Say whether a server is up and how loaded it is.
 

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ale.options import ADDRESS_IN_USE, ServerOption
+
 if TYPE_CHECKING:
     from rock_env.client.registry import CheckReport, Image
     from rock_env.inventory import Collection
@@ -27,13 +29,8 @@ image_app = typer.Typer(
     help="Build, list, check, delete and evict the images that sandboxes start from; build and push the server's own.",
 )
 
-ServerOption = Annotated[
-    str,
-    typer.Option("--rock", metavar="ADDRESS", envvar="ROCK_ADDRESS", help="The server, as it printed it."),
-]
 JsonOption = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As it was registered.")]
-DEFAULT = "127.0.0.1:8120"
 _MIB = 1 << 20
 _GIB = 1 << 30
 _MOST_GIB = 1 << 20
@@ -56,7 +53,7 @@ def image_register(
     adopt: Annotated[
         bool, typer.Option("--adopt", help="Build nothing: take over an image that the server's engine has.")
     ] = False,
-    rock: ServerOption = DEFAULT,
+    rock: ServerOption = ADDRESS_IN_USE,
     as_json: JsonOption = False,
 ) -> None:
     """Build a folder on the server, without what its .dockerignore names. The same folder is built once."""
@@ -87,7 +84,7 @@ def image_register(
 
 
 @image_app.command("list")
-def image_list(*, rock: ServerOption = DEFAULT, as_json: JsonOption = False) -> None:
+def image_list(*, rock: ServerOption = ADDRESS_IN_USE, as_json: JsonOption = False) -> None:
     """List your images."""
     from ale.terminal import print_table
     from rock_env.client.registry import RegistryClient
@@ -116,7 +113,9 @@ def image_list(*, rock: ServerOption = DEFAULT, as_json: JsonOption = False) -> 
 
 
 @image_app.command("show")
-def image_show(name: NameArgument, *, rock: ServerOption = DEFAULT, as_json: JsonOption = False) -> None:
+def image_show(
+    name: NameArgument, *, rock: ServerOption = ADDRESS_IN_USE, as_json: JsonOption = False
+) -> None:
     """Show what is known of one image."""
     from ale.terminal import stdout
     from rock_env.client.registry import RegistryClient
@@ -144,7 +143,7 @@ def image_show(name: NameArgument, *, rock: ServerOption = DEFAULT, as_json: Jso
 
 
 @image_app.command("delete")
-def image_delete(name: NameArgument, *, rock: ServerOption = DEFAULT) -> None:
+def image_delete(name: NameArgument, *, rock: ServerOption = ADDRESS_IN_USE) -> None:
     """Take the name away; the image goes when nothing uses it."""
     from rock_env.client.registry import RegistryClient
 
@@ -157,7 +156,9 @@ def image_delete(name: NameArgument, *, rock: ServerOption = DEFAULT) -> None:
 
 
 @image_app.command("validate")
-def image_validate(name: NameArgument, *, rock: ServerOption = DEFAULT, as_json: JsonOption = False) -> None:
+def image_validate(
+    name: NameArgument, *, rock: ServerOption = ADDRESS_IN_USE, as_json: JsonOption = False
+) -> None:
     """Start sandboxes from an image and check what environments need of them; exits with 1 if a check fails."""
     from ale.terminal import stdout
     from rock_env.client.registry import RegistryClient
@@ -192,7 +193,7 @@ def image_gc(
         ),
     ] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
-    rock: ServerOption = DEFAULT,
+    rock: ServerOption = ADDRESS_IN_USE,
     as_json: JsonOption = False,
 ) -> None:
     """Remove built images that nothing uses, least recently used first; needs the scope admin.

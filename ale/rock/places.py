@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ale.options import ADDRESS_IN_USE, ServerOption
+
 if TYPE_CHECKING:
     from rock_env.inventory import Limits, PoolStatus, TenantPlaces
     from rock_env.spec import SandboxSpec
@@ -25,17 +27,12 @@ pool_app = typer.Typer(
     no_args_is_help=True, help="Keep started sandboxes in stock, so that a Create is quick."
 )
 
-ServerOption = Annotated[
-    str,
-    typer.Option("--rock", metavar="ADDRESS", envvar="ROCK_ADDRESS", help="The server, as it printed it."),
-]
 JsonOption = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
-DEFAULT = "127.0.0.1:8120"
 _GIB = 1 << 30
 
 
 @quota_app.command("list")
-def quota_list(*, rock: ServerOption = DEFAULT, as_json: JsonOption = False) -> None:
+def quota_list(*, rock: ServerOption = ADDRESS_IN_USE, as_json: JsonOption = False) -> None:
     """List what the server and each tenant hold, and of how much."""
     from ale.terminal import print_table
     from rock_env.client.places import PlacesClient
@@ -60,7 +57,7 @@ def quota_set(
     cpus: Annotated[float | None, typer.Option("--cpus", min=0.0)] = None,
     memory_gib: Annotated[float | None, typer.Option("--memory-gib", min=0.0)] = None,
     weight: Annotated[float, typer.Option("--weight", help="Its share of what is scarce.")] = 1.0,
-    rock: ServerOption = DEFAULT,
+    rock: ServerOption = ADDRESS_IN_USE,
 ) -> None:
     """Replace a tenant's quota. Nobody loses what is held."""
     from rock_env.client.places import PlacesClient
@@ -78,7 +75,7 @@ def quota_set(
 
 
 @pool_app.command("list")
-def pool_list(*, rock: ServerOption = DEFAULT, as_json: JsonOption = False) -> None:
+def pool_list(*, rock: ServerOption = ADDRESS_IN_USE, as_json: JsonOption = False) -> None:
     """List the pools: what is in stock, how often it was asked for, and what went wrong."""
     from ale.terminal import print_table
     from rock_env.client.places import PlacesClient
@@ -132,7 +129,7 @@ def pool_set(
             help="The longest that it serves; E2B's SDK asks for 86400.",
         ),
     ] = 3600.0,
-    rock: ServerOption = DEFAULT,
+    rock: ServerOption = ADDRESS_IN_USE,
 ) -> None:
     """Keep SIZE started sandboxes with these resources, or of an environment, in stock."""
     from rock_env.client.places import PlacesClient

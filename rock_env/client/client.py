@@ -18,13 +18,13 @@ import grpc
 from rock_env.client.coalesce import Call, Coalescer, Verb, outcome
 from rock_env.client.credentials import Credentials
 from rock_env.client.env import AsyncEnv
+from rock_env.client.installations import resolved
 from rock_env.client.sandbox.calls import SandboxCalls
 from rock_env.client.sandbox.sandboxes import Sandboxes
 from rock_env.env import StepResult
 from rock_env.errors import RockError
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1 import env_pb2_grpc
-from rock_env.wire.channel import target
 from rock_env.wire.envs import step_result
 
 __all__ = ["Client", "EnvDescription"]
@@ -45,7 +45,8 @@ class EnvDescription:
 
 
 class Client:
-    """A connection to `address` (`unix:///path`, `host:port`, `grpc://host:port`, or `grpcs://host:port` with TLS).
+    """A connection to `address`: `unix:///path`, `host:port`, `grpc://host:port`, `grpcs://host:port` with TLS, or the name
+    of a context (`ale rock context add`).
 
     `credentials` None takes what the environment holds (`ROCK_TOKEN`, `ROCK_CA`, `ROCK_CERT`, `ROCK_KEY`).
     `retry_for_s` bounds how long a lost connection is retried, always with the same idempotency keys.
@@ -54,9 +55,9 @@ class Client:
     def __init__(
         self, address: str, *, credentials: Credentials | None = None, retry_for_s: float = 10.0
     ) -> None:
-        target(address)  # refuse a bad one here, not when it is entered
         self.address = address
-        self._credentials = Credentials.from_environment() if credentials is None else credentials
+        # A bad one is refused here, not when it is entered.
+        self._reached_at, self._credentials = resolved(address, credentials)
         self._retry_for_s = retry_for_s
         self._channel: grpc.aio.Channel | None = None
         self._coalescer: Coalescer | None = None
@@ -67,7 +68,7 @@ class Client:
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
-        self._channel = self._credentials.channel(self.address)
+        self._channel = self._credentials.channel(self._reached_at)
         self._coalescer = Coalescer(
             env_pb2_grpc.EnvServiceStub(self._channel),
             address=self.address,

@@ -13,13 +13,14 @@ from typing import Any, Self
 import grpc
 
 from rock_env.client.credentials import Credentials
+from rock_env.client.installations import resolved
 from rock_env.client.retry import rock_error
 
 __all__ = ["ServiceConnection"]
 
 
 class ServiceConnection:
-    """Calls `stub_class` at `address`, each for up to `timeout_s`, None: without bound.
+    """Calls `stub_class` at `address`, or a context's, each for up to `timeout_s`, None: without bound.
 
     `credentials` None takes what the environment holds.
     """
@@ -27,9 +28,8 @@ class ServiceConnection:
     def __init__(
         self, address: str, stub_class: Any, *, credentials: Credentials | None, timeout_s: float | None
     ) -> None:
-        self._address = address
+        self._address, self._credentials = resolved(address, credentials)
         self._stub_class = stub_class
-        self._credentials = Credentials.from_environment() if credentials is None else credentials
         self._timeout_s = timeout_s
         self._channel: Any = None
         self._stub: Any = None

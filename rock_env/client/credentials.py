@@ -45,7 +45,7 @@ class Credentials:
 
         For an http:// or https:// address its calls travel over REST.
         """
-        self._check(address)
+        self.check(address)
         if is_rest(address):
             tls = client_context(ca=self.ca, cert=self.cert, key=self.key) if is_tls(address) else None
             return RestChannel(address, tls=tls)
@@ -58,7 +58,8 @@ class Credentials:
         """Return what goes with each call."""
         return (("authorization", f"Bearer {self.token}"),) if self.token else None
 
-    def _check(self, address: str) -> None:
+    def check(self, address: str) -> None:
+        """Raise `InvalidArgument` for what would not go to this address: files without TLS, a token in clear text."""
         plain = not is_tls(address)
         files = [name for name in ("ca", "cert", "key") if getattr(self, name)]
         if files and plain and not address.startswith("unix:"):

@@ -23,6 +23,7 @@ import msgspec
 from rock_env.client.client import Client
 from rock_env.client.credentials import Credentials
 from rock_env.client.env import AsyncEnv
+from rock_env.client.installations import resolved
 from rock_env.client.sandbox.sync import Closed, face
 from rock_env.env import Scalar, observation_hash
 from rock_env.errors import InvalidArgument, NotFound, Unimplemented
@@ -120,18 +121,20 @@ def connect(
     cert: str | Path | None = None,
     key: str | Path | None = None,
 ) -> Connection:
-    """Connect to a running server: `unix:///path`, `host:port`, `grpc://host:port`, or `grpcs://host:port` with TLS.
+    """Connect to a running server: `unix:///path`, `host:port`, `grpc://host:port`, or `grpcs://host:port` with TLS, or the
+    name of a context.
 
     Without an address a server is started for this connection alone, and ends with it. `token` is an API token; `ca`,
     `cert` and `key` are PEM files: the CA to trust instead of the public ones, and the client's own certificate. What
-    is None comes from `ROCK_TOKEN`, `ROCK_CA`, `ROCK_CERT` and `ROCK_KEY`.
+    is None comes from the context, else from `ROCK_TOKEN`, `ROCK_CA`, `ROCK_CERT` and `ROCK_KEY`.
     """
     if not address:
         server = start_embedded()
         return Connection(server.address, credentials=Credentials(), server=server)
     given = {"token": token, "ca": ca, "cert": cert, "key": key}
     chosen = {name: str(value) for name, value in given.items() if value is not None}
-    return Connection(address, credentials=replace(Credentials.from_environment(), **chosen))
+    reached_at, known = resolved(address)
+    return Connection(reached_at, credentials=replace(known, **chosen))
 
 
 @cache

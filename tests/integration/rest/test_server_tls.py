@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 from secure_servers import OFFER, SERVER, make_certificates, serving, token
 
 import rock_env
-from rock_env.client import Client, Credentials
+from rock_env.client import Client, Credentials, installations
 from rock_env.errors import InvalidArgument, Unauthenticated, Unavailable
 
 
@@ -91,6 +93,23 @@ def test_the_synchronous_face_speaks_mtls(tls: Tls) -> None:
         key=tls.pki / "client.key",
     ) as connection:
         assert "index" in connection.make("toy").reset(1)[1]
+
+
+def test_a_context_is_all_that_a_client_needs(
+    tls: Tls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "token").write_text(f"{tls.token}\n")
+    files = {"ca": "ca.pem", "cert": "client.pem", "key": "client.key"}
+    paths = {name: str(tls.pki / file) for name, file in files.items()}
+    installations.add(
+        "secure", installations.Installation(tls.address, token_file=str(tmp_path / "token"), **paths)
+    )
+    with rock_env.connect("secure") as connection:
+        assert "index" in connection.make("toy").reset(1)[1]
+    command = [sys.executable, "-m", "ale", "env", "play", "frozen_lake", "--rock", "secure"]
+    played = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert played.returncode == 0, played.stderr
 
 
 @pytest.mark.parametrize(

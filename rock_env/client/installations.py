@@ -1,0 +1,191 @@
+"""Installations of ROCK by name: where each is, and where its token and its CA are, in one file of the user's.
+
+Every client takes such a name, a context, wherever it takes an address; `ale rock context` writes the file. Secrets are not
+in it, only the paths of files that hold them, which are read each time a client is made.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from rock_env.client.credentials import Credentials
+from rock_env.errors import FailedPrecondition, InvalidArgument, UnknownName, nearest
+from rock_env.store.whole_file import replace_file
+from rock_env.wire.channel import target
+
+__all__ = [
+    "DEFAULT_ADDRESS",
+    "Installation",
+    "add",
+    "address_in_use",
+    "installations_file",
+    "listed",
+    "resolved",
+    "use",
+]
+
+DEFAULT_ADDRESS = "127.0.0.1:8120"
+"""Where `ale rock` looks for a server when nothing names one."""
+_VERSION = 1
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}", re.ASCII)
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_MOST_TOKEN_BYTES = 4096
+_Path = Annotated[str, msgspec.Meta(max_length=4096)]
+
+
+class Installation(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, frozen=True):
+    """One installation. Paths are absolute, or empty for what the environment holds (`ROCK_TOKEN`, …)."""
+
+    address: str
+    token_file: _Path = ""
+    """Holds an API token."""
+    ca: _Path = ""
+    """PEM files, as in `Credentials`."""
+    cert: _Path = ""
+    key: _Path = ""
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    version: int
+    contexts: dict[str, Installation]
+    in_use: str = ""
+
+
+def installations_file() -> Path:
+    """Return where this user's contexts are kept."""
+    folder = os.environ.get("XDG_CONFIG_HOME", "")
+    return (Path(folder) if folder else Path.home() / ".config") / "rock" / "contexts.json"
+
+
+def listed() -> tuple[dict[str, Installation], str]:
+    """Return the contexts by name, and the name of the one in use; empty where none is. Raise `FailedPrecondition`."""
+    kept = _read()
+    return dict(sorted(kept.contexts.items())), kept.in_use
+
+
+def add(name: str, installation: Installation) -> bool:
+    """Keep an installation under a name; return whether it took the place of another.
+
+    Raise `InvalidArgument` for a name or an address that cannot be, and for files that cannot be read.
+    """
+    if not _NAME.fullmatch(name):
+        raise InvalidArgument(f"bad context {name!r}: expected up to 63 of a-z, 0-9, '-', '_' and '.'")
+    target(installation.address)
+    _credentials(name, installation, Credentials()).check(installation.address)
+    kept = _read()
+    replaces = name in kept.contexts
+    kept.contexts[name] = installation
+    _write(kept)
+    return replaces
+
+
+def use(name: str) -> None:
+    """Have commands that name no server go to this installation; to none with an empty name. Raise `UnknownName`."""
+    kept = _read()
+    if name and name not in kept.contexts:
+        raise _unknown(name, kept)
+    kept.in_use = name
+    _write(kept)
+
+
+def address_in_use() -> str:
+    """Return the context in use, or the address where a server of this machine is looked for."""
+    return _read().in_use or DEFAULT_ADDRESS
+
+
+def resolved(place: str, credentials: Credentials | None = None) -> tuple[str, Credentials]:
+    """Return the address that a context's name or an address means, and what its server is shown.
+
+    What `credentials` hold goes before what the context names, and that before the environment. Raise `UnknownName` for a
+    name of no context, `InvalidArgument` for what is neither, and `FailedPrecondition` for files that cannot be read.
+    """
+    given = Credentials.from_environment() if credentials is None else credentials
+    if not _NAME.fullmatch(place):
+        target(place)
+        return place, given
+    kept = _read()
+    found = kept.contexts.get(place)
+    if found is None:
+        raise _unknown(place, kept)
+    own = _credentials(place, found, Credentials.from_environment())
+    if credentials is not None:
+        names = ("token", "ca", "cert", "key")
+        own = Credentials(**{name: getattr(given, name) or getattr(own, name) for name in names})
+    return found.address, own
+
+
+def _unknown(name: str, kept: _File) -> UnknownName:
+    if kept.contexts:
+        return nearest("context", name, kept.contexts)
+    return UnknownName(
+        f"{name!r} is neither an address nor a context: there are none yet. Give HOST:PORT, or add it: ale rock context add "
+        f"{name} ADDRESS"
+    )
+
+
+def _credentials(name: str, installation: Installation, otherwise: Credentials) -> Credentials:
+    files = {each: getattr(installation, each) for each in ("ca", "cert", "key")}
+    for each, path in files.items():
+        if path and not os.access(path, os.R_OK):
+            raise FailedPrecondition(
+                f"the {each} of context {name!r} cannot be read: {path}. Add the context again."
+            )
+    token = _token(name, installation.token_file) if installation.token_file else otherwise.token
+    return Credentials(token, **{each: path or getattr(otherwise, each) for each, path in files.items()})
+
+
+def _token(name: str, path: str) -> str:
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(_MOST_TOKEN_BYTES + 1)
+    except OSError as error:
+        raise FailedPrecondition(
+            f"the token of context {name!r} cannot be read: {path}: {error.strerror}. Put it there, or add the context "
+            "again."
+        ) from error
+    token = content.decode(errors="replace").strip()
+    if not token or len(content) > _MOST_TOKEN_BYTES:
+        raise FailedPrecondition(
+            f"the token of context {name!r} is not in {path}: it has {len(content)} bytes, expected rock_<id>_<secret> alone"
+        )
+    return token
+
+
+def _read() -> _File:
+    path = installations_file()
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            content = file.read()
+    except FileNotFoundError:
+        return _File(_VERSION, {})
+    except OSError as error:
+        raise FailedPrecondition(f"the contexts in {path} cannot be read: {error.strerror}") from error
+    if mode & _OTHERS_WRITE:
+        raise FailedPrecondition(
+            f"others may write the contexts in {path} (mode {stat.S_IMODE(mode):o}), and say where your tokens go. Look "
+            f"into it, then: chmod 600 {path}"
+        )
+    try:
+        kept = msgspec.json.decode(content, type=_File)
+    except msgspec.DecodeError as error:
+        raise FailedPrecondition(
+            f"the contexts in {path} are damaged: {error}. Correct or remove the file."
+        ) from error
+    if kept.version != _VERSION:
+        raise FailedPrecondition(
+            f"the contexts in {path} are of version {kept.version}, this ALE reads {_VERSION}"
+        )
+    return kept
+
+
+def _write(kept: _File) -> None:
+    path = installations_file()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    replace_file(path, msgspec.json.format(msgspec.json.encode(kept), indent=1), "the contexts")
