@@ -44,6 +44,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and $v.sandboxes.enabled (regexMatch "^kubernetes(:|$)" $given) -}}
 {{- $guest := printf "%s/%s:%s" (trimSuffix "/" $v.image.registry) (default "rock-guest" $v.image.guestRepository) (default (index . 0).Chart.AppVersion $v.image.tag) -}}
 {{- $options := list (printf "namespace=%s" (include "rock.sandboxNamespace" (index . 0))) (printf "guest=%s" $guest) (printf "port=%v" $v.sandboxes.guestPort) -}}
+{{- /* Within server.scratchSize. */ -}}
+{{- $options = concat $options (list "snapshot_room=1073741824" "snapshot_bytes=268435456") -}}
 {{- if eq $v.sandboxes.podSecurity "baseline" -}}{{- $options = append $options "profile=image" -}}{{- end -}}
 {{- if or $v.sandboxes.internet $v.sandboxes.allow -}}{{- $options = append $options "network=namespace" -}}{{- end -}}
 {{- with $v.sandboxes.image -}}{{- $options = append $options (printf "image=%s" .) -}}{{- end -}}

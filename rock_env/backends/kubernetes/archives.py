@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
 
-from rock_env.errors import FailedPrecondition, InfraError, InvalidArgument, NotFound
+from rock_env.errors import FailedPrecondition, InfraError, InvalidArgument, NotFound, ResourceExhausted
 from rock_env.threads import for_callers, for_life
 
 __all__ = ["Archives"]
@@ -25,38 +25,60 @@ _ENDING = ".tar"
 _PART = ".part"
 _ABANDONED_S = 3600.0
 """For so long no snapshot is written: a server gives up sooner."""
+_FULL_RETRY_S = 60.0
 _BLOCK_BYTES = 1 << 20
 _HEADS_BYTES = 256 << 20
 """What names and properties may take beside the files: less than a guest's most files need."""
 
 
 class Archives:
-    """The snapshots below `root`; without one they end with this object. `share` names whose threads an act takes."""
+    """The snapshots below `root`; without one they end with this object. `share` names whose threads an act takes.
 
-    def __init__(self, root: Path | None, *, most_bytes: int) -> None:
+    One holds at most `most_bytes` of files, and all together `room_bytes`.
+    """
+
+    def __init__(self, root: Path | None, *, most_bytes: int, room_bytes: int) -> None:
         self._root = root
         self._temporary: Path | None = None
         self._most_bytes = most_bytes + _HEADS_BYTES
+        self._room_bytes = room_bytes
+        self._held_bytes: int | None = None
+        """Of what is kept and of what is being written; None until the folder was looked at."""
 
     async def keep(self, snapshot_id: str, blocks: AsyncGenerator[bytes], *, share: str) -> int:
-        """Write a snapshot as a whole or not at all; return its bytes. Raise `FailedPrecondition` if the id is taken."""
+        """Write a snapshot as a whole or not at all; return its bytes.
+
+        Raise `FailedPrecondition` if the id is taken, and `ResourceExhausted` where there is no room.
+        """
         path = await for_life(self._path, snapshot_id)
+        if self._held_bytes is None:
+            held = await for_life(_bytes_below, path.parent)
+            self._held_bytes = held if self._held_bytes is None else self._held_bytes
         part = path.with_name(f".{snapshot_id}.{secrets.token_hex(4)}{_PART}")
-        size = 0
+        size, kept = 0, False
         try:
             with await for_life(part.open, "xb", 0) as file:
                 async with aclosing(blocks):
                     async for block in blocks:
                         size += len(block)
+                        self._held_bytes += len(block)
                         if size > self._most_bytes:
                             raise InvalidArgument(f"its changes take more than {self._most_bytes} bytes")
+                        if self._held_bytes > self._room_bytes:
+                            raise ResourceExhausted(
+                                f"the snapshots of this server would hold more than {self._room_bytes} bytes. Delete some, "
+                                "or have the room made larger (snapshot_room of the backend).",
+                                retry_after_s=_FULL_RETRY_S,
+                            )
                         await for_callers(share, _write, file.fileno(), block)
             await for_life(os.link, part, path)
+            kept = True
         except FileExistsError as error:
             raise FailedPrecondition(f"there is a snapshot {snapshot_id!r} already") from error
         except OSError as error:
             raise InfraError(f"a snapshot could not be kept: {error}") from error
         finally:
+            self._held_bytes -= 0 if kept else size
             await for_life(part.unlink, missing_ok=True)
         return size
 
@@ -83,7 +105,9 @@ class Archives:
 
     async def delete(self, snapshot_id: str) -> None:
         """Remove a snapshot, if it is there."""
-        await for_life(self._path(snapshot_id).unlink, missing_ok=True)
+        freed = await for_life(_removed, self._path(snapshot_id))
+        if self._held_bytes is not None:
+            self._held_bytes -= freed
 
     async def close(self) -> None:
         """Remove those that only this object knows."""
@@ -106,6 +130,20 @@ def _write(fd: int, block: bytes) -> None:
     view = memoryview(block)
     while view:
         view = view[os.write(fd, view) :]
+
+
+def _removed(path: Path) -> int:
+    """Remove a file, if it is there, and return its bytes."""
+    try:
+        size = path.stat().st_size
+        path.unlink()
+    except FileNotFoundError:
+        return 0
+    return size
+
+
+def _bytes_below(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob(f"*{_ENDING}"))
 
 
 def _names(folder: Path) -> set[str]:

@@ -29,16 +29,15 @@ from rock_env.backends.kubernetes.manifest import (
     PodOrder,
     check_spec,
     guest_config,
-    own_fields,
     pod,
     pod_name,
 )
-from rock_env.backends.kubernetes.options import KubernetesOptions
+from rock_env.backends.kubernetes.options import KubernetesOptions, read_template
 from rock_env.backends.kubernetes.pods import Pods
 from rock_env.backends.kubernetes.reasons import end_of, is_over, late, trouble_of
 from rock_env.backends.kubernetes.secret import kept_secret
 from rock_env.backends.plugin import BackendPlace, BackendSpec
-from rock_env.errors import InfraError, InvalidArgument, NotFound, RockError, Unavailable
+from rock_env.errors import InfraError, InvalidArgument, NotFound, ResourceExhausted, RockError, Unavailable
 from rock_env.guest_host.box import GuestBox
 from rock_env.guest_host.link import GuestLink
 from rock_env.spec import SandboxSpec
@@ -111,7 +110,7 @@ class KubernetesBackend:
         self._cluster: _Cluster | None = None
         self._watching: asyncio.Task[None] | None = None
         self._boxes: dict[str, tuple[GuestBox, _Wish]] = {}
-        self._archives = Archives(root, most_bytes=options.snapshot_bytes)
+        self._archives = Archives(root, most_bytes=options.snapshot_bytes, room_bytes=options.snapshot_room)
         self._closed = False
 
     @property
@@ -227,6 +226,11 @@ class KubernetesBackend:
         await self._leave([box.close() for box, _ in tuple(self._boxes.values())])
 
     @property
+    def _patience(self) -> tuple[float, ...]:
+        """Return until when a pod must have a node, and its guest must answer."""
+        return min(self._options.room_s, self._options.start_s), self._options.start_s
+
+    @property
     def _temporary(self) -> bool:
         return self._secret is None and self._root is None
 
@@ -263,7 +267,7 @@ class KubernetesBackend:
             )
         secret = await self._own_secret()
         access = await for_life(find_access, options.kubeconfig, options.context)
-        template = await for_life(_read_template, options.template) if options.template else {}
+        template = await for_life(read_template, options.template) if options.template else {}
         owner = hashlib.sha256(b"rock-owner\0" + secret).hexdigest()[:12]
         namespace = options.namespace or access.namespace
         api = Api(access)
@@ -275,6 +279,8 @@ class KubernetesBackend:
             read_only_root=options.read_only_root,
             open_network=options.network == "namespace",
             gpu=options.gpu,
+            slot=options.slot,
+            reserved=options.reserved,
             template=template,
         )
         pods = Pods(api, namespace, f"{LABEL_OWNER}={owner}")
@@ -356,14 +362,24 @@ class KubernetesBackend:
 
     async def _enter(self, cluster: _Cluster, sandbox_id: str) -> GuestLink:
         """Wait for the pod and reach its guest. Raise what keeps it from coming up."""
-        name, wait_s = cluster.name(sandbox_id), self._options.start_s
+        name = cluster.name(sandbox_id)
         failing = asyncio.ensure_future(cluster.pods.until(name, _trouble))
         reaching = asyncio.ensure_future(self._reach(cluster, sandbox_id))
         try:
-            await asyncio.wait((reaching, failing), timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
-            if reaching.done():
-                return reaching.result()
-            raise failing.result() if failing.done() else late(cluster.pods.get(name), wait_s)
+            waited_s = 0.0
+            for until_s in self._patience:
+                timeout_s, waited_s = until_s - waited_s, until_s
+                await asyncio.wait(
+                    (reaching, failing), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                if reaching.done():
+                    return reaching.result()
+                if failing.done():
+                    raise failing.result()
+                error = late(cluster.pods.get(name), waited_s)
+                if isinstance(error, ResourceExhausted):  # it has no node, and what is left is for its start
+                    break
+            raise error
         finally:
             failing.cancel()
             if not reaching.done():
@@ -462,13 +478,6 @@ def _trouble(now: Mapping[str, Any] | None) -> RockError | None:
 
 def _address(now: Mapping[str, Any] | None) -> str | None:
     return (now or {}).get("status", {}).get("podIP") or None
-
-
-def _read_template(path: Path) -> dict[str, Any]:
-    try:
-        return own_fields(path.read_text(), str(path))
-    except OSError as error:
-        raise InvalidArgument(f"the template {path} cannot be read: {error.strerror}") from error
 
 
 def _build(place: BackendPlace, options: KubernetesOptions) -> KubernetesBackend:

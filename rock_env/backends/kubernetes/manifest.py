@@ -75,6 +75,8 @@ class PodOrder:
     read_only_root: bool
     open_network: bool
     gpu: str
+    slot: str
+    reserved: float
     template: Mapping[str, Any]
     """Fields of a pod's spec as they are: tolerations, affinity, pull secrets, …"""
 
@@ -188,6 +190,8 @@ def _box(spec: SandboxSpec, order: PodOrder, may: Resources) -> dict[str, Any]:
     }
     if may.gpus:
         most[order.gpu] = str(may.gpus)
+    if order.slot:
+        most[order.slot] = "1"
     mounts = [
         {"name": "rock-tools", "mountPath": BOX_TOOLS, "readOnly": True},
         {"name": "rock-run", "mountPath": BOX_RUN},
@@ -198,7 +202,10 @@ def _box(spec: SandboxSpec, order: PodOrder, may: Resources) -> dict[str, Any]:
         "imagePullPolicy": "IfNotPresent",
         "command": [*GUEST_ARGV, "--listen-tcp", f"0.0.0.0:{order.port}", "--token-file", TOKEN_FILE],
         "ports": [{"name": "guest", "containerPort": order.port}],
-        "resources": {"limits": most, "requests": most},
+        "resources": {
+            "limits": most,
+            "requests": {**most, "cpu": f"{math.ceil(may.cpus * 1000 * order.reserved)}m"},
+        },
         "securityContext": {
             **_rights(order, user=order.user),
             "readOnlyRootFilesystem": order.read_only_root,

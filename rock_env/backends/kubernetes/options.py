@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
+from rock_env.backends.kubernetes.manifest import own_fields
 from rock_env.backends.plugin import BackendOptions
+from rock_env.errors import InvalidArgument
 
-__all__ = ["KubernetesOptions"]
+__all__ = ["KubernetesOptions", "read_template"]
 
 
 class KubernetesOptions(BackendOptions):
@@ -41,9 +43,27 @@ class KubernetesOptions(BackendOptions):
     """Whether a sandbox may ask for what the namespace's policies let it reach."""
     gpu: str = "nvidia.com/gpu"
     """Resource that `gpus` counts."""
+    reserved: float = Field(1.0, gt=0, le=1)
+    """Share of its CPUs that a pod has for itself; the rest it gets while the node has them to spare."""
+    slot: str = Field(
+        "", pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$"
+    )
+    """Extended resource of which every pod takes one: what a node has of it caps the sandboxes there."""
     template: Path | None = None
     """JSON file with fields of a pod's spec: tolerations, affinity, imagePullSecrets, nodeSelector, priorityClassName, …"""
     start_s: float = Field(300.0, gt=0, le=3600)
     """How long a pod may take to be placed, pull its image and start, in seconds."""
+    room_s: float = Field(3600.0, gt=0, le=3600)
+    """How long of these it may have no node: where no autoscaler makes one, there is little to wait for."""
     snapshot_bytes: int = Field(1 << 30, ge=1)
     """What the changed files of one snapshot may hold, in bytes."""
+    snapshot_room: int = Field(20 << 30, ge=1)
+    """What all snapshots in a server's state folder may hold, in bytes."""
+
+
+def read_template(path: Path) -> dict[str, Any]:
+    """Read the file of `template`. Blocks. Raise `InvalidArgument`."""
+    try:
+        return own_fields(path.read_text(), str(path))
+    except OSError as error:
+        raise InvalidArgument(f"the template {path} cannot be read: {error.strerror}") from error

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -151,6 +152,9 @@ async def test_a_pod_that_is_evicted_is_the_clusters_doing(
     box = await backend.create(SPEC, sandbox_id="evicted")
     task = asyncio.create_task(box.exec(["sleep", "600"], timeout_s=600))
     name = await only_pod(options.namespace)
+    # Before the kubelet has told of it, Kubernetes 1.20 leaves a deletion until it looks at all pods, within 90 s.
+    ready = ("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=60s")
+    await asyncio.to_thread(kubectl, "-n", options.namespace, *ready)
     eviction = {
         "apiVersion": "policy/v1beta1",
         "kind": "Eviction",
@@ -185,6 +189,27 @@ async def test_a_quota_and_a_full_cluster_are_refused_by_name(
     with pytest.raises(ResourceExhausted, match="no node had room"):
         await hurried.create(SandboxSpec(resources=Resources(gpus=1)), sandbox_id="gpu")
     await hurried.close()
+
+
+async def test_a_node_has_so_many_sandboxes_and_no_more(
+    backend: KubernetesBackend, options: KubernetesOptions
+) -> None:
+    """Each takes one of a resource that the operator gives the node; who finds none left is told soon."""
+    (node,) = json.loads(await asyncio.to_thread(kubectl, "get", "nodes", "-o", "json"))["items"][:1]
+    slot = f"rock.test/{options.namespace}"
+    path = f"/api/v1/nodes/{node['metadata']['name']}/status"
+    node["status"]["capacity"][slot] = "2"
+    await asyncio.to_thread(kubectl, "replace", "--raw", path, "-f", "-", given=json.dumps(node))
+    capped = KubernetesBackend(options.model_copy(update={"slot": slot, "room_s": 3.0}), secret=secret)
+    boxes = [await capped.create(SPEC, sandbox_id=f"s{number}") for number in range(2)]
+    asked_at = time.monotonic()
+    with pytest.raises(ResourceExhausted, match=rf"no node had room.*within 3 s.*Insufficient {slot}"):
+        await capped.create(SPEC, sandbox_id="third")
+    assert time.monotonic() - asked_at < 20
+    await boxes[0].close()
+    again = await capped.create(SPEC, sandbox_id="again")
+    assert (await again.exec(["true"])).ok
+    await capped.close()
 
 
 @pytest.mark.parametrize("user", [None, 12345])

@@ -165,6 +165,10 @@ def test_manifests_are_valid_offline(minor: int) -> None:
             validate.validate(each, f"1.{minor}", strict=True)
 
 
+ROOM = "snapshot_room=1073741824,snapshot_bytes=268435456"
+"""Within the server's scratch volume."""
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
@@ -173,15 +177,16 @@ def test_manifests_are_valid_offline(minor: int) -> None:
         ({"sandboxes": {"allow": [{"cidr": "10.1.0.0/16"}]}}, ",network=namespace"),
         ({"sandboxes": {"image": "debian:12"}}, ",image=debian:12"),
         ({"server": {"backends": ["kubernetes:user=1000"]}}, ",user=1000"),
+        ({"server": {"backends": ["kubernetes:snapshot_room=5"]}}, ",snapshot_room=5"),
     ],
 )
 def test_the_backend_of_pods_gets_what_the_chart_knows(values: dict[str, Any], expected: str) -> None:
-    from rock_env.backends.kubernetes.backend import KubernetesOptions
+    from rock_env.backends.kubernetes.options import KubernetesOptions
     from rock_env.backends.plugin import choose_backends
 
     (wish,) = backends(values)
     guest = "registry.example.org/team/rock-guest:0.1.0"
-    assert wish == f"kubernetes:namespace={SANDBOXES},guest={guest},port=8130{expected}"
+    assert wish == f"kubernetes:namespace={SANDBOXES},guest={guest},port=8130,{ROOM}{expected}"
     (chosen,) = choose_backends([wish])
     assert isinstance(chosen.options, KubernetesOptions)
     assert (chosen.options.namespace, chosen.options.guest) == (SANDBOXES, guest)

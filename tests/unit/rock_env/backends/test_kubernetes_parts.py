@@ -6,6 +6,7 @@ import json
 import os
 import ssl
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,8 @@ ORDER = PodOrder(
     read_only_root=False,
     open_network=False,
     gpu="nvidia.com/gpu",
+    slot="",
+    reserved=1.0,
     template={},
 )
 
@@ -195,6 +198,29 @@ def test_what_keeps_a_pod_from_coming_up_is_told_apart(pod: Any, kind: type[Rock
 def test_a_first_failed_pull_and_a_slow_one_are_waited_for() -> None:
     assert trouble_of(state(**box(waiting={"reason": "ErrImagePull", "message": "timeout"}))) is None
     assert trouble_of(state(**box(waiting={"reason": "ContainerCreating"}))) is None
+
+
+def test_a_pod_may_use_more_cpus_than_it_has_for_itself() -> None:
+    spec = SandboxSpec(image="i", resources=Resources(cpus=2, memory_bytes=1 << 30))
+    whole, shared = (
+        made(spec, replace(ORDER, reserved=share))["spec"]["containers"][0]["resources"]
+        for share in (1.0, 0.1)
+    )
+    assert whole["requests"] == whole["limits"] == shared["limits"]
+    assert shared["requests"] == {**whole["requests"], "cpu": "200m"}
+    assert whole["limits"]["cpu"] == "2000m"
+
+
+def test_each_pod_takes_one_slot_of_its_node() -> None:
+    pods = (
+        made(SandboxSpec(image="i")),
+        made(SandboxSpec(image="i"), replace(ORDER, slot="rock.dev/sandboxes")),
+    )
+    asked = [pod["spec"]["containers"][0]["resources"]["limits"].get("rock.dev/sandboxes") for pod in pods]
+    assert asked == [None, "1"]
+    for bad in ("sandboxes", "Rock.dev/x", "rock.dev/", "rock.dev/a/b"):
+        with pytest.raises(ValueError, match="slot"):
+            KubernetesOptions(slot=bad)
 
 
 def test_what_came_too_late_says_what_it_waited_for() -> None:
