@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from rock_env.backends.base import Backend, that_takes_over
-from rock_env.backends.steering import Steering
+from rock_env.guest.steering import Steering
 from rock_env.sandbox import Sandbox
 from rock_env.spec import SandboxSpec
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, Protocol, cast
 
-from rock_env.backends.steering import Steering
 from rock_env.errors import Unimplemented
+from rock_env.guest.steering import Steering
 from rock_env.lifecycle import SITE
 from rock_env.sandbox import Sandbox
 from rock_env.spec import SandboxSpec

@@ -17,8 +17,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from rock_env.backends.base import Backend, that_takes_over
 from rock_env.backends.ready_boxes import make_ready
-from rock_env.backends.steering import Steering
 from rock_env.errors import InfraError, InvalidArgument, NotFound, RockError, plugin_call
+from rock_env.guest.steering import Steering
 from rock_env.inventory import PoolStatus
 from rock_env.sandbox import Sandbox
 from rock_env.spec import Resources, SandboxSpec

@@ -31,6 +31,10 @@ PLAN = "rock-changes.json"
 _MOST_LOOKED_AT = 4_000_000
 _MOST_CHANGED = 200_000
 _MOST_PLAN_BYTES = 64 << 20
+_MOST_LEFT_OUT = 10_000
+_MOST_BENEATH = 100_000
+"""Entries looked at below a folder that was removed, before it counts as one that grades need."""
+_LIBRARIES = ("lib", "lib64", "usr/lib", "usr/lib64", "usr/local/lib")
 _OWNER = 0o700
 _ESCAPED = ((b"\\040", b" "), (b"\\011", b"\t"), (b"\\012", b"\n"), (b"\\134", b"\\"))
 """How the kernel writes these in a list of mounts."""
@@ -43,7 +47,10 @@ def change_act(what: dict[str, Any], places: BoxFolders) -> Callable[[], int]:
     if places.began is None:
         raise Refused(PRECONDITION, "this box does not note what is changed in it")
     if what["changes"] == "unpack":
-        return lambda: told(_unpack)
+        steering = what["steering"]
+        if steering is not None and steering["workdir"] in ("", "."):
+            steering["workdir"] = places.absolute(".").removesuffix("/.").strip("/")
+        return lambda: told(lambda: _unpack(steering))
     began, anchor = places.began
     now, running = coarse_now()
     began += min(0, (now - running) - (began - anchor))  # the machine's clock was set back meanwhile
@@ -154,11 +161,11 @@ class _Changes:
             os.chmod(path, stat.S_IMODE(status.st_mode) | needed)
 
 
-def _unpack() -> None:
+def _unpack(steering: dict[str, Any] | None) -> None:
     import json
     import tarfile
 
-    target, source = _Target(), Input()
+    target, source = (_Target() if steering is None else _CleanTarget(steering)), Input()
     try:
         with tarfile.TarFile(fileobj=source, mode="r", errorlevel=2) as tar:  # type: ignore[arg-type]
             first = tar.next()
@@ -178,7 +185,10 @@ def _unpack() -> None:
     if source.cut:
         raise Refused(INVALID, "the changes of a box ended without their end mark")
     target.finish()
-    write(b"%d %d" % (target.files, target.bytes))
+    if isinstance(target, _CleanTarget):
+        write(json.dumps(sorted(target.left_out)[:_MOST_LEFT_OUT]).encode())
+    else:
+        write(b"%d %d" % (target.files, target.bytes))
 
 
 def _parts(path: str) -> list[str]:
@@ -211,16 +221,28 @@ class _Target:
             if missing := set(kept) - there:
                 raise _moved(names, sorted(missing))
             for name in there - set(kept) - set(made):
+                if self._spares(names, name):
+                    continue
                 self._remove(folder, name, "/" + "/".join([*names, name]))
         finally:
             os.close(folder)
+
+    def _spares(self, names: list[str], name: str) -> bool:
+        """Return whether an entry of a folder stays although the other box has none."""
+        return False
 
     def make(self, info: TarInfo, source: Input) -> None:
         """Make one member, in place of whatever stands there but a folder in the place of one."""
         names = safe_parts(info)
         if not names:
             raise Refused(INVALID, "a member of a box's changes has no name")
-        folder = enter(self._root, names[:-1], info.name)
+        self._make(names, info, source)
+
+    def _make(self, names: list[str], info: TarInfo, source: Input | _Held) -> None:
+        try:
+            folder = enter(self._root, names[:-1], info.name, make=False)
+        except FileNotFoundError:
+            raise Refused(INVALID, f"the member {info.name!r} comes before its folder") from None
         try:
             _lift_open(folder)
             if info.isdir():
@@ -233,7 +255,7 @@ class _Target:
             elif info.islnk():
                 self._link(folder, names, info)
             else:
-                make_file(self._root, names, info, source)
+                make_file(self._root, names, info, source)  # type: ignore[arg-type]
                 source.seek(source.tell() + -info.size % BLOCK)
                 self.files += 1
                 self.bytes += info.size
@@ -291,6 +313,155 @@ class _Target:
         finally:
             os.close(inner)
         os.rmdir(name, dir_fd=folder)
+
+
+class _Held:
+    """Content that was read already, in the place of the input."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def copy(self, fd: int, _: int) -> None:
+        view = memoryview(self._content)
+        while view:
+            view = view[os.write(fd, view) :]
+
+    def tell(self) -> int:
+        return 0
+
+    def seek(self, _: int) -> None:
+        """Do nothing: there is nothing behind it."""
+
+
+class _CleanTarget(_Target):
+    """A box in which nothing of an agent ran: it leaves out what could steer a grade (see `steering`)."""
+
+    def __init__(self, asked: dict[str, Any]) -> None:
+        super().__init__()
+        from .steering import DEFAULT_FOLDERS, Steering
+
+        search_path = os.environ.get("PATH", "").split(":")
+        folders = {*DEFAULT_FOLDERS, *(each.strip("/") for each in search_path if each.startswith("/"))}
+        libraries = set()
+        for folder in _LIBRARIES:
+            for name in _listed(folder):
+                libraries |= {name} if ".so" in name else set()
+                if "-linux-" in name:
+                    libraries.update(_listed(f"{folder}/{name}"))
+        self._steering = Steering(
+            runs=frozenset(asked["runs"]),
+            asked=frozenset(asked["asked"]),
+            workdir=asked["workdir"],
+            programs=frozenset(name for folder in folders for name in _listed(folder)),
+            folders=frozenset(folders),
+            libraries=frozenset(libraries),
+        )
+        self._refused: set[str] = set()
+        self._own: set[str] = set()
+        """Folders that the image has not."""
+        self.left_out: set[str] = set()
+
+    def _spares(self, names: list[str], name: str) -> bool:
+        path = "/".join([*names, name])
+        kind = _kind(path)
+        if not self._refuses(path, kind, "nothing", _nothing) and not (
+            kind == "folder" and self._needed(path)
+        ):
+            return False
+        self.left_out.add(path)
+        return True
+
+    def _make(self, names: list[str], info: TarInfo, source: Input | _Held) -> None:
+        from .steering import MOST_READ, REFUSED
+
+        path, above = "/".join(names), "/".join(names[:-1])
+        content = None
+        if info.isreg() and info.size <= MOST_READ:
+            content = source.read(info.size)  # type: ignore[union-attr]
+            source.seek(source.tell() + -info.size % BLOCK)
+        was, now = _kind(path), "folder" if info.isdir() else "other"
+        fate: object = REFUSED
+        if above not in self._refused and not (info.islnk() and info.linkname in self.left_out):
+            read = (lambda: _content(info.linkname)) if info.islnk() else (lambda: content)
+            fate = self._fate(path, was, now, read)
+        if fate == REFUSED or (was == "folder" != now and self._needed(path)):
+            if above not in self._refused:
+                self.left_out.add(path)
+            if now == "folder":
+                self._refused.add(path)
+            if info.isreg() and content is None:
+                source.seek(source.tell() + info.size + -info.size % BLOCK)
+            return
+        if isinstance(fate, bytes):
+            self.left_out.add(path)
+            content, info.size, info.type = fate, len(fate), b"0"
+        if now == "folder" and (was != "folder" or above in self._own):
+            self._own.add(path)
+        super()._make(names, info, source if content is None else _Held(content))
+
+    def _refuses(self, path: str, was: str, now: str, read: Callable[[], bytes | None]) -> bool:
+        return self._fate(path, was, now, read) is not None
+
+    def _fate(self, path: str, was: str, now: str, read: Callable[[], bytes | None]) -> object:
+        from .steering import Change
+
+        above = path.rpartition("/")[0]
+        venv = above.endswith("/bin") and _kind(f"{above[: -len('/bin')]}/pyvenv.cfg") == "other"
+        change = Change(path, was, now, above not in self._own, venv)  # type: ignore[arg-type]
+        return self._steering.judge(change, read, lambda: _content(path))
+
+    def _needed(self, path: str) -> bool:
+        """Return whether something below a folder of the image's runs grades."""
+        left, waiting = _MOST_BENEATH, [path]
+        while waiting:
+            folder = waiting.pop()
+            for name in _listed(folder):
+                inner = f"{folder}/{name}"
+                kind = _kind(inner)
+                left -= 1
+                if left <= 0 or self._refuses(inner, kind, "nothing", _nothing):
+                    return True
+                if kind == "folder":
+                    waiting.append(inner)
+        return False
+
+
+def _nothing() -> None:
+    return None
+
+
+def _kind(path: str) -> str:
+    """Return what stands at a path below the root, which has no link on its way."""
+    try:
+        status = os.lstat(f"/{path}")
+    except (FileNotFoundError, NotADirectoryError):
+        return "nothing"
+    return "folder" if stat.S_ISDIR(status.st_mode) else "other"
+
+
+def _listed(path: str) -> list[str]:
+    """Return the entries of a folder; none where it is a link, or not there, or not this user's to look into."""
+    try:
+        folder = os.open(f"/{path}", FOLDER)
+    except OSError:
+        return []
+    try:
+        return os.listdir(folder)
+    finally:
+        os.close(folder)
+
+
+def _content(path: str) -> bytes | None:
+    """Return a small file's content; None where it is no file, or larger than what is judged by its content."""
+    from .steering import MOST_READ
+
+    try:
+        fd = os.open(f"/{path}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with open(fd, "rb") as file:
+        status = os.fstat(fd)
+        return file.read() if stat.S_ISREG(status.st_mode) and status.st_size <= MOST_READ else None
 
 
 def _lift_open(folder: int) -> None:

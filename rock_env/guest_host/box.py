@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import marshal
-import re
 import zlib
 from collections.abc import (
     AsyncGenerator,
@@ -22,8 +21,9 @@ from collections.abc import (
 )
 from contextlib import aclosing
 
-from rock_env.errors import InfraError, InvalidArgument, NotFound
+from rock_env.errors import InvalidArgument, NotFound
 from rock_env.guest import protocol as guest
+from rock_env.guest.steering import Steering
 from rock_env.guest_host.command import KILL_GRACE_S, GuestCommand
 from rock_env.guest_host.dial import GuestDial
 from rock_env.guest_host.forms import (
@@ -33,9 +33,11 @@ from rock_env.guest_host.forms import (
     check_tree,
     command_spec,
     file_entry,
+    left_out,
     only_block,
     process_info,
     text_of,
+    tree_summary,
 )
 from rock_env.guest_host.link import GuestLink
 from rock_env.guest_host.transfer import ChangeReader, FileReader, FileWriter
@@ -333,20 +335,17 @@ class GuestBox:
         folder or link, or leads out of the folder; what came before it stays.
         """
         tree = self._tree("unpack", path, {"tree": "unpack"})
-        return await self._unpacked(tree, tar, f"unpacking a tar stream into {path!r}")
+        return tree_summary(await self._unpacked(tree, tar, f"unpacking a tar stream into {path!r}"))
 
     async def _unpacked(
         self, tree: GuestCommand, tar: AsyncIterator[bytes | memoryview], doing: str
-    ) -> TreeSummary:
+    ) -> bytes:
         async with tree as command, asyncio.TaskGroup() as group:
             feeding = group.create_task(command.feed(tar))
             result = await command.result()
             feeding.cancel()
         check_tree(result, doing)
-        match = re.fullmatch(rb"(\d{1,18}) (\d{1,18})", result.stdout)
-        if match is None:
-            raise InfraError(f"the sandbox described an unpacked tree as {result.stdout[:100]!r}")
-        return TreeSummary(int(match[1]), int(match[2]))
+        return result.stdout
 
     async def download(self, path: str) -> AsyncGenerator[bytes]:
         """Yield a file or a folder's content as a tar stream; links as links, pipes and sockets left out."""
@@ -379,8 +378,14 @@ class GuestBox:
 
     async def take_changes(self, blocks: AsyncIterator[bytes | memoryview]) -> TreeSummary:
         """Make this box, in which nothing ran, as another one of its image was. Raise `InfraError` where that cannot be."""
-        tree = self._tree("unpack", "", {"changes": "unpack"})
-        return await self._unpacked(tree, blocks, "unpacking the changes of a box")
+        tree = self._tree("unpack", "", {"changes": "unpack", "steering": None})
+        return tree_summary(await self._unpacked(tree, blocks, "unpacking the changes of a box"))
+
+    async def take_over(self, blocks: AsyncIterator[bytes | memoryview], steering: Steering) -> list[str]:
+        """Do so, but for what could steer a grade (see `steering`); return what was left out, by path."""
+        asked = {"runs": list(steering.runs), "asked": list(steering.asked), "workdir": steering.workdir}
+        tree = self._tree("unpack", "", {"changes": "unpack", "steering": asked})
+        return left_out(await self._unpacked(tree, blocks, "taking over the changes of a box"))
 
     # -- ports
 

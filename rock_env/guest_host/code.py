@@ -10,10 +10,13 @@ from pathlib import Path
 
 import rock_env.guest
 
-__all__ = ["GUARD_SOURCE", "lay_out_guest"]
+__all__ = ["GUARD_SOURCE", "START_SOURCE", "lay_out_guest"]
 
 GUARD_SOURCE = Path(__file__).with_name("rock_guard.py")
 """A plugin of pytest for graders; laid out as it is, for any Python."""
+
+START_SOURCE = Path(__file__).with_name("start.py")
+"""The script that a guest is started by, in the folder it is laid out in."""
 
 _MODULES = (
     "__init__",
@@ -33,6 +36,7 @@ _MODULES = (
     "protocol",
     "sessions",
     "spawn",
+    "steering",
     "streams",
     "trees",
     "watch",
@@ -51,5 +55,5 @@ def lay_out_guest(folder: Path) -> Path:
     for name in _MODULES:
         py_compile.compile(str(source / f"{name}.py"), cfile=str(package / f"{name}.pyc"), doraise=True)
     start = folder / "start.pyc"
-    py_compile.compile(str(source / "start.py"), cfile=str(start), doraise=True)
+    py_compile.compile(str(START_SOURCE), cfile=str(start), doraise=True)
     return start

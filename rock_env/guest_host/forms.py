@@ -6,13 +6,16 @@ Used by `guest_box` alone. Nothing here talks to a guest; what comes from one is
 from __future__ import annotations
 
 import marshal
+import re
 import struct
 from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from rock_env.errors import DiskFull, FailedPrecondition, InfraError, InvalidArgument, NotFound, RockError
 from rock_env.guest import protocol as guest
 from rock_env.guest_host.command import command_end
-from rock_env.sandbox import ExecResult, FileEntry, ProcessInfo
+from rock_env.sandbox import ExecResult, FileEntry, ProcessInfo, TreeSummary
 
 __all__ = [
     "MAX_KEPT_BYTES",
@@ -22,9 +25,11 @@ __all__ = [
     "check_tree",
     "command_spec",
     "file_entry",
+    "left_out",
     "only_block",
     "process_info",
     "text_of",
+    "tree_summary",
 ]
 
 MAX_KEPT_BYTES = 16 << 20
@@ -74,6 +79,22 @@ def check_tree(result: ExecResult, doing: str) -> None:
         or f"ended with {result.exit_code if result.signal is None else f'signal {result.signal}'}"
     )
     raise InfraError(f"{doing}: {how} {result.stderr.decode(errors='replace')}".rstrip())
+
+
+def tree_summary(said: bytes) -> TreeSummary:
+    """Unpack the description of a tree that was unpacked. Raise `InfraError` for one that is malformed."""
+    match = re.fullmatch(rb"(\d{1,18}) (\d{1,18})", said)
+    if match is None:
+        raise InfraError(f"the sandbox described an unpacked tree as {said[:100]!r}")
+    return TreeSummary(int(match[1]), int(match[2]))
+
+
+def left_out(said: bytes) -> list[str]:
+    """Unpack the paths of what a box did not take over. Raise `InfraError` for what is no list of them."""
+    try:
+        return msgspec.json.decode(said, type=list[str])
+    except msgspec.DecodeError as error:
+        raise InfraError(f"the sandbox described what it left out as {said[:100]!r}") from error
 
 
 def command_spec(

@@ -39,8 +39,8 @@ from rock_env.backends.docker.state import BoxFolder, DockerStateFolder
 from rock_env.backends.docker.take_over import take_over
 from rock_env.backends.image_boxes import limits
 from rock_env.backends.plugin import BackendOptions, BackendPlace, BackendSpec
-from rock_env.backends.steering import Steering
 from rock_env.errors import InfraError, InvalidArgument, NotFound, Unavailable, nearest
+from rock_env.guest.steering import Steering
 from rock_env.guest_host.box import GuestBox
 from rock_env.guest_host.link import GuestLink
 from rock_env.spec import SandboxSpec

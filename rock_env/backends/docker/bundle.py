@@ -22,7 +22,7 @@ from pathlib import Path
 
 import rock_env.guest
 from rock_env.errors import InfraError
-from rock_env.guest_host.code import GUARD_SOURCE, lay_out_guest
+from rock_env.guest_host.code import GUARD_SOURCE, START_SOURCE, lay_out_guest
 
 __all__ = ["BOX_RUN", "BOX_TOOLS", "GUEST_ARGV", "Bundle"]
 
@@ -99,7 +99,7 @@ class Bundle:
 
 
 def _digest() -> str:
-    source = b"".join(file.read_bytes() for file in (*_sources(), GUARD_SOURCE))
+    source = b"".join(file.read_bytes() for file in (*_sources(), START_SOURCE, GUARD_SOURCE))
     return hashlib.sha256(source + sys.version.encode() + sys.base_prefix.encode()).hexdigest()[:12]
 
 

@@ -26,8 +26,8 @@ from rock_env.backends.docker.graft import (
     merged_folder,
 )
 from rock_env.backends.docker.layers import DockerLayers
-from rock_env.backends.steering import DEFAULT_FOLDERS, MOST_READ, REFUSED, Change, Kind, Steering
 from rock_env.errors import InfraError, InvalidArgument, Unimplemented
+from rock_env.guest.steering import DEFAULT_FOLDERS, MOST_READ, REFUSED, Change, Kind, Steering
 from rock_env.threads import for_callers
 
 __all__ = ["refusals", "take_over"]

@@ -38,6 +38,7 @@ from rock_env.backends.kubernetes.reasons import end_of, is_over, late, trouble_
 from rock_env.backends.kubernetes.secret import kept_secret
 from rock_env.backends.plugin import BackendPlace, BackendSpec
 from rock_env.errors import InfraError, InvalidArgument, NotFound, ResourceExhausted, RockError, Unavailable
+from rock_env.guest.steering import Steering
 from rock_env.guest_host.box import GuestBox
 from rock_env.guest_host.link import GuestLink
 from rock_env.spec import SandboxSpec
@@ -214,6 +215,12 @@ class KubernetesBackend:
         await self._archives.need(snapshot)
         await box.close()
         return await self._make(cluster, replace(wish, snapshot=snapshot))
+
+    async def take_over(self, sandbox_id: str, *, snapshot: str, steering: Steering) -> list[str]:
+        """Have a clean box's guest take a snapshot's files but those that `steering` refuses; return these."""
+        box = self._find(sandbox_id)[0]
+        await self._archives.need(snapshot)
+        return await box.take_over(self._archives.read(snapshot, share=sandbox_id), steering)
 
     async def let_go(self) -> None:
         """Close all connections: durable boxes live on, others are destroyed."""

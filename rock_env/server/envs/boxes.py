@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, TypeVar
 
-from rock_env.backends.steering import Steering
 from rock_env.errors import EnvLost, NotFound
+from rock_env.guest.steering import Steering
 from rock_env.sandbox import Sandbox
 from rock_env.server.capacity.admission import Grant
 from rock_env.server.own_tasks import logged

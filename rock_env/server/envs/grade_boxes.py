@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from rock_env.backends.steering import Steering
 from rock_env.errors import FailedPrecondition, InvalidArgument
+from rock_env.guest.steering import Steering
 from rock_env.sandbox import Sandbox
 from rock_env.server.capacity.admission import Grant
 from rock_env.server.envs.boxes import EnvBoxes

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rock_env.backends.base import that_takes_over
-from rock_env.backends.steering import Steering
 from rock_env.errors import (
     FailedPrecondition,
     InfraError,
@@ -25,6 +24,7 @@ from rock_env.errors import (
     ResourceExhausted,
     RockError,
 )
+from rock_env.guest.steering import Steering
 from rock_env.lifecycle import SandboxRecord, SandboxState, noted, transition
 from rock_env.server.capacity.admission import Grant
 from rock_env.server.capacity.quotas import Ask

@@ -14,6 +14,7 @@ from kubernetes_cluster import guest_image, namespace, tools_image  # noqa: F401
 from rock_env.backends.kubernetes.backend import KubernetesBackend
 from rock_env.backends.kubernetes.options import KubernetesOptions
 from rock_env.errors import FailedPrecondition, InvalidArgument, NotFound
+from rock_env.guest.steering import Steering
 from rock_env.sandbox import Sandbox
 from rock_env.spec import Resources, SandboxSpec
 
@@ -167,3 +168,22 @@ async def test_a_task_without_an_image_gets_the_operators_and_no_modules_ahead(
 ) -> None:
     box = await backend.create(replace(SPEC, preload=("pytest",)), sandbox_id="box")
     assert (await box.exec(["true"])).ok
+
+
+async def test_a_clean_pod_takes_the_work_over_and_not_what_steers_a_grade(
+    backend: KubernetesBackend,
+) -> None:
+    box = await backend.create(SPEC, sandbox_id="agent")
+    hacks = "echo no > conftest.py; echo no > json.py; cat /bin/true > /bin/pytest; echo no > /bin/cat; mkdir __pycache__"
+    assert await run(box, f"echo work > work.py; mkdir -p /srv/deep; echo deep > /srv/deep/f; {hacks}") == ""
+    await backend.snapshot("agent", snapshot_id="done")
+    clean = await backend.create(SPEC, sandbox_id="clean")
+    left_out = await backend.take_over("clean", snapshot="done", steering=Steering())
+    assert left_out == [
+        "bin/cat",
+        "bin/pytest",
+        *(f"workspace/{each}" for each in ("__pycache__", "conftest.py", "json.py")),
+    ]
+    assert await run(clean, "ls; cat work.py /srv/deep/f") == "work.py\nwork\ndeep\n"
+    with pytest.raises(NotFound):
+        await backend.take_over("clean", snapshot="unknown", steering=Steering())

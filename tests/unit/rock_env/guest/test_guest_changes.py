@@ -30,20 +30,20 @@ pytestmark = pytest.mark.skipif(
 
 PROGRAM = """
 import encodings.latin_1, json, os, sys, tarfile
-from rock_env.guest import changes
-root, act, began, most = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+from rock_env.guest import changes, steering
+root, act, began, most, asked = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), json.loads(sys.argv[5])
 os.chroot(root)
 os.chdir("/")
 pack = lambda: changes._Changes(began, ["/vol"]).pack(most)
-os._exit(changes.told(pack if act == "pack" else changes._unpack))
+os._exit(changes.told(pack if act == "pack" else lambda: changes._unpack(asked)))
 """
 
 
 def inside(
-    root: Path, act: str, *, began: int = 0, most: int = 1 << 30, given: bytes = b""
+    root: Path, act: str, *, began: int = 0, most: int = 1 << 30, given: bytes = b"", steering: object = None
 ) -> subprocess.CompletedProcess[bytes]:
     """Run one act of a box's guest on the files below `root`."""
-    words = [sys.executable, "-c", PROGRAM, str(root), act, str(began), str(most)]
+    words = [sys.executable, "-c", PROGRAM, str(root), act, str(began), str(most), json.dumps(steering)]
     return subprocess.run(words, input=given, capture_output=True, check=False, timeout=60)
 
 
@@ -242,3 +242,133 @@ def test_what_is_mounted_is_neither_packed_nor_removed(tmp_path: Path) -> None:
     assert inside(two, "unpack", given=stream(nothing)).returncode == 0
     assert sorted(path.name for path in two.iterdir()) == ["proc", "vol"]
     assert stat.S_ISDIR((two / "proc/self").stat().st_mode)
+
+
+IMAGE = {
+    "usr/bin/python3": "the interpreter",
+    "usr/bin/tool": "a program",
+    "usr/lib/python3/dist-packages/pytest/__init__.py": "the runner",
+    "usr/lib/python3/dist-packages/lib/__init__.py": "a library",
+    "etc/pip.conf": "settings",
+    "work/main.py": "the task",
+    "work/pyproject.toml": "[project]\nname = 'x'\n",
+    "work/data/input": "an input",
+}
+WORK = {
+    "work/main.py": "solved",
+    "work/data/output": "an output",
+    "usr/lib/python3/dist-packages/lib/__init__.py": "rewritten",
+    "usr/lib/python3/dist-packages/added/__init__.py": "installed",
+    "usr/bin/helper": "a new program",
+    "etc/service.conf": "settings of a service",
+}
+HACKS = {
+    "usr/bin/python3": "another one",
+    "usr/local/bin/pytest": "before the runner",
+    "usr/lib/python3/dist-packages/pytest/__init__.py": "patched",
+    "usr/lib/python3/dist-packages/sitecustomize.py": "at each start",
+    "etc/pip.conf": "another index",
+    "work/conftest.py": "hooks",
+    "work/json.py": "in the way",
+    "work/__pycache__/main.pyc": "compiled",
+    "work/re/__init__.py": "a package in the way",
+}
+
+
+def lay(root: Path, files: Mapping[str, str]) -> None:
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).unlink(missing_ok=True)
+        (root / path).write_text(text)
+
+
+def clean_boxes(folder: Path) -> tuple[Path, Path, int]:
+    for name in ("one", "two"):
+        make_image(folder / name)
+        lay(folder / name, IMAGE)
+    time.sleep(0.02)
+    return folder / "one", folder / "two", coarse_now()[0]
+
+
+STEERING = {"runs": ["tool"], "asked": ["output"], "workdir": "work"}
+
+
+def taken_over(one: Path, two: Path, began: int) -> list[str]:
+    packed = inside(one, "pack", began=began)
+    assert packed.returncode == 0, packed.stderr
+    done = inside(two, "unpack", given=packed.stdout, steering=STEERING)
+    assert done.returncode == 0, done.stderr
+    left_out: list[str] = json.loads(done.stdout)
+    return left_out
+
+
+def test_a_clean_box_takes_the_work_and_nothing_that_steers_a_grade(tmp_path: Path) -> None:
+    one, two, began = clean_boxes(tmp_path)
+    lay(
+        one,
+        WORK
+        | HACKS
+        | {"work/pyproject.toml": "[project]\nname = 'y'\n[tool.pytest.ini_options]\naddopts = '-x'\n"},
+    )
+    (one / "work/data/input").unlink()
+    left_out = taken_over(one, two, began)
+    for path, text in WORK.items():
+        assert (two / path).read_text() == text
+    for path in HACKS:
+        assert not (two / path).exists() if path not in IMAGE else (two / path).read_text() == IMAGE[path], (
+            path
+        )
+    assert (two / "work/pyproject.toml").read_text() == "[project]\nname = 'y'\n"
+    assert not (two / "work/data/input").exists(), "what the agent removed of its work is gone"
+    assert set(left_out) == {
+        path.removesuffix("/main.pyc").removesuffix("/__init__.py") if path.startswith("work/") else path
+        for path in HACKS
+    } | {"work/pyproject.toml"}
+
+
+@pytest.mark.parametrize("gone", ["usr/bin/python3", "usr/bin", "usr/lib/python3", "usr"])
+def test_what_runs_grades_cannot_be_removed_nor_replaced_by_a_file(tmp_path: Path, gone: str) -> None:
+    for number, replacement in enumerate(("", "a file", "/work")):
+        one, two, began = clean_boxes(tmp_path / str(number))
+        path = one / gone
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if replacement.startswith("/"):
+            path.symlink_to(replacement)
+        elif replacement:
+            path.write_text(replacement)
+        before = described(two / "usr")
+        left_out = taken_over(one, two, began)
+        assert {each: what[:2] for each, what in described(two / "usr").items()} == {
+            each: what[:2] for each, what in before.items()
+        }
+        assert left_out
+
+
+def test_links_to_what_is_left_out_are_left_out(tmp_path: Path) -> None:
+    one, two, began = clean_boxes(tmp_path)
+    (one / "usr/bin/python3").write_text("another one")
+    os.link(one / "usr/bin/python3", one / "usr/bin/zz")
+    os.link(one / "work/main.py", one / "work/same")
+    (one / "work/soft").symlink_to("/usr/bin/python3")
+    left_out = taken_over(one, two, began)
+    assert left_out == ["usr/bin/python3", "usr/bin/zz"]
+    assert (two / "work/same").samefile(two / "work/main.py")
+    assert (two / "usr/bin/python3").read_text() == IMAGE["usr/bin/python3"]
+    assert (two / "work/soft").is_symlink()
+
+
+def test_a_large_file_is_judged_by_its_name(tmp_path: Path) -> None:
+    one, two, began = clean_boxes(tmp_path)
+    for path in ("work/large", "usr/bin/python3", "usr/lib/python3/dist-packages/x.pth", "work/after"):
+        (one / path).write_bytes(b"x" * (2 << 20))
+    assert taken_over(one, two, began) == ["usr/bin/python3", "usr/lib/python3/dist-packages/x.pth"]
+    assert [(two / f"work/{name}").stat().st_size for name in ("large", "after")] == [2 << 20] * 2
+
+
+def test_a_stream_without_the_folders_of_its_members_is_refused(tmp_path: Path) -> None:
+    _, two, _ = clean_boxes(tmp_path)
+    given = stream({}, ("work/re/__init__.py", tarfile.REGTYPE, "in the way"))
+    done = inside(two, "unpack", given=given, steering=STEERING)
+    assert done.returncode == 1
+    assert b"comes before its folder" in done.stderr
+    assert not (two / "work/re").exists()

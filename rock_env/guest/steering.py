@@ -1,8 +1,9 @@
 """Which of an agent's changes to its box could steer the grade: what runs a grade, and the settings it reads.
 
-Pure: a backend that takes an agent's files over into a clean box (`take_over`) asks it about each change, relative to the
-image. What is refused stays as the image has it. Everything else is work and comes along: packages that were installed,
-modules that were rewritten, files anywhere. `docs/grading.md` has the list in words.
+Pure: whoever takes an agent's files over into a clean box asks it about each change, relative to the image: a backend that
+sees both boxes' layers, or the clean box's own guest (`changes`). What is refused stays as the image has it. Everything else
+is work and comes along: packages that were installed, modules that were rewritten, files anywhere. `docs/grading.md` has the
+list in words.
 """
 
 from __future__ import annotations

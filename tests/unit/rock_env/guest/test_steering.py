@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rock_env.backends.steering import REFUSED, Change, Steering, without_pytest
+from rock_env.guest.steering import REFUSED, Change, Steering, without_pytest
 
 STEERING = Steering(
     runs=frozenset({"curl"}),
