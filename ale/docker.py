@@ -1,16 +1,21 @@
-"""Docker on this machine, as the command line needs it: whether an engine answers, and what to do where none does."""
+"""Docker on this machine, as the command line needs it: its client, and what to do where no engine answers."""
 
 from __future__ import annotations
+
+import re
+import subprocess
 
 from rock_env.backends.docker.engine import Engine
 from rock_env.errors import InvalidArgument, RockError, Unavailable
 
-__all__ = ["INSTALL", "engine_version"]
+__all__ = ["INSTALL", "check_registry", "docker", "engine_version"]
 
 INSTALL = (
     "Install Docker (Debian, Ubuntu: `apt-get install docker.io`; others: docs.docker.com/engine/install), start it "
     "(`systemctl start docker`), and let this user use it (group `docker`)."
 )
+_STDERR = 2
+_REGISTRY = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?(/[a-z0-9][a-z0-9._-]*)*", re.ASCII)
 
 
 async def engine_version() -> str:
@@ -25,3 +30,31 @@ async def engine_version() -> str:
         raise Unavailable(f"{what}. {INSTALL}") from error
     finally:
         await engine.close()
+
+
+def docker(*words: str, shown: bool = False) -> str:
+    """Run Docker's client and return what it wrote; `shown`: on standard error as it comes. Raise `Unavailable`."""
+    try:
+        done = subprocess.run(
+            ["docker", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=_STDERR if shown else subprocess.PIPE,
+            stderr=None if shown else subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise Unavailable(f"there is no program docker. {INSTALL}") from error
+    if done.returncode:
+        said = (done.stderr or "").strip() or "it says why above"
+        raise Unavailable(f"`docker {' '.join(words)}` ended with status {done.returncode}: {said}.")
+    return done.stdout or ""
+
+
+def check_registry(registry: str) -> None:
+    """Raise `InvalidArgument` for what names no place of a registry."""
+    if not _REGISTRY.fullmatch(registry):
+        raise InvalidArgument(
+            f"bad registry {registry!r}: expected HOST[:PORT][/FOLDER] without a scheme or tag, such as "
+            "registry.example.org/team."
+        )

@@ -150,12 +150,20 @@ def env_check(
 def env_push(
     name: NameArgument,
     *,
-    rock: Annotated[str, typer.Option("--rock", metavar="ADDRESS", help="The running ROCK server.")],
+    rock: Annotated[str, typer.Option("--rock", metavar="ADDRESS|CONTEXT", help="The running ROCK server.")],
+    images: Annotated[
+        str,
+        typer.Option(
+            "--images",
+            metavar="REGISTRY",
+            help="Push the images there and have the server's sandboxes pull them, as pods must.",
+        ),
+    ] = "",
 ) -> None:
     """Offer an environment that you registered at a server elsewhere, and at all servers that share its store."""
     from ale.env.pushing import push_command
 
-    push_command(name, rock)
+    push_command(name, rock, images)
 
 
 @env_app.command("remove")

@@ -1,32 +1,49 @@
 """`ale env push`, and `ale env remove --rock`: registered environments on a server of another machine, and on its replicas.
 
-The images stay where they are: the server's backends must find them under the names that the tasks have.
+With a registry, the images that were built here are pushed there first, and the tasks name them as the registry does: pods
+of a cluster have no other way to them. Else they stay where they are: the server's backends must find them by their ids.
 """
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
+import msgspec
+
+from ale.docker import check_registry, docker
 from ale.terminal import stdout
 from rock_env import plugins, registered
 from rock_env.client.places import PlacesClient
 from rock_env.errors import InvalidArgument
+from rock_env.grading.model import Build
 from rock_env.registered import Registration
 
 __all__ = ["push_command", "remove_pushed_command"]
 
 _MOST_BYTES = 60 << 20
 """A message to a server has at most 64 MiB."""
+_REPOSITORY = "task-images"
+_ID = "sha256:"
+_TAG_DIGITS = 32
 
 
-def push_command(name: str, rock: str) -> None:
-    """Offer an environment that was registered here at a server. Raise `RockError`, with nothing changed there."""
+def push_command(name: str, rock: str, registry: str = "") -> None:
+    """Offer an environment that was registered here at a server, its images by way of a registry if that is named.
+
+    Raise `RockError`, with nothing changed at the server.
+    """
+    if registry:
+        check_registry(registry)
     if name in plugins.names("ale.envs"):
         raise InvalidArgument(
             f"{name!r} was installed, not registered: install its package where the server runs."
         )
     record = registered.find(name)
-    content = registered.content_of(record)
+    if registry:
+        record, content = _with_pushed_images(record, registry)
+    else:
+        content = registered.content_of(record)
     if len(content) > _MOST_BYTES:
         raise InvalidArgument(
             f"the tasks of {name} take {len(content) >> 20} MiB, and a server takes {_MOST_BYTES >> 20} MiB at once. "
@@ -40,6 +57,24 @@ def push_command(name: str, rock: str) -> None:
         stdout().print(f"  {image}")
     if len(record.images) > 10:
         stdout().print(f"  and {len(record.images) - 10} more")
+
+
+def _with_pushed_images(record: Registration, registry: str) -> tuple[Registration, bytes]:
+    """Push the images that this machine's engine built; return the environment as it names them there. The digest stays."""
+    names = {
+        image: f"{registry}/{_REPOSITORY}:{image.removeprefix(_ID)[:_TAG_DIGITS]}"
+        for image in record.images
+        if image.startswith(_ID)
+    }
+    for image, pushed in names.items():
+        docker("tag", image, pushed)
+        docker("push", pushed, shown=True)
+    tasks = [
+        replace(task, build=Build(image=names.get(task.build.image, task.build.image)))
+        for task in registered.tasks_of(record)
+    ]
+    images = tuple(sorted(names.get(image, image) for image in record.images))
+    return msgspec.structs.replace(record, images=images), registered.encoded(tasks)
 
 
 def remove_pushed_command(name: str, rock: str) -> None:

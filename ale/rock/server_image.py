@@ -17,11 +17,11 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ale.docker import INSTALL
+from ale.docker import docker
 from ale.rock.image_archive import BaseImage, ImageFile, read_base, write_image, write_layer
 from rock_env.errors import InfraError, InvalidArgument, Unavailable
 
-__all__ = ["NAME", "PROJECT", "USER", "build", "docker", "download", "pinned", "read_python_base", "unpacked"]
+__all__ = ["NAME", "PROJECT", "USER", "build", "download", "pinned", "read_python_base", "unpacked"]
 
 PROJECT = "ale-rl"
 NAME = "rock-server"
@@ -32,7 +32,6 @@ _LIB = "opt/rock/lib"
 USER = "1000:1000"
 _PYTHON = "3.11"
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
-_STDERR = 2
 _GLIBC = range(36, 16, -1)
 """Minor versions of glibc that the base may run wheels of: Debian 12 has 2.36."""
 
@@ -63,25 +62,6 @@ def build(path: Path, folder: Path, *, base: str, name: str) -> str:
         "Labels": {"org.opencontainers.image.title": NAME, "org.opencontainers.image.version": _version()},
     }
     return write_image(path, below, layers, name=name, settings=settings)
-
-
-def docker(*words: str, shown: bool = False) -> str:
-    """Run Docker's client and return what it wrote; `shown`: on standard error as it comes. Raise `Unavailable`."""
-    try:
-        done = subprocess.run(
-            ["docker", *words],
-            stdin=subprocess.DEVNULL,
-            stdout=_STDERR if shown else subprocess.PIPE,
-            stderr=None if shown else subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    except FileNotFoundError as error:
-        raise Unavailable(f"there is no program docker. {INSTALL}") from error
-    if done.returncode:
-        said = (done.stderr or "").strip() or "it says why above"
-        raise Unavailable(f"`docker {' '.join(words)}` ended with status {done.returncode}: {said}.")
-    return done.stdout or ""
 
 
 def _version() -> str:

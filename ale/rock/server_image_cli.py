@@ -20,7 +20,6 @@ __all__ = ["add_server_image_commands"]
 
 _MIB = 1 << 20
 _SERVER, _GUEST, _TASKS = "rock-server", "rock-guest", "rock-tasks"
-_REGISTRY = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?(/[a-z0-9][a-z0-9._-]*)*", re.ASCII)
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", re.ASCII)
 
 BaseOption = Annotated[
@@ -64,7 +63,7 @@ def build_command(
             shutil.move(archive, output)
             _say(f"{name} is in {output}. Load it: docker load --input {output}")
         else:
-            from ale.rock.server_image import docker
+            from ale.docker import docker
 
             docker("load", "--input", str(archive))
             _say(f"{name} is in Docker. For a cluster: ale rock image push REGISTRY")
@@ -83,14 +82,9 @@ def push_command(
 
     `docker login` first, where the registry asks for it.
     """
-    from ale.rock.server_image import docker
-    from rock_env.errors import InvalidArgument
+    from ale.docker import check_registry, docker
 
-    if not _REGISTRY.fullmatch(registry):
-        raise InvalidArgument(
-            f"bad registry {registry!r}: expected HOST[:PORT][/FOLDER] without a scheme or tag, such as "
-            "registry.example.org/team."
-        )
+    check_registry(registry)
     names = [f"{registry}/{each}:{_tag(tag)}" for each in (_SERVER, _GUEST, _TASKS)]
     for name in names:
         with _built(base, name) as (_, archive):
