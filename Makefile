@@ -31,7 +31,7 @@ integration: $(VENV)/.ready
 	$(BIN)/python -m pytest tests/integration tests/escape tests/chaos -n 2 --dist loadfile --durations 40
 
 pods: $(VENV)/.ready  # on the cluster that KUBECONFIG names; without one they skip, saying how to get one
-	$(BIN)/python -m pytest tests/integration/kubernetes -rs --durations 5
+	$(BIN)/python -m pytest tests/integration/kubernetes -n 2 --dist loadfile -rs --durations 5
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff format --check .

@@ -18,7 +18,7 @@ from docker_engine import TOOLS, skip_without, why_no_engine
 from ale.rock import guest_image as guest
 from ale.rock import tasks_image as tasks
 
-__all__ = ["guest_image", "kubectl", "namespace", "tasks_image", "tools_image"]
+__all__ = ["give_slots", "guest_image", "kubectl", "namespace", "tasks_image", "tools_image"]
 
 PYTHON = "python:3.11-slim"
 
@@ -28,6 +28,16 @@ def kubectl(*words: str, given: str = "") -> str:
     done = subprocess.run(["kubectl", *words], input=given, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"kubectl {' '.join(words)}\n{done.stderr}"
     return done.stdout.strip()
+
+
+def give_slots(namespace: str, count: int) -> str:
+    """Give the first node so many of a resource that nobody else asks for, all others none; return its name."""
+    node = json.loads(kubectl("get", "nodes", "-o", "json"))["items"][0]
+    slot = f"rock.test/{namespace}"
+    node["status"]["capacity"][slot] = str(count)
+    path = f"/api/v1/nodes/{node['metadata']['name']}/status"
+    kubectl("replace", "--raw", path, "-f", "-", given=json.dumps(node))
+    return slot
 
 
 @cache

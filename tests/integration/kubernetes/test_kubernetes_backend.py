@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 from docker_engine import BUSYBOX
-from kubernetes_cluster import guest_image, kubectl, namespace, tools_image  # noqa: F401  fixtures
+from kubernetes_cluster import give_slots, guest_image, kubectl, namespace, tools_image  # noqa: F401  fixtures
 
 from rock_env.backends.kubernetes.backend import KubernetesBackend
 from rock_env.backends.kubernetes.options import KubernetesOptions
@@ -23,14 +23,16 @@ from rock_env.errors import FailedPrecondition, InfraError, InvalidArgument, Res
 from rock_env.sandbox import Sandbox
 from rock_env.spec import Resources, SandboxSpec
 
-SMALL = Resources(cpus=0.1, memory_bytes=128 << 20, disk_bytes=128 << 20)
+SMALL = Resources(cpus=1, memory_bytes=128 << 20, disk_bytes=128 << 20)
 SPEC = SandboxSpec(resources=SMALL)
 CHART = Path(__file__).parents[3] / "helm" / "rock"
 
 
 @pytest.fixture
 def options(guest_image: str, tools_image: str, namespace: str) -> KubernetesOptions:  # noqa: F811
-    return KubernetesOptions(namespace=namespace, guest=guest_image, image=tools_image, profile="image")
+    return KubernetesOptions(
+        namespace=namespace, guest=guest_image, image=tools_image, profile="image", reserved=0.1
+    )
 
 
 async def secret() -> bytes:
@@ -121,7 +123,7 @@ async def secret():
 async def main():
     options = KubernetesOptions.model_validate_json(sys.argv[1])
     backend = KubernetesBackend(options, secret=secret)
-    spec = SandboxSpec(resources=Resources(cpus=0.1, memory_bytes=128 << 20, disk_bytes=128 << 20))
+    spec = SandboxSpec(resources=Resources(cpus=1, memory_bytes=128 << 20, disk_bytes=128 << 20))
     box = await backend.create(spec, sandbox_id="killed", durable=True)
     print("up", flush=True)
     await box.exec(["sh", "-c", "echo begun; sleep 4; echo done"], key="work", timeout_s=60)
@@ -195,11 +197,7 @@ async def test_a_node_has_so_many_sandboxes_and_no_more(
     backend: KubernetesBackend, options: KubernetesOptions
 ) -> None:
     """Each takes one of a resource that the operator gives the node; who finds none left is told soon."""
-    (node,) = json.loads(await asyncio.to_thread(kubectl, "get", "nodes", "-o", "json"))["items"][:1]
-    slot = f"rock.test/{options.namespace}"
-    path = f"/api/v1/nodes/{node['metadata']['name']}/status"
-    node["status"]["capacity"][slot] = "2"
-    await asyncio.to_thread(kubectl, "replace", "--raw", path, "-f", "-", given=json.dumps(node))
+    slot = await asyncio.to_thread(give_slots, options.namespace, 2)
     capped = KubernetesBackend(options.model_copy(update={"slot": slot, "room_s": 3.0}), secret=secret)
     boxes = [await capped.create(SPEC, sandbox_id=f"s{number}") for number in range(2)]
     asked_at = time.monotonic()

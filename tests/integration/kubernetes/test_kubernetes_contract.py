@@ -28,7 +28,7 @@ from test_sandbox_backend import MARK, appears, sh, vanishes
 del test_process_boxes_refuse_images_network_and_folders_of_the_system  # noqa: F821
 del test_killing_the_server_ends_its_boxes  # noqa: F821
 
-SMALL = Resources(cpus=0.1, memory_bytes=256 << 20, disk_bytes=256 << 20)
+SMALL = Resources(cpus=1, memory_bytes=256 << 20, disk_bytes=256 << 20)
 
 
 class _OfTools(KubernetesBackend):
@@ -42,7 +42,9 @@ class _OfTools(KubernetesBackend):
 
 @pytest.fixture
 def options(guest_image: str, tools_image: str, namespace: str) -> KubernetesOptions:  # noqa: F811
-    return KubernetesOptions(namespace=namespace, guest=guest_image, image=tools_image, profile="image")
+    return KubernetesOptions(
+        namespace=namespace, guest=guest_image, image=tools_image, profile="image", reserved=0.1
+    )
 
 
 @pytest.fixture
@@ -64,7 +66,7 @@ async def test_no_path_leads_out_of_the_box(box: Sandbox, path: str) -> None:
 
 
 async def test_limits_hold(backend: KubernetesBackend) -> None:
-    resources = Resources(cpus=0.1, memory_bytes=64 << 20, disk_bytes=1 << 20)
+    resources = Resources(cpus=1, memory_bytes=64 << 20, disk_bytes=1 << 20)
     box = await backend.create(SandboxSpec(resources=resources), sandbox_id="box-3")
     memory = await box.exec(sh("tail /dev/zero"))
     assert (memory.exit_code, memory.signal, memory.oom_killed) == (None, 9, True)

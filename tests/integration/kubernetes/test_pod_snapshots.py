@@ -18,7 +18,7 @@ from rock_env.guest.steering import Steering
 from rock_env.sandbox import Sandbox
 from rock_env.spec import Resources, SandboxSpec
 
-SPEC = SandboxSpec(resources=Resources(cpus=0.1, memory_bytes=128 << 20, disk_bytes=128 << 20))
+SPEC = SandboxSpec(resources=Resources(cpus=1, memory_bytes=128 << 20, disk_bytes=128 << 20))
 
 CHANGE = r"""
 set -e
@@ -48,7 +48,9 @@ stat -c '%y %n' deep/er 2>&1
 
 @pytest.fixture
 def options(guest_image: str, tools_image: str, namespace: str) -> KubernetesOptions:  # noqa: F811
-    return KubernetesOptions(namespace=namespace, guest=guest_image, image=tools_image, profile="image")
+    return KubernetesOptions(
+        namespace=namespace, guest=guest_image, image=tools_image, profile="image", reserved=0.1
+    )
 
 
 @pytest.fixture

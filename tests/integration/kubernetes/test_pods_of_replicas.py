@@ -17,7 +17,7 @@ from lost_calls import lost
 from rock_env.proto.v1 import admin_pb2
 from rock_env.proto.v1 import sandbox_pb2 as pb
 
-SPEC = pb.SandboxSpec(resources=pb.Resources(cpus=0.1, memory_bytes=128 << 20, disk_bytes=128 << 20))
+SPEC = pb.SandboxSpec(resources=pb.Resources(cpus=1, memory_bytes=128 << 20, disk_bytes=128 << 20))
 TAKEN_UP = "taken up again after a restart"
 
 
@@ -35,7 +35,9 @@ def start(
     namespace: str,  # noqa: F811
 ) -> Callable[[str], Awaitable[Server]]:
     """Start a server of a node, with a state folder of its own."""
-    backend = f"kubernetes:namespace={namespace},guest={guest_image},image={tools_image},profile=image"
+    backend = (
+        f"kubernetes:namespace={namespace},guest={guest_image},image={tools_image},profile=image,reserved=0.1"
+    )
 
     async def node(name: str) -> Server:
         return await fleet.start(
