@@ -88,6 +88,8 @@ class Browser:
         self._targets: set[str] = set()
         """Every page there is in Chromium, also one that is only being opened."""
         self._stirred = asyncio.Event()
+        self._seen = ("", "")
+        """Title and tree of the page as it was seen last."""
         self._documents = 0
         """How many were shown: each gives its elements ids that no other has."""
 
@@ -197,10 +199,11 @@ class Browser:
         try:
             if self.page in self._crashed:
                 raise Refused("the page crashed and was closed")
-            quiet = await self._within(self._settle())
-            if not quiet:
+            if not await self._within(self._settled()):
                 self.note("the page did not come to rest: it keeps loading or moving on")
-            title, tree = await self._within(self._look())
+                tab = await self.tab()
+                self._accept(tab, await self._within(self._look(tab, "tree")))
+            title, tree = self._seen
         except Refused as gone:
             error = "; ".join(filter(None, (error, str(gone))))
             await self._replace()
@@ -252,21 +255,25 @@ class Browser:
         async with asyncio.timeout(_RESPOND_S):
             return await awaitable
 
-    async def _settle(self) -> bool:
-        """Let the page's clock go on, and wait until it is at rest. Return False where that does not come to an end."""
+    async def _settled(self) -> bool:
+        """Let the page's clock go on and see the page at rest. Return False where it does not come to rest."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _LOAD_S
-        ticked = 0
+        ticked = False
         while loop.time() < deadline:
             page = self.page
             self._stirred.clear()
             try:
-                at_rest = await (await self.tab()).rests() and len(self._targets) <= len(self.pages)
-                if at_rest and page is self.page:
-                    if ticked == 2:  # what one of two led to had its time, too
+                tab = await self.tab()
+                seen: Any = None
+                if not self._busy(tab):
+                    seen = await (self._look(tab, "look") if ticked else tab.call("rests"))
+                if seen and page is self.page and not self._busy(tab):
+                    if ticked:
+                        self._accept(tab, seen)
                         return True
-                    await self._context.clock.run_for(_TICK_MS // 2)
-                    ticked += 1
+                    await self._context.clock.run_for(_TICK_MS)
+                    ticked = True
                     continue
             except (PlaywrightError, PageMoves):  # the page moved on: look again
                 self._need_browser()
@@ -278,19 +285,27 @@ class Browser:
         (await self.tab()).forget_requests()
         return False
 
-    async def _look(self) -> tuple[str, str]:
-        """Return the active page's title and tree."""
+    def _busy(self, tab: Tab) -> bool:
+        """Return whether a request or a new tab is on its way."""
+        return tab.waits() or len(self._targets) > len(self.pages)
+
+    async def _look(self, tab: Tab, function: str) -> Any:
+        """Return a page's title, tree and measures; by `look` only where it is at rest, else None."""
         prefix = f"f{self._documents}" if self._documents else ""
-        told = await (await self.tab()).call("tree", prefix, _MOST_ELEMENTS, _MOST_TEXT, self._most_tree)
-        if told["prefix"] == prefix:
+        return await tab.call(function, tab.document, prefix, _MOST_ELEMENTS, _MOST_TEXT, self._most_tree)
+
+    def _accept(self, tab: Tab, seen: dict[str, Any]) -> None:
+        """Take what was seen as the observation. From here on its document has these ids, and no other has."""
+        if seen["token"] != tab.document:
+            tab.document = seen["token"]
             self._documents += 1
-        if told["elements"] > _MOST_ELEMENTS or told["text"] > _MOST_TEXT:
+        if seen["elements"] > _MOST_ELEMENTS or seen["text"] > _MOST_TEXT:
             self.note(
-                f"the page is too large to show: {told['elements']} elements and {told['text']} characters, of at most "
+                f"the page is too large to show: {seen['elements']} elements and {seen['text']} characters, of at most "
                 f"{_MOST_ELEMENTS} and {_MOST_TEXT}"
             )
-        tree = told["tree"] + ("\n- cut: the rest of the page is not shown" if told["cut"] else "")
-        return told["title"], tree
+        tree = seen["tree"] + ("\n- cut: the rest of the page is not shown" if seen["cut"] else "")
+        self._seen = seen["title"], tree
 
     async def _miniwob_state(self) -> dict[str, Any]:
         try:
@@ -302,10 +317,8 @@ class Browser:
     async def _replace(self) -> None:
         """Close the active page, whatever state it is in, and put an empty one in its place."""
         gone, index = self.page, self.active
-        try:
-            await self._within(
-                gone.close()
-            )  # first: behind another page, one that moves on for ever does not close
+        try:  # at first: behind another page, one that moves on for ever does not close
+            await self._within(gone.close())
         except TimeoutError:
             raise BrowserDied("a page could not be closed") from None
         self._closed(gone)

@@ -208,12 +208,13 @@ globalThis.page ??= (() => {
 
   // -- the tree
 
+  const token = Math.random();  // tells this document from others
   let prefix = null, last = 0, size = 0;
-  const ids = new WeakMap(), found = new Map();
+  const numbers = new WeakMap(), found = new Map();
   const idOf = e => {
-    let id = ids.get(e);
-    if (!id) { ids.set(e, id = `${prefix}e${++last}`); found.set(id, new WeakRef(e)); }
-    return id;
+    let number = numbers.get(e);
+    if (!number) { numbers.set(e, number = ++last); found.set(number, new WeakRef(e)); }
+    return `${prefix}e${number}`;
   };
   const visit = (into, node, shown) => {
     if (typeOf(node) === 3) {
@@ -285,10 +286,11 @@ globalThis.page ??= (() => {
     for (const each of node.extra) put(`${indent}  - ${each}`);
     for (const child of node.children) write(child, `${indent}  `, lines, most);
   };
-  const tree = (document_prefix, most_elements, most_text, most_tree) => {
-    prefix ??= document_prefix;
+  // `known` is the document whose ids were told already; another one's begin with `proposed`.
+  const tree = (known, proposed, most_elements, most_text, most_tree) => {
+    if (known !== token) prefix = proposed;
     const elements = document.getElementsByTagName('*').length, text = document.documentElement?.textContent.length ?? 0;
-    const lines = [], told = { title: document.title.slice(0, 200), prefix, elements, text, cut: false };
+    const lines = [], told = { title: document.title.slice(0, 200), token, elements, text, cut: false };
     if (elements > most_elements || text > most_text) return { ...told, tree: '' };
     styles = new Map();
     size = 0;
@@ -302,7 +304,11 @@ globalThis.page ??= (() => {
 
   // -- an element by its id
 
-  const elementOf = id => { const e = found.get(id)?.deref(); return e?.isConnected ? e : null; };
+  const elementOf = id => {
+    if (prefix === null || !id.startsWith(`${prefix}e`)) return null;
+    const e = found.get(Number(id.slice(prefix.length + 1)))?.deref();
+    return e?.isConnected ? e : null;
+  };
   // Returns where to point at the element, in the page's viewport, or why that cannot be done.
   const pointAt = (e, covered) => {
     styles = new Map();
@@ -411,5 +417,7 @@ globalThis.page ??= (() => {
     channel.port2.postMessage(null);
   });
 
-  return { checked, fill, focus, point, rests, select, tree };
+  const look = async (...how) => await rests() ? tree(...how) : null;
+
+  return { checked, fill, focus, look, point, rests, select, tree };
 })();

@@ -46,6 +46,8 @@ class Tab:
         self._answered: dict[str, float] = {}
         """When those of them were answered whose content is still to come, if anybody reads it."""
         self._pointer = (0.0, 0.0)
+        self.document: float | None = None
+        """The document that was observed last."""
 
     @classmethod
     async def attach(cls, page: Any, stirred: Callable[[], None]) -> Tab:
@@ -103,12 +105,10 @@ class Tab:
 
     # -- what it loads
 
-    async def rests(self) -> bool:
-        """Return whether the page is whole, stays, and waits for nothing from the server."""
-        if not await self.call("rests"):
-            return False
+    def waits(self) -> bool:
+        """Return whether something is on its way from the server."""
         unread = time.monotonic() - _UNREAD_S
-        return all(self._answered.get(request, math.inf) < unread for request in self._loading)
+        return any(self._answered.get(request, math.inf) >= unread for request in self._loading)
 
     def forget_requests(self) -> None:
         """Wait no more for what is on its way."""
