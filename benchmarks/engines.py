@@ -1,7 +1,7 @@
 """What each installed sampler makes of a conversation, and what the proof costs that weights arrived.
 
 `python -m benchmarks.engines [--quick]`. Everything on one thread, single requests through the sampler protocol (ADR 0052),
-the two sides of a ratio in turns, medians. `hf` is a random Qwen3 of 3.2 million parameters in float32, made here. The last
+the two sides of a ratio in turns, medians. `hf` is a random Qwen3 of 3.1 million parameters in float32, made here. The last
 line is one JSON object, by the engine's name; what was not measured is null, as all is of engines of others' packages:
 
 - `turn3_over_new_tokens`: the third turn of a growing chat over its new tokens as a prompt of their own (goal for `hf`: at
