@@ -85,7 +85,7 @@ def test_the_sandbox_of_an_environment_is_there_without_await(rock: Connection) 
 def test_unknown_names_are_named(rock: Connection) -> None:
     with pytest.raises(UnknownName, match="toy"):
         rock.make("toyy")
-    with pytest.raises(InvalidArgument, match="bad ROCK address"):
+    with pytest.raises(InvalidArgument, match="neither an address nor a context"):
         rock_env.connect("nonsense")
 
 

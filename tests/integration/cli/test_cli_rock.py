@@ -74,7 +74,7 @@ CREATE = ["token", "create", "--tokens", "t.json"]
             2,
             "Name a file in a folder that can be written",
         ),
-        (["status", "nonsense"], 2, "bad ROCK address"),
+        (["status", "nonsense"], 2, "neither an address nor a context"),
         (["status", "127.0.0.1:1"], 69, "Start one with `ale rock serve`"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -260,7 +260,7 @@ def test_gc_and_doctor_look_at_the_node(rock, box: str) -> None:  # type: ignore
         (["exec", "--env", "A", "x", "true"], 2, "bad --env 'A'"),
         (["ps", "--label", "x"], 2, "bad --label 'x'"),
         (["ps", "--rock", "127.0.0.1:1"], 69, "Start one with `ale rock serve`"),
-        (["ps", "--rock", "nonsense"], 2, "bad ROCK address"),
+        (["ps", "--rock", "nonsense"], 2, "neither an address nor a context"),
         (["create", "--snapshot", "sn-none"], 66, "no snapshot 'sn-none'"),
         (["create", "--label", "x"], 2, "bad --label 'x'"),
         (["shell", "nosuch"], 66, "no sandbox 'nosuch'"),

@@ -50,7 +50,10 @@ def test_a_run_without_an_agent_is_played_by_one_all_the_same(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("warmup.trajectories=3", "warmup.trajectories must be 0, got 3: an oracle's actions are no turns"),
+        (
+            "warmup.trajectories=3",
+            "warmup.trajectories must be 0, got 3: an oracle's actions are no agent's turns",
+        ),
         ('warmup.data=["runs/x"]', "warmup.data must be"),
         (
             "anchors.scheduler=sequential",

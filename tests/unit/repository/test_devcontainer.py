@@ -23,12 +23,15 @@ def test_its_commands_are_targets_of_the_makefile() -> None:
         assert asked.returncode == 0, asked.stderr
 
 
+FOR_TESTS = {"conntrack", "docker-registry", "mmdebstrap", "postgresql", "socat"}
+
+
 def test_it_installs_what_sandboxes_need_of_the_system() -> None:
     needed = re.search(r"^needed=\((.*)\)$", (ROOT / ".ci/run").read_text(), re.MULTILINE)
     assert needed is not None
     here = set(CONTAINER["onCreateCommand"].split())
-    # Docker comes as a feature; PostgreSQL and mmdebstrap serve tests alone, which skip without them.
-    assert set(needed[1].split()) - here == {"docker.io", "mmdebstrap", "postgresql"}
+    # Docker comes as a feature; the others serve tests alone, which skip without them.
+    assert set(needed[1].split()) - here == {"docker.io", *FOR_TESTS}
     assert any("docker-in-docker" in feature for feature in CONTAINER["features"])
 
 
