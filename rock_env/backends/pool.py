@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 from rock_env.backends.base import Backend, that_takes_over
-from rock_env.backends.ready_boxes import make_ready
+from rock_env.backends.ready_boxes import READY_S, make_ready
 from rock_env.errors import InfraError, InvalidArgument, NotFound, RockError, plugin_call
 from rock_env.guest.steering import Steering
 from rock_env.inventory import PoolStatus
@@ -365,7 +365,7 @@ class PooledBackend:
     async def _stock_one(self, pool: _Pool) -> None:
         box_id = f"{_STOCK}{self.maker}{'-' if self.maker else ''}{secrets.token_hex(8)}"
         spec = replace(pool.spec, lifetime_s=pool.spec.lifetime_s + MAX_AGE_S)
-        lease_s = STOCK_LEASE_S if self._durable else None
+        lease_s = STOCK_LEASE_S + (READY_S if spec.ready else 0.0) if self._durable else None
         pool.starting += 1
         self._starting_ids.add(box_id)
         try:

@@ -12,7 +12,7 @@ from contextlib import aclosing
 from rock_env.errors import InfraError
 from rock_env.sandbox import READY_KEY, READY_LOG_BYTES, CommandEnd, Sandbox
 
-__all__ = ["make_ready"]
+__all__ = ["READY_S", "make_ready"]
 
 READY_S = 120.0
 """How long a box may take to become ready."""

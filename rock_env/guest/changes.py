@@ -180,7 +180,7 @@ def _unpack(steering: dict[str, Any] | None) -> None:
             while (info := tar.next()) is not None:
                 tar.members = []  # type: ignore[attr-defined]  # else it keeps every member it has seen
                 target.make(info, source)
-    except (tarfile.TarError, ValueError, TypeError) as error:
+    except (tarfile.TarError, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise Refused(INVALID, f"not the changes of a box: {error}") from error
     if source.cut:
         raise Refused(INVALID, "the changes of a box ended without their end mark")

@@ -21,7 +21,7 @@ from collections.abc import (
 )
 from contextlib import aclosing
 
-from rock_env.errors import InvalidArgument, NotFound
+from rock_env.errors import InfraError, InvalidArgument, NotFound
 from rock_env.guest import protocol as guest
 from rock_env.guest.steering import Steering
 from rock_env.guest_host.command import KILL_GRACE_S, GuestCommand
@@ -48,6 +48,9 @@ __all__ = ["MAX_KEPT_BYTES", "MAX_READ_BYTES", "GuestBox"]
 MAX_READ_BYTES = 64 << 20
 """What `read_file` returns at most; a larger file can be read with `read_stream`."""
 log = logging.getLogger(__name__)
+_RESUME_S = 60.0
+_MOST_SAID = 16 << 20
+"""Of what a guest says about a tree that it unpacked: the longest list of what it left out, and far more than a summary."""
 _SLICE = 1000
 """Files of a huge folder that are read in one turn of the event loop."""
 
@@ -142,8 +145,16 @@ class GuestBox:
         await self._ask(guest.PAUSE)
 
     async def resume(self) -> None:
-        """Let what `pause` stopped go on. What a command itself had stopped before stays stopped."""
-        await self._ask(guest.RESUME)
+        """Let what `pause` stopped go on. What a command itself had stopped before stays stopped.
+
+        A box whose guest does not do it is given up: whoever else needs the box would wait for it.
+        """
+        try:
+            async with asyncio.timeout(_RESUME_S):
+                await self._ask(guest.RESUME)
+        except TimeoutError:
+            self._link.fail(f"its guest did not let its processes go on within {_RESUME_S:g} s")
+            raise InfraError(self.failure) from None
 
     async def lease(self, seconds: float) -> None:
         """Let the box end by itself so long from now, even without a server, unless this is called again before."""
@@ -342,7 +353,7 @@ class GuestBox:
     ) -> bytes:
         async with tree as command, asyncio.TaskGroup() as group:
             feeding = group.create_task(command.feed(tar))
-            result = await command.result()
+            result = await command.result(_MOST_SAID)
             feeding.cancel()
         check_tree(result, doing)
         return result.stdout

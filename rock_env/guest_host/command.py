@@ -123,13 +123,19 @@ class GuestCommand:
                 return
             self._use(event)
 
-    async def result(self) -> ExecResult:
-        """Wait for the end and return everything at once."""
+    async def result(self, most_bytes: int | None = None) -> ExecResult:
+        """Wait for the end and return everything at once; of one that writes more than `most_bytes`, only that it did."""
         output: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
+        kept = 0
         end = CommandEnd(None, None, 0.0, infra_error="the log ended before the command")
         async for event in self.events():
             if isinstance(event, OutputChunk):
                 output[event.stream].append(event.data)
+                kept += len(event.data)
+                if most_bytes is not None and kept > most_bytes:
+                    return CommandEnd(
+                        None, None, 0.0, infra_error=f"it wrote more than {most_bytes} bytes"
+                    ).with_output(b"", b"")
             else:
                 end = event
         return end.with_output(b"".join(output["stdout"]), b"".join(output["stderr"]))

@@ -186,9 +186,8 @@ class Node:
         used = {image for pool in self._pools for image in pool.images()}
         used |= {wish.spec.image for wish in self._pool_file.wishes.values()}
         if self._sandboxes is not None and self.registry is not None:
-            for held in self._sandboxes.ledger.held.values():
-                named = await self.registry.records.get(held.record.tenant, held.record.spec.image)
-                used.add(
-                    held.record.spec.image if named is None else named.image_id
-                )  # a name: it starts just now
+            records = [held.record for held in self._sandboxes.ledger.held.values()]
+            for tenant, image in {(each.tenant, each.spec.image) for each in records if each.spec.image}:
+                named = await self.registry.records.get(tenant, image)  # it starts just now
+                used.add(image if named is None else named.image_id)
         return used

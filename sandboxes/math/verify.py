@@ -86,7 +86,8 @@ def _plain(part: str) -> str:
 def _several(part: str, names: Sequence[str]) -> tuple[Fraction, ...]:
     """Read `x = 1, y = 2` in any order, or `(1, 2)` and `1, 2` in the order of `names`."""
     bare = part[1:-1] if part.startswith("(") and part.endswith(")") else part
-    values = [field.strip() for field in re.split(_JOIN, bare)]
+    # Runs of spaces would cost the pattern below the cube of their length.
+    values = [field.strip() for field in re.split(_JOIN, " ".join(bare.split()))]
     if len(values) == len(names):
         named = [field.split("=", 1) for field in values if "=" in field]
         if not named:

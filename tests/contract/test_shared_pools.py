@@ -48,11 +48,15 @@ class Server:
         self.pools, self.replica = pools, replica
         self.stock: dict[bytes, int] = {}
         self.told = 0
+        self.broken = False
         pools.begin(self.keep)
 
-    def keep(self, wish: PoolWish, size: int) -> None:
+    def keep(self, wish: PoolWish, size: int) -> bool:
         self.told += 1
+        if self.broken:
+            return False
         self.stock[wish.key] = size
+        return True
 
 
 @pytest.fixture
@@ -108,6 +112,23 @@ async def test_nothing_is_stocked_anew_where_nothing_changed(store: PostgresStor
         await first.pools.set(PoolWish(SPEC, 5))
         await first.replica.members.drain("nobody:1")
         assert first.told == told
+
+
+async def test_what_could_not_be_stocked_is_tried_again(store: PostgresStore, tmp_path: Path) -> None:
+    wish = PoolWish(SPEC, 5)
+    async with AsyncExitStack() as stack:
+        first = await joined(stack, store, tmp_path, "a")
+        first.broken = True
+        await first.pools.set(wish)
+        assert first.stock == {}
+        first.broken = False
+        await first.pools.set(wish)
+        assert first.stock == {wish.key: 5}
+        first.broken = True
+        await first.pools.set(msgspec.structs.replace(wish, size=0))
+        first.broken = False
+        await first.pools.set(PoolWish(SPEC, 1, node="elsewhere"))
+        assert first.stock == {wish.key: 0}
 
 
 async def test_a_folder_hands_its_pools_over_once(store: PostgresStore, tmp_path: Path) -> None:

@@ -21,5 +21,11 @@ def is_played_here(config: TrainConfig) -> bool:
     if rollout.games == "served" or rollout.rock_address or rollout.backends:
         return False
     spec = load_env(config.env)
-    ours = spec.sandbox is None and not spec.library and f"{spec.factory.__module__}.".startswith(_OURS)
-    return ours and not config.agent.name and not config.reward.routes
+    ours = all(f"{part.__module__}.".startswith(_OURS) for part in (spec.factory, spec.tasks, spec.params))
+    return (
+        ours
+        and spec.sandbox is None
+        and not spec.library
+        and not config.agent.name
+        and not config.reward.routes
+    )

@@ -71,7 +71,7 @@ def check_agreement(gap_N: NDArray[np.float64], *, half: bool, bound: float | No
     if bound is None:
         bound = HALF_MEAN if half else FULL_MOST
     got, what = (float(apart_N.mean()), "on average") if half else (float(apart_N.max()), "for one token")
-    if got > bound:
+    if not got <= bound:  # what is no number does not agree either
         raise Halted(
             f"the sampler does not compute what the learner does with the same weights: the log-probabilities of "
             f"{len(apart_N)} tokens of the first batch differ, got {got:.3g} nats {what}, expected at most {bound:g}. What "

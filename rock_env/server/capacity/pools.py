@@ -46,7 +46,7 @@ class PoolKeeper(Protocol):
         """Return the node whose engine has the images of this server's boxes."""
         ...
 
-    def begin(self, keep: Callable[[PoolWish, int], None]) -> None:
+    def begin(self, keep: Callable[[PoolWish, int], bool]) -> None:
         """Have this server's part of every pool kept from now on."""
         ...
 

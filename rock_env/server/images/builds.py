@@ -32,6 +32,8 @@ _KEPT_LOG_BYTES = 4 << 20
 _LAST_LINES = 12
 _LAST_CHARS = 1200
 """What of the log an error quotes: an error crosses the wire in a header."""
+_MOST_STAGES = 64
+"""How many leftovers are looked at: a build's commands can write as if there were more."""
 _STEP = re.compile(r"Step \d+/\d+ : .*")
 _LAYER = re.compile(r" ---> ([0-9a-f]{12})")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -59,8 +61,11 @@ class BuildRun:
     id: str = field(default="", init=False)
     image: ImageRecord | None = None
     error: RockError | None = None
+    began_at: float = 0.0
+    """When the engine began it, in seconds since the epoch."""
     leftovers: list[str] = field(default_factory=list)
-    """Short ids of images that it made on the way and nothing refers to: of other stages, or of a build that failed."""
+    """Short ids of images that it may have made on the way and nothing refers to: of other stages, or of a build that
+    failed. They are read from its log, in which its commands write as well."""
     _log: bytearray = field(default_factory=bytearray)
     _dropped: int = 0
     _more: asyncio.Event = field(default_factory=asyncio.Event)
@@ -196,9 +201,9 @@ class _Reading:
             if _STEP.match(line):
                 self._step = line
                 self._base = line.partition(" : ")[2].upper().startswith("FROM ")
-                if self._base:
+                if self._base and len(self._build.leftovers) < _MOST_STAGES:
                     self._build.leftovers.append("")  # of this stage, so far
-            elif (layer := _LAYER.fullmatch(line)) and not self._base:
+            elif (layer := _LAYER.fullmatch(line)) and not self._base and self._build.leftovers:
                 self._build.leftovers[-1] = layer[1]
             if line.strip():
                 self._last.append(line)
@@ -216,7 +221,7 @@ class _Reading:
     def result(self) -> str:
         if self._failure:
             raise InvalidArgument(f"the build failed{self.where}: {self._failure}.{self.quoted}")
-        self._build.leftovers.pop()  # the image itself
+        del self._build.leftovers[-1:]  # the image itself
         if not self._image:
             raise InfraError(f"the Docker engine's builder ended without an image{self.where}.{self.quoted}")
         return self._image

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from rock_env.server.images.context import MAX_CONTEXT_BYTES, BuildContext
 from rock_env.server.images.records import ImageRecord, RecordKeeper
 from rock_env.spec import SandboxSpec
 
-__all__ = ["MOST_NAMES", "TAG", "BuildWish", "Registry", "RegistryOptions"]
+__all__ = ["MOST_BUILDS", "MOST_NAMES", "TAG", "BuildWish", "Registry", "RegistryOptions"]
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,8 @@ TAG = "rock-image"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._/-]{0,127}(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?", re.ASCII)
 MOST_NAMES = 1000
 """How many names of images one tenant may have."""
+MOST_BUILDS = 8
+"""How many builds of one tenant run or wait at once."""
 _PARALLEL = 2
 _KEPT_BUILDS = 100
 """How many builds that ended can still be watched."""
@@ -152,7 +155,8 @@ class Registry:
             except RockError as error:  # in use: the image cache removes it when it no longer is
                 log.info("a deleted image stays for now image=%s cause=%s", record.image_id, error)
             else:
-                await self.records.gone(record.image_id, evicted=False)
+                # Another tenant may have taken the same image up just now: its name says then what became of it.
+                await self.records.gone(record.image_id, evicted=True)
         return record
 
     async def remove(self, image_id: str) -> None:
@@ -229,6 +233,7 @@ class Registry:
         """
         try:
             await self._check_name(tenant, wish.name)
+            self._check_builds(tenant)
             running = self._running(tenant, wish.name, context.digest)
             done = running or await self._found(tenant, wish.name, context.digest)
             if done is not None:
@@ -243,6 +248,15 @@ class Registry:
         self._tasks[build.id] = task
         task.add_done_callback(lambda _: self._tasks.pop(build.id, None))
         return build, True
+
+    def _check_builds(self, tenant: str) -> None:
+        """Raise `ResourceExhausted` where so many builds of the tenant run or wait as may: each holds an open file."""
+        count = sum(build.tenant == tenant and not build.ended for build in self._builds.values())
+        if count >= MOST_BUILDS:
+            raise ResourceExhausted(
+                f"{count} builds run or wait, of at most {MOST_BUILDS}. Wait for one to end.",
+                retry_after_s=5.0,
+            )
 
     def _running(self, tenant: str, name: str, context_digest: str) -> BuildRun | None:
         asked = (tenant, name, context_digest, False)
@@ -277,6 +291,7 @@ class Registry:
             with plugin_call(f"building {wish.name!r}"):
                 async with self._turn:
                     await self._make_room()
+                    build.began_at = time.time()
                     image_id = await build_image(
                         self.engine,
                         context,
@@ -316,8 +331,10 @@ class Registry:
         """Record what a build left, nameless: it makes the next one quick, and goes when the disk fills up."""
         for layer in filter(None, build.leftovers):
             try:
-                image_id = str((await self.engine.image(layer))["Id"])
-                if await self.records.with_image(image_id):
+                described = await self.engine.image(layer)
+                image_id = str(described["Id"])
+                # Its commands write to the log, too: only what the engine made since is this build's.
+                if _made_at(described) < build.began_at or await self.records.with_image(image_id):
                     continue
                 await self._tag(image_id)
                 now = time.time()
@@ -355,6 +372,14 @@ class Registry:
 
 def _tag(image_id: str) -> str:
     return f"{TAG}:{image_id.removeprefix('sha256:')[:32]}"
+
+
+def _made_at(described: Mapping[str, Any]) -> float:
+    """Return when the engine made an image, in seconds since the epoch; 0 where it does not say."""
+    try:
+        return datetime.fromisoformat(str(described["Created"])).timestamp()
+    except (KeyError, ValueError, OverflowError):
+        return 0.0
 
 
 def _is_guessed(image: str, described: Mapping[str, Any]) -> bool:

@@ -22,8 +22,8 @@ from rock_env.store.postgres.records import PostgresStore
 
 __all__ = ["SharedPools", "part_of"]
 
-Keep = Callable[[PoolWish, int], None]
-"""Stocks so many boxes here from now on."""
+Keep = Callable[[PoolWish, int], bool]
+"""Stocks so many boxes here from now on; False where that is not possible now."""
 _decoder = msgspec.json.Decoder(PoolWish)
 
 
@@ -83,10 +83,11 @@ class SharedPools:
                 part = part_of(wish, self._replica.id, members.values())
                 if self._kept.get(key) == (wish, part) or not (part or key in self._kept):
                     continue
-                self._kept[key] = (wish, part)
-                self._keep(wish, part)
-                if not wish.size:
-                    del self._kept[key]
+                done = self._keep(wish, part)
+                if done and wish.size:
+                    self._kept[key] = (wish, part)
+                elif wish.size or done:  # tried again at the next change
+                    self._kept.pop(key, None)
 
 
 def part_of(wish: PoolWish, own_id: str, members: Iterable[Member]) -> int:

@@ -58,13 +58,15 @@ class Places:
         for wish in self.pools.wishes.values():
             self._keep(wish, wish.size)
 
-    def _keep(self, wish: PoolWish, size: int) -> None:
-        """Stock so many of the boxes here from now on."""
+    def _keep(self, wish: PoolWish, size: int) -> bool:
+        """Stock so many of the boxes here from now on; False, and a warning, where that is not possible."""
         try:
             spec = self.provide(wish.tenant, wish.spec)
             self._pooled(spec).set_target(spec, size)
         except RockError as error:
             log.warning("a pool of %d boxes is not stocked here: %s", size, error)
+            return False
+        return True
 
     async def set_quota(self, request: pb.SetQuotaRequest, _: Context) -> pb.TenantQuota:
         """Change a tenant's quota; "" is the owner of a server without tokens."""

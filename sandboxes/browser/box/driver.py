@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,7 @@ class _Driver:
         elif self._folder is None:
             return {"fatal": "the episode has not begun"}
         elif request["do"] == "tell":
-            (self._folder / MESSAGE).write_text(request["text"], encoding="utf-8")
+            (self._folder / MESSAGE).write_bytes(request["text"].encode("utf-8", "replace"))
             return {}
         elif request["do"] == "picture":
             return {"picture": await browser.picture()}
@@ -121,10 +122,12 @@ class _Driver:
         if self._folder is None or not self._pictures:
             return
         async with self._lock:
-            picture = self._folder / picture_name(number)
-            picture.parent.mkdir(exist_ok=True)
-            picture.write_bytes(base64.b64decode(await self._browser.picture()))
-            (self._folder / picture_name(number - MOST_PICTURES)).unlink(missing_ok=True)
+            taken = base64.b64decode(await self._browser.picture())
+            with suppress(OSError):  # of a folder that a program of the box has made something else of
+                picture = self._folder / picture_name(number)
+                picture.parent.mkdir(exist_ok=True)
+                picture.write_bytes(taken)
+                (self._folder / picture_name(number - MOST_PICTURES)).unlink(missing_ok=True)
 
     async def client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer a program of the box until it hangs up."""

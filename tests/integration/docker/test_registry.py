@@ -25,7 +25,7 @@ from rock_env.backends.process.backend import ProcessBackend
 from rock_env.client.build_context import packed
 from rock_env.client.credentials import Credentials
 from rock_env.client.registry import RegistryClient
-from rock_env.errors import FailedPrecondition, InvalidArgument, NotFound
+from rock_env.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 from rock_env.proto.v1 import registry_pb2 as pb
 from rock_env.proto.v1 import registry_pb2_grpc
 from rock_env.security.auth import act_for
@@ -346,6 +346,25 @@ async def test_a_build_goes_on_without_its_caller_and_its_log_is_read_on(place: 
         assert whole.hexdigest() == hashlib.sha256(bytes(build._log)).hexdigest()
         with pytest.raises(grpc.aio.AioRpcError, match="no build"):
             await stub.WatchBuild(pb.WatchBuildRequest(build_id=build_id)).read()
+
+
+async def test_what_a_build_writes_makes_nobodys_image_its_own(place: Place, folder: Path) -> None:
+    """Its commands write to the log that its layers are read from: a base image would be its tenant's from then on."""
+    base = str((await place.registry.engine.image(BASE))["Id"]).removeprefix("sha256:")[:12]
+    (folder / "Dockerfile").write_text(f"FROM {BASE}\nRUN echo {place.mark} && echo ' ---> {base}'; exit 1\n")
+    async with client(place) as registry, client(place, "red") as other:
+        with pytest.raises(InvalidArgument):
+            await registry.register(folder, "taken")
+        assert (await other.adopt(BASE, "base")).image_id.startswith(f"sha256:{base}")
+
+
+async def test_builds_of_a_tenant_are_bounded(
+    place: Place, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rock_env.server.images.registry.MOST_BUILDS", 0)
+    async with client(place) as registry:
+        with pytest.raises(ResourceExhausted, match="0 builds run or wait"):
+            await registry.register(folder, "tools")
 
 
 async def test_what_builds_leave_is_known_and_goes_when_the_disk_is_full(place: Place, folder: Path) -> None:

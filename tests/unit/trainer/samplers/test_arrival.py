@@ -235,6 +235,12 @@ def test_bounds_are_over_any_token_in_full_and_over_the_mean_in_half_precision()
     check_agreement(np.zeros(0), half=False, bound=None)
 
 
+@pytest.mark.parametrize("half", [True, False])
+def test_what_is_no_number_does_not_agree(half):
+    with pytest.raises(Halted, match="nan nats"):
+        check_agreement(np.array([0.0, np.nan]), half=half, bound=None)
+
+
 def test_a_sampler_that_states_nothing_is_passed_over_and_the_next_is_not():
     right, wrong = Arrived(3, {"a": "float32:1"}), Arrived(3, {"a": "float32:2"})
     check_arrival({"a": "float32:1"}, [None, right], 3)
