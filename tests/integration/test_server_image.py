@@ -104,8 +104,8 @@ def registry(tmp_path: Path) -> Iterator[str]:
 
 
 def test_a_push_is_what_a_cluster_pulls(image: str, registry: str) -> None:
-    names = ale("push", registry, "--tag", "test").splitlines()[-2:]
-    assert names == [f"{registry}/rock-server:test", f"{registry}/rock-guest:test"]
+    names = ale("push", registry, "--tag", "test").splitlines()[-3:]
+    assert names == [f"{registry}/rock-{kind}:test" for kind in ("server", "guest", "tasks")]
     pushed = []
     for name in names:
         docker("rmi", name)
