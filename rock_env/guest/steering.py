@@ -153,9 +153,7 @@ class Steering:
         if _ROOTS.fullmatch(path):
             return was != "nothing" and not (was == now == "folder")
         folder = path.rpartition("/")[0]
-        if (now != "folder" or was == "other") and (
-            folder in self.folders or venv or _OWN_PROGRAMS.fullmatch(path)
-        ):
+        if now != "folder" and (folder in self.folders or venv or _OWN_PROGRAMS.fullmatch(path)):
             return was != "nothing" or self._stands_for(name)
         if _LIBRARY.fullmatch(path):
             return was != "nothing" or name in self.libraries

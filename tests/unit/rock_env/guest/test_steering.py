@@ -36,7 +36,6 @@ def judged(path: str, was: Any = "nothing", now: Any = "other", **more: Any) -> 
         ("usr/local/bin/pytest", "nothing", "other"),
         ("usr/bin", "folder", "other"),
         ("bin", "other", "folder"),
-        ("usr/bin/python3", "other", "folder"),
         ("etc/alternatives/python3", "other", "other"),
         ("etc/ld.so.preload", "nothing", "other"),
         ("etc/profile.d/x.sh", "nothing", "other"),
