@@ -174,9 +174,9 @@ class Node:
 
     def _image_node(self, spec: SandboxSpec) -> str:
         """Return the node whose engine has the image of a spec's boxes; empty where any server has it, or none is named."""
-        if self._shared_pools is None or not spec.image or self.registry is None or self._is_elsewhere(spec):
+        if not spec.image or self.registry is None or self._is_elsewhere(spec):
             return ""
-        return self._shared_pools.node
+        return self.registry.records.node
 
     async def _make_room(self) -> None:
         if self.cache is not None:

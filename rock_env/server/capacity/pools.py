@@ -41,11 +41,6 @@ class PoolWish(msgspec.Struct, frozen=True):
 class PoolKeeper(Protocol):
     """Who keeps the sizes of pools for all servers of a store."""
 
-    @property
-    def node(self) -> str:
-        """Return the node whose engine has the images of this server's boxes."""
-        ...
-
     def begin(self, keep: Callable[[PoolWish, int], bool]) -> None:
         """Have this server's part of every pool kept from now on."""
         ...

@@ -72,7 +72,7 @@ class ForwardInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # g
         self._passes = Passes(secret)
         self._channels: dict[str, grpc.aio.Channel] = {}
         self.images_node: Callable[[str, SandboxSpec], Awaitable[str]] | None = None
-        """Tells which other node has the image of a tenant's new sandbox, "" for none; set by `Sharing`."""
+        """Tells which other node has the image of a tenant's new sandbox, "" for none; set by `Node`."""
 
     async def close(self) -> None:
         """Close the connections to other replicas."""

@@ -45,11 +45,6 @@ class SharedPools:
     async def __aexit__(self, *_: object) -> None:
         await self._tasks.finish(0)
 
-    @property
-    def node(self) -> str:
-        """Return the node whose engine has the images of this server's boxes."""
-        return self._replica.node
-
     def begin(self, keep: Keep) -> None:
         """Stock this server's part of every pool from now on, for as long as it is a member."""
         self._keep = keep
