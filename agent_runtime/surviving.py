@@ -25,7 +25,9 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _LOST = (EnvLost, NotFound, Unavailable)
 MOST_LOSSES = 3
-"""In a row, without a turn between them. An action that takes its server along would otherwise do so for ever."""
+"""Of one action. One that takes its server along would otherwise do so for ever."""
+MOST_TRIES = 8
+"""To make an environment in place of a lost one and to bring it there: servers may be lost meanwhile."""
 _LONGEST_WAIT_S = 5.0
 """Before a second and a third environment is made, where the server says how long."""
 
@@ -83,7 +85,7 @@ class _SurvivingEnv(WrappedBoxedEnv[ReplayingEnv]):
         super().__init__(env)
         self._make = make
         self._surviving = surviving
-        self._left = MOST_LOSSES
+        self._tries = MOST_TRIES
         self._handed_out = False
         """What is done in its sandbox is no action, and cannot be done again."""
         self._asked: tuple[str, int, list[tuple[str, bytes]], int | None] | None = None
@@ -104,6 +106,7 @@ class _SurvivingEnv(WrappedBoxedEnv[ReplayingEnv]):
         initial_hash: bytes = b"",
     ) -> tuple[str, Info, str]:
         self._asked = None
+        self._tries = MOST_TRIES
         while True:
             try:
                 found = await self.inside.reset(task_id, seed, prefix, resume_seed, initial_hash)
@@ -118,25 +121,25 @@ class _SurvivingEnv(WrappedBoxedEnv[ReplayingEnv]):
     async def step(self, action: str) -> StepResult:
         result = await self._persist(lambda: self.inside.step(action))
         self._acted.append((action, observation_hash(result.observation)))
-        self._left = MOST_LOSSES
         return result
 
     async def evaluate(self) -> Verdict:
         return await self._persist(lambda: self.inside.evaluate())
 
     async def _persist(self, act: Callable[[], Awaitable[T]]) -> T:
-        while True:
+        for _ in range(MOST_LOSSES):
             try:
                 return await act()
             except _LOST as error:
                 await self._recover(error)
+        return await act()
 
-    async def _made_again(self, error: RockError) -> None:
-        """Make another environment in place of a lost one. Raise `error` where that cannot be."""
-        while self._left and not self._handed_out:
-            if self._left < MOST_LOSSES:  # the next server may be gone as well, and another one is on its way
-                await asyncio.sleep(min(error.retry_after_s or 1.0, _LONGEST_WAIT_S))
-            self._left -= 1
+    async def _made_again(self, lost: RockError) -> None:
+        """Make another environment in place of a lost one. Raise `lost` where that cannot be."""
+        while self._tries and not self._handed_out:
+            if self._tries < MOST_TRIES:  # the next server may be gone as well, and another one is on its way
+                await asyncio.sleep(min(lost.retry_after_s or 1.0, _LONGEST_WAIT_S))
+            self._tries -= 1
             try:
                 self.inside = await self._make()
             except _LOST:
@@ -145,29 +148,32 @@ class _SurvivingEnv(WrappedBoxedEnv[ReplayingEnv]):
                 break
             self._surviving.losses += 1
             return
-        raise error
+        raise lost
 
-    async def _recover(self, error: RockError) -> None:
+    async def _recover(self, lost: RockError) -> None:
+        """Bring another environment to where the lost one was. Raise `lost` where that cannot be."""
         if self._asked is None:
-            raise error
-        await self._made_again(error)
+            raise lost
         task_id, seed, prefix, resume_seed = self._asked
-        try:
-            await self.inside.recover(
-                task_id,
-                seed,
-                prefix=[*prefix, *self._acted],
-                resume_seed=resume_seed,
-                resume_turn=len(prefix),
-                initial_hash=self._first_hash,
-            )
-        except _LOST as again:
-            await self._recover(again)
-        except RockError as why:
-            logger.warning("an episode was lost with its server, and is not brought back: %s", why)
-            await self._given_up(error)
-        else:
+        self._tries = MOST_TRIES
+        while True:
+            await self._made_again(lost)
+            try:
+                await self.inside.recover(
+                    task_id,
+                    seed,
+                    prefix=[*prefix, *self._acted],
+                    resume_seed=resume_seed,
+                    resume_turn=len(prefix),
+                    initial_hash=self._first_hash,
+                )
+            except _LOST:  # no loss of the action that is repeated: it has not been reached
+                continue
+            except RockError as why:
+                logger.warning("an episode was lost with its server, and is not brought back: %s", why)
+                await self._given_up(lost)
             logger.warning("an episode goes on after its server was lost: turns=%d", len(self._acted))
+            return
 
     async def _given_up(self, error: RockError) -> None:
         try:

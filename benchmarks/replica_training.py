@@ -43,7 +43,10 @@ SETTINGS: dict[str, Any] = {
     "eval.tasks": 1,
     "rollout.groups_per_step": 2,
     "rollout.group_size": 2,
+    "rollout.concurrency": 8,
+    "warmup.trajectories": 32,
 }
+"""Eight episodes of a worker at once: each is a sandbox with processes of its own, on the cores that all servers share."""
 BEHIND_AN_AGENT: dict[str, object] = {
     "warmup.trajectories": 0,
     "anchors.scheduler": "none",
@@ -71,7 +74,8 @@ async def train(folder: Path, port: int, settings: dict[str, object], *named: st
     )
     said, _ = await process.communicate()
     if process.returncode:
-        raise RuntimeError(said.decode(errors="replace")[-4000:])
+        words = said.decode(errors="replace")[-4000:].strip()
+        raise RuntimeError(f"ale train ended with exit code {process.returncode}: {words}")
     rows = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
     return [row for row in rows if row["kind"] == "train"]
 
@@ -122,7 +126,7 @@ async def trained(
                 found.failed = sum(row["failed"] for row in steps)
                 found.model = (folder / "model" / "model.safetensors").read_bytes()
             except RuntimeError as error:
-                found.halted = str(error).strip()
+                found.halted = str(error)
             over.set()
             found.took_s = round(time.monotonic() - began, 1)
             if killing is not None:

@@ -14,6 +14,9 @@ _UNSTABLE = (
     (re.compile(r"^(Ran \d+ tests?) in [\d.]+s$", re.MULTILINE), r"\1"),  # unittest's
     (re.compile(r"(<[^<>\n]* at )0x[0-9a-f]{6,16}(?=[ >])"), r"\g<1>0x..."),  # Python's default repr
 )
+_ON_THE_HOST = re.compile(r"/(?:[\w.+@~-]+/){1,64}boxes/[\w-]{1,64}/files/(work|home|tmp)(?![\w.-])")
+"""A folder of a box without isolation, as the host sees it: its name holds the box's id."""
+_IN_THE_BOX = {"work": "/workspace", "home": "/home/agent", "tmp": "/tmp"}
 
 
 def tell_command(result: ExecResult, *, timeout_s: float, max_chars: int, how_to_see: str) -> str:
@@ -32,6 +35,7 @@ def tell_command(result: ExecResult, *, timeout_s: float, max_chars: int, how_to
     output = (result.stdout + result.stderr).decode(errors="replace").rstrip("\n")
     for pattern, stable in _UNSTABLE:
         output = pattern.sub(stable, output)
+    output = _ON_THE_HOST.sub(lambda found: _IN_THE_BOX[found[1]], output)
     output = cut_middle(output, max_chars=max_chars, how_to_see=how_to_see)
     return f"[{head}]\n{output}" if output else f"[{head}]"
 

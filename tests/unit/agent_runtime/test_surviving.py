@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent_runtime import surviving as surviving_module
-from agent_runtime.surviving import MOST_LOSSES, Surviving
+from agent_runtime.surviving import MOST_LOSSES, MOST_TRIES, Surviving
 from rock_env.env import StepResult, Verdict, observation_hash
 from rock_env.errors import (
     EnvLost,
@@ -139,6 +139,24 @@ async def test_an_action_that_takes_its_server_along_is_given_up() -> None:
     with pytest.raises(EnvLost, match="again"):
         await env.step("a1")
     assert len(rock.made) == 1 + MOST_LOSSES
+
+
+async def test_servers_lost_during_a_replay_do_not_count_against_the_action() -> None:
+    rock = FakeRock(None, *[EnvLost("x")] * MOST_TRIES, None, None)
+    surviving = Surviving(rock)
+    env = await surviving.make("e", "{}")
+    await env.reset("t", 0)
+    assert (await env.step("a1")).observation == "o1"
+    assert surviving.losses == MOST_TRIES
+
+
+async def test_a_replay_that_always_loses_its_server_is_given_up() -> None:
+    rock = FakeRock(None, EnvLost("the first"), *[EnvLost("x")] * (MOST_TRIES + 1))
+    env = await Surviving(rock).make("e", "{}")
+    await env.reset("t", 0)
+    with pytest.raises(EnvLost, match="the first"):
+        await env.step("a1")
+    assert len(rock.made) == 1 + MOST_TRIES
 
 
 @pytest.mark.parametrize("why", [ResetDivergence("x"), Unimplemented("x"), InfraError("x")])

@@ -44,6 +44,12 @@ def tell(result: ExecResult, max_chars: int = 100) -> str:
         (ended(b"no tests ran in 0.00s\n"), "[exit code 0]\nno tests ran"),
         (ended(b"Ran 3 tests in 0.001s\nOK\n"), "[exit code 0]\nRan 3 tests\nOK"),
         (ended(b"<function f at 0x7f12ab34cd56>\n"), "[exit code 0]\n<function f at 0x...>"),
+        (
+            ended(b'File "/tmp/rock-boxes-1/boxes/sb-0a1b/files/work/x.py", line 1\n'),
+            '[exit code 0]\nFile "/workspace/x.py", line 1',
+        ),
+        (ended(b"/a/boxes/sb-1/files/tmp/t:/a/boxes/sb-1/files/home\n"), "[exit code 0]\n/tmp/t:/home/agent"),
+        (ended(b"/a/boxes/sb-1/files/workers\n"), "[exit code 0]\n/a/boxes/sb-1/files/workers"),
         (ended(b"mask 0xdeadbeef in 5s"), "[exit code 0]\nmask 0xdeadbeef in 5s"),
     ],
 )
