@@ -1,8 +1,9 @@
 """Episodes that survive their server: an environment that was lost is made again and brought to where it was.
 
-What was done is done again in a fresh environment, whose observations have to be the recorded ones, hash by hash. What
-cannot be brought back that way is lost as before, and never a reward: an environment that does not replay, a sandbox with a
-network, a program that works in the sandbox itself.
+What was done is done again in a fresh environment, whose observations have to be the recorded ones, hash by hash. Where a
+program works in the sandbox itself, nobody recorded what it did: the sandbox outlives the server, and an environment of
+another server takes it over. What cannot be brought back is lost as before, and never a reward: an environment that does not
+replay, a sandbox with a network whose actions would be repeated, a sandbox that is gone with a program's work.
 """
 
 from __future__ import annotations
@@ -35,6 +36,28 @@ _LONGEST_WAIT_S = 5.0
 class ReplayingEnv(BoxedEnv, Protocol):
     """An environment that can be reset to where another one was, as `rock_env.client.AsyncEnv`."""
 
+    @property
+    def durable(self) -> bool:
+        """Return whether the episode's sandbox outlives the server, and `take_over` can go on in it."""
+        ...
+
+    async def reset(
+        self,
+        task_id: str,
+        seed: int,
+        prefix: Sequence[tuple[str, bytes]] = (),
+        resume_seed: int | None = None,
+        initial_hash: bytes = b"",
+        *,
+        durable: bool = False,
+    ) -> tuple[str, Info, str]:
+        """Start a task; `durable` asks for a sandbox that outlives the server. Raise `RockError`."""
+        ...
+
+    async def take_over(self) -> ReplayingEnv:
+        """Make an environment that goes on in the sandbox of this one, whose server is gone. Raise `RockError`."""
+        ...
+
     async def recover(
         self,
         task_id: str,
@@ -63,8 +86,10 @@ class ReplayingRock(Protocol):
 class Surviving:
     """Makes environments whose episodes go on when their server is gone. `losses` counts how often that happened."""
 
-    def __init__(self, rock: ReplayingRock) -> None:
+    def __init__(self, rock: ReplayingRock, *, in_sandbox: bool = False) -> None:
+        """`in_sandbox`: a program works in the sandbox itself, which therefore is to outlive its server."""
         self._rock = rock
+        self._in_sandbox = in_sandbox
         self.losses = 0
 
     async def make(self, env: str, params_json: str) -> BoxedEnv:
@@ -73,16 +98,22 @@ class Surviving:
         async def make() -> ReplayingEnv:
             return await self._rock.make(env, params_json)
 
-        return _SurvivingEnv(await make(), make, self)
+        return _SurvivingEnv(await make(), make, self, durable=self._in_sandbox)
 
 
 class _SurvivingEnv(WrappedBoxedEnv[ReplayingEnv]):
     """One episode's environment, or the next one after it was lost."""
 
     def __init__(
-        self, env: ReplayingEnv, make: Callable[[], Awaitable[ReplayingEnv]], surviving: Surviving
+        self,
+        env: ReplayingEnv,
+        make: Callable[[], Awaitable[ReplayingEnv]],
+        surviving: Surviving,
+        *,
+        durable: bool,
     ) -> None:
         super().__init__(env)
+        self._durable = durable
         self._make = make
         self._surviving = surviving
         self._tries = MOST_TRIES
@@ -109,7 +140,9 @@ class _SurvivingEnv(WrappedBoxedEnv[ReplayingEnv]):
         self._tries = MOST_TRIES
         while True:
             try:
-                found = await self.inside.reset(task_id, seed, prefix, resume_seed, initial_hash)
+                found = await self.inside.reset(
+                    task_id, seed, prefix, resume_seed, initial_hash, durable=self._durable
+                )
                 break
             except _LOST as error:
                 await self._made_again(error)
@@ -154,6 +187,9 @@ class _SurvivingEnv(WrappedBoxedEnv[ReplayingEnv]):
         """Bring another environment to where the lost one was. Raise `lost` where that cannot be."""
         if self._asked is None:
             raise lost
+        if self._handed_out and self.inside.durable:
+            await self._take_over(lost)
+            return
         task_id, seed, prefix, resume_seed = self._asked
         self._tries = MOST_TRIES
         while True:
@@ -174,6 +210,22 @@ class _SurvivingEnv(WrappedBoxedEnv[ReplayingEnv]):
                 await self._given_up(lost)
             logger.warning("an episode goes on after its server was lost: turns=%d", len(self._acted))
             return
+
+    async def _take_over(self, lost: RockError) -> None:
+        """Let another environment go on in the sandbox. Raise `lost` where that cannot be."""
+        for _ in range(MOST_TRIES):
+            try:
+                self.inside = await self.inside.take_over()
+            except (EnvLost, Unavailable) as again:
+                await asyncio.sleep(min(again.retry_after_s or 1.0, _LONGEST_WAIT_S))
+            except RockError as why:
+                logger.warning("an episode was lost with its server, and not taken over: %s", why)
+                break
+            else:
+                self._surviving.losses += 1
+                logger.warning("an episode goes on in its sandbox after its server was lost")
+                return
+        raise lost
 
     async def _given_up(self, error: RockError) -> None:
         try:

@@ -124,8 +124,16 @@ class SandboxRecord:
     folder: str = ""
     """The id of the state folder its box is in, or the name of its site; empty for one of an earlier release, or of a server
     that shares nothing."""
+    episode: bytes | None = None
+    """Of an environment's box that could outlive its server: how another environment goes on there, as `server/envs/kept`
+    writes it; empty: none could, so the box ends with its server. None for any other sandbox."""
     revision: int = 0
     """The store's number of the last change, 0 before it is stored; larger is later over all sandboxes."""
+
+    @property
+    def lasting(self) -> bool:
+        """Return whether the box is to be taken up again when its server has ended."""
+        return self.durable and self.episode != b""
 
     @property
     def state(self) -> SandboxState:

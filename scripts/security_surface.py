@@ -41,7 +41,7 @@ RUNS = {
         (
             f"EnvService.{name}"
             for name in (
-                *("Make", "Reset", "Step", "Evaluate", "Close", "Checkpoint", "Restore", "Fork"),
+                *("Make", "Reset", "Step", "Evaluate", "Close", "Checkpoint", "Restore", "Fork", "TakeOver"),
                 *("MakeMany", "ResetMany", "StepMany", "EvaluateMany", "CloseMany"),
             )
         ),

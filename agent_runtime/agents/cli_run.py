@@ -49,7 +49,7 @@ _MOST_ARGUMENT = 120_000
 _STEP_S = 120.0
 _GRACE_S = 10.0
 _TAIL_BYTES = 64 << 10
-_OUTPUT_BYTES = 1 << 50
+_OUTPUT_BYTES = 16 << 20
 _PROBE = """
 import json, os, sys
 shelf = os.environ.get("ROCK_SHELF", "")
@@ -225,7 +225,6 @@ async def run_agent(
                 cwd=values["workdir"],
                 timeout_s=run.time_limit_s,
                 max_output_bytes=_OUTPUT_BYTES,
-                resumable=False,
                 stdin=spec.stdin == "prompt",
             )
             began_s = perf_counter()

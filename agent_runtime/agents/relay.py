@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import os
 import select
-from _socket import AF_INET, SHUT_WR, SO_REUSEADDR, SOCK_STREAM, SOL_SOCKET, socket
+from _socket import AF_INET, SHUT_WR, SO_REUSEADDR, SO_REUSEPORT, SOCK_STREAM, SOL_SOCKET, socket
 from _struct import Struct
 
-LISTENS, OPEN, DATA, END, RESET, CREDIT = range(1, 7)
-"""LISTENS carries the port; CREDIT, as the rest, in its payload: how many more bytes may come."""
+LISTENS, OPEN, DATA, END, RESET, CREDIT, RETIRE = range(1, 8)
+"""LISTENS carries the port; CREDIT, as the rest, in its payload: how many more bytes may come. RETIRE: another relay listens
+at the port by now, and this one ends with its last connection."""
 HEADER = Struct("!BII")
 COUNT = Struct("!I")
 WINDOW_BYTES = 1 << 20
@@ -29,6 +30,7 @@ class Relay:
     def __init__(self, port: int) -> None:
         self.listener = socket(AF_INET, SOCK_STREAM)
         self.listener.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
+        self.listener.setsockopt(SOL_SOCKET, SO_REUSEPORT, 1)
         self.listener.bind(("127.0.0.1", port))
         self.listener.listen(MAX_CONNECTIONS)
         self.poll = select.poll()
@@ -37,6 +39,7 @@ class Relay:
         self.ends: dict[int, End] = {}
         self.by_fd: dict[int, End] = {}
         self.made = 0
+        self.retired = False
         self.input = bytearray()
         self.send(LISTENS, 0, COUNT.pack(self.listener.getsockname()[1]))
 
@@ -47,8 +50,8 @@ class Relay:
             left = left[os.write(1, left) :]
 
     def run(self) -> None:
-        """Carry bytes until the host hangs up."""
-        while True:
+        """Carry bytes until the host hangs up, or has retired this relay and its last connection has ended."""
+        while self.ends or not self.retired:
             for fd, events in self.poll.poll():
                 if fd == 0:
                     data = os.read(0, 4 * BLOCK_BYTES)
@@ -68,12 +71,26 @@ class Relay:
         self.by_fd[fd] = end
         self.send(OPEN, self.made)
         end.watch()
-        if len(self.ends) >= MAX_CONNECTIONS:
+        if len(self.ends) == MAX_CONNECTIONS and not self.retired:
             self.poll.unregister(self.listener.fileno())
+
+    def retire(self) -> None:
+        """Listen no more; who waits in the kernel's queue is taken first."""
+        if self.retired:
+            return
+        if len(self.ends) < MAX_CONNECTIONS:
+            self.poll.unregister(self.listener.fileno())
+        self.retired = True
+        self.listener.setblocking(False)
+        try:
+            while True:
+                self.accept()
+        except BlockingIOError:
+            self.listener.close()
 
     def closed(self, end: End) -> None:
         """Forget a connection."""
-        if len(self.ends) >= MAX_CONNECTIONS:
+        if len(self.ends) == MAX_CONNECTIONS and not self.retired:
             self.poll.register(self.listener.fileno(), select.POLLIN)
         del self.ends[end.number]
         del self.by_fd[end.fd]
@@ -87,6 +104,8 @@ class Relay:
                 return
             payload = bytes(self.input[HEADER.size : HEADER.size + length])
             del self.input[: HEADER.size + length]
+            if kind == RETIRE:
+                self.retire()
             end = self.ends.get(number)
             if end is not None:
                 end.frame(kind, payload)

@@ -4,6 +4,9 @@ Used by `agents/cli_run`. A small program in the sandbox (`relay`) listens on it
 over the standard input and output of that program, which are the one thing that any ROCK server, also a remote one, carries
 for any backend. Here, outside, each becomes a connection to one fixed address. The sandbox names no address, so it can ask
 for no other: what it reaches is what this was opened for.
+
+The relay runs under a key, so it lives on when the server that carries it is gone, and another one carries it on. A sandbox
+keeps only so much of what such a command writes; before that is used up another relay listens at the same port.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +31,7 @@ from agent_runtime.agents.relay import (
     LISTENS,
     OPEN,
     RESET,
+    RETIRE,
     WINDOW_BYTES,
 )
 from rock_env.errors import InfraError, RockError
@@ -44,8 +48,11 @@ _READY_S = 120.0
 """How long the relay may take to start; a sandbox that shares a busy machine needs some of it."""
 _LIFETIME_S = 7 * 86400.0
 _SAID_BYTES = 2000
-_ALL_BYTES = 1 << 50
-"""More than a tunnel will ever carry: a command's output is cut off at a bound."""
+_MOST_BYTES = 16 << 20
+"""That one relay may write or read: a sandbox keeps no more of a command that can be resumed, nor does a client."""
+_RETIRED_AT = 8 << 20
+_ENDED_AT = 15 << 20
+"""Then connections of a retired relay break, and their agent asks again."""
 
 log = logging.getLogger(__name__)
 
@@ -74,70 +81,138 @@ class TunnelBox(Protocol):
     ) -> TunnelCommand: ...
 
 
+class _Tasks:
+    """Tasks that end together."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def end(self) -> None:
+        for task in (running := tuple(self._running)):
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
 class Tunnel:
     """An open tunnel. Made by `open_tunnel`."""
 
-    def __init__(self, command: TunnelCommand, target: Target) -> None:
-        self._command = command
+    def __init__(self, start: Callable[[int], TunnelCommand], target: Target) -> None:
+        """`start` starts a relay that listens at a port of the sandbox (0: any)."""
+        self._start = start
         self._target = target
-        self._ends: dict[int, _End] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._said = bytearray()
-        self._port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._relay: _Relay | None = None
+        self._port = 0
+        self._tasks = _Tasks()
         self.lost: asyncio.Future[RockError] = asyncio.get_running_loop().create_future()
         """Done, with the reason, once the tunnel carries nothing any more though nobody closed it."""
 
     @property
     def base_url(self) -> str:
         """Return the gateway's address as the agent sees it, without a path."""
-        return f"http://127.0.0.1:{self._port.result()}"
+        return f"http://127.0.0.1:{self._port}"
 
     async def begin(self) -> None:
         """Wait until the sandbox's end listens. Raise `InfraError` where it does not."""
-        self._spawn(self._read())
-        either: tuple[asyncio.Future[Any], ...] = (self._port, self.lost)
+        self._relay = relay = await self._listening(0)
+        self._port = relay.port.result()
+
+    async def close(self) -> None:
+        """End every connection."""
+        await self._tasks.end()
+
+    async def _listening(self, port: int) -> _Relay:
+        relay = _Relay(self._start(port), self._target, self._full)
+        self._tasks.spawn(self._live(relay))
+        either: tuple[asyncio.Future[Any], ...] = (relay.port, relay.ended)
         await asyncio.wait(either, timeout=_READY_S, return_when=asyncio.FIRST_COMPLETED)
-        if self.lost.done():
-            raise self.lost.result()
-        if not self._port.done():
+        if relay.ended.done():
+            raise relay.ended.result()
+        if not relay.port.done():
             raise InfraError(
                 f"the relay in the sandbox did not listen within {_READY_S:g} s. Is the machine overloaded, or its Python "
                 "another than ROCK's own?"
             )
+        return relay
 
-    async def close(self) -> None:
-        """End every connection."""
-        for task in (tasks := tuple(self._tasks)):
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    async def _live(self, relay: _Relay) -> None:
+        await relay.live()
+        if relay is self._relay:
+            self.lost.set_result(relay.ended.result())
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _full(self, relay: _Relay) -> None:
+        if relay is self._relay:
+            self._tasks.spawn(self._replace(relay))
+
+    async def _replace(self, relay: _Relay) -> None:
+        """Let another relay listen in place of one that has carried much."""
+        try:
+            self._relay = await self._listening(self._port)
+            await relay.send(RETIRE, 0)
+        except RockError as error:  # it carries what it can, and its end is the tunnel's
+            log.warning("a tunnel has no second relay: %s", error)
+        finally:
+            relay.followed.set()
+
+
+class _Relay:
+    """One command in the sandbox, and the connections that it carries."""
+
+    def __init__(self, command: TunnelCommand, target: Target, full: Callable[[_Relay], None]) -> None:
+        self._command = command
+        self._target = target
+        self._full = full
+        self._ends: dict[int, _End] = {}
+        self._tasks = _Tasks()
+        self._said = bytearray()
+        self._carried = {"in": 0, "out": 0}
+        loop = asyncio.get_running_loop()
+        self.port: asyncio.Future[int] = loop.create_future()
+        self.ended: asyncio.Future[RockError] = loop.create_future()
+        """Done, with the reason, once it carries nothing any more."""
+        self.followed = asyncio.Event()
+        """Set once another one listens, or none can."""
+
+    async def live(self) -> None:
+        """Carry until the command ends, by itself or because it has carried what can be kept."""
+        error: RockError = InfraError("the relay in the sandbox ended")
+        try:
+            async with self._command:
+                await self._read()
+        except RockError as failure:
+            error = failure
+        finally:
+            await self._tasks.end()
+        said = self._said.decode(errors="replace").strip()
+        if said:
+            error = InfraError(f"{error}; it said: {said.splitlines()[-1]}")
+        self.ended.set_result(error)
 
     # -- frames
 
     async def _read(self) -> None:
         """Take the relay's frames. Nothing here waits for a connection: one that stalls holds up no other."""
-        error: RockError = InfraError("the relay in the sandbox ended")
         buffer = bytearray()
-        try:
-            async with aclosing(self._command.output()) as output:
-                async for piece in output:
-                    if piece.stream == "stderr":
-                        self._said = (self._said + piece.data)[-_SAID_BYTES:]
-                        continue
-                    buffer += piece.data
-                    self._take(buffer)
-        except RockError as failure:
-            error = failure
-        said = self._said.decode(errors="replace").strip()
-        if said:
-            error = InfraError(f"{error}; it said: {said.splitlines()[-1]}")
-        self.lost.set_result(error)
-        for end in tuple(self._ends.values()):
-            end.finish()
+        async with aclosing(self._command.output()) as output:
+            async for piece in output:
+                if piece.stream == "stderr":
+                    self._said = (self._said + piece.data)[-_SAID_BYTES:]
+                    continue
+                buffer += piece.data
+                self._take(buffer)
+                self._count("in", len(piece.data))
+                if max(self._carried.values()) > _ENDED_AT:
+                    await self.followed.wait()
+                    return
+
+    def _count(self, way: str, size: int) -> None:
+        before, self._carried[way] = self._carried[way], self._carried[way] + size
+        if before <= _RETIRED_AT < self._carried[way]:
+            self._full(self)
 
     def _take(self, buffer: bytearray) -> None:
         at = 0
@@ -151,17 +226,18 @@ class Tunnel:
         del buffer[:at]
 
     def _frame(self, kind: int, number: int, payload: bytes) -> None:
-        if kind == LISTENS and not self._port.done():
-            self._port.set_result(COUNT.unpack(payload)[0])
+        if kind == LISTENS and not self.port.done():
+            self.port.set_result(COUNT.unpack(payload)[0])
         elif kind == OPEN and number not in self._ends:
             end = self._ends[number] = _End()
-            self._spawn(self._carry(number, end))
+            self._tasks.spawn(self._carry(number, end))
         elif (known := self._ends.get(number)) is not None:
             known.frame(kind, payload)
 
     async def send(self, kind: int, number: int, payload: bytes = b"") -> None:
         """Write one frame to the relay; waits while the sandbox does not read."""
         await self._command.write(HEADER.pack(kind, number, len(payload)) + payload)
+        self._count("out", HEADER.size + len(payload))
 
     # -- one connection
 
@@ -181,7 +257,7 @@ class Tunnel:
             with suppress(RockError):
                 await self.send(RESET, number)
         except* RockError:
-            pass  # the relay is gone, which `lost` says
+            pass  # the relay is gone, which `ended` says
         finally:
             del self._ends[number]
             if writer is not None and not whole:
@@ -257,24 +333,25 @@ class _End:
 
 @asynccontextmanager
 async def open_tunnel(
-    box: TunnelBox, target: Target, *, python: BoxPython = ("python3", "-I", "-S"), port: int = 0
+    box: TunnelBox, target: Target, *, python: BoxPython = ("python3", "-I", "-S")
 ) -> AsyncIterator[Tunnel]:
     """Let programs of `box` reach `target` under the tunnel's `base_url`, for the time of the block.
 
-    `python` starts the sandbox's interpreter, `port` is the one to listen on in the sandbox (0: any). Raise `InfraError`
-    where the relay does not start.
+    `python` starts the sandbox's interpreter. Raise `InfraError` where the relay does not start.
     """
     source = inspect.getsource(relay)
-    command = box.start(
-        [*python, "-c", source, str(port)],
-        timeout_s=_LIFETIME_S,
-        max_output_bytes=_ALL_BYTES,
-        resumable=False,
-    )
-    async with command:
-        tunnel = Tunnel(command, target)
-        try:
-            await tunnel.begin()
-            yield tunnel
-        finally:
-            await tunnel.close()
+
+    def start(port: int) -> TunnelCommand:
+        return box.start(
+            [*python, "-c", source, str(port)],
+            timeout_s=_LIFETIME_S,
+            max_output_bytes=_MOST_BYTES,
+            resumable=True,
+        )
+
+    tunnel = Tunnel(start, target)
+    try:
+        await tunnel.begin()
+        yield tunnel
+    finally:
+        await tunnel.close()

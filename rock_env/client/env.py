@@ -47,6 +47,7 @@ class AsyncEnv:
         "_last",
         "_sequence",
         "brief",
+        "durable",
         "env_id",
         "image",
         "name",
@@ -69,6 +70,8 @@ class AsyncEnv:
         """The task for an agent with tools of its own, since `reset` or `restore`; empty: the instruction."""
         self.workdir = ""
         """The folder where such an agent begins, since `reset` or `restore`; empty: where the sandbox's commands do."""
+        self.durable = False
+        """Whether `take_over` can go on with the episode when its server is gone, until the first step."""
         self._client = client
         self._sequence = 1
         self._last: Call | None = None
@@ -84,12 +87,14 @@ class AsyncEnv:
         resume_seed: int | None = None,
         initial_hash: bytes = b"",
         *,
+        durable: bool = False,
         timeout_s: float | None = None,
     ) -> tuple[str, Info, str]:
         """Start a task and return (observation, info, instruction).
 
         `prefix` holds (action, observation hash) turns to replay; an empty hash is not compared. `resume_seed` then
-        makes the randomness from there on follow from it. Raise `ResetDivergence` if the replay differs.
+        makes the randomness from there on follow from it. `durable` asks for a sandbox that outlives its server, for
+        `take_over`; `self.durable` says whether it does. Raise `ResetDivergence` if the replay differs.
         """
         request = pb.ResetRequest(
             task_id=task_id,
@@ -97,6 +102,7 @@ class AsyncEnv:
             prefix=[pb.PrefixTurn(action=action, observation_hash=digest) for action, digest in prefix],
             resume_seed=resume_seed,
             initial_observation_hash=initial_hash,
+            durable=durable,
         )
         return self._started(await self._numbered(Verb.RESET, request, timeout_s))
 
@@ -164,6 +170,25 @@ class AsyncEnv:
             for env_id in reply.env_ids
         ]
 
+    async def take_over(self) -> AsyncEnv:
+        """Make an environment that goes on with this one's episode in its sandbox, at whatever server has that by now.
+
+        For an episode without a step whose reset was `durable`, and whose server is gone. Raise `FailedPrecondition` where
+        it cannot be, and `NotFound` where the sandbox is gone as well.
+        """
+        request = pb.TakeOverRequest(sandbox_id=self.sandbox_id, idempotency_key=self._client.key())
+        reply = await self._client.ask("TakeOver", request)
+        env = AsyncEnv(
+            self._client,
+            env_id=reply.env_id,
+            name=self.name,
+            version=reply.version,
+            params_json=self.params_json,
+        )
+        env.sandbox_id, env.image, env.durable = self.sandbox_id, self.image, self.durable
+        env.brief, env.workdir = self.brief, self.workdir
+        return env
+
     async def sandbox(self) -> AsyncSandbox:
         """Return the sandbox it acts in, to run commands and move files there; it ends with the episode.
 
@@ -190,7 +215,7 @@ class AsyncEnv:
             raise reply
 
     def _started(self, reply: pb.ResetResponse) -> tuple[str, Info, str]:
-        self.sandbox_id, self.image = reply.sandbox_id, reply.image
+        self.sandbox_id, self.image, self.durable = reply.sandbox_id, reply.image, reply.durable
         self.brief, self.workdir = reply.brief, reply.workdir
         return reply.observation, decode_info(reply.info_json), reply.instruction
 

@@ -64,6 +64,7 @@ ROUTES: Mapping[str, Route] = {
     "EnvService.Checkpoint": Route("POST", f"{_ENV}/checkpoint"),
     "EnvService.Restore": Route("POST", f"{_ENV}/restore", ("sequence", "idempotency_key", "checkpoint_id")),
     "EnvService.Fork": Route("POST", f"{_ENV}/fork", ("count",)),
+    "EnvService.TakeOver": Route("POST", f"{_IN_BOX}/take-over"),
     "EnvService.Close": Route("DELETE", _ENV),
     "EnvService.MakeMany": Route("POST", "/v1/batch/make", ("items",)),
     "EnvService.ResetMany": Route("POST", "/v1/batch/reset", ("items",)),

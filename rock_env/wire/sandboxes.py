@@ -184,7 +184,7 @@ def info_message(record: SandboxRecord) -> pb.SandboxInfo:
         revision=record.revision,
         environment=record.environment,
         expires_at=timestamp(record.expires_at),
-        durable=record.durable,
+        durable=record.lasting,
         snapshot_id=record.snapshot_id,
     )
     if record.lease_expires_at is not None:

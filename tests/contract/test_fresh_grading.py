@@ -21,8 +21,9 @@ from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.server.capacity.admission import Admission
 from rock_env.server.capacity.quotas import QuotaFile, Quotas
 from rock_env.server.envs.boxes import EnvBoxes
+from rock_env.server.envs.kept import BoxedState
 from rock_env.server.envs.rules import OwnRules
-from rock_env.server.envs.sandboxed import BoxedState, SandboxedEnv
+from rock_env.server.envs.sandboxed import SandboxedEnv
 from rock_env.server.sandboxes.checkpoints import CheckpointTree
 from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.store.base import SnapshotQuery
@@ -56,7 +57,7 @@ class Node:
 
     def __init__(self, core: SandboxCore) -> None:
         self.core = core
-        self.boxes = EnvBoxes(core)
+        self.boxes = EnvBoxes(core, idle_timeout_s=600.0)
         self.made: list[Played] = []
 
     def make(self) -> Played:

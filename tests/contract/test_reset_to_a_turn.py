@@ -25,8 +25,9 @@ from rock_env.plugins import load_env, names
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1 import host_pb2 as host
 from rock_env.server.envs.boxes import EnvBoxes
+from rock_env.server.envs.kept import BoxedState
 from rock_env.server.envs.rules import OwnRules
-from rock_env.server.envs.sandboxed import BoxedState, SandboxedEnv
+from rock_env.server.envs.sandboxed import SandboxedEnv
 from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.spec import EnvParams
 from rock_env.store.sqlite.records import SqliteStore
@@ -102,7 +103,7 @@ class Boxed:
 
     def __init__(self, core: SandboxCore) -> None:
         self.core = core
-        self.boxes = EnvBoxes(core)
+        self.boxes = EnvBoxes(core, idle_timeout_s=600.0)
         self.made = 0
 
     def make(self) -> SandboxedEnv:

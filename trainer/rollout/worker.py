@@ -177,7 +177,7 @@ class RolloutWorker:
     async def _freezing(self) -> Freezer:
         """Return where rollouts get their environments, which some may leave open."""
         if self._freezer is None:
-            surviving = Surviving(await self._connect())
+            surviving = Surviving(await self._connect(), in_sandbox=self._agents is not None)
             self._freezer = Freezer(surviving, self._config.rollout.freeze)
         return self._freezer
 

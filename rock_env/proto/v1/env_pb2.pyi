@@ -95,7 +95,7 @@ class PrefixTurn(_message.Message):
     def __init__(self, action: _Optional[str] = ..., observation_hash: _Optional[bytes] = ...) -> None: ...
 
 class ResetRequest(_message.Message):
-    __slots__ = ("env_id", "sequence", "idempotency_key", "task_id", "seed", "prefix", "resume_seed", "initial_observation_hash", "recovered_turn")
+    __slots__ = ("env_id", "sequence", "idempotency_key", "task_id", "seed", "prefix", "resume_seed", "initial_observation_hash", "recovered_turn", "durable")
     ENV_ID_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
@@ -105,6 +105,7 @@ class ResetRequest(_message.Message):
     RESUME_SEED_FIELD_NUMBER: _ClassVar[int]
     INITIAL_OBSERVATION_HASH_FIELD_NUMBER: _ClassVar[int]
     RECOVERED_TURN_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_FIELD_NUMBER: _ClassVar[int]
     env_id: str
     sequence: int
     idempotency_key: str
@@ -114,10 +115,11 @@ class ResetRequest(_message.Message):
     resume_seed: int
     initial_observation_hash: bytes
     recovered_turn: int
-    def __init__(self, env_id: _Optional[str] = ..., sequence: _Optional[int] = ..., idempotency_key: _Optional[str] = ..., task_id: _Optional[str] = ..., seed: _Optional[int] = ..., prefix: _Optional[_Iterable[_Union[PrefixTurn, _Mapping]]] = ..., resume_seed: _Optional[int] = ..., initial_observation_hash: _Optional[bytes] = ..., recovered_turn: _Optional[int] = ...) -> None: ...
+    durable: bool
+    def __init__(self, env_id: _Optional[str] = ..., sequence: _Optional[int] = ..., idempotency_key: _Optional[str] = ..., task_id: _Optional[str] = ..., seed: _Optional[int] = ..., prefix: _Optional[_Iterable[_Union[PrefixTurn, _Mapping]]] = ..., resume_seed: _Optional[int] = ..., initial_observation_hash: _Optional[bytes] = ..., recovered_turn: _Optional[int] = ..., durable: bool = ...) -> None: ...
 
 class ResetResponse(_message.Message):
-    __slots__ = ("env_id", "observation", "info_json", "instruction", "error", "sandbox_id", "brief", "workdir", "image")
+    __slots__ = ("env_id", "observation", "info_json", "instruction", "error", "sandbox_id", "brief", "workdir", "image", "durable")
     ENV_ID_FIELD_NUMBER: _ClassVar[int]
     OBSERVATION_FIELD_NUMBER: _ClassVar[int]
     INFO_JSON_FIELD_NUMBER: _ClassVar[int]
@@ -127,6 +129,7 @@ class ResetResponse(_message.Message):
     BRIEF_FIELD_NUMBER: _ClassVar[int]
     WORKDIR_FIELD_NUMBER: _ClassVar[int]
     IMAGE_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_FIELD_NUMBER: _ClassVar[int]
     env_id: str
     observation: str
     info_json: str
@@ -136,7 +139,8 @@ class ResetResponse(_message.Message):
     brief: str
     workdir: str
     image: str
-    def __init__(self, env_id: _Optional[str] = ..., observation: _Optional[str] = ..., info_json: _Optional[str] = ..., instruction: _Optional[str] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., sandbox_id: _Optional[str] = ..., brief: _Optional[str] = ..., workdir: _Optional[str] = ..., image: _Optional[str] = ...) -> None: ...
+    durable: bool
+    def __init__(self, env_id: _Optional[str] = ..., observation: _Optional[str] = ..., info_json: _Optional[str] = ..., instruction: _Optional[str] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., sandbox_id: _Optional[str] = ..., brief: _Optional[str] = ..., workdir: _Optional[str] = ..., image: _Optional[str] = ..., durable: bool = ...) -> None: ...
 
 class StepRequest(_message.Message):
     __slots__ = ("env_id", "sequence", "idempotency_key", "action")
@@ -237,6 +241,14 @@ class ForkResponse(_message.Message):
     ENV_IDS_FIELD_NUMBER: _ClassVar[int]
     env_ids: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, env_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class TakeOverRequest(_message.Message):
+    __slots__ = ("sandbox_id", "idempotency_key")
+    SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    sandbox_id: str
+    idempotency_key: str
+    def __init__(self, sandbox_id: _Optional[str] = ..., idempotency_key: _Optional[str] = ...) -> None: ...
 
 class CloseRequest(_message.Message):
     __slots__ = ("env_id",)

@@ -79,6 +79,11 @@ class EnvServiceStub(object):
                 request_serializer=rock__env_dot_proto_dot_v1_dot_env__pb2.ForkRequest.SerializeToString,
                 response_deserializer=rock__env_dot_proto_dot_v1_dot_env__pb2.ForkResponse.FromString,
                 _registered_method=True)
+        self.TakeOver = channel.unary_unary(
+                '/rock.v1.EnvService/TakeOver',
+                request_serializer=rock__env_dot_proto_dot_v1_dot_env__pb2.TakeOverRequest.SerializeToString,
+                response_deserializer=rock__env_dot_proto_dot_v1_dot_env__pb2.MakeResponse.FromString,
+                _registered_method=True)
         self.Close = channel.unary_unary(
                 '/rock.v1.EnvService/Close',
                 request_serializer=rock__env_dot_proto_dot_v1_dot_env__pb2.CloseRequest.SerializeToString,
@@ -168,6 +173,12 @@ class EnvServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TakeOver(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Close(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -252,6 +263,11 @@ def add_EnvServiceServicer_to_server(servicer, server):
                     servicer.Fork,
                     request_deserializer=rock__env_dot_proto_dot_v1_dot_env__pb2.ForkRequest.FromString,
                     response_serializer=rock__env_dot_proto_dot_v1_dot_env__pb2.ForkResponse.SerializeToString,
+            ),
+            'TakeOver': grpc.unary_unary_rpc_method_handler(
+                    servicer.TakeOver,
+                    request_deserializer=rock__env_dot_proto_dot_v1_dot_env__pb2.TakeOverRequest.FromString,
+                    response_serializer=rock__env_dot_proto_dot_v1_dot_env__pb2.MakeResponse.SerializeToString,
             ),
             'Close': grpc.unary_unary_rpc_method_handler(
                     servicer.Close,
@@ -527,6 +543,33 @@ class EnvService(object):
             '/rock.v1.EnvService/Fork',
             rock__env_dot_proto_dot_v1_dot_env__pb2.ForkRequest.SerializeToString,
             rock__env_dot_proto_dot_v1_dot_env__pb2.ForkResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TakeOver(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rock.v1.EnvService/TakeOver',
+            rock__env_dot_proto_dot_v1_dot_env__pb2.TakeOverRequest.SerializeToString,
+            rock__env_dot_proto_dot_v1_dot_env__pb2.MakeResponse.FromString,
             options,
             channel_credentials,
             insecure,

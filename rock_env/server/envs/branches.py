@@ -13,13 +13,21 @@ from typing import Any
 import msgspec
 
 from rock_env.env_workers.frames import Kind
-from rock_env.errors import InvalidArgument, NotFound, ResourceExhausted, RockError
+from rock_env.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+    RockError,
+    plugin_call,
+)
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1 import host_pb2 as host
 from rock_env.security.auth import acting_for, current_tenant
 from rock_env.server.envs.batch import Reply
 from rock_env.server.envs.core import EnvServiceCore, Hosted
-from rock_env.server.envs.sandboxed import BoxedState, SandboxedEnv
+from rock_env.server.envs.kept import BoxedState, read_kept
+from rock_env.server.envs.sandboxed import SandboxedEnv
 from rock_env.server.own_tasks import logged
 from rock_env.wire.envs import error_of
 
@@ -42,6 +50,13 @@ class Borrowed:
     state: bytes
     with_files: bool
     """Whether its snapshot of a box is where this server can use it; else its actions are repeated in a fresh box."""
+
+
+def _of_another_release(sandbox_id: str) -> FailedPrecondition:
+    return FailedPrecondition(
+        f"sandbox {sandbox_id!r} cannot be taken over: its episode is of another release of the environment. Make an "
+        "environment and reset it."
+    )
 
 
 class _Checkpoint:
@@ -113,6 +128,43 @@ class Branches:
             raise error
         return reply
 
+    async def take_over(self, request: pb.TakeOverRequest) -> pb.MakeResponse:
+        """Make an environment that goes on with a durable episode, in its box. Idempotent by key.
+
+        Raise `FailedPrecondition` where the box has no such episode, or another release's.
+        """
+        name = f"{current_tenant()}\0{request.sandbox_id}/{request.idempotency_key}"
+        reply: pb.MakeResponse = await self._joined(
+            name if request.idempotency_key else "", lambda name: self._take_over(request.sandbox_id, name)
+        )
+        return reply
+
+    async def _take_over(self, sandbox_id: str, name: str) -> pb.MakeResponse:
+        core = self._core
+        written, former = await core.boxes.kept_in(sandbox_id)
+        episode = read_kept(written)
+        if episode is None:
+            raise _of_another_release(sandbox_id)
+        with plugin_call(f"taking over sandbox {sandbox_id}"):
+            spec = core.catalog.spec(episode.env)
+            params_json = core.catalog.resolve(episode.env, episode.params_json)
+        core.reserve()
+        try:
+            made = await core.sandboxed(core.new_id(), spec, params_json)
+            try:
+                if made.kind != episode.state.env:
+                    raise _of_another_release(sandbox_id)
+                await core.leave(former)
+                await made.adopt(sandbox_id, episode.state, former)
+            except BaseException:
+                await made.let_go()
+                raise
+        except BaseException:
+            core.give_back()
+            raise
+        core.take_in(episode.env, made, keys=[name] if name else [])
+        return pb.MakeResponse(env_id=made.journal.env_id, version=spec.version)
+
     def lend(self, checkpoint_id: str, tenant: str) -> bytes:
         """Return a state for another server's environment of the same tenant. Raise `NotFound`."""
         state = self._own(checkpoint_id, tenant)
@@ -153,14 +205,22 @@ class Branches:
 
     async def _once(self, hosted: Hosted, key: str, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """Run `work` in a task of the core's, or join the one that an equal key started."""
-        name = f"{hosted.env_id}/{key}"
-        reply = self._core.kept.get(name) if key else None
+
+        def begin(name: str) -> Coroutine[Any, Any, Any]:
+            if name:
+                hosted.keys.append(name)
+            return work()
+
+        return await self._joined(f"{hosted.env_id}/{key}" if key else "", begin)
+
+    async def _joined(self, name: str, work: Callable[[str], Coroutine[Any, Any, Any]]) -> Any:
+        """Run `work` as the one of its name, whose reply is kept; join the one that runs already."""
+        reply = self._core.kept.get(name) if name else None
         if reply is None:
             reply = asyncio.get_running_loop().create_future()
-            if key:
+            if name:
                 self._core.kept[name] = reply
-                hosted.keys.append(name)
-            self._core.spawn(self._run(name, work(), reply))
+            self._core.spawn(self._run(name, work(name), reply))
         return await asyncio.shield(reply)
 
     async def _run(self, name: str, work: Coroutine[Any, Any, Any], reply: asyncio.Future[Any]) -> None:

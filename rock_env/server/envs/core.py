@@ -92,7 +92,7 @@ class EnvServiceCore:
         self.catalog = catalog
         self._pool = pool
         self._rules = rules
-        self.boxes = EnvBoxes(sandboxes)
+        self.boxes = EnvBoxes(sandboxes, idle_timeout_s=options.idle_timeout_s)
         self._options = options
         self._hosted: dict[str, Hosted] = {}
         self._made: dict[str, asyncio.Future[pb.MakeResponse]] = {}
@@ -300,11 +300,19 @@ class EnvServiceCore:
             rules = await self._rules.make(env_id, spec.name, params_json)
         return SandboxedEnv(env_id, spec=spec, rules=rules, boxes=self.boxes)
 
-    def take_in(self, env: str, sandboxed: SandboxedEnv) -> None:
-        """Let an environment with a sandbox be found from now on."""
+    def take_in(self, env: str, sandboxed: SandboxedEnv, keys: Sequence[str] = ()) -> None:
+        """Let an environment with a sandbox be found from now on; the replies of `keys` end with it."""
         env_id, version = sandboxed.journal.env_id, sandboxed.spec.version
-        arguments = sandboxed.params_json
-        self._hosted[env_id] = Hosted(env_id, env, arguments, version, self._now(), sandboxed=sandboxed)
+        hosted = Hosted(env_id, env, sandboxed.params_json, version, self._now(), sandboxed=sandboxed)
+        hosted.keys += keys
+        self._hosted[env_id] = hosted
+
+    async def leave(self, env_id: str) -> None:
+        """Forget an environment with a sandbox, if it is here, and leave its box as it is."""
+        hosted = self._visible(env_id)
+        if hosted is not None and hosted.sandboxed is not None:
+            self._forget(hosted)
+            await hosted.sandboxed.let_go()
 
     def new_id(self) -> str:
         """Return an id no other environment or checkpoint of any server has."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import Any
 
 from rock_env.env import Info, Verdict, observation_hash
@@ -29,38 +30,12 @@ from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.sandbox import Sandbox
 from rock_env.server.envs.boxes import EnvBoxes
 from rock_env.server.envs.grade_boxes import GradeBoxes
+from rock_env.server.envs.kept import BoxedState, KeptEpisode, kept
 from rock_env.server.envs.rules import Rules
 from rock_env.spec import EnvSpec, TaskSpec
 from rock_env.wire.envs import evaluate_response, reset_response, step_response
 
-__all__ = ["BoxedState", "SandboxedEnv"]
-
-
-@dataclass(frozen=True, slots=True)
-class BoxedState:
-    """An episode at one moment: everything another environment of the same kind needs to go on from there."""
-
-    env: str
-    """Name, version and arguments: of no other environment can it be restored."""
-    task_id: str
-    seed: int
-    actions: tuple[str, ...]
-    hashes: tuple[bytes, ...]
-    """Of the first observation and that of each action."""
-    observation: str
-    """The last one."""
-    done: bool
-    snapshot_id: str = ""
-    """The box's file system; empty: the actions are repeated in a fresh box."""
-    rules: bytes = b""
-    """What the rules remember, beside a snapshot."""
-
-    @property
-    def size(self) -> int:
-        """Return about how many bytes of memory this takes."""
-        return (
-            sum(map(len, self.actions)) + 8 * len(self.hashes) + len(self.observation) + len(self.rules) + 500
-        )
+__all__ = ["SandboxedEnv"]
 
 
 class SandboxedEnv:
@@ -69,12 +44,15 @@ class SandboxedEnv:
     def __init__(self, env_id: str, *, spec: EnvSpec, rules: Rules, boxes: EnvBoxes) -> None:
         self.spec = spec
         self.journal = Journal(env_id)
-        self._kind = f"{spec.key} {rules.canonical}"
+        self.kind = f"{spec.key} {rules.canonical}"
+        """Name, version and arguments."""
         self._rules = rules
         self._boxes = boxes
         self._box_id = ""
         self._episode: BoxedState | None = None
         """What the episode was so far, without a snapshot; None before the first Reset or after a broken one."""
+        self._kept = False
+        """Whether the box's record says how another environment goes on in it."""
         self._lock = asyncio.Lock()
         self._running: asyncio.Task[Any] | None = None
         self._closed = False
@@ -143,7 +121,11 @@ class SandboxedEnv:
         # `resume_seed` needs no act here: a SandboxEnv holds no random state beyond its box.
         prefix = [(turn.action, turn.observation_hash) for turn in request.prefix]
         task_id, seed = request.task_id, request.seed
-        reply = await self._play(task_id, seed, prefix, initial_hash=request.initial_observation_hash)
+        durable = request.durable and self._rules.restorable
+        reply = await self._play(
+            task_id, seed, prefix, initial_hash=request.initial_observation_hash, durable=durable
+        )
+        reply.durable = durable and await self._keep()
         journal.commit(request.sequence, request.idempotency_key, reply)
         return reply
 
@@ -156,15 +138,48 @@ class SandboxedEnv:
                 "sent twice. Reset the environment and play anew."
             )
 
+    async def _keep(self) -> bool:
+        """Note in the box's record how another environment goes on in it; return whether one can."""
+        assert self._episode is not None  # it has just begun
+        try:
+            rules = await self._rules.snapshot()
+        except Unimplemented:  # this task has more state than files
+            return False
+        state = replace(self._episode, rules=rules)
+        written = kept(KeptEpisode(self.spec.name, self._rules.canonical, state))
+        self._kept = await self._boxes.keep(self._box_id, written)
+        return self._kept
+
+    async def _keep_no_more(self) -> None:
+        """Let nobody go on from before what happens now."""
+        if self._kept:
+            await self._boxes.keep(self._box_id, b"")
+            self._kept = False
+
+    async def adopt(self, box_id: str, state: BoxedState, former: str) -> None:
+        """Go on in the box of an environment that kept its episode; `former` is that one's id."""
+        self.journal.touch()
+        await self._boxes.hand_over(box_id, former, self.journal.env_id)
+        await self._rules.restore(state.rules)
+        self._box_id, self._kept = box_id, True
+        self._episode = replace(state, rules=b"")
+        self.journal.settle(done=state.done)
+
     async def _play(
-        self, task_id: str, seed: int, prefix: Sequence[tuple[str, bytes]], *, initial_hash: bytes
+        self,
+        task_id: str,
+        seed: int,
+        prefix: Sequence[tuple[str, bytes]],
+        *,
+        initial_hash: bytes,
+        durable: bool = False,
     ) -> pb.ResetResponse:
         """Start an episode in a fresh box and repeat recorded actions; each observation must be the recorded one."""
         task = await self._rules.task(task_id)
         self.journal.touch()
-        await self._new_box(task)
+        await self._new_box(task, durable=durable)
         done, hashes = False, []
-        async with self._boxes.using(self._box_id) as box:
+        async with self._using() as box:
             observation, info = await self._rules.reset(box, task, seed)
             hashes.append(self._compared(0, initial_hash, observation))
             for turn, (action, recorded) in enumerate(prefix, start=1):
@@ -174,7 +189,7 @@ class SandboxedEnv:
                 hashes.append(self._compared(turn, recorded, observation))
                 done = result.terminated or result.truncated
         actions = tuple(action for action, _ in prefix)
-        self._episode = BoxedState(self._kind, task_id, seed, actions, tuple(hashes), observation, done)
+        self._episode = BoxedState(self.kind, task_id, seed, actions, tuple(hashes), observation, done)
         self.journal.settle(done=done)
         return await self._started(task, observation, info)
 
@@ -184,19 +199,26 @@ class SandboxedEnv:
             self.journal.env_id, task, observation, info, sandbox_id=self._box_id, image=image
         )
 
-    async def _new_box(self, task: TaskSpec, snapshot_id: str = "") -> None:
+    def _using(self) -> AbstractAsyncContextManager[Sandbox]:
+        return self._boxes.using(self._box_id, env_id=self.journal.env_id)
+
+    async def _new_box(self, task: TaskSpec, snapshot_id: str = "", *, durable: bool = False) -> None:
         self._episode = None
         await self._drop_box()
         spec = task.sandbox or self.spec.sandbox
         assert spec is not None  # hosted here because it has one
         self._box_id = await self._boxes.create(
-            spec, environment=self.spec.name, env_id=self.journal.env_id, snapshot_id=snapshot_id
+            spec,
+            environment=self.spec.name,
+            env_id=self.journal.env_id,
+            snapshot_id=snapshot_id,
+            durable=durable,
         )
 
     async def _drop_box(self) -> None:
         if self._box_id:
-            await self._boxes.delete(self._box_id)
-            self._box_id = ""
+            await self._boxes.delete(self._box_id, env_id=self.journal.env_id)
+            self._box_id, self._kept = "", False
 
     def _compared(self, turn: int, recorded: bytes, observation: str) -> bytes:
         actual = observation_hash(observation)
@@ -211,8 +233,9 @@ class SandboxedEnv:
         journal.need_step()
         episode = self._episode
         assert episode is not None  # a sound episode has its record
+        await self._keep_no_more()
         journal.touch()
-        async with self._boxes.using(self._box_id) as box:
+        async with self._using() as box:
             result = await self._rules.step(box, request.action)
         reply = step_response(journal.env_id, result)
         done = result.terminated or result.truncated
@@ -233,7 +256,9 @@ class SandboxedEnv:
         if stored is not None:
             return stored
         journal.need_episode("evaluate")
-        async with self._boxes.using(self._box_id) as box:
+        if not self._rules.fresh_graded:  # such a grade may change the files, and cannot be repeated
+            await self._keep_no_more()
+        async with self._using() as box:
             verdict = await self._graded(box)
         reply = evaluate_response(journal.env_id, verdict)
         journal.commit(request.sequence, request.idempotency_key, reply)
@@ -280,9 +305,9 @@ class SandboxedEnv:
 
     async def _go_on(self, state: BoxedState) -> pb.ResetResponse:
         """Continue from a checkpoint of the same environment, version and arguments."""
-        if state.env != self._kind:
+        if state.env != self.kind:
             raise InvalidArgument(
-                f"the checkpoint belongs to another environment: got {state.env!r}, expected {self._kind!r}."
+                f"the checkpoint belongs to another environment: got {state.env!r}, expected {self.kind!r}."
             )
         if not state.snapshot_id:
             if not self.spec.replayable:
@@ -301,6 +326,15 @@ class SandboxedEnv:
         self._episode = replace(state, snapshot_id="", rules=b"")
         self.journal.settle(done=state.done)
         return await self._started(task, state.observation, {})
+
+    async def let_go(self) -> None:
+        """Interrupt a running call and leave the box to another environment."""
+        self._closed = True
+        if self._running is not None:
+            self._running.cancel()
+        async with self._lock:
+            self._box_id = ""
+            await self._rules.close()
 
     async def close(self) -> None:
         """Interrupt a running call and destroy the box."""

@@ -94,7 +94,9 @@ class ForwardInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # g
         if method is None:
             return handler
         kind: type[ForwardedCall] | None
-        if found is _ENVIRONMENTS:
+        if name == "TakeOver":
+            kind = _SandboxCall
+        elif found is _ENVIRONMENTS:
             kind = None if came else episode_call(name)
         elif found is _REGISTRY or name in ("Create", "CreateMany"):
             kind = None if came else image_call(name)
@@ -224,7 +226,7 @@ class ForwardInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # g
 
 
 class _SandboxCall(ForwardedCall):
-    """A call of the SandboxService."""
+    """A call of the SandboxService, and the one about environments that goes by a sandbox."""
 
     async def where(self, message: Message) -> tuple[Member, grpc.aio.Channel] | None:
         sandbox_id = sandbox_of(message)

@@ -323,7 +323,7 @@ class Replica:
         going = [
             held
             for held in core.ledger.held.values()
-            if held.record.durable and any(it.reaches(held.record) for it in others)
+            if held.record.lasting and any(it.reaches(held.record) for it in others)
         ]
         self._leaving = {held.record.id: asyncio.Event() for held in going}
         tasks = [self._tasks.spawn(logged(self._release_idle(held))) for held in going]

@@ -306,7 +306,7 @@ class CheckpointTree:
             idle_timeout_s=wish.idle_timeout_s,
             snapshot_id=snapshot.id,
             backend=snapshot.backend,
-            ephemeral=not source.durable,
+            ephemeral=not source.lasting,
             sandbox_id=sandbox_id,
         )
 

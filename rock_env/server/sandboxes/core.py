@@ -66,6 +66,8 @@ class SandboxWish:
     """Where the snapshot is; empty: the router decides by the spec."""
     ephemeral: bool = False
     """End with this server, also where sandboxes are durable: what uses it could not go on without the server."""
+    episode: bytes | None = None
+    """See `SandboxRecord.episode`."""
     wait_s: float | None = None
     """How long to wait for a place on the node; None: as long as the admission does by itself."""
     place: Grant | None = None
@@ -143,7 +145,7 @@ class SandboxCore:
         await self.tasks.finish(_STOP_S)
         await self.lives.close()
         for held in tuple(self.ledger.held.values()):
-            if not (held.record.durable and (held.record.state in WORKING | {SandboxState.FAILED})):
+            if not (held.record.lasting and (held.record.state in WORKING | {SandboxState.FAILED})):
                 self.tasks.spawn(logged(self.lives.destroy(held, "the server stopped")))
         await self.tasks.finish(_END_S)
 
@@ -330,6 +332,7 @@ class SandboxCore:
             request_digest=wish.digest,
             snapshot_id=wish.snapshot_id,
             durable=self.durable and not wish.ephemeral,
+            episode=wish.episode,
             owner=ownership.id,
             folder=site if site in ownership.sites else ownership.folder,
         )

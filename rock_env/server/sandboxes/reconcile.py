@@ -113,9 +113,9 @@ class Reconciler:
         async with held.lock:
             if record.state is SandboxState.DELETING:
                 await self._lives.destroy_locked(held, record.reason)
-            elif record.state in WORKING and record.durable and not unanswered:
+            elif record.state in WORKING and record.lasting and not unanswered:
                 await self._lives.take_up(held)
-            elif record.state is not SandboxState.FAILED or not record.durable or unanswered:
+            elif record.state is not SandboxState.FAILED or not record.lasting or unanswered:
                 await self._forget(held)
 
     async def _forget(self, held: HeldSandbox) -> None:

@@ -87,7 +87,7 @@ class _AdminService(PlaceCalls, RegisteredCalls, admin_pb2_grpc.AdminServiceServ
         within_s = request.within.seconds + request.within.nanos / 1e9 if request.HasField("within") else None
         if within_s is not None and within_s < 0:
             await fail(context, InvalidArgument(f"`within` must not be negative, got {within_s:g} s"))
-        held = [each.record.durable for each in self._sandboxes.ledger.held.values()]
+        held = [each.record.lasting for each in self._sandboxes.ledger.held.values()]
         self._drain(within_s)
         return pb.DrainResponse(durable=sum(held), ending=len(held) - sum(held))
 

@@ -53,6 +53,13 @@ def _make(core: EnvServiceCore) -> tuple[Act, Callable[[Any, Context], AsyncIter
     return guarded(one), many
 
 
+def _without_context(method: Callable[[Any], Awaitable[Any]]) -> Act:
+    async def act(request: Any, context: Context) -> Any:
+        return await method(request)
+
+    return act
+
+
 def add_env_service(
     server: grpc.aio.Server,
     core: EnvServiceCore,
@@ -67,30 +74,22 @@ def add_env_service(
     async def list_envs(request: pb.ListEnvsRequest, context: Context) -> pb.ListEnvsResponse:
         return core.list_envs()
 
-    async def list_splits(request: pb.ListSplitsRequest, context: Context) -> pb.ListSplitsResponse:
-        return await core.list_splits(request)
-
-    async def checkpoint(request: pb.CheckpointRequest, context: Context) -> pb.CheckpointResponse:
-        return await branches.checkpoint(request)
-
     async def restore(request: pb.RestoreRequest, context: Context) -> pb.ResetResponse:
         return await branches.restore(request, context.time_remaining())
-
-    async def fork(request: pb.ForkRequest, context: Context) -> pb.ForkResponse:
-        return await branches.fork(request)
 
     make, make_many = _make(core)
     unary: dict[str, tuple[Any, Act]] = {
         "ListEnvs": (pb.ListEnvsRequest, guarded(list_envs)),
-        "ListSplits": (pb.ListSplitsRequest, guarded(list_splits)),
+        "ListSplits": (pb.ListSplitsRequest, guarded(_without_context(core.list_splits))),
         "Make": (pb.MakeRequest, make),
         "Reset": (pb.ResetRequest, _one(core, Kind.RESET)),
         "Step": (pb.StepRequest, _one(core, Kind.STEP)),
         "Evaluate": (pb.EvaluateRequest, _one(core, Kind.EVALUATE)),
         "Close": (pb.CloseRequest, _one(core, Kind.CLOSE)),
-        "Checkpoint": (pb.CheckpointRequest, guarded(checkpoint)),
+        "Checkpoint": (pb.CheckpointRequest, guarded(_without_context(branches.checkpoint))),
         "Restore": (pb.RestoreRequest, guarded(restore)),
-        "Fork": (pb.ForkRequest, guarded(fork)),
+        "Fork": (pb.ForkRequest, guarded(_without_context(branches.fork))),
+        "TakeOver": (pb.TakeOverRequest, guarded(_without_context(branches.take_over))),
     }
     streams: dict[str, tuple[Any, Callable[[Any, Context], AsyncIterator[bytes]]]] = {
         "MakeMany": (pb.MakeManyRequest, make_many),

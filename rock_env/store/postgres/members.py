@@ -202,7 +202,7 @@ async def _check_folder(connection: Any, node: str, folder: str) -> None:
         and it.folder not in ("", folder)
         and not it.site
         # Others have ended with their server, or by themselves.
-        and it.durable
+        and it.lasting
         and hard_deadline(it).at > time.time()
     ]
     if boxes:

@@ -27,7 +27,7 @@ def register(database: sqlite3.Connection, node: str, folder: str) -> None:
     live = [
         it.id
         for it in (_decoder.decode(row[0]) for row in rows)
-        if it.durable and hard_deadline(it).at > time.time()
+        if it.lasting and hard_deadline(it).at > time.time()
     ]
     former = database.execute("SELECT node, folder FROM members").fetchone()
     if former == (node, folder):

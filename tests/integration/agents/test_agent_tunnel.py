@@ -15,6 +15,7 @@ import pytest
 from docker_engine import BUSYBOX, engine  # noqa: F401  a fixture
 from fences import why_not_isolated
 
+from agent_runtime.agents import tunnel as tunnel_module
 from agent_runtime.agents.cli_run import box_python
 from agent_runtime.agents.tunnel import Tunnel, open_tunnel
 from rock_env.client import Client
@@ -149,6 +150,48 @@ async def test_megabytes_pass_both_ways_beside_a_connection_that_stalls(
     assert said.stdout.decode().split() == [str(len(sent)), hashlib.sha256(sent).hexdigest()], (
         said.stderr.decode()
     )
+
+
+ASK_OFTEN = """
+import socket, sys
+port, count = int(sys.argv[1]), int(sys.argv[2])
+held = socket.create_connection(("127.0.0.1", port))
+for _ in range(count):
+    with socket.create_connection(("127.0.0.1", port)) as sock:
+        sock.sendall(b"x" * 100_000)
+        sock.shutdown(socket.SHUT_WR)
+        size = 0
+        while data := sock.recv(1 << 16):
+            size += len(data)
+        assert size == 100_000, size
+held.sendall(b"held")
+print(held.recv(10).decode())
+"""
+
+
+async def test_more_passes_than_one_relay_may_carry(
+    box: AsyncSandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tunnel_module, "_RETIRED_AT", 1_000_000)
+    async with echo(tmp_path / "gateway") as gateway, open_tunnel(box, gateway) as tunnel:
+        said = await box.exec([*PYTHON, "-c", ASK_OFTEN, port_of(tunnel), "40"], timeout_s=120)
+        assert said.stdout.decode().split() == ["held"], said.stderr.decode()
+        listening = await box.exec(["sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"])
+        relays = listening.stdout.decode().count("LISTENS, OPEN")
+        assert 1 <= relays <= 3, "those that were retired have ended"
+        assert not tunnel.lost.done()
+
+
+async def test_a_relay_that_has_carried_all_it_may_ends(
+    box: AsyncSandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tunnel_module, "_RETIRED_AT", 1_000_000)
+    monkeypatch.setattr(tunnel_module, "_ENDED_AT", 3_000_000)
+    async with echo(tmp_path / "gateway") as gateway, open_tunnel(box, gateway) as tunnel:
+        broken = await box.exec([*PYTHON, "-c", ECHO, port_of(tunnel), "6"], timeout_s=120)
+        assert broken.stdout.decode().split()[:1] != [str(6 << 20)]
+        assert (await reached(box, tunnel, 1))["gateway"] == "who", "another one listens"
+        assert not tunnel.lost.done()
 
 
 async def test_a_gateway_that_is_down_refuses_and_the_tunnel_stands(

@@ -13,6 +13,7 @@ from agent_runtime.surviving import MOST_LOSSES, MOST_TRIES, Surviving
 from rock_env.env import StepResult, Verdict, observation_hash
 from rock_env.errors import (
     EnvLost,
+    FailedPrecondition,
     InfraError,
     NotFound,
     ResetDivergence,
@@ -31,13 +32,15 @@ class FakeEnv:
         self._rock = rock
         self._count = 0
         self.closed = False
+        self.durable = False
 
     def _trouble(self) -> None:
         if self._rock.troubles and (error := self._rock.troubles.popleft()) is not None:
             raise error
 
-    async def reset(self, *asked: Any) -> tuple[str, dict[str, Any], str]:
+    async def reset(self, *asked: Any, durable: bool = False) -> tuple[str, dict[str, Any], str]:
         self._trouble()
+        self.durable = durable and self._rock.lasting
         self._count = len(asked[2])
         return f"o{self._count}", {}, "Do it."
 
@@ -58,6 +61,12 @@ class FakeEnv:
         self._trouble()
         return Verdict(float(self._count), passed=True)
 
+    async def take_over(self) -> FakeEnv:
+        self._trouble()
+        self._rock.made.append(FakeEnv(self._rock))
+        self._rock.made[-1].durable, self._rock.made[-1]._count = True, 5
+        return self._rock.made[-1]
+
     async def sandbox(self) -> Any:
         return None
 
@@ -70,6 +79,7 @@ class FakeRock:
         self.troubles: deque[RockError | None] = deque(troubles)
         self.recovered: list[Any] = []
         self.made: list[FakeEnv] = []
+        self.lasting = True
         self.full = False
         self.refuses: deque[RockError] = deque()
 
@@ -186,6 +196,30 @@ async def test_who_worked_in_the_sandbox_itself_has_lost_that() -> None:
     with pytest.raises(EnvLost):
         await env.evaluate()
     assert len(rock.made) == 1
+
+
+async def test_a_programs_sandbox_is_taken_over(waits: list[float]) -> None:
+    rock = FakeRock(
+        None, EnvLost("x"), Unavailable("not yet", retry_after_s=2.0), None, EnvLost("x"), None, None
+    )
+    surviving = Surviving(rock, in_sandbox=True)
+    env = await surviving.make("e", "{}")
+    await env.reset("t", 0)
+    await env.sandbox()
+    assert (await env.evaluate()).reward == 5, "what the program left, not a replay"
+    assert (rock.recovered, surviving.losses, waits) == ([], 2, [2.0])
+
+
+@pytest.mark.parametrize("why", [NotFound("gone"), FailedPrecondition("a step"), None])
+async def test_a_sandbox_that_cannot_be_taken_over_is_lost(why: RockError | None) -> None:
+    rock = FakeRock(None, EnvLost("the server is gone"), why)
+    rock.lasting = why is not None
+    env = await Surviving(rock, in_sandbox=True).make("e", "{}")
+    await env.reset("t", 0)
+    await env.sandbox()
+    with pytest.raises(EnvLost, match="the server is gone"):
+        await env.evaluate()
+    assert not rock.recovered
 
 
 async def test_other_errors_pass_through() -> None:
