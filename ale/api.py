@@ -6,20 +6,23 @@ Imports torch and Ray (through the trainer). Settings come resolved: see `ale.co
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
+from agent_runtime.types import Trajectory
 from ale.config import expand
 from ale.training import plots, runs
 from ale.training.model_play import play_tasks
 from ale.training.progress import PlainProgress
 from rock_env.errors import InvalidArgument, UnknownName
 from rock_env.platforms import check_hosting
-from rock_env.plugins import load_env
 from trainer.config import TrainConfig
 from trainer.engine.chosen import check_model, learner_of, sampler_of
+from trainer.environments import Environment, name_of, open_environments
 from trainer.errors import ConfigError, Halted
+from trainer.evaluation import mixed
 from trainer.idle import idle_settings
 from trainer.lineage import MODEL
 from trainer.loop import train as train_loop
@@ -96,11 +99,24 @@ def evaluate(config: TrainConfig, *, ray_address: str | None = None) -> Evaluati
             f"all {len(trajectories)} episodes failed to run, the first with {failure.code}: {failure.message} Success on "
             "none is no number: mend the cause, then evaluate again."
         )
-    spec = load_env(config.env)
-    params = spec.params.model_validate(config.env_args)
-    source = spec.tasks(params)
+    found: dict[str, Evaluation] = {}
+    for env in open_environments(config):
+        several = len(config.shares) > 1
+        found[env.name] = _measured(env, [t for t in trajectories if not several or name_of(t) == env.name])
+    if len(found) == 1:
+        return found[config.env]
+    return mixed(found, {each.env: float(each.share) for each in config.shares})
+
+
+def _measured(env: Environment, trajectories: Sequence[Trajectory]) -> Evaluation:
+    done = [trajectory for trajectory in trajectories if trajectory.has_reward]
     places = [trajectory.task_id.rpartition("/") for trajectory in trajectories]
-    optima = [spec.optimum(params, source.get(split, int(index))) for split, _, index in places]
+    optima = [env.spec.optimum(env.params, env.source.get(split, int(index))) for split, _, index in places]
+    if not done:
+        raise Halted(
+            f"all {len(trajectories)} episodes of {env.name} failed to run: success on none is no number. Mend the cause, "
+            "then evaluate again."
+        )
     return Evaluation(
         step=0,
         success=sum(trajectory.passed for trajectory in done) / len(done),
@@ -112,17 +128,14 @@ def evaluate(config: TrainConfig, *, ray_address: str | None = None) -> Evaluati
 
 def _check_tasks(config: TrainConfig) -> None:
     """Raise `ConfigError` for a split that is asked for and has no task, before a folder or process is made."""
-    spec = load_env(config.env)
-    source = spec.tasks(spec.params.model_validate(config.env_args))
-    for split in (config.train_split, config.eval.split, *config.eval.apart):
-        task_ids(source, split, 1, seed=0)
+    for env in open_environments(config):
+        for split in (config.train_split, config.eval.split, *config.eval.apart):
+            task_ids(env.source, split, 1, seed=0)
 
 
 def _check_data(config: TrainConfig) -> None:
     if config.warmup.data:
-        spec = load_env(config.env)
-        params = spec.params.model_validate(config.env_args)
-        check_data(config.warmup.data, spec=spec, params=params, split=config.train_split)
+        check_data(config.warmup.data, environments=open_environments(config), split=config.train_split)
 
 
 def _checked(config: TrainConfig) -> TrainConfig:

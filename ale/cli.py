@@ -63,7 +63,11 @@ START = "Where the model comes from, and who acts with it"
 
 EnvOption = Annotated[
     str | None,
-    typer.Option("--env", help="An environment (ale env list).", autocompletion=completion.environments),
+    typer.Option(
+        "--env",
+        help="An environment (ale env list), or several with shares: math:0.4,frozen_lake:0.6.",
+        autocompletion=completion.environments,
+    ),
 ]
 AlgoOption = Annotated[
     str | None,

@@ -1,7 +1,8 @@
 """From files and options to one validated `TrainConfig`, and back to a `config.toml` that reruns the run.
 
 Layers, weakest first: built-in defaults, the environment's recipe (`ale/recipes/ENV.toml`,
-`ale/recipes/default/tasks.toml` for one made of tasks; for `ale sft` turned into imitation), the run of `--from`,
+`ale/recipes/default/tasks.toml` for one made of tasks; of several environments the first one's; for `ale sft` turned into
+imitation), the run of `--from`,
 `--config FILE`, named options (`--seed 3`), overrides (`-s optim.lr=1e-3`). Just below the layer that chooses a CLI
 agent lies `ale/recipes/default/agent.toml`. An unknown name is an error that says which layer holds it and names the
 nearest valid one.
@@ -26,7 +27,7 @@ from rock_env import plugins
 from rock_env.backends.plugin import choose_backends
 from rock_env.errors import nearest
 from rock_env.tasksets.environment import TaskSetParams
-from trainer.config import RewardRoute, TrainConfig
+from trainer.config import RewardRoute, TrainConfig, shares_in
 from trainer.errors import ConfigError
 from trainer.reward.router import check_learned, reward_spec
 
@@ -36,6 +37,7 @@ Values = dict[str, Any]
 
 MOST_PRETRAINED_LR = 1e-4
 """Above it a pretrained model is warned of: 1e-3 destroys one in a single update (docs/results/guard.md)."""
+_LONGEST = "sampling.max_tokens"
 HELD_OUT_SHARE = 0.1
 """Of the experts' tasks, by which `ale sft` measures its epochs."""
 
@@ -91,7 +93,8 @@ def resolve(
         check_names(layer.values, layer.source)
     given, notices = _drop_foreign_tables(given)
     given = _with_agent(given)
-    recipe = _recipe_layers(given)
+    recipe, said = _recipes(given)
+    notices += said
     if imitation:
         recipe.append(_imitation_layer(_validate(recipe)))
     config = expand(_validate([*recipe, *given]))
@@ -103,8 +106,9 @@ def expand(config: TrainConfig) -> TrainConfig:
 
     Imports the plugins. Raise `ConfigError` or `UnknownName`.
     """
-    _check_splits(config)
-    _check_experts(config)
+    for each in config.shares:
+        _check_splits(config.alone(each.env))
+        _check_experts(config.alone(each.env))
     _check_sessions(config)
     choose_backends(config.rollout.backends)
     algo, engine = plugins.load("ale.algorithms", config.algo), plugins.load("ale.engines", config.engine)
@@ -188,14 +192,76 @@ def _drop_foreign_tables(layers: Sequence[Layer]) -> tuple[list[Layer], list[str
         chosen = [layer.values[selector] for layer in kept if selector in layer.values]
         for layer in kept:
             own = layer.values.get(selector)
+            if selector == "env" and own is not None and own != chosen[-1] and chosen[-1] in _names_in(own):
+                layer.values[table] = _alone(layer, chosen[-1]).values.get(table, {})
+                continue
             if own is not None and own != chosen[-1] and layer.values.pop(table, None):
                 notices.append(f"{table} in {layer.source} belong to {own!r}: not applied to {chosen[-1]!r}")
     return kept, notices
 
 
-def _recipe_layers(given: Sequence[Layer]) -> list[Layer]:
-    """Return the recipe of the chosen environment and those of its variants that match what was chosen."""
+def _recipes(given: Sequence[Layer]) -> tuple[list[Layer], list[str]]:
+    """Return the layers below all that was chosen, and what to say of them.
+
+    Several environments have the recipe of the first, with the arguments of each from its own, the longest answer of all,
+    and splits apart only where all have the same.
+    """
     env = _merge(given).get("env", TrainConfig.model_fields["env"].default)
+    names = _names_in(env)
+    if not names:
+        _validate([Layer(each.source, {"env": each.values["env"]}) for each in given if "env" in each.values])
+    if len(names) < 2:
+        return _recipe_layers(env, given), []
+    found = {name: _merge(_recipe_layers(name, [_alone(layer, name) for layer in given])) for name in names}
+    first = found[names[0]]
+    models = {
+        name: recipe.get("model", TrainConfig.model_fields["model"].default) for name, recipe in found.items()
+    }
+    if "model" not in _merge(given) and len(set(models.values())) > 1:
+        wanted = ", ".join(f"{model} for {name}" for name, model in models.items())
+        raise ConfigError(
+            f"one model plays all of {env!r}, and the recipes choose several: {wanted}. Name one with --model, or mix "
+            "environments of one model."
+        )
+    args = {name: recipe.pop("env_args", {}) for name, recipe in found.items()}
+    if len({tuple(recipe.get("eval", {}).get("apart", ())) for recipe in found.values()}) > 1:
+        first.get("eval", {}).pop("apart", None)  # a split of one of them
+    longest = max(recipe.get("sampling", {}).get("max_tokens", 0) for recipe in found.values())
+    source = f"the recipe for {names[0]}, the first of {env!r}"
+    mixed = [Layer(source, {**first, "env_args": {name: each for name, each in args.items() if each}})]
+    if longest:
+        mixed.append(Layer(f"the recipes for {env!r}", {"sampling": {"max_tokens": longest}}))
+    ours, chosen = flat(first), {_LONGEST, *flat(_merge(given))}
+    apart = {
+        name for recipe in found.values() for name, value in flat(recipe).items() if ours.get(name) != value
+    }
+    if not apart - chosen:
+        return mixed, []
+    named = ", ".join(sorted(apart - chosen))
+    return mixed, [f"settings are those of {source}; other recipes of them have other values of {named}"]
+
+
+def _names_in(env: object) -> list[str]:
+    """Return the names of the environments that `env` stands for; of what is malformed none."""
+    try:
+        return [each.env for each in shares_in(env)] if isinstance(env, str) else []
+    except ValueError:
+        return []
+
+
+def _alone(layer: Layer, env: str) -> Layer:
+    """Return a layer as it is for one of several environments."""
+    values = copy.deepcopy(layer.values)
+    if "env" in values:
+        values["env"] = env
+    if "env_args" in values:
+        own = values["env_args"].get(env, {})
+        values["env_args"] = own if isinstance(own, Mapping) else {}
+    return Layer(layer.source, values)
+
+
+def _recipe_layers(env: str, given: Sequence[Layer]) -> list[Layer]:
+    """Return the recipe of an environment and those of its variants that match what was chosen."""
     spec = plugins.load_env(
         env
     )  # an unknown environment is refused before its (missing) recipe is looked for
@@ -300,6 +366,9 @@ def _source_of(path: Sequence[str], layers: Sequence[Layer]) -> str:
 
 
 def _env_args(config: TrainConfig) -> Values:
+    """Return the environment's arguments, of several environments a table each."""
+    if len(config.shares) > 1:
+        return {each.env: _env_args(config.alone(each.env)) for each in config.shares}
     params = plugins.load_env(config.env).params
     return _validated(params, config.env_args, f"argument of env {config.env!r}")
 

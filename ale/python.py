@@ -96,9 +96,10 @@ def train(
 
 def _check_server(config: TrainConfig) -> None:
     """Refuse an environment of one's own on a server that was started without it."""
-    if ("ale.envs", config.env) in plugins.own() and config.rollout.rock_address:
+    mine = [each.env for each in config.shares if ("ale.envs", each.env) in plugins.own()]
+    if mine and config.rollout.rock_address:
         raise ConfigError(
-            f"the server at {config.rollout.rock_address} does not know the environment {config.env!r} that you gave. "
+            f"the server at {config.rollout.rock_address} does not know the environment {mine[0]!r} that you gave. "
             "Leave rollout.rock_address out, or start that server with --env MODULE:OBJECT and give the name alone."
         )
 

@@ -46,6 +46,7 @@ from trainer.engine.base import LearnsValues, LossFn, RemembersTurns, TrainEngin
 from trainer.engine.chosen import learner_of, sampler_of
 from trainer.engine.plain_text import plain_batch, plain_text, text_nll
 from trainer.engine.versions import Versions, versions_kept
+from trainer.environments import name_of
 from trainer.errors import ConfigError
 from trainer.rollout.curriculum import mask_negatives
 from trainer.rollout.filtering import rejection
@@ -222,8 +223,8 @@ class Learner:
         Raise `BatchError` for one of another environment or tokenizer.
         """
         experts, apart = ([decode(data) for data in each] for each in (encoded, held_out))
-        env = load_env(self._config.env).key
-        check_experts([*experts, *apart], env=env, template=self._template)
+        envs = [load_env(each.env).key for each in self._config.shares]
+        check_experts([*experts, *apart], envs=envs, template=self._template)
         self._experts, self._held_out = {expert.id: expert for expert in experts}, apart
 
     def imitate(self, *, lr: float, batch_trajectories: int, seed: int) -> dict[str, float]:
@@ -368,7 +369,7 @@ class Learner:
         agent = self._config.agent
         instruction = ""
         if agent.system and (agent.window_turns or agent.kind == "long_horizon"):
-            spec = load_env(self._config.env)
+            spec = load_env(name_of(trajectory))
             split, _, index = trajectory.task_id.rpartition("/")
             tasks = spec.tasks(env_params(spec, trajectory.params_json))
             instruction = tasks.get(split, int(index)).instruction

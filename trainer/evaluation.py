@@ -5,14 +5,14 @@ It never learns, and never writes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from agent_runtime.store import decode
-from agent_runtime.types import Trajectory
-from rock_env.spec import EnvParams, EnvSpec
+from agent_runtime.types import RolloutRequest, Trajectory
 from trainer.config import TrainConfig
+from trainer.environments import Environment
 from trainer.metrics import Evaluation
 from trainer.placement import Fleet
 from trainer.rollout.experts import quizzes
@@ -21,29 +21,93 @@ from trainer.rollout.report import illegal_share
 from trainer.rollout.tasks import eval_requests, task_ids
 from trainer.seeds import derive
 
-__all__ = ["Evaluator"]
+__all__ = ["Evaluator", "mixed"]
 
 
 class Evaluator:
     """Asks the fleet; what it asks is a function of configuration and step."""
 
-    def __init__(self, config: TrainConfig, spec: EnvSpec, params: EnvParams, fleet: Fleet) -> None:
-        self._config, self._spec, self._params, self._fleet = config, spec, params, fleet
-        self._source = spec.tasks(params)
-        self._optima: dict[str, float] = {}
+    def __init__(self, config: TrainConfig, environments: Sequence[Environment], fleet: Fleet) -> None:
+        self._config, self._fleet = config, fleet
+        self._parts = {each.name: _Part(each, fleet) for each in environments}
 
     def play(self, step: int, count: int, apart: Sequence[str] = ()) -> tuple[Evaluation, list[bytes]]:
         """Play `count` tasks of `eval.split`, and `eval.apart_tasks` or as many of each split in `apart`.
 
-        Return the result and the encoded episodes.
+        Of several environments it is as many of each, and the result the mean by their shares. Return the result and the
+        encoded episodes.
 
         Raise `Halted`, with the episodes, where too many failed, or all of one split: it has no success then, not one of 0.
         """
+        found = {name: part.play(step, count, apart) for name, part in self._parts.items()}
+        if len(found) == 1:
+            return next(iter(found.values()))
+        evaluations = {name: evaluation for name, (evaluation, _) in found.items()}
+        shares = {each.env: float(each.share) for each in self._config.shares}
+        return mixed(evaluations, shares), [data for _, encoded in found.values() for data in encoded]
+
+    def legal_share(self, count: int, turns: int) -> float:
+        """Return the share of legal actions in the first turns of `count` tasks of `eval.split`; NaN where none was played.
+
+        The same tasks each time, in part those of `play`. Of several environments it is the mean by their shares. Nothing of
+        it is recorded.
+        """
+        shares = {each.env: float(each.share) for each in self._config.shares}
+        return sum(shares[name] * part.legal_share(count, turns) for name, part in self._parts.items())
+
+    def quiz(self, held_out: Sequence[Trajectory]) -> dict[str, float]:
+        """Return the policy's loss on held-out experts, and how many of their turns it answers the same.
+
+        Nothing where the learner holds none.
+        """
+        metrics = self._fleet.measure()
+        if not metrics:
+            return {}
+        asked = quizzes(held_out, derive(self._config.seed, "quizzes"))
+        answers = self._fleet.sample([quiz.request for quiz in asked])
+        same = [np.array_equal(a.ids, q.answer_ids) for a, q in zip(answers, asked, strict=True)]
+        return {**metrics, "held_out_accuracy": float(np.mean(same))}
+
+
+def mixed(evaluations: Mapping[str, Evaluation], shares: Mapping[str, float]) -> Evaluation:
+    """Return the evaluation of a mixture: means by the environments' shares, sums of what is counted."""
+
+    def mean(values: Mapping[str, float]) -> float:
+        return sum(shares[name] * value for name, value in values.items())
+
+    every = list(evaluations.values())
+    return Evaluation(
+        step=every[0].step,
+        success=mean({name: each.success for name, each in evaluations.items()}),
+        optimum=mean({name: each.optimum for name, each in evaluations.items()}),
+        episodes=sum(each.episodes for each in every),
+        failures=sum(each.failures for each in every),
+        apart={
+            split: mean({name: each.apart[split] for name, each in evaluations.items()})
+            for split in every[0].apart
+        },
+        legal_share=mean({name: each.legal_share for name, each in evaluations.items()}),
+        reward=mean({name: each.reward for name, each in evaluations.items()}),
+        turns=mean({name: each.turns for name, each in evaluations.items()}),
+        envs=dict(evaluations),
+    )
+
+
+class _Part:
+    """Evaluates one of the run's environments."""
+
+    def __init__(self, env: Environment, fleet: Fleet) -> None:
+        self._env, self._config, self._fleet = env, env.config, fleet
+        self._source = env.source
+        self._optima: dict[str, float] = {}
+
+    def play(self, step: int, count: int, apart: Sequence[str] = ()) -> tuple[Evaluation, list[bytes]]:
+        """Play tasks of one environment, as `Evaluator.play`."""
         config, seed = self._config.eval, derive(self._config.seed, "held-out tasks")
         ids = task_ids(self._source, config.split, config.tasks, seed)[:count]
         beside = config.apart_tasks or count
         others = [each for split in apart for each in task_ids(self._source, split, beside, seed)]
-        requests = eval_requests(self._config, self._params.canonical(), step, [*ids, *others])
+        requests = self._requests(self._config, step, [*ids, *others])
         encoded = self._fleet.run(requests, step)
         trajectories = [decode(data) for data in encoded]
         by_split: dict[str, list[Trajectory]] = {split: [] for split in (config.split, *apart)}
@@ -72,29 +136,16 @@ class Evaluator:
         return evaluation, encoded
 
     def legal_share(self, count: int, turns: int) -> float:
-        """Return the share of legal actions in the first turns of `count` tasks of `eval.split`; NaN where none was played.
-
-        The same tasks each time, in part those of `play`. Nothing of it is recorded.
-        """
+        """Play first turns of one environment, as `Evaluator.legal_share`."""
         agent = self._config.agent.model_copy(update={"max_turns": min(turns, self._config.agent.max_turns)})
         config = self._config.model_copy(update={"agent": agent})
         seed = derive(self._config.seed, "held-out tasks")
         ids = task_ids(self._source, config.eval.split, config.eval.tasks, seed)[:count]
-        encoded = self._fleet.run(eval_requests(config, self._params.canonical(), 0, ids), 0)
+        encoded = self._fleet.run(self._requests(config, 0, ids), 0)
         return 1 - illegal_share([t for t in map(decode, encoded) if t.has_reward])
 
-    def quiz(self, held_out: Sequence[Trajectory]) -> dict[str, float]:
-        """Return the policy's loss on held-out experts, and how many of their turns it answers the same.
-
-        Nothing where the learner holds none.
-        """
-        metrics = self._fleet.measure()
-        if not metrics:
-            return {}
-        asked = quizzes(held_out, derive(self._config.seed, "quizzes"))
-        answers = self._fleet.sample([quiz.request for quiz in asked])
-        same = [np.array_equal(a.ids, q.answer_ids) for a, q in zip(answers, asked, strict=True)]
-        return {**metrics, "held_out_accuracy": float(np.mean(same))}
+    def _requests(self, config: TrainConfig, step: int, tasks: Sequence[str]) -> list[RolloutRequest]:
+        return eval_requests(config, self._env.params.canonical(), step, tasks, label=self._env.label)
 
     def _check(self, trajectories: Sequence[Trajectory], max_share: float, of: str) -> None:
         check_failures(trajectories, max_share=max_share, server_end=self._fleet.server_end, of=of)
@@ -103,5 +154,7 @@ class Evaluator:
         """Return the task's optimum, solved once a run: every evaluation asks for the same tasks."""
         if task_id not in self._optima:
             split, _, index = task_id.rpartition("/")
-            self._optima[task_id] = self._spec.optimum(self._params, self._source.get(split, int(index)))
+            self._optima[task_id] = self._env.spec.optimum(
+                self._env.params, self._source.get(split, int(index))
+            )
         return self._optima[task_id]

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from rock_env.plugins import load, load_env
+from rock_env.plugins import load
 from trainer.algo.base import AlgorithmSpec
 from trainer.config import TrainConfig
+from trainer.environments import open_environments
 from trainer.reward.router import fits, route_fields
 from trainer.rollout.filtering import most_extra_groups
 from trainer.rollout.tasks import anchored_groups, task_ids
@@ -109,15 +110,14 @@ def _routes(config: TrainConfig) -> Iterator[str]:
     """Yield what is to be said of routes to which none of some tasks, drawn at random, comes."""
     if not any(route.match for route in config.reward.routes) and len(config.reward.routes) < 2:
         return
-    spec = load_env(config.env)
-    source = spec.tasks(spec.params.model_validate(config.env_args))
     asked, taken = 0, set[int]()
     known: set[str] = set()
-    for task_id in task_ids(source, config.train_split, _ROUTED_TASKS, derive(config.seed, "routes")):
-        split, _, index = task_id.rpartition("/")
-        fields = route_fields(spec.name, source.get(split, int(index)))
-        asked, known = asked + 1, known | fields.keys()
-        taken.update([n for n, route in enumerate(config.reward.routes) if fits(route, fields)][:1])
+    for env in open_environments(config):
+        for task_id in task_ids(env.source, config.train_split, _ROUTED_TASKS, derive(config.seed, "routes")):
+            split, _, index = task_id.rpartition("/")
+            fields = route_fields(env.spec.name, env.source.get(split, int(index)))
+            asked, known = asked + 1, known | fields.keys()
+            taken.update([n for n, route in enumerate(config.reward.routes) if fits(route, fields)][:1])
     for number, route in enumerate(config.reward.routes):
         if number not in taken:
             yield _said(

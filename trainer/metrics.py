@@ -63,6 +63,8 @@ class Evaluation:
     reward: float = math.nan
     """Mean reward of the episodes, and their mean number of turns; NaN where nobody counted."""
     turns: float = math.nan
+    envs: Mapping[str, Evaluation] = field(default_factory=dict)
+    """Of each environment, where the run has several."""
 
     @property
     def share(self) -> float:
@@ -81,6 +83,11 @@ class Evaluation:
             "failures": float(self.failures),
             **{name: value for name, value in counted.items() if not math.isnan(value)},
             **{f"success/{split}": success for split, success in self.apart.items()},
+            **{
+                f"env/{env}/{name}": value
+                for env, own in self.envs.items()
+                for name, value in own.metrics().items()
+            },
         }
 
 
@@ -107,6 +114,9 @@ class RunSummary:
     apart_warmup: Mapping[str, float] = field(default_factory=dict)
     """Success after the warm-up on each split of `eval.apart`."""
     apart_final: Mapping[str, float] = field(default_factory=dict)
+    envs_warmup: Mapping[str, float] = field(default_factory=dict)
+    """Success after the warm-up in each environment, where the run has several."""
+    envs_final: Mapping[str, float] = field(default_factory=dict)
     time_shares: Mapping[str, float] = field(default_factory=dict)
     """Shares of the machine's processor time: `policy`, `sandboxes`, `service`, `idle`; since the last resumption."""
     parent: str = ""

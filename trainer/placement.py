@@ -72,7 +72,9 @@ class Fleet:
         with ExitStack() as stack:
             self._connect_ray(stack)
             if not rock_address and not is_played_here(self._config):
-                options = [*shelf, *_hosted_on(self._config), *stack.enter_context(own_env(self._config.env))]
+                options = [*shelf, *_hosted_on(self._config)]
+                for each in self._config.shares:
+                    options += stack.enter_context(own_env(each.env))
                 self._server = start_embedded(options)
                 stack.callback(self._server.close)
                 rock_address = self._server.address

@@ -13,16 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-import msgspec
-
 from agent_runtime.errors import StoreWriteFailed
 from agent_runtime.store import decode, encode, kept_segment, read_encoded, segment_path, write_segment
 from agent_runtime.types import RolloutRequest, Trajectory
-from rock_env.plugins import env_params, load_env
 from trainer import checkpoint, lineage
-from trainer.config import TrainConfig
+from trainer.config import TrainConfig, dealt
 from trainer.engine.chosen import learner_of
 from trainer.engine.rates import warmup_rate
+from trainer.environments import Environment, key_of, name_of, open_environments
 from trainer.errors import CheckpointError, Halted, RunFolderError
 from trainer.evaluation import Evaluator
 from trainer.folder import fill_whole, writing
@@ -36,13 +34,21 @@ from trainer.metrics import (
     write_summary,
 )
 from trainer.placement import Fleet
-from trainer.rollout.anchors import AnchorPool, expert_from
+from trainer.rollout.anchors import expert_from
 from trainer.rollout.experts import HELD_OUT, Experts, hold_out, play_experts, read_experts
 from trainer.rollout.failures import check_failures
 from trainer.rollout.filling import Rollouts, account, fill, filter_metrics
 from trainer.rollout.filtering import check_learned, nothing_learned
-from trainer.rollout.planning import Plan, Planner
-from trainer.rollout.report import agent_metrics, fall, fault_metrics, start_metrics, summary_metrics
+from trainer.rollout.planning import Plan, Planner, Rates
+from trainer.rollout.pools import Pools
+from trainer.rollout.report import (
+    agent_metrics,
+    env_metrics,
+    fall,
+    fault_metrics,
+    start_metrics,
+    summary_metrics,
+)
 from trainer.rollout.tasks import agent_of, expert_requests, task_ids
 from trainer.run_state import RunState, saved_state
 from trainer.seeds import derive
@@ -60,24 +66,14 @@ class Run:
     def __init__(
         self, config: TrainConfig, folder: Path, fleet: Fleet, observer: Observer, *, resume: bool
     ) -> None:
-        spec = load_env(config.env)
         self._config, self._folder, self._fleet, self._observer = config, folder, fleet, observer
-        self._spec = spec
-        self._params = env_params(spec, msgspec.json.encode(config.env_args).decode())
-        self._params_json = self._params.canonical()
-        self._source = spec.tasks(self._params)
-        self._pool = AnchorPool(config.anchors, max_turns=config.agent.max_turns)
-        self._planner = Planner(
-            config,
-            params_json=self._params_json,
-            source=self._source,
-            pool=self._pool,
-            learns=fleet.learns_from_rollouts,
-        )
+        self._environments = open_environments(config)
+        self._pools = Pools(config)
+        self._planner = Planner(config, self._environments, self._pools, learns=fleet.learns_from_rollouts)
         self._state = RunState()
         self._resume = resume
         self._learn_metrics: dict[str, float] = {}
-        self._evaluator = Evaluator(config, spec, self._params, fleet)
+        self._evaluator = Evaluator(config, self._environments, fleet)
         self._held_out: list[Trajectory] = []
         self._clock = StopClock(folder, lambda: observer.stop_requested)
 
@@ -97,8 +93,9 @@ class Run:
             )
         self._guard = Guard(self._config, self._fleet, self._evaluator, self._metrics, self._state.references)
         self.is_new = found is None
-        begun = lineage.begin(self._config, self._spec.key) if found is None else lineage.read(self._folder)
-        self._lineage = begun or lineage.begin(self._config, self._spec.key)
+        key = key_of(self._environments)
+        begun = lineage.begin(self._config, key) if found is None else lineage.read(self._folder)
+        self._lineage = begun or lineage.begin(self._config, key)
         lineage.write(self._folder, self._lineage)
         self._started = time.monotonic() - self._state.train_s
         return self
@@ -125,32 +122,38 @@ class Run:
         seed = derive(config.seed, "held-out experts")
         experts, shown, held_out = hold_out(found, config.warmup.held_out, seed)
         for trajectory in shown:
-            self._pool.add(expert_from(trajectory, *experts.provenance(trajectory.id)))
+            pool = self._pools.of(name_of(trajectory))
+            pool.add(expert_from(trajectory, *experts.provenance(trajectory.id)))
         self._write("expert", None, [encode(trajectory) for trajectory in shown])
         self._write(HELD_OUT, None, [encode(trajectory) for trajectory in held_out])
         self._take_experts()
-        too_long = sum(map(self._pool.is_too_long, self._pool.experts))
+        too_long = self._pools.too_long
         if too_long and config.anchors.scheduler != "none":
             self._observer.on_log(
-                f"{too_long} of {len(self._pool)} experts take more than agent.max_turns={config.agent.max_turns} turns: no "
-                "rollout starts on their way. Raise agent.max_turns where it should."
+                f"{too_long} of {len(self._pools)} experts take more than agent.max_turns={config.agent.max_turns} turns: "
+                "no rollout starts on their way. Raise agent.max_turns where it should."
             )
         self._lineage.sources, self._lineage.experts = experts.sources, experts.records
         self._lineage.experts_digest = experts.digest
         lineage.write(self._folder, self._lineage)
 
     def _play_experts(self) -> Experts:
-        """Let the oracle play until enough trajectories succeeded."""
-        wanted = self._config.warmup.trajectories
+        """Let each environment's oracle play until as many trajectories succeeded as its share is, but at least one."""
+        counts = dealt(self._config.shares, 0, self._config.warmup.trajectories)
+        return Experts.joined(
+            [self._play_experts_of(env, max(1, counts[env.name])) for env in self._environments]
+        )
+
+    def _play_experts_of(self, env: Environment, wanted: int) -> Experts:
         seed = derive(self._config.seed, "expert tasks")
-        tasks = task_ids(self._source, self._config.train_split, wanted * _ORACLE_ATTEMPTS, seed)
-        requests = expert_requests(self._config, self._params_json, tasks)
+        tasks = task_ids(env.source, self._config.train_split, wanted * _ORACLE_ATTEMPTS, seed)
+        requests = expert_requests(env.config, env.params.canonical(), tasks, label=env.label)
         with self._stored_if_halted():
             return play_experts(
                 self._fleet.record,
                 requests,
                 wanted=wanted,
-                env=self._spec.key,
+                env=env.spec.key,
                 check=self._check_failures,
                 said=self._observer.on_log,
             )
@@ -161,8 +164,7 @@ class Run:
         engine, options = learner_of(config)
         return read_experts(
             config.warmup.data,
-            spec=self._spec,
-            params=self._params,
+            environments=self._environments,
             split=config.train_split,
             template=engine.template(config.model, options),
             agent=agent_of(config),
@@ -213,6 +215,7 @@ class Run:
         self._measure_held_out(0)
         found = self._evaluate(0, self._config.eval.tasks, self._config.eval.apart)
         self._state.success_warmup, self._state.apart_warmup = found.success, dict(found.apart)
+        self._state.envs_warmup = {env: own.success for env, own in found.envs.items()}
 
     # -- the step ---------------------------------------------------------------------------------------------
 
@@ -223,7 +226,7 @@ class Run:
     def plan(self, step: int) -> Plan:
         """Draw anchors and tasks. A pure function of configuration, step and the run's state."""
         self._observer.on_phase("rollout")
-        return self._planner.plan(step, self._state.pass_rates)
+        return self._planner.plan(step, self._rates)
 
     def roll_out(self, plan: Plan) -> Rollouts:
         """Run the step's rollouts until its batch is full, store them, and halt where too many were rejected.
@@ -234,8 +237,8 @@ class Run:
         if config.rollout.staleness:
             self._fleet.serve_older(config.rollout.staleness)
 
-        def more(first: int, count: int, used: Collection[str]) -> list[RolloutRequest]:
-            return self._planner.more(step, first, count, used, self._state.pass_rates)
+        def more(first: int, envs: Sequence[str], used: Collection[tuple[str, str]]) -> list[RolloutRequest]:
+            return self._planner.more(step, first, envs, used, self._rates)
 
         with self._stored_if_halted():
             rollouts = fill(
@@ -282,10 +285,11 @@ class Run:
         turns, tokens = sum(len(t.turns) for t in rollouts.played), rollouts.tokens
         state.env_steps += sum(len(t.env_turns) for t in rollouts.played)
         state.tokens += tokens
-        from_start = self._planner.observe_tasks(plan, rollouts.seen, state.pass_rates)
+        from_start = self._planner.observe_tasks(plan, rollouts.seen, self._rates)
         metrics = {
             **summary_metrics(rollouts.seen),
             **{f"start_{name}": value for name, value in summary_metrics(from_start).items()},
+            **env_metrics(self._planner.names, rollouts.seen, from_start),
             **start_metrics(rollouts.seen, plan.anchors),
             **agent_metrics(rollouts.seen),
             **fault_metrics(rollouts.played),
@@ -297,7 +301,7 @@ class Run:
             "tokens_per_s": tokens / rollouts.duration_s,
             "lr": plan.lr,
             "env_steps": float(state.env_steps),
-            **self._pool.metrics(),
+            **self._pools.metrics(),
             "train_s": time.monotonic() - self._started,
             **{f"time/{name}": share for name, share in self._fleet.time_shares().items()},
         }
@@ -327,7 +331,7 @@ class Run:
 
     def save(self) -> None:
         """Write a checkpoint of the last finished step."""
-        self._state.anchors = self._pool.state()
+        self._state.anchors = self._pools.state()
         self._state.train_s = time.monotonic() - self._started
         folder, keep = self._folder / "checkpoints", self._config.checkpoint.keep
         step = self._state.step - self._state.epochs_left
@@ -358,6 +362,8 @@ class Run:
             steps=state.step,
             apart_warmup=state.apart_warmup,
             apart_final=final.apart,
+            envs_warmup=state.envs_warmup,
+            envs_final={env: own.success for env, own in final.envs.items()},
             time_shares=self._fleet.time_shares(),
             parent=story.parent.run if story.parent else "",
             model_digest=story.final_digest,
@@ -374,6 +380,10 @@ class Run:
         first = [("eval", 0), ("held_out", 0)] if self.is_unmeasured else []
         ended = 0 < self._config.steps == self._state.step
         return [*first, *([("eval", self._config.steps)] if ended else [])]
+
+    @property
+    def _rates(self) -> Rates:
+        return self._state.rates(self._planner.names)
 
     @property
     def _learns_from_rollouts(self) -> bool:
@@ -446,12 +456,13 @@ class Run:
         self._observer.on_phase("resume")
         self._state = state
         begun = lineage.read(self._folder)
-        if begun is not None and begun.env != self._spec.key:
+        key = key_of(self._environments)
+        if begun is not None and begun.env != key:
             raise CheckpointError(
-                f"the run began in {begun.env}, but {self._spec.key} is installed: its experts and the successes it kept "
+                f"the run began in {begun.env}, but {key} is installed: its experts and the successes it kept "
                 "may mean something else here. Install the version it began with, or start a new run."
             )
-        self._pool.restore(self._state.anchors)
+        self._pools.restore(self._state.anchors)
         with checkpoint.damaged(found):
             self._fleet.load(found)
         if begun is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,12 @@ class RunState(msgspec.Struct):
     train_s: float = 0.0
     success_warmup: float = math.nan
     apart_warmup: dict[str, float] = {}
+    envs_warmup: dict[str, float] = {}
     anchors: dict[str, Any] = {}
     ledger: dict[str, int] = {}
     pass_rates: PassRates = {}
+    mixed_pass_rates: dict[str, PassRates] = {}
+    """By environment, where there are several."""
     empty_steps: int = 0
     references: dict[str, float] = {}
     """What the guard measured first."""
@@ -34,6 +38,12 @@ class RunState(msgspec.Struct):
     """Of the warm-up; none once step 0 is reached."""
     start_success: float = math.nan
     """Of the last step's rollouts from the start."""
+
+    def rates(self, envs: Sequence[str]) -> dict[str, PassRates]:
+        """Return the pass rates of each of the run's environments, to be kept up to date in place."""
+        if len(envs) == 1:
+            return {envs[0]: self.pass_rates}
+        return {env: self.mixed_pass_rates.setdefault(env, {}) for env in envs}
 
 
 def saved_state(folder: Path) -> tuple[Path, RunState] | None:

@@ -65,6 +65,7 @@ def replay_list(
     task: Annotated[str, _pattern("--task", "Tasks by id, such as 'held_out/*'.")] = "*",
     group: Annotated[str, _pattern("--group", "Groups by id.")] = "*",
     end: Annotated[str, _pattern("--end", "By how they ended, such as truncated.")] = "*",
+    env: Annotated[str, _pattern("--env", "Environments by name, where a run has several.")] = "*",
     file: Annotated[str, _pattern("--file", "Files by name, such as 'eval-*'.")] = "*",
     action: Annotated[
         str, _pattern("--action", "Rollouts with such an action, as 'bash *' or 'undo'.")
@@ -84,7 +85,7 @@ def replay_list(
     """List the trajectories of a run."""
     from ale.replay.listing import Wanted, grid_command, grouped_command, list_command
 
-    wanted = Wanted(failed, passed, anchored, task, group, end, file, action, text)
+    wanted = Wanted(failed, passed, anchored, task, group, end, file, action, text, env)
     if grid:
         grid_command(where, wanted=wanted, limit=limit)
         return

@@ -60,6 +60,8 @@ class Wanted:
     """A pattern that one of the rollout's actions fits, such as `bash *`: what called a tool."""
     text: str = ""
     """Letters, of either case, that are in an action, an observation or the grader's output."""
+    env: str = "*"
+    """Of the environment's name, without its version."""
 
     def fits(self, path: Path, row: Row) -> bool:
         """Return whether a rollout is listed."""
@@ -72,6 +74,7 @@ class Wanted:
             (row.group_id, self.group),
             (row.end, self.end),
             (path.stem, self.file),
+            (_env(row), self.env),
         )
         if not all(pattern == "*" or fnmatchcase(text, pattern) for text, pattern in texts):
             return False
@@ -110,7 +113,8 @@ def list_command(where: str, *, wanted: Wanted, sort: str = "", limit: int, as_j
             for _, path, row in found:
                 sys.stdout.write(f"{json.dumps(_fields(path, row))}\n")
         elif total:
-            print_table(HEADS, [_cells(path, row) for _, path, row in found])
+            several = len({row.env for _, _, row in found}) > 1
+            print_table(HEADS, [_cells(path, row, several) for _, path, row in found])
             of = (
                 f"{total} trajectories"
                 if fitting == total
@@ -121,13 +125,18 @@ def list_command(where: str, *, wanted: Wanted, sort: str = "", limit: int, as_j
 
 def grouped_command(where: str, *, wanted: Wanted, by: str, limit: int, as_json: bool = False) -> None:
     """Print one line per task, step, group or environment: rollouts, successes, rewards. The hardest come first."""
-    groups: dict[str, list[Row]] = {}
+    groups: dict[tuple[str, str], list[Row]] = {}
     try:
         for path, row in rows(where):
             if wanted.fits(path, row):
-                groups.setdefault(str(_KEYS[by](row)), []).append(row)
+                env = row.env if by == "task" else ""  # environments have tasks of the same name
+                groups.setdefault((env, str(_KEYS[by](row))), []).append(row)
     finally:
-        summed = sorted((_sum(key, found) for key, found in groups.items()), key=lambda each: each.place)
+        several = len({env for env, _ in groups}) > 1
+        named = {
+            _task(found[0], several) if by == "task" else key: found for (_, key), found in groups.items()
+        }
+        summed = sorted((_sum(key, found) for key, found in named.items()), key=lambda each: each.place)
         if as_json:
             for each in summed[:limit]:
                 sys.stdout.write(f"{json.dumps(each.fields(by))}\n")
@@ -138,12 +147,14 @@ def grouped_command(where: str, *, wanted: Wanted, by: str, limit: int, as_json:
 
 def grid_command(where: str, *, wanted: Wanted, limit: int) -> None:
     """Print a grid of tasks by training steps: in each cell the successes among the rollouts that have a reward."""
-    cells: dict[tuple[str, int], list[Row]] = {}
+    found: dict[tuple[str, str, int], list[Row]] = {}
     try:
         for path, row in rows(where):
             if wanted.fits(path, row):
-                cells.setdefault((row.task_id, row.step), []).append(row)
+                found.setdefault((row.env, row.task_id, row.step), []).append(row)
     finally:
+        several = len({env for env, _, _ in found}) > 1
+        cells = {(_task(each[0], several), step): each for (_, _, step), each in found.items()}
         steps = sorted({step for _, step in cells})
         played = Counter(task for task, _ in cells)
         tasks = sorted(played, key=lambda task: (-played[task], task))
@@ -206,10 +217,19 @@ def _first(found: list[tuple[float, Path, Row]], limit: int) -> list[tuple[float
     return sorted(found, key=lambda each: -each[0])[:limit]
 
 
-def _cells(path: Path, row: Row) -> tuple[str, ...]:
+def _env(row: Row) -> str:
+    return row.env.partition("@")[0]
+
+
+def _task(row: Row, several: bool) -> str:
+    """Return how a rollout's task is called beside those of one environment, or of several."""
+    return f"{_env(row)}/{row.task_id}" if several else row.task_id
+
+
+def _cells(path: Path, row: Row, several: bool) -> tuple[str, ...]:
     return (
         row.id,
-        row.task_id,
+        _task(row, several),
         f"turn {row.anchor}" if row.anchor else "",
         str(row.turns),
         str(row.tokens),

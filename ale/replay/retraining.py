@@ -26,11 +26,12 @@ from trainer import checkpoint
 from trainer.actors import Learner, Prepared
 from trainer.config import TrainConfig
 from trainer.data.ledger import FLAT_GROUP
+from trainer.environments import name_of, open_environments
 from trainer.errors import RunFolderError
-from trainer.rollout.anchors import AnchorPool
 from trainer.rollout.experts import HELD_OUT
 from trainer.rollout.filtering import rejection
 from trainer.rollout.planning import Plan, Planner
+from trainer.rollout.pools import Pools
 from trainer.run_state import RunState
 from trainer.seeds import derive
 
@@ -171,13 +172,10 @@ class _Learning:
     """A run's learner, pool and pass rates, brought from a checkpoint through recorded steps."""
 
     def __init__(self, config: TrainConfig, folder: Path, base: Path, number: int) -> None:
-        spec = plugins.load_env(config.env)
-        params = plugins.env_params(spec, json.dumps(dict(config.env_args)))
         self._config, self._folder = config, folder
         state = checkpoint.read_state(base, RunState)
-        self._rates = state.pass_rates
-        pool = AnchorPool(config.anchors, max_turns=config.agent.max_turns)
-        pool.restore(state.anchors)
+        pools = Pools(config)
+        pools.restore(state.anchors)
         self.learner = Learner(config)
         self.learner.ready(plugins.own())
         with checkpoint.damaged(base):
@@ -185,9 +183,8 @@ class _Learning:
         self.learner.take_experts(*(self._stored(kind) for kind in ("expert", HELD_OUT)))
         self.learner.publish(number)
         self._learns = self.learner.learns_from_rollouts()
-        self._planner = Planner(
-            config, params_json=params.canonical(), source=spec.tasks(params), pool=pool, learns=self._learns
-        )
+        self._planner = Planner(config, open_environments(config), pools, learns=self._learns)
+        self._rates = state.rates(self._planner.names)
 
     def learn(self, step: int) -> Mapping[str, float]:
         """Take the step's update and move the pool; return its metrics. Raise `RunFolderError` for another plan's."""
@@ -235,12 +232,16 @@ class _Learning:
             raise RunFolderError(
                 f"the rollouts of step {plan.step} are gone: expected {path}. Restore it from a copy."
             )
-        asked = {request.group_id: request.task_id for request in plan.requests}
-        other = [t for t in played if t.group_id in asked and asked[t.group_id] != t.task_id]
+        asked = {request.group_id: f"{request.env}/{request.task_id}" for request in plan.requests}
+        other = [
+            (t.group_id, found)
+            for t in played
+            if t.group_id in asked and asked[t.group_id] != (found := f"{name_of(t)}/{t.task_id}")
+        ]
         if other:
             raise RunFolderError(
-                f"step {plan.step} was played by another plan: group {other[0].group_id!r} has task {other[0].task_id!r}, "
-                f"expected {asked[other[0].group_id]!r}. Are the environment and ALE those that the run began with?"
+                f"step {plan.step} was played by another plan: group {other[0][0]!r} has task {other[0][1]!r}, "
+                f"expected {asked[other[0][0]]!r}. Are the environment and ALE those that the run began with?"
             )
 
     def compared(self, kept: Path) -> tuple[int | None, tuple[str, ...]]:

@@ -39,3 +39,5 @@ def eval_command(command: EvalCommand) -> None:
         f"{command.model} on {config.env} ({config.eval.split}): success {found.success:.4f} of an optimum of "
         f"{found.optimum:.4f}, share {found.share:.4f}, {found.episodes} episodes{failures}"
     )
+    for env, own in found.envs.items():
+        stdout().print(f"{env}: success {own.success:.4f} of an optimum of {own.optimum:.4f}")

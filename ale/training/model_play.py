@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from agent_runtime.store import decode
 from agent_runtime.types import RolloutRequest, Trajectory
 from ale import config as configuration
 from ale.training import runs
-from rock_env.plugins import env_params, load_env
 from trainer.config import TrainConfig
 from trainer.engine.chosen import check_model
+from trainer.environments import open_environments
 from trainer.placement import Fleet
 from trainer.rollout.tasks import eval_requests, task_ids
 from trainer.seeds import derive
@@ -42,13 +40,13 @@ def model_settings(model: str, *, named: dict[str, object], overrides: list[str]
 def play_tasks(config: TrainConfig, *, ray_address: str | None = None) -> list[Trajectory]:
     """Play `eval.tasks` tasks of `eval.split` once each; the same ones, with the same seeds, as a run's evaluations.
 
-    Raise `TrainerError` or `RockError`.
+    Of several environments as many of each. Raise `TrainerError` or `RockError`.
     """
-    spec = load_env(config.env)
-    params = env_params(spec, msgspec.json.encode(config.env_args).decode())
     seed = derive(config.seed, "held-out tasks")
-    tasks = task_ids(spec.tasks(params), config.eval.split, config.eval.tasks, seed)
-    requests = eval_requests(config, params.canonical(), 0, tasks)
+    requests: list[RolloutRequest] = []
+    for env in open_environments(config):
+        tasks = task_ids(env.source, config.eval.split, config.eval.tasks, seed)
+        requests += eval_requests(env.config, env.params.canonical(), 0, tasks, label=env.label)
     return play_requests(config, requests, ray_address=ray_address)
 
 

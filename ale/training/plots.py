@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 from ale.errors import RecordError
 
 __all__ = ["read_metrics", "success_curve"]
+
+_OF_ENV = re.compile(r"env/.+/success")
 
 
 def read_metrics(run_folder: Path) -> list[dict[str, Any]]:
@@ -57,6 +60,13 @@ def success_curve(run_folder: Path) -> Path | None:
     )
     share = [record.get("share_of_optimum", math.nan) for record in evaluations]
     axes.plot(env_steps, share, "--", marker=".", label="share of the optimum (held out)")
+    for name in sorted({name for record in evaluations for name in record if _OF_ENV.fullmatch(name)}):
+        axes.plot(
+            env_steps,
+            [record.get(name, math.nan) for record in evaluations],
+            linewidth=1,
+            label=f"{name.removeprefix('env/').removesuffix('/success')} (held out)",
+        )
     rollouts = [record for record in records if record["kind"] == "train" and "success" in record]
     axes.plot(
         [record["env_steps"] for record in rollouts],

@@ -177,6 +177,7 @@ def _numbers(metrics: Mapping[str, float]) -> list[str]:
 def _evaluation(evaluation: Evaluation) -> str:
     failures = f", {evaluation.failures} failed" if evaluation.failures else ""
     apart = "".join(f"; {split} {success:.3f}" for split, success in evaluation.apart.items())
+    apart += "".join(f"; {env} {own.success:.3f}" for env, own in evaluation.envs.items())
     return (
         f"success {evaluation.success:.3f} = {evaluation.share:.2f} of the optimum"
         f" ({evaluation.episodes} episodes{failures}){apart}"

@@ -52,8 +52,9 @@ def default_name(config: TrainConfig) -> str:
 
 
 def folder_name(env: str) -> str:
-    """Return an environment's name as a folder's: `gym:phys2d/CartPole-v1` has signs that no folder should."""
-    return env.replace(":", "-").replace("/", "-")
+    """Return an environment's name as a folder's, of several `math-0.4+code-0.6`: `gym:phys2d/CartPole-v1` has signs that no
+    folder should."""
+    return env.replace(" ", "").replace(",", "+").replace(":", "-").replace("/", "-")
 
 
 def locate(run: str) -> Path:

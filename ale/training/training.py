@@ -20,7 +20,7 @@ from ale.training import runs
 from ale.training.progress import LiveProgress, PlainProgress
 from rock_env.errors import InvalidArgument
 from trainer import checkpoint
-from trainer.config import TrainConfig
+from trainer.config import TrainConfig, dealt
 from trainer.errors import ConfigError
 from trainer.signals import held
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["TrainCommand", "sft_overrides", "train_command"]
 
 EXIT_INTERRUPTED = 130
+_SHOWN_STEPS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,8 @@ def train_command(command: TrainCommand) -> int:
     config = resolved.config
     if command.dry_run:
         sys.stdout.write(configuration.render(config))
-        sys.stdout.writelines(f"# {line}".rstrip() + "\n" for line in _memory(config))
+        told = [*_mixture(config), *_memory(config)]
+        sys.stdout.writelines(f"# {line}".rstrip() + "\n" for line in told)
         return 0
     folder = command.folder(config)
     progress: LiveProgress | PlainProgress
@@ -115,6 +117,21 @@ def _train(
             ray_address=command.ray_address,
             observer=progress,
         )
+
+
+def _mixture(config: TrainConfig) -> list[str]:
+    """Return what each of several environments gets of the first steps, and of the experts."""
+    if len(config.shares) == 1:
+        return []
+    groups, wanted = config.rollout.groups_per_step, config.warmup.trajectories
+    steps = [dealt(config.shares, step * groups, groups) for step in range(min(config.steps, _SHOWN_STEPS))]
+    experts = dealt(config.shares, 0, wanted)
+    told = ["", "groups of each environment in the first steps, and experts to record (docs/mixtures.md):"]
+    for each in config.shares:
+        played = " ".join(str(counts[each.env]) for counts in steps)
+        recorded = max(1, experts[each.env]) if wanted and not config.warmup.data else 0
+        told.append(f"  {each.env} {float(each.share):g}: {played}; {recorded} experts")
+    return told
 
 
 def _memory(config: TrainConfig) -> list[str]:
@@ -153,6 +170,8 @@ def _print_result(command: TrainCommand, folder: Path, summary: RunSummary) -> N
         highlight=False,
         soft_wrap=True,
     )
+    for env, success in summary.envs_final.items():
+        out.print(f"{env}: {summary.envs_warmup[env]:.3f} -> {success:.3f}", markup=False, highlight=False)
     for split, success in summary.apart_final.items():
         out.print(
             f"{split}: {summary.apart_warmup[split]:.3f} -> {success:.3f}", markup=False, highlight=False

@@ -7,7 +7,7 @@ of another model. It judges records, never outcomes: a failed rollout goes on to
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
@@ -22,17 +22,17 @@ NO_TOKEN = "no token sampled"
 """Reason of a trajectory that ended before its policy said anything, such as one whose first prompt was too long."""
 
 
-def check_experts(experts: Sequence[Trajectory], *, env: str, template: ChatTemplate) -> None:
+def check_experts(experts: Sequence[Trajectory], *, envs: Collection[str], template: ChatTemplate) -> None:
     """Raise `BatchError` for an expert of another environment, or of another version of it, or told in other tokens.
 
     Experts are retold when a run reads them, so this happens where a run goes on with a changed installation or model.
-    `env` is `name@version`. Tokens that a policy sampled are its own and not looked at.
+    `envs` are `name@version`. Tokens that a policy sampled are its own and not looked at.
     """
     for expert in experts:
-        if expert.env != env:
+        if expert.env not in envs:
             raise BatchError(
-                f"expert {expert.id!r} was recorded in {expert.env}, this run's environment is {env}: what it did there may "
-                "mean something else here. Install the version that recorded it, or start a new run."
+                f"expert {expert.id!r} was recorded in {expert.env}, this run's environment is {', '.join(envs)}: what it "
+                "did there may mean something else here. Install the version that recorded it, or start a new run."
             )
         for branch in expert.branches():
             shown: list[IntArray] = []

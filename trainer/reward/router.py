@@ -21,9 +21,10 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, sto
 from tenacity.wait import wait_random_exponential
 
 from agent_runtime.types import RewardSource, RolloutFailure, Trajectory
-from rock_env.plugins import env_params, load, load_env
+from rock_env.plugins import load
 from rock_env.spec import TaskSpec
 from trainer.config import RewardRoute, TrainConfig
+from trainer.environments import name_of, open_environments
 from trainer.errors import BatchError, ConfigError
 from trainer.reward.base import Answer, NoAnswer, RewardContext, RewardSpec, RewardWorker, Sample
 from trainer.reward.kept import Kept, KeptAnswers
@@ -139,9 +140,7 @@ class Router:
         context = RewardContext(rock_address, config.seed, config.reward.time_limit_s)
         self._routes = [_Route(route, context) for route in config.reward.routes]
         self._open = asyncio.Semaphore(config.reward.concurrency)
-        spec = load_env(config.env)
-        self._params = env_params(spec, json.dumps(config.env_args))
-        self._tasks = spec.tasks(self._params)
+        self._tasks = {each.name: each.source for each in open_environments(config)}
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Router:
@@ -185,8 +184,9 @@ class Router:
 
     def _route(self, trajectory: Trajectory) -> tuple[_Route, Sample] | None:
         split, _, index = trajectory.task_id.rpartition("/")
-        task = self._tasks.get(split, int(index))
-        fields = route_fields(trajectory.env.partition("@")[0], task)
+        env = name_of(trajectory)
+        task = self._tasks[env].get(split, int(index))
+        fields = route_fields(env, task)
         route = next((each for each in self._routes if fits(each.route, fields)), None)
         return None if route is None else (route, Sample.of(trajectory, task, asked=route.asked))
 

@@ -20,6 +20,7 @@ from agent_runtime.policy import Sampler
 from agent_runtime.types import RolloutRequest, Trajectory
 from rock_env.errors import EnvLost, NotFound, Unavailable
 from rock_env.plugins import load_env
+from rock_env.spec import EnvSpec
 from trainer.config import TrainConfig
 from trainer.engine.chosen import learner_of
 from trainer.errors import ConfigError
@@ -44,19 +45,11 @@ def agent_options(config: TrainConfig) -> list[str]:
     name = config.agent.name
     if not name:
         return []
-    spec, env, (engine, options) = load_agent(name), load_env(config.env), learner_of(config)
+    spec, (engine, options) = load_agent(name), learner_of(config)
     if spec.unavailable:
         raise ConfigError(f"the agent {name!r} cannot be had: {spec.unavailable}")
-    if env.sandbox is None:
-        raise ConfigError(
-            f"the agent {name!r} works in a sandbox, and {env.name} is an environment without one, played by actions alone. "
-            "Choose another --env (ale env list), such as swe, or leave --agent out."
-        )
-    if not env.graded_as_it_lies:
-        raise ConfigError(
-            f"the agent {name!r} gives no actions, and the answer to a task of {env.name} is one: every rollout would be "
-            "graded as a failure. Choose another --env (ale env list), such as swe, or leave --agent out."
-        )
+    for each in config.shares:
+        _check_env(name, load_env(each.env))
     if engine.tools is None:
         raise ConfigError(
             f"the agent {name!r} needs a model that chats with whatever tools an agent brings: {config.model!r} (engine "
@@ -69,6 +62,20 @@ def agent_options(config: TrainConfig) -> list[str]:
     if find_installed(spec, shelf) is None:
         raise ConfigError(f"the agent {name!r} is not installed in {shelf}. Run: ale agent install {name}")
     return [f"--shelf={shelf}"]
+
+
+def _check_env(agent: str, env: EnvSpec) -> None:
+    """Raise `ConfigError` where a CLI agent cannot work in an environment."""
+    if env.sandbox is None:
+        raise ConfigError(
+            f"the agent {agent!r} works in a sandbox, and {env.name} is an environment without one, played by actions alone."
+            " Choose another --env (ale env list), such as swe, or leave --agent out."
+        )
+    if not env.graded_as_it_lies:
+        raise ConfigError(
+            f"the agent {agent!r} gives no actions, and the answer to a task of {env.name} is one: every rollout would be "
+            "graded as a failure. Choose another --env (ale env list), such as swe, or leave --agent out."
+        )
 
 
 class CliAgents:

@@ -23,6 +23,7 @@ from agent_runtime.policy import ChatTemplate, SampleRequest
 from agent_runtime.store import SUFFIX, decode, encode, files_at, read_segment
 from agent_runtime.types import AgentConfig, IntArray, RolloutRequest, SamplingParams, Trajectory
 from rock_env.spec import EnvParams, EnvSpec
+from trainer.environments import Environment
 from trainer.errors import ConfigError, Halted
 from trainer.lineage import ExpertRecord, Source, digest_of, digest_of_text
 from trainer.rollout.failures import handing_over
@@ -60,6 +61,15 @@ class Experts:
         record = next(each for each in self.records if each.id == trajectory_id)
         return Origin(record.origin), record.source
 
+    @classmethod
+    def joined(cls, several: Sequence[Experts]) -> Experts:
+        """Return the experts of several environments as one."""
+        return cls(
+            [t for each in several for t in each.trajectories],
+            [record for each in several for record in each.records],
+            [source for each in several for source in each.sources],
+        )
+
     @property
     def digest(self) -> str:
         """Return the digest of all records, in order."""
@@ -84,12 +94,12 @@ def files_of(place: str) -> list[Path]:
     )
 
 
-def check_data(places: Sequence[str], *, spec: EnvSpec, params: EnvParams, split: str) -> None:
+def check_data(places: Sequence[str], *, environments: Sequence[Environment], split: str) -> None:
     """Raise `ConfigError` where no record is an example for this run, before anything heavy starts."""
     reasons: Counter[str] = Counter()
     for path in (path for place in places for path in files_of(place)):
         for trajectory in read_segment(path):
-            reason = _why_not(trajectory, spec, params, split)
+            reason = _why_not(trajectory, environments, split)
             if not reason:
                 return
             reasons[reason] += 1
@@ -143,18 +153,17 @@ def recorded(trajectories: Sequence[Trajectory], env: str) -> Experts:
 def read_experts(
     places: Sequence[str],
     *,
-    spec: EnvSpec,
-    params: EnvParams,
+    environments: Sequence[Environment],
     split: str,
     template: ChatTemplate,
     agent: AgentConfig,
     max_tokens: int,
 ) -> Experts:
-    """Read what is an example for this run: whole successes on tasks of `split` in this environment, each once.
+    """Read what is an example for this run: whole successes on tasks of `split` in its environments, each once.
 
     Raise `ConfigError` if there is none, saying why, or `StoreError` for a damaged file.
     """
-    tasks = spec.tasks(params)
+    tasks = {each.spec.key: each.source for each in environments}
     experts = Experts([], [], [])
     seen: set[tuple[object, ...]] = set()
     names: Counter[str] = Counter()
@@ -163,11 +172,11 @@ def read_experts(
         before = len(experts.records)
         for original in read_segment(path):
             actions = tuple(turn.action for turn in original.played())
-            key = (original.task_id, original.start.env_seed, actions)
-            reason = _why_not(original, spec, params, split) or ("there before" if key in seen else "")
+            key = (original.env, original.task_id, original.start.env_seed, actions)
+            reason = _why_not(original, environments, split) or ("there before" if key in seen else "")
             if not reason:
                 _, _, index = original.task_id.rpartition("/")
-                instruction = tasks.get(split, int(index)).instruction
+                instruction = tasks[original.env].get(split, int(index)).instruction
                 name = original.id if not names[original.id] else f"{original.id}~{names[original.id]}"
                 told = asyncio.run(
                     retell(
@@ -200,12 +209,13 @@ def hold_out(experts: Experts, share: float, seed: int) -> tuple[Experts, list[T
 
     Whole tasks are held out, about `share` of them; with any share at least one, but never the last to imitate.
     """
-    tasks = sorted({trajectory.task_id for trajectory in experts.trajectories})
+    tasks = sorted({(trajectory.env, trajectory.task_id) for trajectory in experts.trajectories})
     count = min(max(1, round(share * len(tasks))), len(tasks) - 1) if share and tasks else 0
     chosen = set(random.Random(seed).sample(tasks, count))
-    marked = [msgspec.structs.replace(each, held_out=each.task_id in chosen) for each in experts.records]
-    shown = [t for t in experts.trajectories if t.task_id not in chosen]
-    held = [t for t in experts.trajectories if t.task_id in chosen]
+    held = [t for t in experts.trajectories if (t.env, t.task_id) in chosen]
+    shown = [t for t in experts.trajectories if (t.env, t.task_id) not in chosen]
+    names = {t.id for t in held}
+    marked = [msgspec.structs.replace(each, held_out=each.id in names) for each in experts.records]
     return replace(experts, records=marked), shown, held
 
 
@@ -230,7 +240,7 @@ def _quizzes(trajectory: Trajectory) -> Iterator[Quiz]:
             shown.append(turn.completion_ids)
 
 
-def _why_not(trajectory: Trajectory, spec: EnvSpec, params: EnvParams, split: str) -> str:
+def _why_not(trajectory: Trajectory, environments: Sequence[Environment], split: str) -> str:
     """Return why a record is no example for this run, in words for its account; nothing if it is one."""
     if not trajectory.has_reward:
         return "failed to run"
@@ -242,9 +252,10 @@ def _why_not(trajectory: Trajectory, spec: EnvSpec, params: EnvParams, split: st
         return "begins after somebody else's turns"
     if trajectory.start.hint:
         return "was given a hint"
-    if trajectory.env != spec.key:
+    env = next((each for each in environments if each.spec.key == trajectory.env), None)
+    if env is None:
         return f"of {trajectory.env}"
-    if differing := _other_arguments(trajectory, spec, params):
+    if differing := _other_arguments(trajectory, env.spec, env.params):
         return f"with other env_args: {differing}"
     if trajectory.task_id.rpartition("/")[0] != split:
         return f"on a task that is not of the split {split}"

@@ -97,30 +97,34 @@ def fill(
     *,
     config: TrainConfig,
     anchored: Container[str],
-    more: Callable[[int, int, Collection[str]], list[RolloutRequest]],
+    more: Callable[[int, Sequence[str], Collection[tuple[str, str]]], list[RolloutRequest]],
 ) -> Rollouts:
     """Play a step's requests and return a batch of as many rollouts.
 
-    `more(first, count, used)` draws `count` further groups, numbered from `first` of all the further ones, of tasks that are
-    not in `used` where there are others. It is called until no group is left to replace or as many are drawn as
-    `filter.dynamic_extra` allows. Groups in `anchored` are never replaced: their scheduler needs every outcome, and moves
-    an anchor whose groups no longer vary. Raise `Halted`, with what was played, where too many rollouts are rejected.
+    `more(first, envs, used)` draws a further group for each environment in `envs`, numbered from `first` of all the further
+    ones, of tasks that are not in `used` (environment and task) where there are others. It is called until no group is left
+    to replace or as many are drawn as `filter.dynamic_extra` allows. Groups in `anchored` are never replaced: their
+    scheduler needs every outcome, and moves an anchor whose groups no longer vary. Raise `Halted`, with what was played,
+    where too many rollouts are rejected.
     """
     playing = _Playing(fleet, folder, step, config)
     groups = playing.play(requests)
     flat = [name for name, group in groups.items() if name not in anchored and not _varies(group, config)]
     found = Rollouts(rejected=playing.rejected, flat_groups=len(flat))
     allowed = _allowed(config) if flat else 0
-    used = {request.task_id for request in requests}
+    used = {(request.env, request.task_id) for request in requests}
+    env_of = {request.group_id: request.env for request in requests}
     while flat and found.extra_groups < allowed:
         count = min(len(flat), allowed - found.extra_groups)
-        further = more(found.extra_groups, count, used)
-        used.update(request.task_id for request in further)
+        further = more(found.extra_groups, [env_of[name] for name in flat[:count]], used)
+        used.update((request.env, request.task_id) for request in further)
+        env_of |= {request.group_id: request.env for request in further}
         found.extra_groups += count
-        for group in playing.play(further).values():
+        for further_name, group in playing.play(further).items():
             leaving = group
             if _varies(group, config):
-                name = flat.pop(0)
+                name = next(name for name in flat if env_of[name] == env_of[further_name])
+                flat.remove(name)
                 leaving, groups[name] = groups[name], group
             else:
                 found.flat_groups += 1

@@ -7,6 +7,7 @@ hosted by a ROCK server, whose processes may end without the run's.
 from __future__ import annotations
 
 from rock_env.plugins import load_env
+from rock_env.spec import EnvSpec
 from trainer.config import TrainConfig
 
 __all__ = ["is_played_here"]
@@ -20,12 +21,11 @@ def is_played_here(config: TrainConfig) -> bool:
     rollout = config.rollout
     if rollout.games == "served" or rollout.rock_address or rollout.backends:
         return False
-    spec = load_env(config.env)
+    if config.agent.name or config.reward.routes:
+        return False
+    return all(_is_a_game_of_ours(load_env(each.env)) for each in config.shares)
+
+
+def _is_a_game_of_ours(spec: EnvSpec) -> bool:
     ours = all(f"{part.__module__}.".startswith(_OURS) for part in (spec.factory, spec.tasks, spec.params))
-    return (
-        ours
-        and spec.sandbox is None
-        and not spec.library
-        and not config.agent.name
-        and not config.reward.routes
-    )
+    return ours and spec.sandbox is None and not spec.library

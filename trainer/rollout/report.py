@@ -10,10 +10,12 @@ import numpy as np
 from agent_runtime.faults import count_blame
 from agent_runtime.types import Trajectory, TurnLabel
 from rock_env.faults import Blame
+from trainer.environments import name_of
 from trainer.rollout.anchors import Anchor
 
 __all__ = [
     "agent_metrics",
+    "env_metrics",
     "fall",
     "fault_metrics",
     "illegal_share",
@@ -36,6 +38,28 @@ def summary_metrics(trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
         **({"illegal_share": illegal_share(done)} if turns else {}),
         "failed": float(len(trajectories) - len(done)),
     }
+
+
+def env_metrics(
+    envs: Sequence[str], trajectories: Sequence[Trajectory], from_start: Sequence[Trajectory]
+) -> Mapping[str, float]:
+    """Return the same of each environment of a mixture, and how many groups it had; nothing of a single one."""
+    if len(envs) == 1:
+        return {}
+    found: dict[str, float] = {}
+    for env in envs:
+        own, started = ([t for t in each if name_of(t) == env] for each in (trajectories, from_start))
+        values = {
+            **(summary_metrics(own) if own else {}),
+            **(
+                {f"start_{name}": value for name, value in summary_metrics(started).items()}
+                if started
+                else {}
+            ),
+            "groups": float(len({t.group_id for t in own})),
+        }
+        found |= {f"env/{env}/{name}": value for name, value in values.items()}
+    return found
 
 
 def fall(step: int, before: float, now: float, groups: int) -> str:

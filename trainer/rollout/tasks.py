@@ -39,9 +39,13 @@ def task_ids(source: TaskSource, split: str, count: int, seed: int) -> list[str]
     return [f"{split}/{index}" for index in indices]
 
 
-def anchored_groups(config: TrainConfig) -> int:
-    """Return how many of a step's groups may begin at an anchor; the others begin at the task's own start."""
-    return math.floor(config.rollout.groups_per_step * (1 - config.anchors.start_share))
+def anchored_groups(config: TrainConfig, groups: int | None = None) -> int:
+    """Return how many of a step's groups may begin at an anchor; the others begin at the task's own start.
+
+    `groups` are those of one of several environments.
+    """
+    count = config.rollout.groups_per_step if groups is None else groups
+    return math.floor(count * (1 - config.anchors.start_share))
 
 
 def train_requests(
@@ -75,16 +79,16 @@ def train_requests(
 
 
 def eval_requests(
-    config: TrainConfig, params_json: str, step: int, tasks: Sequence[str]
+    config: TrainConfig, params_json: str, step: int, tasks: Sequence[str], *, label: str = ""
 ) -> list[RolloutRequest]:
     """Return one request per held-out task; their seeds are the same at every evaluation."""
     return [
         _request(
             config,
             params_json,
-            f"eval-{step:06d}-{number:05d}",
+            f"eval-{step:06d}-{label}{number:05d}",
             task_id=task_id,
-            group=f"eval-{number:05d}",
+            group=f"eval-{label}{number:05d}",
             index=0,
             start=Start(env_seed=derive(config.seed, "eval", number)),
             temperature=config.eval.temperature,
@@ -93,15 +97,17 @@ def eval_requests(
     ]
 
 
-def expert_requests(config: TrainConfig, params_json: str, tasks: Sequence[str]) -> list[RolloutRequest]:
+def expert_requests(
+    config: TrainConfig, params_json: str, tasks: Sequence[str], *, label: str = ""
+) -> list[RolloutRequest]:
     """Return one request per task for the oracle to play."""
     return [
         _request(
             config,
             params_json,
-            f"expert-{number:05d}",
+            f"expert-{label}{number:05d}",
             task_id=task_id,
-            group=f"expert-{number:05d}",
+            group=f"expert-{label}{number:05d}",
             index=0,
             start=Start(env_seed=derive(config.seed, "expert", number)),
         )

@@ -93,9 +93,9 @@ class RolloutWorker:
     async def record(self, requests: Sequence[RolloutRequest]) -> list[bytes]:
         """Let the environment's oracle play the requests."""
         rock = self._games or Surviving(await self._connect())
-        spec: EnvSpec = load_env(self._config.env)
 
         async def play(request: RolloutRequest) -> bytes:
+            spec: EnvSpec = load_env(request.env)
             params = env_params(spec, request.params_json)
             split, _, index = request.task_id.rpartition("/")
             task = spec.tasks(params).get(split, int(index))

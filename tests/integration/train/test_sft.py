@@ -24,6 +24,7 @@ from trainer import lineage
 from trainer.actors import Learner
 from trainer.config import TrainConfig
 from trainer.engine.base import EngineSpec
+from trainer.environments import Environment
 from trainer.rollout.experts import hold_out, quizzes, read_experts
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
@@ -195,8 +196,7 @@ def test_a_hugging_face_model_imitates_the_same_records(place: Path, tmp_path: P
     options = engine.options(**config.engine_options)
     experts = read_experts(
         [str(place / "solved")],
-        spec=spec,
-        params=params,
+        environments=[Environment(config, spec, params, spec.tasks(params))],
         split="train",
         template=engine.template(config.model, options),
         agent=AgentConfig(window_turns=1, system=False),

@@ -181,9 +181,8 @@ class LocalFleet:
         return Rewarded([encode(trajectory) for trajectory in results], metrics)
 
     def record(self, requests: Sequence[RolloutRequest]) -> list[bytes]:
-        spec = load_env(self._config.env)
-
         async def play(request: RolloutRequest) -> Trajectory:
+            spec = load_env(request.env)
             params = env_params(spec, request.params_json)
             split, _, index = request.task_id.rpartition("/")
             oracle = spec.oracle(params, spec.tasks(params).get(split, int(index)))
@@ -211,8 +210,8 @@ class Listening:
 
 
 def config_of(**changes: Any) -> TrainConfig:
-    """Return the small run's configuration; a section's changes are merged into it."""
-    merged = {**SMALL}
+    """Return the small run's configuration; a section's changes are merged into it, arguments of another env are its own."""
+    merged = {**SMALL, **({"env_args": {}} if "env" in changes else {})}
     for name, value in changes.items():
         merged[name] = {**merged[name], **value} if isinstance(merged.get(name), dict) else value
     return TrainConfig.model_validate(merged)

@@ -10,7 +10,7 @@ from local_fleet import LocalFleet, config_of, lost
 
 from agent_runtime.store import decode, encode
 from agent_runtime.types import Trajectory
-from rock_env.plugins import env_params, load_env
+from trainer.environments import open_environments
 from trainer.errors import Halted
 from trainer.evaluation import Evaluator
 
@@ -29,8 +29,7 @@ class LosingFleet(LocalFleet):
 
 def evaluator(lose: Callable[[Trajectory], bool], **options: Any) -> Evaluator:
     config = config_of(eval={"tasks": 2, "apart": ["train"]}, **options)
-    spec = load_env(config.env)
-    return Evaluator(config, spec, env_params(spec, '{"max_turns": 6}'), LosingFleet(config, lose))
+    return Evaluator(config, open_environments(config), LosingFleet(config, lose))
 
 
 @pytest.mark.parametrize("split", ["held_out", "train"])
@@ -62,10 +61,7 @@ def test_a_failed_episode_is_left_out_of_its_split_and_counted():
 
 def test_a_split_apart_is_measured_on_as_many_tasks_as_were_asked_for():
     config = config_of(eval={"tasks": 2, "apart": ["train"], "apart_tasks": 1})
-    spec = load_env(config.env)
-    measured = Evaluator(
-        config, spec, env_params(spec, '{"max_turns": 6}'), LosingFleet(config, lambda _: False)
-    )
+    measured = Evaluator(config, open_environments(config), LosingFleet(config, lambda _: False))
     found, encoded = measured.play(0, 2, ["train"])
     splits = [decode(data).task_id.rpartition("/")[0] for data in encoded]
     assert (splits.count("held_out"), splits.count("train")) == (2, 1)
@@ -80,9 +76,8 @@ def test_more_failures_than_allowed_halt_the_run():
 
 def test_a_server_that_ended_is_named_as_the_cause():
     config = config_of(eval={"tasks": 2})
-    spec = load_env(config.env)
     fleet = LosingFleet(config, lambda _: True, server_end="it was killed by signal 9")
     with pytest.raises(
         Halted, match=r"ROCK server ended \(it was killed by signal 9\), so 2 of 2 rollouts failed"
     ):
-        Evaluator(config, spec, env_params(spec, "{}"), fleet).play(0, 2)
+        Evaluator(config, open_environments(config), fleet).play(0, 2)

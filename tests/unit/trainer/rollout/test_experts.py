@@ -26,12 +26,14 @@ from rock_env.plugins import load_env
 from trainer.actors import Learner
 from trainer.config import TrainConfig
 from trainer.engine.tiny.tokenizer import END, TinyChatTemplate, TinyTokenizer
+from trainer.environments import Environment
 from trainer.errors import BatchError, ConfigError
 from trainer.rollout.experts import MOST_QUIZZES, check_data, hold_out, quizzes, read_experts, recorded
 from trainer.rollout.starts import Injection, Origin
 
 SPEC = load_env("frozen_lake")
 PARAMS = SPEC.params()
+ENVIRONMENT = Environment(TrainConfig(), SPEC, PARAMS, SPEC.tasks(PARAMS))
 ACTIONS = ("Right", "Down", "Down")
 OBSERVATIONS = ("P _\n_ G", "_ P\n_ G", "_ _\n_ P")
 
@@ -55,8 +57,7 @@ def win(name: str, task: int = 0, **changes: object) -> Trajectory:
 def read(*places: object, window: int = 0, context: int = 4096):
     return read_experts(
         [str(place) for place in places],
-        spec=SPEC,
-        params=PARAMS,
+        environments=[ENVIRONMENT],
         split="train",
         template=TinyChatTemplate(TinyTokenizer(), context),
         agent=AgentConfig(window_turns=window, system=False),
@@ -100,7 +101,7 @@ def test_nothing_to_imitate_is_refused_with_the_reasons(tmp_path: Path) -> None:
     write_segment(tmp_path / "lost.rollouts", [win("a", passed=False, reward=0.0), win("b", env="sokoban@1")])
     for refused in (
         lambda: read(tmp_path),
-        lambda: check_data([str(tmp_path)], spec=SPEC, params=PARAMS, split="train"),
+        lambda: check_data([str(tmp_path)], environments=[ENVIRONMENT], split="train"),
     ):
         with pytest.raises(ConfigError, match=r"1 not passed; 1 of sokoban@1"):
             refused()

@@ -98,9 +98,10 @@ def filled(
     fleet = Ruled(config, rule, judge)
     groups = config.rollout.groups_per_step
 
-    def more(first: int, count: int, used: Collection[str]) -> list[RolloutRequest]:
-        tasks = [f"train/{100 + first + n}" for n in range(count)]
-        assert set(used) == {f"train/{n}" for n in (*range(groups), *range(100, 100 + first))}
+    def more(first: int, envs: Sequence[str], used: Collection[tuple[str, str]]) -> list[RolloutRequest]:
+        tasks = [f"train/{100 + first + n}" for n in range(len(envs))]
+        before = (*range(groups), *range(100, 100 + first))
+        assert set(used) == {(config.env, f"train/{n}") for n in before}
         return train_requests(config, "{}", 1, tasks=tasks, first=groups + first)
 
     asked = train_requests(config, "{}", 1, tasks=[f"train/{n}" for n in range(groups)])
