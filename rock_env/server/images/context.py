@@ -19,6 +19,7 @@ from typing import BinaryIO, NoReturn, Self, cast
 
 from rock_env.arguments import shown
 from rock_env.errors import InvalidArgument, ResourceExhausted
+from rock_env.server.images.dockerfile import MAX_DOCKERFILE_BYTES, images_named
 from rock_env.threads import for_callers
 
 __all__ = ["MAX_CONTEXT_BYTES", "BuildContext"]
@@ -78,7 +79,8 @@ class BuildContext:
         self._tenant = tenant
         self.bytes = 0
         self.digest = ""
-        """Set by `seal`."""
+        self.images: frozenset[str] = frozenset()
+        """What its Dockerfile builds upon or copies from; set, as the digest, by `seal`."""
 
     @classmethod
     async def open(
@@ -123,8 +125,8 @@ class BuildContext:
         """Check what has arrived and return its digest. Raise `InvalidArgument` for what no build could use."""
         stop = threading.Event()
         try:
-            self.digest = await for_callers(
-                self._tenant, _digest, self._file, dockerfile, dict(build_args), stop
+            self.digest, self.images = await for_callers(
+                self._tenant, _read, self._file, dockerfile, dict(build_args), stop
             )
         finally:
             stop.set()  # a caller that hangs up, or a server that ends, waits for no archive
@@ -151,16 +153,25 @@ class _Stoppable:
         return self._file.read(size)
 
 
-def _digest(file: BinaryIO, dockerfile: str, build_args: dict[str, str], stop: threading.Event) -> str:
+def _read(
+    file: BinaryIO, dockerfile: str, build_args: dict[str, str], stop: threading.Event
+) -> tuple[str, frozenset[str]]:
+    """Return the context's digest and the images that its Dockerfile names."""
     file.flush()
     file.seek(0)
     entries: dict[str, list[object]] = {}
+    wanted, text = _path(dockerfile, "Dockerfile path"), b""
     try:
         with tarfile.open(
             fileobj=cast("BinaryIO", _Stoppable(file, stop)), mode="r:", tarinfo=_Member
         ) as tar:
             for member in tar:
-                entries[_path(member.name, "path")] = _entry(tar, member)
+                path = _path(member.name, "path")
+                if path in entries and not (member.isdir() and entries[path][0] == "folder"):
+                    raise InvalidArgument(f"the build context holds {shown(path)} twice. Make the tar anew.")
+                entries[path] = _entry(tar, member)
+                if path == wanted and member.isreg():
+                    text = _text(tar, member)
                 if len(entries) > _MAX_FILES:
                     raise InvalidArgument(
                         f"the build context has more than {_MAX_FILES} files; use .dockerignore."
@@ -168,8 +179,35 @@ def _digest(file: BinaryIO, dockerfile: str, build_args: dict[str, str], stop: t
     except (tarfile.TarError, UnicodeError, OverflowError) as error:
         raise InvalidArgument(f"the build context is not a complete, uncompressed tar: {error}.") from error
     _check_dockerfile(entries, dockerfile)
+    _check_links(entries)
+    try:
+        images = images_named(text.decode(), build_args)
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"the Dockerfile is not UTF-8: {error.reason}.") from error
     shape = [dockerfile, sorted(build_args.items()), sorted(entries.items())]
-    return "sha256:" + hashlib.sha256(json.dumps(shape, separators=(",", ":")).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps(shape, separators=(",", ":")).encode()).hexdigest()
+    return f"sha256:{digest}", images
+
+
+def _text(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    if member.size > MAX_DOCKERFILE_BYTES:
+        raise InvalidArgument(
+            f"the Dockerfile has {member.size} bytes, expected at most {MAX_DOCKERFILE_BYTES}."
+        )
+    source = tar.extractfile(member)
+    assert source is not None  # it is a file
+    return source.read()
+
+
+def _check_links(entries: Mapping[str, list[object]]) -> None:
+    """Refuse files that would be written through a link, such as over the Dockerfile that was read."""
+    for name in entries:
+        for parent in PurePosixPath(name).parents:
+            if entries.get(str(parent), ["folder"])[0] != "folder":
+                raise InvalidArgument(
+                    f"the build context holds {shown(name)} beneath {shown(str(parent))}, which is no folder there. Make "
+                    "the tar anew."
+                )
 
 
 def _entry(tar: tarfile.TarFile, member: tarfile.TarInfo) -> list[object]:
@@ -200,7 +238,7 @@ def _path(name: str, what: str) -> str:
 
 def _check_dockerfile(entries: Mapping[str, list[object]], dockerfile: str) -> None:
     path = _path(dockerfile, "Dockerfile path")
-    if path not in entries or entries[path][0] == "folder":
+    if path not in entries or entries[path][0] != "file":
         top = sorted(name for name in entries if "/" not in name and name != ".")[:20]
         raise InvalidArgument(
             f"the build context has no {dockerfile[:200]!r}; at its top it has: {', '.join(top)[:500] or 'nothing'}. Name "

@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 TAG = "rock-image"
 """The repository our builds are tagged in, so that nobody's `docker image prune` takes them."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._/-]{0,127}(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?", re.ASCII)
+_ID = re.compile(r"(sha256:)?[0-9a-f]{1,64}")
+"""What the engine may take for an id, or for the beginning of one."""
 MOST_NAMES = 1000
 """How many names of images one tenant may have."""
 MOST_BUILDS = 8
@@ -205,19 +207,41 @@ class Registry:
             )
 
     async def _in_engine(self, tenant: str, image: str) -> tuple[str, int]:
-        """Return id and size of an image of the engine's. One that another tenant built is as good as none.
-
-        So is a snapshot, which is an image to the engine (the way to start from one does not come by here), and what the
-        engine finds by the beginning of an id: that would be guessed in a few tries.
-        """
+        """Return id and size of an image of the engine's. Raise `InvalidArgument` for one that is not open to the tenant."""
         described = await self.engine.image(image)
         image_id = str(described["Id"])
-        owners = {record.tenant for record in await self.records.with_image(image_id) if record.built}
-        if (owners and tenant not in owners) or is_snapshot(described) or _is_guessed(image, described):
+        if not await self._is_open(tenant, image, described):
             raise InvalidArgument(
                 f"the Docker engine has no image {image!r}. Register it, or name another one."
             )
         return image_id, int(described.get("Size", 0))
+
+    async def _check_base(self, tenant: str, image: str) -> None:
+        """Raise `InvalidArgument` for an image that a Dockerfile may not name. What the engine lacks it may pull."""
+        try:
+            described = await self.engine.image(image)
+        except InvalidArgument:
+            if not _ID.fullmatch(image):
+                return
+        else:
+            if await self._is_open(tenant, image, described):
+                return
+        raise InvalidArgument(
+            f"the Dockerfile names the image {image!r}, which the Docker engine has not. Name an image that it has or can "
+            "pull, or the whole id of one of yours."
+        )
+
+    async def _is_open(self, tenant: str, image: str, described: Mapping[str, Any]) -> bool:
+        """Return whether a tenant may use an image of the engine's. One that another tenant built is as good as none.
+
+        So is a snapshot, which is an image to the engine (the way to start from one does not come by here), and what the
+        engine finds by the beginning of an id: that would be guessed in a few tries.
+        """
+        records = await self.records.with_image(str(described["Id"]))
+        owners = {record.tenant for record in records if record.built}
+        return not (
+            (owners and tenant not in owners) or is_snapshot(described) or _is_guessed(image, described)
+        )
 
     # -- builds
 
@@ -233,6 +257,8 @@ class Registry:
         """
         try:
             await self._check_name(tenant, wish.name)
+            for image in context.images:
+                await self._check_base(tenant, image)
             self._check_builds(tenant)
             running = self._running(tenant, wish.name, context.digest)
             done = running or await self._found(tenant, wish.name, context.digest)

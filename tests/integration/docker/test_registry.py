@@ -200,6 +200,34 @@ async def test_tenants_neither_see_nor_use_each_others_images(place: Place, fold
         assert await place.registry.engine.image(own.image_id), "and stays while it is somebody's"
 
 
+async def test_a_dockerfile_names_no_image_of_another_tenant(
+    place: Place, folder: Path, tmp_path: Path
+) -> None:
+    theft = tmp_path / "theft"
+    theft.mkdir()
+    async with client(place) as blue, client(place, "red") as red:
+        (folder / "secret").write_text("blue's")
+        image = await blue.register(folder, "tools")
+        whole = image.image_id.removeprefix("sha256:")
+        tag = f"rock-image:{whole[:32]}"
+        for reference in (image.image_id, whole, whole[:12], tag):
+            for text in (
+                f"FROM {reference}\nRUN echo {place.mark}",
+                f"FROM {BASE}\nCOPY --from={reference} /data /stolen",
+                f"FROM {BASE}\nONBUILD COPY --from={reference} /data /stolen",
+                f"ARG IT={reference}\nFROM $IT",
+            ):
+                (theft / "Dockerfile").write_text(text)
+                with pytest.raises(InvalidArgument, match="which the Docker engine has not"):
+                    await red.register(theft, "stolen")
+        assert await red.list() == []
+        (theft / "Dockerfile").write_text(
+            f"FROM {image.image_id} AS mine\nFROM {BASE}\nCOPY --from=mine /data /data"
+        )
+        own = await blue.register(theft, "copy")
+        assert "secret" in await files_in(place, own.image_id)
+
+
 async def test_nobody_starts_from_a_snapshot_by_the_name_or_id_of_its_image(place: Place) -> None:
     engine, snapshot = place.registry.engine, secrets.token_hex(6)
     layers = DockerLayers(engine, "another-server")
