@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from rock_env.errors import InvalidArgument, nearest
 from rock_env.spec import EnvParams, TaskSpec
+from sandboxes.browser import webshop
 from sandboxes.browser.actions import describe
 from sandboxes.browser.families import calendar, files, login, mail, signup, stock, wiki
 from sandboxes.browser.miniwob import NAMES, PREFIX
@@ -61,8 +62,10 @@ class BrowserTasks:
     splits: tuple[str, ...] = tuple(VARIANTS)
 
     def __init__(self, params: BrowserParams) -> None:
-        self._miniwob = params.suite == "miniwob"
-        if self._miniwob:
+        self._suite = params.suite
+        if self._suite == "webshop":
+            return
+        if self._suite == "miniwob":
             self._names = {split: list(NAMES) for split in self.splits}
             return
         chosen = [each for each in TEMPLATES.values() if params.site in ("all", each.site)]
@@ -70,8 +73,10 @@ class BrowserTasks:
 
     def count(self, split: str) -> int:
         """Return how many tasks `split` has. Raise `UnknownName` for an unknown split."""
-        if split not in self._names:
+        if split not in self.splits:
             raise nearest("split", split, self.splits)
+        if self._suite == "webshop":
+            return webshop.source().count(split)
         return len(self._names[split]) * VARIANTS[split]
 
     def get(self, split: str, index: int) -> TaskSpec:
@@ -81,13 +86,7 @@ class BrowserTasks:
             raise InvalidArgument(
                 f"no task {split}/{index}: split {split!r} has {count} tasks, numbered from 0."
             )
-        variant, number = divmod(index, len(self._names[split]))
-        name = self._names[split][number]
-        if self._miniwob:
-            payload, goal = f"{PREFIX}{name}/{split}-{variant}", _MINIWOB_GOAL
-        else:
-            payload = f"{name}/{variant}"
-            goal = _GOAL.format(goal=scenario(payload).goal)
+        payload, goal = self._drawn(split, index)
         return TaskSpec(
             id=f"{split}/{index}",
             split=split,
@@ -97,6 +96,18 @@ class BrowserTasks:
             brief=_BRIEF + goal,
             time_limit_s=_TIME_LIMIT_S,
         )
+
+    def _drawn(self, split: str, index: int) -> tuple[str, str]:
+        """Return a task's payload, and what the agent is told of it."""
+        if self._suite == "webshop":
+            task = webshop.source().get(split, index)
+            return webshop.PREFIX + task.payload, _GOAL.format(goal=webshop.goal_text(task))
+        variant, number = divmod(index, len(self._names[split]))
+        name = self._names[split][number]
+        if self._suite == "miniwob":
+            return f"{PREFIX}{name}/{split}-{variant}", _MINIWOB_GOAL
+        payload = f"{name}/{variant}"
+        return payload, _GOAL.format(goal=scenario(payload).goal)
 
 
 def make_tasks(params: EnvParams) -> BrowserTasks:

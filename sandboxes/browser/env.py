@@ -15,9 +15,10 @@ from rock_env.env import FreshBoxes, Info, StepResult, Verdict
 from rock_env.errors import FailedPrecondition, InvalidArgument
 from rock_env.sandbox import Sandbox
 from rock_env.spec import EnvParams, TaskSpec
+from sandboxes.browser import webshop
 from sandboxes.browser.actions import Action, parse
 from sandboxes.browser.catalog import scenario
-from sandboxes.browser.grade import STATE, grade, left_message
+from sandboxes.browser.grade import STATE, grade, left_message, left_state
 from sandboxes.browser.link import Link
 from sandboxes.browser.miniwob import PREFIX, page_files
 from sandboxes.browser.params import BrowserParams, narrow
@@ -42,15 +43,7 @@ class BrowserEnv:
     async def reset(self, sandbox: Sandbox, task: TaskSpec, seed: int) -> tuple[str, Info]:
         """Start a browser in the fresh sandbox and open the task's site; `seed` changes nothing."""
         self._task, self._link, self._seen, self._turns, self._message = task.payload, None, None, 0, None
-        if task.payload.startswith(PREFIX):
-            name, _, page_seed = task.payload.removeprefix(PREFIX).partition("/")
-            request = {"site": "static", "host": "miniwob.test", "start": f"/miniwob/{name}.html"}
-            request["seed"] = page_seed
-            files = page_files(name)
-        else:
-            drawn = scenario(task.payload)
-            request = {"site": drawn.site, "host": f"{drawn.site}.test", "start": drawn.start, "seed": ""}
-            files = {STATE: json.dumps(drawn.state).encode()}
+        request, files = _opening(task.payload)
         asked = {**request, "most_tree": 2 * self._params.max_tree_chars, "pictures": self._params.pictures}
         self._link, self._seen = await Link.start(sandbox, asked, files)
         info: dict[str, str] = {"task": task.payload}
@@ -110,8 +103,26 @@ class BrowserEnv:
             passed = self._seen.done and self._seen.reward > 0
             details = f"done: {self._seen.done}, reward of the page: {self._seen.reward:g}"
             return Verdict(1.0 if passed else 0.0, passed=passed, details=details)
+        if self._task.startswith(webshop.PREFIX):
+            return webshop.judge(await left_state(sandbox), self._task, self._turns)
         message = self._message if self._message is not None else await left_message(sandbox)
-        return await grade(sandbox, scenario(self._task), message)
+        return grade(await left_state(sandbox), scenario(self._task), message)
+
+
+def _opening(payload: str) -> tuple[dict[str, str], dict[str, bytes]]:
+    """Return the site that a task begins at, as the driver is told of it, and the files that the site needs."""
+    if payload.startswith(PREFIX):
+        name, _, seed = payload.removeprefix(PREFIX).partition("/")
+        request = {"site": "static", "host": "miniwob.test", "start": f"/miniwob/{name}.html", "seed": seed}
+        return request, page_files(name)
+    if payload.startswith(webshop.PREFIX):
+        site, start, state = "webshop", "/", webshop.first_state(payload)
+        files = {webshop.SHOP: webshop.shop_file()}
+    else:
+        drawn = scenario(payload)
+        site, start, state, files = drawn.site, drawn.start, drawn.state, {}
+    request = {"site": site, "host": f"{site}.test", "start": start, "seed": ""}
+    return request, {**files, STATE: json.dumps(state).encode()}
 
 
 def make(params: EnvParams) -> BrowserEnv:

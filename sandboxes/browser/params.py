@@ -15,8 +15,9 @@ __all__ = ["BrowserParams", "narrow"]
 class BrowserParams(EnvParams):
     """Arguments of the `browser` environment."""
 
-    suite: Literal["sites", "miniwob"] = "sites"
-    """The tasks: those of the sites that come along, or MiniWoB++'s, for which the package `miniwob` is needed."""
+    suite: Literal["sites", "miniwob", "webshop"] = "sites"
+    """The tasks: those of the sites that come along, MiniWoB++'s, for which the package `miniwob` is needed, or those of
+    the environment `webshop`, with its rewards."""
     site: Literal["all", "calendar", "files", "login", "mail", "signup", "stock", "wiki"] = "all"
     """Only tasks of this site; of the suite `sites` alone."""
     max_turns: int = Field(default=30, ge=1, le=1000)

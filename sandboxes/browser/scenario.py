@@ -22,6 +22,7 @@ __all__ = [
     "Step",
     "address",
     "expecting",
+    "quoted",
     "say",
 ]
 
@@ -206,5 +207,10 @@ def expecting(state: State, change: Callable[[State], object], answer: str = "")
 
 def say(text: str) -> str:
     """Return the action that tells the user something and ends the task."""
-    quoted = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'send_msg_to_user("{quoted}")'
+    return f"send_msg_to_user({quoted(text)})"
+
+
+def quoted(text: str) -> str:
+    """Return a text as it stands in an action."""
+    plain = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{plain}"'

@@ -15,7 +15,7 @@ from bm25s import BM25
 
 from sandboxes.webshop.product import Product
 
-__all__ = ["ProductIndex", "words_of"]
+__all__ = ["MOST_HITS", "MOST_QUERY_CHARS", "MOST_QUERY_WORDS", "ProductIndex", "words_of"]
 
 logging.getLogger("bm25s").setLevel(logging.WARNING)  # it sets its own level to DEBUG when it is imported
 
@@ -37,6 +37,18 @@ class ProductIndex:
         self._bm25 = BM25(k1=0.9, b=0.4)
         self._bm25.index([words_of(product.text()) for product in products], show_progress=False)
         self._known = self._bm25.vocab_dict
+
+    def weights(self) -> dict[str, tuple[list[int], list[float]]]:
+        """Return by word the places of products that have it, and what it adds to the score of each, single precision."""
+        scores, bounds = self._bm25.scores, self._bm25.scores["indptr"]
+        return {
+            word: (
+                scores["indices"][bounds[number] : bounds[number + 1]].tolist(),
+                scores["data"][bounds[number] : bounds[number + 1]].tolist(),
+            )
+            for word, number in self._known.items()
+            if number + 1 < len(bounds)  # the library knows the empty word, which no text has
+        }
 
     def hits(self, query: str) -> tuple[int, ...]:
         """Return the places of the best products that have a word of `query`, best first."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Lock
 from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 
-from sandboxes.browser.box.sites import calendar, files, login, mail, signup, stock, wiki
+from sandboxes.browser.box.sites import calendar, files, login, mail, signup, stock, webshop, wiki
 from sandboxes.browser.box.web import Page, Redirect, Request, State, page
 
 __all__ = ["SITES", "Handler", "Served"]
@@ -143,7 +143,10 @@ def main() -> None:
         return
     name, folder = json.loads(asked)
     os.chdir(folder)
-    if name != "static":
+    if name == "webshop":
+        shop = webshop.ShopSite(json.loads(Path("shop.json").read_bytes()))
+        Handler.served = Served(shop.answer, Path("state.json"))
+    elif name != "static":
         Handler.served = Served(SITES[name], Path("state.json"))
     with _Server(socket.socket(fileno=descriptor)) as server:
         os.set_inheritable(descriptor, False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from copy import deepcopy
 from typing import Any
 
@@ -11,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rock_env.errors import InfraError, InvalidArgument, Unimplemented, UnknownName
-from sandboxes.browser import ENV, miniwob
+from sandboxes.browser import ENV, miniwob, webshop
 from sandboxes.browser.actions import ACTIONS, describe, parse
 from sandboxes.browser.box.server import SITES
+from sandboxes.browser.box.sites.webshop import ShopSite
 from sandboxes.browser.box.web import Page, Request
 from sandboxes.browser.catalog import TEMPLATES, VARIANTS, BrowserTasks, scenario
 from sandboxes.browser.miniwob_oracles import SOLVERS
@@ -22,6 +24,10 @@ from sandboxes.browser.reply import MOST_LINE, LineReader, read_reply
 from sandboxes.browser.scenario import On
 from sandboxes.browser.view import elements, render
 from sandboxes.frozen_lake.params import FrozenLakeParams
+from sandboxes.webshop.oracle import plan
+from sandboxes.webshop.params import shop_of
+from sandboxes.webshop.product import goal_of
+from sandboxes.webshop.shop import Visit
 
 REPLY: dict[str, Any] = {
     "id": 3,
@@ -291,3 +297,41 @@ def test_miniwob_tasks_are_named_and_some_are_solved() -> None:
 def test_other_arguments_are_refused() -> None:
     with pytest.raises(InvalidArgument):
         narrow(FrozenLakeParams())
+
+
+# -- the webshop as a site
+
+
+def test_the_shop_in_a_box_finds_what_the_text_mode_finds() -> None:
+    shop = shop_of(webshop.PARAMS)
+    site = ShopSite(json.loads(webshop.shop_file()))
+    state = webshop.first_state(webshop.PREFIX + webshop.source().get("train", 0).payload)
+    for index in range(300):
+        goal = goal_of(webshop.source().get("train", index).payload)
+        query = " ".join(goal.text.lower().split())[:200].rstrip()
+        shown = site.answer(state, Request("GET", ("search",), {"q": query, "page": "2"}))
+        assert isinstance(shown, Page)
+        found = re.findall(r'href="/item/(\w+)\?', shown.html)
+        assert found == [product.asin for product in shop.shown(Visit("results", query, 2))], query
+
+
+def test_only_a_purchase_that_the_shop_sells_is_worth_something() -> None:
+    payload = webshop.PREFIX + webshop.source().get("train", 1).payload
+    site, state = ShopSite(json.loads(webshop.shop_file())), webshop.first_state(payload)
+    (*_, (visit, _)) = plan(webshop.PARAMS, goal_of(payload.removeprefix(webshop.PREFIX))).steps
+    chosen = {f"option.{name}": [value] for name, value in visit.chosen}
+    fields = {"q": [visit.query], "page": [str(visit.number)], **chosen}
+    site.answer(state, Request("GET", ("buy", visit.asin), {}))
+    assert state["bought"] is None, "a purchase is posted"
+    site.answer(state, Request("POST", ("buy", visit.asin), {}, fields))
+    assert webshop.judge(state, payload, 3).reward == 1.0
+    for wrong in (
+        {"asin": "B000000000"},
+        {"chosen": [["size", "of no shop"]]},
+        {"chosen": 7},
+        {"number": True},
+        {"query": ""},
+    ):
+        forged = {"text": "", "bought": {**state["bought"], **wrong}}
+        assert webshop.judge(forged, payload, 3).reward == 0.0
+    assert webshop.judge({"bought": []}, payload, 3).reward == 0.0
