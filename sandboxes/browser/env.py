@@ -18,19 +18,22 @@ from rock_env.spec import EnvParams, TaskSpec
 from sandboxes.browser import webshop
 from sandboxes.browser.actions import Action, parse
 from sandboxes.browser.catalog import scenario
-from sandboxes.browser.grade import STATE, grade, left_message, left_state
+from sandboxes.browser.grade import grade
 from sandboxes.browser.link import Link
 from sandboxes.browser.miniwob import PREFIX, page_files
 from sandboxes.browser.params import BrowserParams, narrow
-from sandboxes.browser.reply import Reply
+from sandboxes.browser.reply import End, Reply
 from sandboxes.browser.scenario import Message
 from sandboxes.browser.view import render
 
 __all__ = ["BrowserEnv", "make"]
 
+_STATE = "state.json"
+"""Where the site's server finds the state that a task begins with."""
+
 
 class BrowserEnv:
-    """One episode at a time over the sandbox it is handed; satisfies `SandboxEnv` and `FreshGraded`."""
+    """One episode at a time over the sandbox it is handed; satisfies `SandboxEnv`, `FreshGraded` and `KeepsRunning`."""
 
     def __init__(self, params: BrowserParams) -> None:
         self._params = params
@@ -39,10 +42,12 @@ class BrowserEnv:
         self._seen: Reply | None = None
         self._turns = 0
         self._message: Message = None
+        self._end: End | None = None
 
     async def reset(self, sandbox: Sandbox, task: TaskSpec, seed: int) -> tuple[str, Info]:
         """Start a browser in the fresh sandbox and open the task's site; `seed` changes nothing."""
         self._task, self._link, self._seen, self._turns, self._message = task.payload, None, None, 0, None
+        self._end = None
         request, files = _opening(task.payload)
         asked = {**request, "most_tree": 2 * self._params.max_tree_chars, "pictures": self._params.pictures}
         self._link, self._seen = await Link.start(sandbox, asked, files)
@@ -90,23 +95,21 @@ class BrowserEnv:
         return False
 
     async def grade(self, box: Sandbox, fresh: FreshBoxes) -> Verdict:
-        """Grade what the site's server left, now that the browser is gone."""
+        """Grade as `evaluate` does: the episode's own box has all that counts."""
         return await self.evaluate(box)
 
+    def keeps_running(self) -> bool:
+        """Return True: what is graded is in the memory of the site's server."""
+        return True
+
     async def evaluate(self, sandbox: Sandbox) -> Verdict:
-        """End the browser and grade: the site's state or, of MiniWoB++, what the page last said of itself."""
-        if self._seen is None:
-            raise FailedPrecondition("grading before reset: reset the environment first")
-        await sandbox.kill_all()
-        self._link = None
-        if self._task.startswith(PREFIX):
-            passed = self._seen.done and self._seen.reward > 0
-            details = f"done: {self._seen.done}, reward of the page: {self._seen.reward:g}"
-            return Verdict(1.0 if passed else 0.0, passed=passed, details=details)
-        if self._task.startswith(webshop.PREFIX):
-            return webshop.judge(await left_state(sandbox), self._task, self._turns)
-        message = self._message if self._message is not None else await left_message(sandbox)
-        return grade(await left_state(sandbox), scenario(self._task), message)
+        """End the episode and all that runs in the box, and grade what it came to; the second time as the first."""
+        if self._end is None:
+            if self._link is None:
+                raise FailedPrecondition("grading before reset: reset the environment first")
+            self._end, self._link = await self._link.end(sandbox), None
+            await sandbox.kill_all()
+        return grade(self._task, self._end, self._message, self._turns)
 
 
 def _opening(payload: str) -> tuple[dict[str, str], dict[str, bytes]]:
@@ -122,7 +125,7 @@ def _opening(payload: str) -> tuple[dict[str, str], dict[str, bytes]]:
         drawn = scenario(payload)
         site, start, state, files = drawn.site, drawn.start, drawn.state, {}
     request = {"site": site, "host": f"{site}.test", "start": start, "seed": ""}
-    return request, {**files, STATE: json.dumps(state).encode()}
+    return request, {**files, _STATE: json.dumps(state).encode()}
 
 
 def make(params: EnvParams) -> BrowserEnv:

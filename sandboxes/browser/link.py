@@ -15,7 +15,7 @@ from typing import Any
 from rock_env.errors import InfraError, NotFound
 from rock_env.sandbox import READY_KEY, READY_LOG_BYTES, CommandEnd, Sandbox
 from sandboxes.browser.box.driver import picture_name
-from sandboxes.browser.reply import LineReader, Reply, read_reply
+from sandboxes.browser.reply import End, LineReader, Reply, read_end, read_reply
 
 __all__ = ["DRIVER", "FOLDER", "Link"]
 
@@ -63,9 +63,16 @@ class Link:
 
     async def ask(self, box: Sandbox, request: Mapping[str, Any], *, timeout_s: float = _ANSWER_S) -> Reply:
         """Send one request and return its reply. Raise `InfraError` where none comes in time."""
+        return read_reply(await self._answer(box, request, timeout_s), expected=self._asked)
+
+    async def end(self, box: Sandbox) -> End:
+        """End the episode and return what it came to. Raise `InfraError` where that cannot be known."""
+        return read_end(await self._answer(box, {"do": "end"}, _ANSWER_S), expected=self._asked)
+
+    async def _answer(self, box: Sandbox, request: Mapping[str, Any], timeout_s: float) -> bytes:
         self._asked += 1
         line = json.dumps({"id": self._asked, **request}).encode() + b"\n"
-        return read_reply(await self._in_time(box, line, timeout_s), expected=self._asked)
+        return await self._in_time(box, line, timeout_s)
 
     async def _in_time(self, box: Sandbox, line: bytes, timeout_s: float) -> bytes:
         try:

@@ -12,15 +12,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from rock_env.errors import InfraError
+from sandboxes.browser.box.driver import MOST_MESSAGE
 
-__all__ = ["MOST_LINE", "LineReader", "Reply", "read_reply"]
+__all__ = ["MOST_LINE", "End", "LineReader", "Reply", "read_end", "read_reply"]
 
 MOST_LINE = 1 << 20
 _MOST_DEPTH = 6
 _MOST_TREE = 200_000
 _MOST_TABS = 16
 _MOST_NOTES = 16
+_MOST_STATE_DEPTH = 12
 _FIELDS = frozenset({"id", "goal", "done", "reward", "error", "tree", "tabs", "active", "notes"})
+_END_FIELDS = frozenset({"id", "state", "message", "done", "reward"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,18 @@ class Reply:
     done: bool
     reward: float
     """What the page of a MiniWoB++ task says of itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """What an episode came to."""
+
+    state: dict[str, Any] | None
+    """What the site's server had at the end, of no shape that is known yet; None where it is too large to be told."""
+    message: str | None
+    """What an agent in the box told the user; None where it told nothing."""
+    done: bool
+    reward: float
 
 
 class LineReader:
@@ -69,22 +84,7 @@ def read_reply(line: bytes, *, expected: int) -> Reply:
     """Return what one line says in answer to request `expected`. Raise `InfraError` for anything else, also for what the
     driver calls fatal.
     """
-    try:
-        text = line.decode("utf-8")
-        _check_depth(text)
-        fields = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_once_each)
-    except (ValueError, RecursionError) as error:
-        raise InfraError(f"the browser's driver wrote no reply: {str(error)[:120]}") from error
-    if not isinstance(fields, dict):
-        raise InfraError(f"the browser's driver wrote {type(fields).__name__} instead of a reply.")
-    if isinstance(fields.get("fatal"), str):
-        raise InfraError(f"the browser failed: {fields['fatal'][:400]}")
-    if fields.keys() != _FIELDS:
-        raise InfraError(
-            f"the browser's driver wrote a reply with other fields: {sorted(fields)[:12]!r}"[:300]
-        )
-    if type(fields["id"]) is not int or fields["id"] != expected:
-        raise InfraError(f"the browser's driver answered {str(fields['id'])[:20]!r} instead of {expected}.")
+    fields = _read(line, expected, _FIELDS, _MOST_DEPTH)
     tabs = tuple(
         (_text("title", title, 200), _text("address", url, 500))
         for title, url in map(_pair, _items("tabs", fields["tabs"], _MOST_TABS))
@@ -92,9 +92,7 @@ def read_reply(line: bytes, *, expected: int) -> Reply:
     active = fields["active"]
     if type(active) is not int or not 0 <= active < len(tabs):
         raise InfraError(f"the browser's driver names an active tab of {len(tabs)}: {str(active)[:20]!r}")
-    reward = fields["reward"]
-    if type(fields["done"]) is not bool or type(reward) not in (int, float) or not math.isfinite(reward):
-        raise InfraError("the browser's driver wrote no end and reward that can be read.")
+    done, reward = _outcome(fields)
     return Reply(
         tree=_text("tree", fields["tree"], _MOST_TREE),
         tabs=tabs,
@@ -102,15 +100,54 @@ def read_reply(line: bytes, *, expected: int) -> Reply:
         error=_text("error", fields["error"], 500),
         notes=tuple(_text("note", each, 300) for each in _items("notes", fields["notes"], _MOST_NOTES)),
         goal=_text("goal", fields["goal"], 2000),
-        done=fields["done"],
-        reward=float(max(-1.0, min(1.0, reward))),
+        done=done,
+        reward=reward,
     )
 
 
-def _check_depth(text: str) -> None:
+def read_end(line: bytes, *, expected: int) -> End:
+    """Return what one line says of an episode's end. Raise as `read_reply`."""
+    fields = _read(line, expected, _END_FIELDS, _MOST_STATE_DEPTH)
+    state, message = fields["state"], fields["message"]
+    if state is not None and not isinstance(state, dict):
+        raise InfraError(f"the site's state is a {type(state).__name__}, expected an object.")
+    told = None if message is None else _text("message", message, MOST_MESSAGE)
+    done, reward = _outcome(fields)
+    return End(state, told, done, reward)
+
+
+def _outcome(fields: dict[str, Any]) -> tuple[bool, float]:
+    done, reward = fields["done"], fields["reward"]
+    if type(done) is not bool or type(reward) not in (int, float) or not math.isfinite(reward):
+        raise InfraError("the browser's driver wrote no end and reward that can be read.")
+    return done, float(max(-1.0, min(1.0, reward)))
+
+
+def _read(line: bytes, expected: int, names: frozenset[str], most_depth: int) -> dict[str, Any]:
+    """Return a reply's fields, which have these names."""
+    try:
+        text = line.decode("utf-8")
+        _check_depth(text, most_depth)
+        fields = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_once_each)
+    except (ValueError, RecursionError) as error:
+        raise InfraError(f"the browser's driver wrote no reply: {str(error)[:120]}") from error
+    if not isinstance(fields, dict):
+        raise InfraError(f"the browser's driver wrote {type(fields).__name__} instead of a reply.")
+    if isinstance(fields.get("fatal"), str):
+        raise InfraError(f"the browser failed: {fields['fatal'][:400]}")
+    if fields.keys() != names:
+        raise InfraError(
+            f"the browser's driver wrote a reply with other fields: {sorted(fields)[:12]!r}"[:300]
+        )
+    if type(fields["id"]) is not int or fields["id"] != expected:
+        raise InfraError(f"the browser's driver answered {str(fields['id'])[:20]!r} instead of {expected}.")
+    return fields
+
+
+def _check_depth(text: str, most: int) -> None:
     depth = 0
     inside = escaped = False
-    for mark in text if text.count("[") + text.count("{") > _MOST_DEPTH else "":
+    for mark in text if text.count("[") + text.count("{") > most else "":
         if inside:
             if escaped:
                 escaped = False
@@ -122,8 +159,8 @@ def _check_depth(text: str) -> None:
             inside = True
         elif mark in "[{":
             depth += 1
-            if depth > _MOST_DEPTH:
-                raise ValueError(f"deeper than {_MOST_DEPTH} levels")
+            if depth > most:
+                raise ValueError(f"deeper than {most} levels")
         elif mark in "]}":
             depth -= 1
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from rock_env.errors import InfraError
 from rock_env.sandbox import Command, OutputChunk, Sandbox
 from rock_env.spec import TaskSpec
 from sandboxes.browser import ENV
 from sandboxes.browser.actions import Action, parse
 from sandboxes.browser.box.mcp import TOOLS
-from sandboxes.browser.catalog import BrowserTasks
+from sandboxes.browser.catalog import BrowserTasks, scenario
 from sandboxes.browser.env import BrowserEnv
 from sandboxes.browser.params import BrowserParams
 from sandboxes.browser.reply import Reply
@@ -148,3 +149,66 @@ async def test_there_is_nothing_to_use_before_the_episode(box: Sandbox) -> None:
     ended = await box.exec(SERVER, cwd="/tmp")
     assert ended.exit_code == 1
     assert b"no browser runs in this box" in ended.stderr
+
+
+FORGE = """
+import json, os, pathlib, sys
+state = json.loads(sys.argv[1])
+tried, opened = 0, []
+for name in ("state.json", "message.txt", "browser/state.json", "browser/message.txt"):
+    pathlib.Path(name).parent.mkdir(exist_ok=True)
+    pathlib.Path(name).write_text(json.dumps(state))
+for each in pathlib.Path("/proc").glob("[0-9]*"):
+    try:
+        line = (each / "cmdline").read_bytes()
+    except OSError:
+        continue
+    if b"sandboxes.browser.box" in line and int(each.name) != os.getpid():
+        for name in ("mem", "fd/0", "fd/1", "environ"):
+            tried += 1
+            try:
+                os.close(os.open(each / name, os.O_RDWR if name == "mem" else os.O_RDONLY))
+                opened.append(f"{each}/{name}")
+            except OSError:
+                pass
+print(json.dumps([tried, opened]))
+"""
+END_SERVER = """
+import os, pathlib, signal
+for each in pathlib.Path("/proc").glob("[0-9]*"):
+    if int(each.name) != os.getpid() and b"sandboxes.browser.box.server" in (each / "cmdline").read_bytes():
+        os.kill(int(each.name), signal.SIGKILL)
+"""
+ASK_DRIVER = """
+import json, socket, sys
+from sandboxes.browser.box.driver import socket_path
+with socket.socket(socket.AF_UNIX) as connection:
+    connection.connect(socket_path())
+    connection.sendall(json.dumps({"do": sys.argv[1], "site": "files", "folder": "/tmp"}).encode() + b"\\n")
+    print(connection.makefile().readline())
+"""
+
+
+async def test_an_agent_in_the_box_cannot_write_what_is_graded(box: Sandbox) -> None:
+    env, _ = await begun(box, "files-clear/0")
+    wanted = scenario("files-clear/0")
+    listed = {entry.path for entry in await box.list_files("browser", recursive=True)}
+    assert listed == set(), "the state is in no file"
+    done = {"tree": {}, **wanted.state}
+    forged = await box.exec(["python3", "-c", FORGE, json.dumps(done)])
+    tried, opened = json.loads(forged.stdout)
+    assert tried >= 8, "a driver and a server were found"
+    assert opened == []
+    for asked in ("end", "start"):
+        assert (await box.exec(["python3", "-c", ASK_DRIVER, asked])).stdout.strip() == b""
+    verdict = await env.evaluate(box)
+    assert (verdict.reward, verdict.passed) == (0.0, False)
+    assert await env.evaluate(box) == verdict, "graded once"
+    assert not [each for each in await box.processes() if each.end is None], "nothing runs any more"
+
+
+async def test_a_server_that_was_ended_voids_the_episode(box: Sandbox) -> None:
+    env, _ = await begun(box, "files-clear/0")
+    assert (await box.exec(["python3", "-c", END_SERVER])).ok
+    with pytest.raises(InfraError, match="cannot tell its state"):
+        await env.evaluate(box)

@@ -77,6 +77,8 @@ class Browser:
         self.origin, self._most_tree = "", 0
         self._context: Any = None
         self._miniwob = False
+        self.outcome: tuple[bool, float] = (False, 0.0)
+        """Whether the page of a MiniWoB++ task took an answer, and its reward, as they were seen last."""
         self.pages: list[Any] = []
         self.active = 0
         self.dialog_answer: tuple[bool, str] = (False, "")
@@ -312,6 +314,7 @@ class Browser:
             goal, done, reward = await self._within((await self.tab()).evaluate(_MINIWOB_STATE))
         except PlaywrightError as error:
             raise BrowserDied(f"the task's page cannot tell its state: {type(error).__name__}") from error
+        self.outcome = done, reward
         return {"goal": " ".join(goal.split()), "done": done, "reward": reward}
 
     async def _replace(self) -> None:

@@ -1,9 +1,10 @@
 """Drives one Chromium for one episode: a JSON request per line on standard input, a JSON reply per line on standard output.
 
 Runs inside the sandbox, as its spec's ready command: it starts the browser and the site's server before it knows the task,
-and says so by a first line. Programs of the box, such as `mcp`, ask it by a socket. All that a page controls is handled
-here; what leaves is one line of bounded length per request. A failure of the browser itself is told as `fatal`, never as
-an ordinary error.
+and says so by a first line. Programs of the box, such as `mcp`, ask it by a socket, and only for what an agent may do. All
+that a page controls is handled here; what leaves is one line of bounded length per request. A failure of the browser itself
+is told as `fatal`, never as an ordinary error. What is graded, the site's state and the agent's word to the user, is in no
+file: the request that ends the episode has it in reply.
 """
 
 from __future__ import annotations
@@ -20,13 +21,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MESSAGE", "MOST_PICTURES", "MOST_REQUEST_BYTES", "picture_name", "socket_path"]
+from sandboxes.browser.box.memory import keep_to_itself
+
+__all__ = ["MOST_MESSAGE", "MOST_PICTURES", "MOST_REQUEST_BYTES", "picture_name", "socket_path"]
 
 MOST_REQUEST_BYTES = 1 << 20
 MOST_PICTURES = 50
 """So many are kept; the oldest goes."""
-MESSAGE = "message.txt"
-"""Where what an agent in the box tells the user is left, in the folder of the site's files."""
+MOST_MESSAGE = 20_000
+"""So many characters of what an agent in the box tells the user are kept."""
+_STATE_S = 20.0
+_ASKED_BY_AGENTS = frozenset({"act", "look", "picture", "tell"})
 _CHROMIUMS = (
     "/usr/lib/chromium/chromium-headless-shell",
     "/usr/lib/chromium/chromium",
@@ -44,14 +49,26 @@ class _SiteServer:
                 [sys.executable, "-m", "sandboxes.browser.box.server", str(listening.fileno())],
                 pass_fds=[listening.fileno()],
                 stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
             )
 
     def begin(self, site: str, folder: str) -> None:
         """Have it serve a site, whose files lie in a folder, from now on."""
+        self._tell([site, folder])
+
+    async def end(self) -> dict[str, Any] | None:
+        """Close the site and return its last state; None where that is too large. Raise `OSError` or `ValueError`."""
+        self._tell("end")
+        assert self._process.stdout is not None  # as it was started
+        async with asyncio.timeout(_STATE_S):
+            line = await asyncio.to_thread(self._process.stdout.readline)
+        state: dict[str, Any] | None = json.loads(line)
+        return state
+
+    def _tell(self, what: object) -> None:
         assert self._process.stdin is not None  # as it was started
-        self._process.stdin.write(json.dumps([site, folder]).encode() + b"\n")
-        self._process.stdin.close()
+        self._process.stdin.write(json.dumps(what).encode() + b"\n")
+        self._process.stdin.flush()
 
 
 async def _serve(reader: asyncio.StreamReader) -> None:
@@ -72,11 +89,12 @@ async def _serve(reader: asyncio.StreamReader) -> None:
             sys.exit(str(died)[:2000])
         driver = _Driver(server, browser, BrowserDied)
         await asyncio.start_unix_server(driver.client, socket_path(), limit=MOST_REQUEST_BYTES)
+        keep_to_itself()
         _say({"ready": True})
         while line := await reader.readline():
             request = json.loads(line)
             reply = await driver.answer(request)
-            if "fatal" not in reply:
+            if request["do"] != "end" and "fatal" not in reply:
                 await driver.keep_picture(request["id"])
             _say({"id": request["id"], **reply})
 
@@ -89,6 +107,8 @@ class _Driver:
         self._folder: Path | None = None
         """That of the site's files, once the episode has begun."""
         self._pictures = False
+        self._message: str | None = None
+        """What an agent in the box told the user."""
         self._lock = asyncio.Lock()
 
     async def answer(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -106,16 +126,28 @@ class _Driver:
             await browser.open(request)
             self._folder, self._pictures = Path(request["folder"]), bool(request.get("pictures"))
         elif self._folder is None:
-            return {"fatal": "the episode has not begun"}
+            return {"fatal": "the episode has not begun, or has ended"}
         elif request["do"] == "tell":
-            (self._folder / MESSAGE).write_bytes(request["text"].encode("utf-8", "replace"))
+            self._message = str(request["text"])[:MOST_MESSAGE].encode("utf-8", "replace").decode()
             return {}
         elif request["do"] == "picture":
             return {"picture": await browser.picture()}
         elif request["do"] == "act":
             error = await browser.act(request["op"], request["args"])
+        elif request["do"] == "end":
+            return await self._end()
         seen: dict[str, Any] = await browser.observe(error)
         return seen
+
+    async def _end(self) -> dict[str, Any]:
+        """End the episode: from here on nothing is done any more, and what it comes to is told."""
+        self._folder = None
+        try:
+            state = await self._server.end()
+        except (OSError, ValueError, TimeoutError) as error:
+            return {"fatal": f"the site's server cannot tell its state: {type(error).__name__}"}
+        done, reward = self._browser.outcome
+        return {"state": state, "message": self._message, "done": done, "reward": reward}
 
     async def keep_picture(self, number: int) -> None:
         """Keep a picture of the page after request `number`, where pictures were asked for."""
@@ -133,7 +165,10 @@ class _Driver:
         """Answer a program of the box until it hangs up."""
         try:
             while line := await reader.readline():
-                writer.write(json.dumps(await self.answer(json.loads(line))).encode() + b"\n")
+                request = json.loads(line)
+                if request["do"] not in _ASKED_BY_AGENTS:
+                    break
+                writer.write(json.dumps(await self.answer(request)).encode() + b"\n")
                 await writer.drain()
         except (ConnectionError, ValueError, KeyError, TypeError):
             pass  # what is no request gets no answer

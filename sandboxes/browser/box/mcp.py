@@ -15,11 +15,9 @@ from typing import Any
 
 from sandboxes.browser.box.driver import MOST_REQUEST_BYTES, socket_path
 
-__all__ = ["MOST_MESSAGE", "TOOLS", "Tool", "answer"]
+__all__ = ["TOOLS", "Tool", "answer"]
 
 _VERSION = "2025-06-18"
-MOST_MESSAGE = 20_000
-"""So many characters of what the agent tells the user are kept."""
 _MOST_NUMBER = 1e9
 _KINDS: Mapping[str, Callable[[object], bool]] = {
     "string": lambda value: isinstance(value, str),
@@ -232,7 +230,7 @@ def answer(request: object, ask: Callable[[dict[str, Any]], dict[str, Any]]) -> 
 
 def _call(name: str, args: Args, ask: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
     if name == "send_msg_to_user":
-        ask({"do": "tell", "text": args["text"][:MOST_MESSAGE]})
+        ask({"do": "tell", "text": args["text"]})
         return {"content": [_text("The user has it.")]}
     if name == "browser_take_screenshot":
         picture = ask({"do": "picture"})["picture"]

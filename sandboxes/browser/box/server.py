@@ -1,8 +1,9 @@
 """Serves one site in the box: `python -m sandboxes.browser.box.server FD`, FD being a socket that listens already.
 
 Which one it is, and the folder of its files, comes as a line on standard input: the JSON list [SITE, FOLDER]. A site is a
-function of a state and a request. The state begins as `state.json` and is written there after every change, whole and at
-once, so that it can be read when everything here has ended. The site `static` serves the folder `static`.
+function of a state and a request. The state is read from `state.json`, which is removed, and lives in this process alone,
+whose memory no other program of the box may see. The next line on standard input asks for it: it is written to standard
+output as a line of JSON, and nothing is answered any more. The site `static` has none and serves the folder `static`.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import sys
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 
+from sandboxes.browser.box.memory import keep_to_itself
 from sandboxes.browser.box.sites import calendar, files, login, mail, signup, stock, webshop, wiki
 from sandboxes.browser.box.web import Page, Redirect, Request, State, page
 
-__all__ = ["SITES", "Handler", "Served"]
+__all__ = ["MOST_STATE", "SITES", "Handler", "Served"]
 
 Site = Callable[[State, Request], Page | Redirect]
 SITES: dict[str, Site] = {
@@ -32,6 +34,7 @@ SITES: dict[str, Site] = {
     "stock": stock.answer,
     "wiki": wiki.answer,
 }
+MOST_STATE = 800_000
 _MOST_BODY = 1 << 20
 _IDLE_S = 15.0
 _TYPES = {
@@ -45,20 +48,22 @@ _TYPES = {
 class Served:
     """A site and its state; one request at a time."""
 
-    def __init__(self, site: Site, state_file: Path) -> None:
-        self._site, self._file = site, state_file
+    def __init__(self, site: Site, state: State) -> None:
+        self._site, self._state = site, state
         self._lock = Lock()
-        self._state: State = json.loads(state_file.read_text(encoding="utf-8"))
+        self._ended = False
 
     def answer(self, request: Request) -> Page | Redirect:
-        """Answer a request, and keep what it changed. Only a POST may change anything."""
+        """Answer a request. Only a POST may change the state."""
         with self._lock:
-            reply = self._site(self._state, request)
-            if request.method == "POST":
-                fresh = self._file.with_suffix(".new")
-                fresh.write_text(json.dumps(self._state), encoding="utf-8")
-                fresh.replace(self._file)
-            return reply
+            return page("Closed", status=503) if self._ended else self._site(self._state, request)
+
+    def end(self) -> str:
+        """Close the site for good and return its last state as JSON; `null` for more than `MOST_STATE` characters."""
+        with self._lock:
+            self._ended = True
+            left = json.dumps(self._state)
+        return left if len(left) <= MOST_STATE else "null"
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -142,15 +147,26 @@ def main() -> None:
     if not asked:  # the driver ended
         return
     name, folder = json.loads(asked)
+    keep_to_itself()
     os.chdir(folder)
-    if name == "webshop":
-        shop = webshop.ShopSite(json.loads(Path("shop.json").read_bytes()))
-        Handler.served = Served(shop.answer, Path("state.json"))
-    elif name != "static":
-        Handler.served = Served(SITES[name], Path("state.json"))
+    served = None if name == "static" else _opened(name)
+    Handler.served = served
     with _Server(socket.socket(fileno=descriptor)) as server:
         os.set_inheritable(descriptor, False)
-        server.serve_forever()
+        Thread(target=server.serve_forever, daemon=True).start()
+        while sys.stdin.readline():  # ends with the driver
+            sys.stdout.write((served.end() if served else "{}") + "\n")
+            sys.stdout.flush()
+
+
+def _opened(name: str) -> Served:
+    """Return a site with the state that a task begins with, which is in no file from here on."""
+    kept = Path("state.json")
+    state: State = json.loads(kept.read_text(encoding="utf-8"))
+    kept.unlink()
+    if name == "webshop":
+        return Served(webshop.ShopSite(json.loads(Path("shop.json").read_bytes())).answer, state)
+    return Served(SITES[name], state)
 
 
 if __name__ == "__main__":
