@@ -11,7 +11,7 @@ __all__ = ["ENV"]
 
 ENV = EnvSpec(
     name="browser",
-    version="0.1",
+    version="0.2",
     summary="Use a web browser: forms, tables, mail, a calendar, files, a wiki; graded by the site's state.",
     params=BrowserParams,
     factory=make,

@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 from rock_env.errors import InvalidArgument
 
-__all__ = ["ACTIONS", "Action", "describe", "parse"]
+__all__ = ["ACTIONS", "SETS", "Action", "ActionSet", "describe", "parse"]
 
-Literal = str | int | float | list[str]
+ActionSet = Literal["bid", "coord", "all"]
+Value = str | int | float | list[str]
 _MOST_ACTION = 20_000
 _NEEDED = object()
 
@@ -24,7 +25,7 @@ class Action:
     """One action: its name and all its arguments, defaults included."""
 
     op: str
-    args: Mapping[str, Literal]
+    args: Mapping[str, Value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class _Parameter:
 _BUTTONS = ("left", "middle", "right")
 _MODIFIERS = ("Alt", "Control", "ControlOrMeta", "Meta", "Shift")
 _ON = _Parameter("bid", "bid")
+_AT = (_Parameter("x", "number"), _Parameter("y", "number"))
 _BUTTON = _Parameter("button", "text", "left", _BUTTONS)
 _CLICK = (_ON, _BUTTON, _Parameter("modifiers", "texts", [], _MODIFIERS))
 
@@ -53,11 +55,19 @@ ACTIONS: dict[str, tuple[_Parameter, ...]] = {
     "focus": (_ON,),
     "clear": (_ON,),
     "drag_and_drop": (_Parameter("from_bid", "bid"), _Parameter("to_bid", "bid")),
+    "upload_file": (_ON, _Parameter("file", "file name")),
     "scroll": (_Parameter("delta_x", "number"), _Parameter("delta_y", "number")),
-    "mouse_click": (_Parameter("x", "number"), _Parameter("y", "number"), _BUTTON),
+    "mouse_move": _AT,
+    "mouse_down": (*_AT, _BUTTON),
+    "mouse_up": (*_AT, _BUTTON),
+    "mouse_click": (*_AT, _BUTTON),
+    "mouse_dblclick": (*_AT, _BUTTON),
     "mouse_drag_and_drop": tuple(_Parameter(name, "number") for name in ("from_x", "from_y", "to_x", "to_y")),
     "keyboard_press": (_Parameter("key", "key"),),
+    "keyboard_down": (_Parameter("key", "key"),),
+    "keyboard_up": (_Parameter("key", "key"),),
     "keyboard_type": (_Parameter("text", "text"),),
+    "keyboard_insert_text": (_Parameter("text", "text"),),
     "goto": (_Parameter("url", "text"),),
     "go_back": (),
     "go_forward": (),
@@ -73,6 +83,19 @@ ACTIONS: dict[str, tuple[_Parameter, ...]] = {
     "noop": (_Parameter("wait_ms", "number", 1000),),
 }
 """Every action and its parameters, in order."""
+_FINE = frozenset({"mouse_move", "mouse_down", "mouse_up", "mouse_dblclick"}) | {
+    f"keyboard_{each}" for each in ("down", "up", "insert_text")
+}
+"""Of the mouse and the keyboard what one who names elements has no need of."""
+SETS: dict[ActionSet, tuple[str, ...]] = {
+    "bid": tuple(name for name in ACTIONS if name not in _FINE),
+    "coord": tuple(
+        name for name, wanted in ACTIONS.items() if not any(parameter.kind == "bid" for parameter in wanted)
+    ),
+    "all": tuple(ACTIONS),
+}
+"""The sets to choose from: elements by their ids, with a mouse and keys for what has none; places alone; or both."""
+assert set(SETS) == set(get_args(ActionSet))
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -88,11 +111,12 @@ _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", '"': '"', "'": "'", "/"
 _FENCE = re.compile(r"```[a-z]*\n(.*?)```", re.DOTALL)
 _FORM_OF_ID = re.compile(r"(?:f[0-9]{1,4})?e[0-9]{1,7}")
 _FORM_OF_KEY = re.compile(r"(?:(?:Alt|Control|ControlOrMeta|Meta|Shift)\+){0,4}(?:[A-Za-z0-9]{1,20}|[^\w\s])")
+_FORM_OF_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,99}")
 _MOST_TEXT = 10_000
 _MOST_NUMBER = 1_000_000
 
 
-def parse(message: str) -> Action:
+def parse(message: str, actions: ActionSet = "bid") -> Action:
     """Return the one action of a message: its last fenced block, or else its last line that is not empty.
 
     Raise `InvalidArgument` with what is wrong: no call, an unknown action, a wrong, missing or unknown argument.
@@ -103,12 +127,12 @@ def parse(message: str) -> Action:
     lines = (fences[-1] if fences else message).strip().splitlines()
     if not lines:
         raise InvalidArgument('no action; write one call, such as click("e5") or noop()')
-    return _Reader(lines[-1].strip()).action()
+    return _Reader(lines[-1].strip(), SETS[actions]).action()
 
 
-def describe() -> str:
-    """Return a line per action, as an agent is told."""
-    return "\n".join(f"{name}({', '.join(map(_described, wanted))})" for name, wanted in ACTIONS.items())
+def describe(actions: ActionSet = "bid") -> str:
+    """Return a line per action of a set, as an agent is told."""
+    return "\n".join(f"{name}({', '.join(map(_described, ACTIONS[name]))})" for name in SETS[actions])
 
 
 def _described(parameter: _Parameter) -> str:
@@ -121,23 +145,23 @@ def _described(parameter: _Parameter) -> str:
 class _Reader:
     """Reads one call from left to right."""
 
-    def __init__(self, text: str) -> None:
-        self._text, self._at = text, 0
+    def __init__(self, text: str, known: tuple[str, ...]) -> None:
+        self._text, self._known, self._at = text, known, 0
 
     def action(self) -> Action:
         kind, name = self._next()
         if kind != "name" or self._next() != ("mark", "("):
             raise InvalidArgument(f'not an action: {self._text[:80]!r}; write one call, such as click("e5")')
-        if name not in ACTIONS:
-            raise InvalidArgument(f"unknown action {name[:40]!r}; the actions are {', '.join(ACTIONS)}")
+        if name not in self._known:
+            raise InvalidArgument(f"unknown action {name[:40]!r}; the actions are {', '.join(self._known)}")
         in_order, by_name = self._arguments(name)
         if self._next() != ("end", ""):
             raise InvalidArgument(f"more after the call of {name}; write one call and nothing behind it")
         return Action(name, _bound(name, in_order, by_name))
 
-    def _arguments(self, op: str) -> tuple[list[Literal], dict[str, Literal]]:
-        in_order: list[Literal] = []
-        by_name: dict[str, Literal] = {}
+    def _arguments(self, op: str) -> tuple[list[Value], dict[str, Value]]:
+        in_order: list[Value] = []
+        by_name: dict[str, Value] = {}
         token = self._next()
         while token != ("mark", ")"):
             if token[0] == "name":
@@ -157,7 +181,7 @@ class _Reader:
                 raise InvalidArgument(f"{op}: a comma or a closing bracket is missing")
         return in_order, by_name
 
-    def _value(self, op: str, token: tuple[str, str]) -> Literal:
+    def _value(self, op: str, token: tuple[str, str]) -> Value:
         kind, text = token
         if kind == "text":
             return _unescaped(op, text[1:-1])
@@ -210,7 +234,7 @@ def _unescaped(op: str, text: str) -> str:
     return plain
 
 
-def _bound(op: str, in_order: list[Literal], by_name: dict[str, Literal]) -> dict[str, Literal]:
+def _bound(op: str, in_order: list[Value], by_name: dict[str, Value]) -> dict[str, Value]:
     """Return each parameter's value. Raise `InvalidArgument` for what does not fit."""
     wanted = ACTIONS[op]
     if len(in_order) > len(wanted):
@@ -224,7 +248,7 @@ def _bound(op: str, in_order: list[Literal], by_name: dict[str, Literal]) -> dic
         raise InvalidArgument(
             f"{op} has no argument {unknown[:40]!r}: {op}({', '.join(map(_described, wanted))})"
         )
-    bound: dict[str, Literal] = {}
+    bound: dict[str, Value] = {}
     for parameter in wanted:
         if parameter.name not in given and parameter.default is _NEEDED:
             raise InvalidArgument(f"{op}: the argument {parameter.name!r} is missing")
@@ -234,10 +258,11 @@ def _bound(op: str, in_order: list[Literal], by_name: dict[str, Literal]) -> dic
     return bound
 
 
-def _check(op: str, parameter: _Parameter, value: Literal) -> None:
+def _check(op: str, parameter: _Parameter, value: Value) -> None:
     number = isinstance(value, int | float)
     fits = {
         "bid": isinstance(value, str) and _FORM_OF_ID.fullmatch(value) is not None,
+        "file name": isinstance(value, str) and _FORM_OF_FILE.fullmatch(value) is not None,
         "key": isinstance(value, str) and _FORM_OF_KEY.fullmatch(value) is not None,
         "text": isinstance(value, str),
         "texts": isinstance(value, list),

@@ -62,7 +62,7 @@ class BrowserTasks:
     splits: tuple[str, ...] = tuple(VARIANTS)
 
     def __init__(self, params: BrowserParams) -> None:
-        self._suite = params.suite
+        self._suite, self._actions = params.suite, params.actions
         if self._suite == "webshop":
             return
         if self._suite == "miniwob":
@@ -91,7 +91,7 @@ class BrowserTasks:
             id=f"{split}/{index}",
             split=split,
             index=index,
-            instruction=_HOW_TO.format(actions=describe()) + goal,
+            instruction=_HOW_TO.format(actions=describe(self._actions)) + goal,
             payload=payload,
             brief=_BRIEF + goal,
             time_limit_s=_TIME_LIMIT_S,

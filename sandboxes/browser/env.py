@@ -65,7 +65,7 @@ class BrowserEnv:
         error = ""
         ended = False
         try:
-            call = parse(action)
+            call = parse(action, self._params.actions)
         except InvalidArgument as wrong:
             error, info["illegal"] = wrong.message, True
             self._seen = replace(self._seen, error="", notes=())
@@ -123,7 +123,8 @@ def _opening(payload: str) -> tuple[dict[str, str], dict[str, bytes]]:
         files = {webshop.SHOP: webshop.shop_file()}
     else:
         drawn = scenario(payload)
-        site, start, state, files = drawn.site, drawn.start, drawn.state, {}
+        site, start, state = drawn.site, drawn.start, drawn.state
+        files = {f"files/{name}": content for name, content in drawn.files.items()}
     request = {"site": site, "host": f"{site}.test", "start": start, "seed": ""}
     return request, {**files, _STATE: json.dumps(state).encode()}
 

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from rock_env.errors import InvalidArgument
 from rock_env.spec import EnvParams
+from sandboxes.browser.actions import ActionSet
 
 __all__ = ["BrowserParams", "narrow"]
 
@@ -20,6 +21,8 @@ class BrowserParams(EnvParams):
     the environment `webshop`, with its rewards."""
     site: Literal["all", "calendar", "files", "login", "mail", "signup", "stock", "wiki"] = "all"
     """Only tasks of this site; of the suite `sites` alone."""
+    actions: ActionSet = "bid"
+    """The actions there are: `bid` acts on elements by their ids, `coord` on places by mouse and keyboard, `all` on both."""
     max_turns: int = Field(default=30, ge=1, le=1000)
     """After so many actions the episode is cut off."""
     max_tree_chars: int = Field(default=12_000, ge=500, le=100_000)

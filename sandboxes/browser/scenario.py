@@ -5,7 +5,7 @@ Only `site` and `state` ever enter a sandbox.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from random import Random
@@ -60,6 +60,8 @@ class SiteScenario:
     check: Check
     steps: Sequence[Step]
     start: str = "/"
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Those that the agent may upload, by their names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,8 @@ async def do(session: Session, action: Action) -> str:
             return await session.call("browser_fill_form", fields=[field])
         case "select_option":
             return await session.call("browser_select_option", ref=args["bid"], values=[args["options"]])
+        case "upload_file":
+            return await session.call("browser_file_upload", ref=args["bid"], paths=[args["file"]])
         case "on_dialog":
             return await session.call("browser_handle_dialog", accept=args["answer"] == "accept")
         case "send_msg_to_user":
@@ -91,14 +93,16 @@ async def do(session: Session, action: Action) -> str:
 async def begun(box: Sandbox, payload: str) -> tuple[BrowserEnv, TaskSpec]:
     """Begin a task, named by its template and variant."""
     source = BrowserTasks(PARAMS)
-    tasks = (source.get(split, index) for split in source.splits for index in range(21))
+    tasks = (source.get(split, index) for split in source.splits for index in range(22))
     task = next(each for each in tasks if each.payload == payload)
     env = BrowserEnv(PARAMS)
     await env.reset(box, task, 0)
     return env, task
 
 
-@pytest.mark.parametrize("payload", ["files-number/0", "files-clear/0", "signup-register/0"])
+@pytest.mark.parametrize(
+    "payload", ["files-number/0", "files-clear/0", "files-upload/0", "signup-register/0"]
+)
 async def test_an_agent_in_the_box_solves_tasks_by_tools_alone(box: Sandbox, payload: str) -> None:
     env, task = await begun(box, payload)
     assert "sandboxes.browser.box.mcp" in task.brief

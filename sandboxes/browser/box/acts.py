@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Protocol
 
 from playwright.async_api import Error as PlaywrightError
@@ -17,6 +18,7 @@ __all__ = ["Acted", "Refused", "perform"]
 
 _GOTO_MS = 10_000
 _MOST_WAIT_MS = 10_000
+_MODIFIERS = ("Alt", "Control", "Meta", "Shift")
 
 
 class Refused(Exception):
@@ -34,7 +36,13 @@ class Acted(Protocol):
     @property
     def page(self) -> Any: ...
 
+    held: set[str]
+
     def allowed(self, url: str) -> bool: ...
+
+    def file(self, name: str) -> Path | None: ...
+
+    def files(self) -> list[str]: ...
 
     async def tab(self) -> Tab: ...
 
@@ -114,8 +122,12 @@ async def _press(tab: Tab, element: _Element, args: Args) -> None:
 
 
 async def _pressed(page: Any, keys: str, refused: Callable[[str], Refused]) -> None:
+    await _keyed(page.keyboard.press(keys), refused)
+
+
+async def _keyed(doing: Awaitable[None], refused: Callable[[str], Refused]) -> None:
     try:
-        await page.keyboard.press(keys)
+        await doing
     except PlaywrightError as error:
         if "Unknown key" in str(error):
             raise refused("there is no such key") from None
@@ -151,6 +163,17 @@ async def _toggle(tab: Tab, element: _Element, wanted: bool) -> None:
 
 async def _focus(tab: Tab, element: _Element, args: Args) -> None:
     await element.ask(tab, "focus")
+
+
+async def _upload(browser: Acted, args: Args) -> None:
+    element, path = _Element("upload_file", args["bid"]), browser.file(args["file"])
+    if path is None:
+        raise element.refused(
+            f"there is no file {args['file']!r}; there are {', '.join(browser.files()) or 'none'}"
+        )
+    tab = await browser.tab()
+    await element.ask(tab, "takes_files")
+    await tab.set_file(element.bid, str(path))
 
 
 _ON_ELEMENT: dict[str, Callable[[Tab, _Element, Args], Awaitable[None]]] = {
@@ -227,7 +250,30 @@ async def _scroll(browser: Acted, args: Args) -> None:
 
 
 async def _mouse_click(browser: Acted, args: Args) -> None:
-    await (await browser.tab()).click(args["x"], args["y"], button=args["button"])
+    await _clicked_at(browser, args, 1)
+
+
+async def _mouse_dblclick(browser: Acted, args: Args) -> None:
+    await _clicked_at(browser, args, 2)
+
+
+async def _clicked_at(browser: Acted, args: Args, count: int) -> None:
+    tab, held = await browser.tab(), tuple(sorted(browser.held))
+    await tab.click(args["x"], args["y"], button=args["button"], count=count, modifiers=held)
+
+
+async def _mouse_move(browser: Acted, args: Args) -> None:
+    await browser.page.mouse.move(args["x"], args["y"])
+
+
+async def _mouse_down(browser: Acted, args: Args) -> None:
+    await _mouse_move(browser, args)
+    await browser.page.mouse.down(button=args["button"])
+
+
+async def _mouse_up(browser: Acted, args: Args) -> None:
+    await _mouse_move(browser, args)
+    await browser.page.mouse.up(button=args["button"])
 
 
 async def _mouse_drag(browser: Acted, args: Args) -> None:
@@ -241,6 +287,25 @@ async def _mouse_drag(browser: Acted, args: Args) -> None:
 async def _key(browser: Acted, args: Args) -> None:
     failed = "keyboard_press of {!r} failed: {}".format
     await _pressed(browser.page, args["key"], lambda reason: Refused(failed(args["key"], reason)))
+
+
+async def _key_down(browser: Acted, args: Args) -> None:
+    key = args["key"]
+    await _keyed(
+        browser.page.keyboard.down(key), lambda why: Refused(f"keyboard_down of {key!r} failed: {why}")
+    )
+    if key in _MODIFIERS:
+        browser.held.add(key)
+
+
+async def _key_up(browser: Acted, args: Args) -> None:
+    key = args["key"]
+    await _keyed(browser.page.keyboard.up(key), lambda why: Refused(f"keyboard_up of {key!r} failed: {why}"))
+    browser.held.discard(key)
+
+
+async def _insert_text(browser: Acted, args: Args) -> None:
+    await browser.page.keyboard.insert_text(args["text"])
 
 
 async def _type(browser: Acted, args: Args) -> None:
@@ -257,6 +322,7 @@ async def _noop(browser: Acted, args: Args) -> None:
 
 _ELSEWHERE: dict[str, Callable[[Acted, Args], Awaitable[None]]] = {
     "drag_and_drop": _drag,
+    "upload_file": _upload,
     "goto": _goto,
     "go_back": _back,
     "go_forward": _forward,
@@ -264,9 +330,16 @@ _ELSEWHERE: dict[str, Callable[[Acted, Args], Awaitable[None]]] = {
     "tab_close": _tab_close,
     "tab_focus": _tab_focus,
     "scroll": _scroll,
+    "mouse_move": _mouse_move,
+    "mouse_down": _mouse_down,
+    "mouse_up": _mouse_up,
     "mouse_click": _mouse_click,
+    "mouse_dblclick": _mouse_dblclick,
     "mouse_drag_and_drop": _mouse_drag,
     "keyboard_press": _key,
+    "keyboard_down": _key_down,
+    "keyboard_up": _key_up,
+    "keyboard_insert_text": _insert_text,
     "keyboard_type": _type,
     "on_dialog": _on_dialog,
     "noop": _noop,

@@ -11,12 +11,14 @@ import re
 from collections.abc import Awaitable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from sandboxes.browser.box.acts import Refused, perform
+from sandboxes.browser.box.downloads import Downloads
 from sandboxes.browser.box.tab import PageMoves, Tab
 
 __all__ = ["Browser", "BrowserDied"]
@@ -65,6 +67,10 @@ _MINIWOB_STATE = """[document.getElementById('query').innerText.slice(0, 2000),
     WOB_DONE_GLOBAL === true, Number(WOB_RAW_REWARD_GLOBAL) || 0]"""
 
 
+def _absolute(folder: str) -> Path:
+    return Path(folder).resolve()
+
+
 class BrowserDied(Exception):
     """The browser itself is gone or does not start: nobody's action can mend that."""
 
@@ -87,6 +93,11 @@ class Browser:
         self._notes: list[str] = []
         self._crashed: set[Any] = set()
         self._tabs: dict[Any, Tab] = {}
+        self.held: set[str] = set()
+        """Modifier keys that an action pressed and none has let go."""
+        self._files = Path("files")
+        self._downloads: Downloads | None = None
+        self._taking: set[asyncio.Task[None]] = set()
         self._targets: set[str] = set()
         """Every page there is in Chromium, also one that is only being opened."""
         self._stirred = asyncio.Event()
@@ -114,7 +125,7 @@ class Browser:
     async def _begin(self) -> None:
         self._context = context = await self._browser.new_context(
             viewport={"width": 1024, "height": 768},
-            accept_downloads=False,
+            accept_downloads=True,
             service_workers="block",
             reduced_motion="reduce",
             locale="en-GB",
@@ -136,6 +147,8 @@ class Browser:
         """Open the site's first page and, for a MiniWoB++ task, begin its episode. Raise `BrowserDied`."""
         self._need_browser()
         self.origin, self._most_tree = f"http://{request['host']}", request["most_tree"]
+        folder = _absolute(request["folder"])
+        self._files, self._downloads = folder / "files", Downloads(folder / "downloads")
         page = self.page
         # What may be asked for is not asked about: only the rest comes here, to be refused.
         elsewhere = re.compile(rf"^(?!{re.escape(self.origin)}(?:/|$)|about:blank$|data:|blob:)")
@@ -164,6 +177,15 @@ class Browser:
     def allowed(self, url: str) -> bool:
         """Return whether a page may be there: at the site itself, or at the empty page."""
         return url == "about:blank" or url == self.origin or url.startswith(self.origin + "/")
+
+    def file(self, name: str) -> Path | None:
+        """Return the path of one of the task's files; None where there is none of this name."""
+        path = self._files / name
+        return path if path.parent == self._files and path.is_file() else None
+
+    def files(self) -> list[str]:
+        """Return the names of the task's files, the first ten."""
+        return sorted(path.name for path in self._files.glob("*"))[:10]
 
     async def new_page(self) -> None:
         """Open an empty tab. Raise `Refused` beyond the most there may be."""
@@ -288,7 +310,9 @@ class Browser:
         return False
 
     def _busy(self, tab: Tab) -> bool:
-        """Return whether a request or a new tab is on its way."""
+        """Return whether a request, a new tab or a download is on its way."""
+        if self._downloads is not None and self._downloads.running:
+            return True
         return tab.waits() or len(self._targets) > len(self.pages)
 
     async def _look(self, tab: Tab, function: str) -> Any:
@@ -340,6 +364,24 @@ class Browser:
         self.active = len(self.pages) - 1
         page.on("crash", lambda crashed: self._crashed.add(crashed))
         page.on("close", self._closed)
+        page.on("download", self._downloaded)
+
+    def _downloaded(self, download: Any) -> None:
+        if self._downloads is not None:
+            task = asyncio.get_running_loop().create_task(self._take(self._downloads, download))
+            self._taking.add(task)
+            task.add_done_callback(self._taking.discard)
+
+    async def _take(self, downloads: Downloads, download: Any) -> None:
+        try:
+            with suppress(
+                PlaywrightError, PageMoves, IndexError
+            ):  # the page is gone, and what it began is not
+                await (await self.tab()).call("stays")
+            self.note(await downloads.take(download))
+        except (PlaywrightError, OSError) as error:
+            self.note(f"a download could not be kept ({type(error).__name__})")
+        self._stirred.set()
 
     def _target_created(self, event: dict[str, Any]) -> None:
         if event["targetInfo"]["type"] == "page":

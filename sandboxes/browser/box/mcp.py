@@ -159,6 +159,14 @@ TOOLS: Mapping[str, Tool] = {
         ("ref", "values"),
         lambda a: [("select_option", {"bid": a["ref"], "options": a["values"]})],
     ),
+    "browser_file_upload": Tool(
+        "Choose one of the task's files, by its name, in a field that takes files.",
+        {**_ON, "paths": "array"},
+        ("ref", "paths"),
+        lambda a: [
+            ("upload_file", {"bid": a["ref"], "file": name.rpartition("/")[2]}) for name in a["paths"][:1]
+        ],
+    ),
     "browser_press_key": Tool(
         "Press a key, such as Enter or Control+a.",
         {"key": "string"},

@@ -339,6 +339,11 @@ globalThis.page ??= (() => {
       if (each === e || (tagOf(each) === 'LABEL' && each.control === e)) return true;
     return false;
   };
+  const takes_files = id => {
+    const e = elementOf(id);
+    return !e ? null : tagOf(e) !== 'INPUT' || e.type !== 'file' ? 'it is no field that takes files'
+      : disabled(e) ? 'it is disabled' : true;
+  };
   const changed = e => {
     for (const kind of ['input', 'change']) e.dispatchEvent(new Event(kind, { bubbles: true, composed: true }));
   };
@@ -419,5 +424,8 @@ globalThis.page ??= (() => {
 
   const look = async (...how) => await rests() ? tree(...how) : null;
 
-  return { checked, fill, focus, look, point, rests, select, tree };
+  // Called where what seemed to lead to another document was a download.
+  const stays = () => { leaving = false; };
+
+  return { checked, element: elementOf, fill, focus, look, point, rests, select, stays, takes_files, tree };
 })();

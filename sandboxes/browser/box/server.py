@@ -12,19 +12,23 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from email.parser import BytesParser
+from email.policy import HTTP
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import islice
 from pathlib import Path
 from threading import Lock, Thread
-from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qs, parse_qsl, quote, unquote, urlsplit
 
 from sandboxes.browser.box.memory import keep_to_itself
 from sandboxes.browser.box.sites import calendar, files, login, mail, signup, stock, webshop, wiki
-from sandboxes.browser.box.web import Page, Redirect, Request, State, page
+from sandboxes.browser.box.web import Attachment, Page, Redirect, Request, State, page
 
 __all__ = ["MOST_STATE", "SITES", "Handler", "Served"]
 
-Site = Callable[[State, Request], Page | Redirect]
+Site = Callable[[State, Request], Page | Redirect | Attachment]
+_NONE: Mapping[str, str] = {}
 SITES: dict[str, Site] = {
     "calendar": calendar.answer,
     "files": files.answer,
@@ -36,6 +40,7 @@ SITES: dict[str, Site] = {
 }
 MOST_STATE = 800_000
 _MOST_BODY = 1 << 20
+_MOST_FIELDS = 500
 _IDLE_S = 15.0
 _TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -53,7 +58,7 @@ class Served:
         self._lock = Lock()
         self._ended = False
 
-    def answer(self, request: Request) -> Page | Redirect:
+    def answer(self, request: Request) -> Page | Redirect | Attachment:
         """Answer a request. Only a POST may change the state."""
         with self._lock:
             return page("Closed", status=503) if self._ended else self._site(self._state, request)
@@ -89,9 +94,14 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             self._send(page("Not accepted", status=413))
             return
-        body = self.rfile.read(length).decode("utf-8", errors="replace")
+        body = self.rfile.read(length)
         parts = urlsplit(self.path)
-        fields = parse_qs(body, keep_blank_values=True, max_num_fields=500)
+        kind = str(self.headers.get("Content-Type") or "")
+        if kind.startswith("multipart/form-data"):
+            fields = _parts(kind, body)
+        else:
+            text = body.decode("utf-8", errors="replace")
+            fields = parse_qs(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
         self._send(
             self.served.answer(Request("POST", _path(parts.path), dict(parse_qsl(parts.query)), fields))
         )
@@ -104,24 +114,41 @@ class Handler(BaseHTTPRequestHandler):
             return
         self._write(200, found.read_bytes(), _TYPES.get(found.suffix, "application/octet-stream"))
 
-    def _send(self, reply: Page | Redirect) -> None:
+    def _send(self, reply: Page | Redirect | Attachment) -> None:
         if isinstance(reply, Redirect):
-            self._write(303, b"", "text/html; charset=utf-8", to=reply.to)
+            self._write(303, b"", "text/html; charset=utf-8", {"Location": reply.to})
+        elif isinstance(reply, Attachment):
+            told = f"attachment; filename*=UTF-8''{quote(reply.name, safe='')}"
+            self._write(
+                200, reply.content.encode(), "application/octet-stream", {"Content-Disposition": told}
+            )
         else:
             self._write(reply.status, reply.html.encode(errors="replace"), "text/html; charset=utf-8")
 
-    def _write(self, status: int, content: bytes, kind: str, to: str = "") -> None:
+    def _write(self, status: int, content: bytes, kind: str, more: Mapping[str, str] = _NONE) -> None:
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
         self.send_header("Cache-Control", "no-store")
-        if to:
-            self.send_header("Location", to)
+        for name, value in more.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing: nobody reads it."""
+
+
+def _parts(kind: str, body: bytes) -> dict[str, list[str]]:
+    """Return the fields of a form that may have files; of a file that was chosen its name and content."""
+    sent = BytesParser(policy=HTTP).parsebytes(b"Content-Type: " + kind.encode() + b"\r\n\r\n" + body)
+    fields: dict[str, list[str]] = {}
+    for part in islice(sent.iter_parts() if sent.is_multipart() else (), _MOST_FIELDS):
+        name, content = part.get_param("name", header="content-disposition"), part.get_payload(decode=True)
+        text = content.decode("utf-8", errors="replace") if isinstance(content, bytes) else ""
+        file = part.get_filename()
+        fields[str(name)] = [text] if file is None else [file, text]
+    return fields
 
 
 def _path(text: str) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 __all__ = [
+    "Attachment",
     "Page",
     "Redirect",
     "Request",
@@ -20,6 +21,7 @@ __all__ = [
     "page",
     "pick",
     "table",
+    "upload",
 ]
 
 State = dict[str, Any]
@@ -35,7 +37,7 @@ class Request:
     """The address without its slashes; empty for the first page."""
     query: Mapping[str, str] = field(default_factory=dict)
     form: Mapping[str, list[str]] = field(default_factory=dict)
-    """The fields of a form that was sent."""
+    """The fields of a form that was sent; of a file, its name and its content."""
 
     def text(self, name: str) -> str:
         """Return a field's first value, stripped; empty where there is none."""
@@ -48,6 +50,14 @@ class Page:
 
     html: str
     status: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file to download."""
+
+    name: str
+    content: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +128,11 @@ def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     top = "".join(f"<th>{head}</th>" for head in heads)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def upload(to: str, label: str, send: str, *parts: str) -> str:
+    """Return a form that sends a file as its field `file`."""
+    field = f'<label>{escape(label)} <input type="file" name="file"></label>'
+    address = escape(quote(to, safe="/?=&"), quote=True)
+    kind = 'method="post" enctype="multipart/form-data"'
+    return f'<form {kind} action="{address}">{"".join(parts)}{field}{button(send)}</form>'

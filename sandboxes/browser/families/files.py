@@ -97,9 +97,26 @@ def _number(draw: SiteDraw) -> SiteScenario:
     return SiteScenario("files", goal, state, expecting(state, lambda s: None, number), steps)
 
 
+def _upload(draw: SiteDraw) -> SiteScenario:
+    state = _site(draw)
+    folder = draw.chance.choice(sorted(each for each in state["tree"] if each.endswith("/")))
+    name = f"report-{draw.chance.randint(100, 999)}.txt"
+    content = f"Report about the {draw.things(1)[0]}.\nNumber {draw.chance.randint(1000, 9999)}."
+    steps: list[Step] = [
+        *_walk(folder),
+        On("upload_file", "button", "File", f'"{name}"'),
+        On("click", "button", "Upload"),
+        say("done"),
+    ]
+    goal = f"Upload your file {name} into the folder /{folder}"
+    check = expecting(state, lambda s: s["tree"].update({folder + name: content}))
+    return SiteScenario("files", goal, state, check, steps, files={name: content.encode()})
+
+
 TEMPLATES = (
     SiteTemplate("files-rename", "files", "train", _rename),
     SiteTemplate("files-move", "files", "train", _move),
     SiteTemplate("files-number", "files", "train", _number),
+    SiteTemplate("files-upload", "files", "train", _upload),
     SiteTemplate("files-clear", "files", "held_out", _clear),
 )

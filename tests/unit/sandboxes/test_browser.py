@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from rock_env.errors import InfraError, InvalidArgument, Unimplemented, UnknownName
 from sandboxes.browser import ENV, miniwob, webshop
-from sandboxes.browser.actions import ACTIONS, describe, parse
+from sandboxes.browser.actions import ACTIONS, SETS, ActionSet, describe, parse
 from sandboxes.browser.box.server import SITES
 from sandboxes.browser.box.sites.webshop import ShopSite
-from sandboxes.browser.box.web import Page, Request
+from sandboxes.browser.box.web import Page, Redirect, Request
 from sandboxes.browser.catalog import TEMPLATES, VARIANTS, BrowserTasks, scenario
 from sandboxes.browser.miniwob_oracles import SOLVERS
 from sandboxes.browser.params import BrowserParams, narrow
@@ -113,7 +113,37 @@ def test_any_text_is_an_action_or_refused(text: str) -> None:
 
 
 def test_every_action_is_described() -> None:
-    assert [told.partition("(")[0] for told in describe().splitlines()] == list(ACTIONS)
+    assert [told.partition("(")[0] for told in describe("all").splitlines()] == list(ACTIONS)
+    assert {told.partition("(")[0] for told in describe().splitlines()} | set(SETS["coord"]) == set(ACTIONS)
+
+
+@pytest.mark.parametrize(
+    ("text", "chosen", "others"),
+    [
+        ('click("e5")', ("bid", "all"), ("coord",)),
+        ('upload_file("e5", "report 1.txt")', ("bid", "all"), ("coord",)),
+        ("mouse_click(3, 4)", ("bid", "coord", "all"), ()),
+        ("mouse_down(3, 4, 'right')", ("coord", "all"), ("bid",)),
+        ("keyboard_insert_text('é')", ("coord", "all"), ("bid",)),
+    ],
+)
+def test_a_set_of_actions_has_its_own_alone(
+    text: str, chosen: tuple[ActionSet, ...], others: tuple[ActionSet, ...]
+) -> None:
+    for actions in chosen:
+        assert parse(text, actions).op == text.partition("(")[0]
+        assert (
+            BrowserTasks(BrowserParams(actions=actions)).get("train", 0).instruction.count(text.split("(")[0])
+        )
+    for actions in others:
+        with pytest.raises(InvalidArgument, match="unknown action"):
+            parse(text, actions)
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a/b", ".hidden", "", "x" * 200])
+def test_a_file_is_named_and_never_a_path(name: str) -> None:
+    with pytest.raises(InvalidArgument, match="no file name"):
+        parse(f'upload_file("e1", "{name}")')
 
 
 # -- the driver's words
@@ -272,7 +302,7 @@ def test_reading_a_site_changes_nothing(name: str) -> None:
         reply = SITES[drawn.site](state, Request("GET", asked))
         if isinstance(reply, Page):
             waiting += [piece.partition('"')[0] for piece in reply.html.split('href="')[1:]]
-        else:
+        elif isinstance(reply, Redirect):
             waiting.append(reply.to)
     assert len(seen) >= 1
     assert state == drawn.state

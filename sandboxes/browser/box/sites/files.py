@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from sandboxes.browser.box.web import (
+    Attachment,
     Page,
     Redirect,
     Request,
@@ -16,12 +17,13 @@ from sandboxes.browser.box.web import (
     page,
     pick,
     table,
+    upload,
 )
 
 __all__ = ["answer"]
 
 
-def answer(state: State, request: Request) -> Page | Redirect:
+def answer(state: State, request: Request) -> Page | Redirect | Attachment:
     """Answer one request. The state maps each path to its content; folders end with a slash."""
     tree: dict[str, str] = state["tree"]
     match request.path:
@@ -29,6 +31,12 @@ def answer(state: State, request: Request) -> Page | Redirect:
             return Redirect("/at/")
         case ("at", *parts):
             return _show(tree, "/".join(parts), request.query.get("note", ""))
+        case ("download", *parts) if (path := "/".join(parts)) in tree and not path.endswith("/"):
+            return Attachment(parts[-1], tree[path])
+        case ("upload",) if request.method == "POST":
+            folder = request.text("path")
+            problem = _upload(tree, folder, request.form.get("file") or [])
+            return Redirect(f"/at/{folder.rstrip('/')}" + (f"?note={problem}" if problem else ""))
         case (("rename" | "move" | "delete" | "create") as act,) if request.method == "POST":
             path = request.text("path")
             problem = _ACTS[act](tree, path, request.text("value"))
@@ -44,7 +52,8 @@ def _below(tree: dict[str, str], path: str) -> list[str]:
 def _show(tree: dict[str, str], where: str, note: str) -> Page:
     if where in tree:
         content = "".join(f"<p>{escape(line)}</p>" for line in tree[where].splitlines())
-        return page(where, content, _acts(tree, where), _up(where), note=note)
+        take = f"<p>{link('Download', f'/download/{where}')}</p>"
+        return page(where, content, take, _acts(tree, where), _up(where), note=note)
     folder = f"{where}/" if where else ""
     if folder and folder not in tree:
         return page("Not found", link("Files", "/at/"), status=404)
@@ -63,8 +72,11 @@ def _show(tree: dict[str, str], where: str, note: str) -> Page:
     ]
     hidden = f'<input type="hidden" name="path" value="{escape(folder, quote=True)}">'
     create = form("/create", hidden, field_of("New folder", "value"), send="Create folder")
+    bring = upload("/upload", "File", "Upload", hidden)
     own = _acts(tree, folder) if folder else ""
-    return page(f"Files: /{where}", table(("Name", "Kind", "Size"), rows), create, own, _up(where), note=note)
+    return page(
+        f"Files: /{where}", table(("Name", "Kind", "Size"), rows), create, bring, own, _up(where), note=note
+    )
 
 
 def _up(where: str) -> str:
@@ -115,6 +127,16 @@ def _create(tree: dict[str, str], path: str, value: str) -> str:
     if not value or "/" in value or f"{path}{value}" in tree or f"{path}{value}/" in tree:
         return "That+name+is+taken."
     tree[f"{path}{value}/"] = ""
+    return ""
+
+
+def _upload(tree: dict[str, str], path: str, file: list[str]) -> str:
+    name, content = file if len(file) == 2 else ("", "")
+    if not name or "/" in name or (path and path not in tree):
+        return "Choose+a+file."
+    if f"{path}{name}" in tree or f"{path}{name}/" in tree:
+        return "That+name+is+taken."
+    tree[f"{path}{name}"] = content
     return ""
 
 
