@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from time import perf_counter
+from typing import Protocol, runtime_checkable
 
 from agent_runtime.types import (
     Hosting,
+    RecordedArtifact,
     RolloutFailure,
     RolloutRequest,
     StopReason,
@@ -15,9 +17,31 @@ from agent_runtime.types import (
     TurnFault,
     TurnLabel,
 )
-from rock_env.env import Verdict, observation_hash
+from rock_env.env import Artifact, Verdict, observation_hash
 
-__all__ = ["Recording"]
+__all__ = ["Attaches", "Recording", "attached"]
+
+
+@runtime_checkable
+class Attaches(Protocol):
+    """An environment whose replies may come with files."""
+
+    @property
+    def artifacts(self) -> tuple[Artifact, ...]:
+        """Return what the newest reply came with."""
+        ...
+
+    async def read_artifact(self, sha256: str) -> bytes:
+        """Return the bytes of one of the present episode. Raise `RockError`."""
+        ...
+
+
+def attached(env: object, turn: int) -> tuple[RecordedArtifact, ...]:
+    """Return what the newest reply of an environment came with, as a record has it; nothing of one that attaches none."""
+    return tuple(
+        RecordedArtifact(turn, each.name, each.media_type, each.sha256, each.size, each.missing)
+        for each in (env.artifacts if isinstance(env, Attaches) else ())
+    )
 
 
 class Recording:
@@ -33,6 +57,7 @@ class Recording:
         self.began_s = perf_counter()
         self.hosting: Hosting | None = None
         """Once the environment was reset."""
+        self.artifacts: list[RecordedArtifact] = []
         self._policy_step = policy_step
         self._labelled = labelled
         """Whether labels are kept although no turn is internal: those of a session."""
@@ -106,5 +131,6 @@ class Recording:
             internal_turns=tuple(self._internal),
             grader_output=verdict.details,
             hosting=self.hosting,
+            artifacts=tuple(self.artifacts),
         )
         return played if isinstance(outcome, Verdict) else played.as_failed(outcome)

@@ -17,8 +17,10 @@ from typing import Protocol
 
 from agent_runtime.agent import Agent, Move, Reply
 from agent_runtime.policy import PolicyError
-from agent_runtime.recording import Recording
+from agent_runtime.recording import Recording, attached
 from agent_runtime.types import (
+    OF_FIRST,
+    OF_GRADE,
     Hosting,
     RolloutFailure,
     RolloutRequest,
@@ -125,8 +127,10 @@ async def rollout(
             observation, instruction = await reset_to(env, request.task_id, request.start)
             record.hosting = hosting(env, record.began_s, made_s)
             record.first_observation = observation
+            record.artifacts += attached(env, OF_FIRST)
             stop = await _play(env, make_agent(instruction), record)
         verdict, record.hosting = await graded(env, record.hosting, evaluate_limit_s)
+        record.artifacts += attached(env, OF_GRADE)
         return record.trajectory(stop, verdict)
     except RockError as error:
         return _failed(record, error.code, str(error))
@@ -208,6 +212,7 @@ async def _play(env: RockEnv, agent: Agent, record: Recording) -> StopReason:
             continue
         record.lost_tokens = len(move.completion_ids)  # until the environment has answered
         result = await env.step(move.action)
+        record.artifacts += attached(env, len(record.turns))
         _add(record, move, result, (asked_s, sampled_s, perf_counter()))
         if result.terminated:
             return StopReason.TERMINATED

@@ -21,6 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "OF_FIRST",
+    "OF_GRADE",
     "SCHEMA_VERSION",
     "AgentConfig",
     "Branch",
@@ -28,6 +30,7 @@ __all__ = [
     "Hosting",
     "IntArray",
     "PrefixTurn",
+    "RecordedArtifact",
     "RewardSource",
     "RolloutFailure",
     "RolloutRequest",
@@ -41,6 +44,8 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 2
+OF_FIRST, OF_GRADE = -1, -2
+"""Whose an artifact is that belongs to no turn."""
 
 IntArray = NDArray[np.int32]
 FloatArray = NDArray[np.float32]
@@ -220,6 +225,22 @@ class Hosting:
     """Evaluating it."""
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedArtifact:
+    """A file that the environment attached to an observation or to the grade, by its digest (`rock_env.env.Artifact`)."""
+
+    turn: int
+    """Of the turn whose observation it belongs to, or `OF_FIRST` (that after the reset) or `OF_GRADE`."""
+    name: str
+    media_type: str
+    sha256: str
+    """In hexadecimal; "" where the server did not keep it."""
+    size: int
+    """Bytes."""
+    missing: str = ""
+    """Why the server did not keep it."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Turn:
     """One model call. `context_ids` are the tokens since `parent` that this policy did not sample."""
@@ -300,6 +321,9 @@ class Trajectory:
     """What the environment's grader said beside the reward; "" if nothing, and in records of schema 1."""
     hosting: Hosting | None = None
     """None where the rollout never began, and in records of schema 1."""
+    artifacts: tuple[RecordedArtifact, ...] = ()
+    """What the environment attached, in order; the bytes are in the folder `artifacts` beside the record, where they were
+    kept."""
 
     @property
     def why_no_reward(self) -> str:

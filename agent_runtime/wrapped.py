@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from agent_runtime.agents.cli_rollout import BoxedEnv
+from agent_runtime.recording import Attaches
 from agent_runtime.run import RockEnv
 from rock_env.client.sandbox.handle import AsyncSandbox
-from rock_env.env import Info, StepResult, Verdict
+from rock_env.env import Artifact, Info, StepResult, Verdict
+from rock_env.errors import NotFound
 
 __all__ = ["WrappedBoxedEnv", "WrappedEnv"]
 
@@ -33,6 +35,15 @@ class WrappedEnv(Generic[_Env]):
     @property
     def image(self) -> str:
         return self.inside.image
+
+    @property
+    def artifacts(self) -> tuple[Artifact, ...]:
+        return self.inside.artifacts if isinstance(self.inside, Attaches) else ()
+
+    async def read_artifact(self, sha256: str) -> bytes:
+        if not isinstance(self.inside, Attaches):
+            raise NotFound("this environment attaches nothing.")
+        return await self.inside.read_artifact(sha256)
 
     async def reset(
         self,

@@ -16,6 +16,9 @@ from rock_env.sandbox import Sandbox
 from rock_env.task_spec import TaskSpec
 
 __all__ = [
+    "Artifact",
+    "Attaching",
+    "Attachment",
     "Env",
     "FreshBoxes",
     "FreshGraded",
@@ -53,7 +56,7 @@ class StepResult:
     """Four keys say what became of the action. Three keep a turn of an expert from being imitated: `illegal` (it was no
     action), `tool_failed` (it was one, but was refused), `undoes` (n: this action took back what the action n turns
     before it did). `tool_broke` says that the action was right and its tool did not work (see `rock_env.faults`). One
-    more, `picture`, is the path of a PNG in the sandbox that shows what was observed."""
+    more, `picture`, is the path of a PNG in the sandbox that shows what was observed. `Attaching` is for files that last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,32 @@ class Verdict:
     reward: float
     passed: bool
     details: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file of the sandbox that belongs to an observation or a grade: a picture, a download, a log."""
+
+    name: str
+    """As people call it; no path."""
+    media_type: str
+    """Such as `image/png`."""
+    path: str
+    """Of the file in the sandbox, which must hold until the next action alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """What the server read for an `Attachment`. Everything but the size and the digest is the environment's word."""
+
+    name: str
+    media_type: str
+    sha256: str
+    """In hexadecimal; "" where there is nothing to read."""
+    size: int
+    """Bytes."""
+    missing: str = ""
+    """Why it was not kept, such as a bound on an episode's artifacts."""
 
 
 class Env(Protocol):
@@ -166,6 +195,18 @@ class FreshGraded(Protocol):
         """Grade what the agent left in `box`, in which nothing runs any more. Raise `InfraError` if grading failed.
 
         See `KeepsRunning` for tasks that need it to.
+        """
+        ...
+
+
+@runtime_checkable
+class Attaching(Protocol):
+    """A `SandboxEnv` that has more to show than text."""
+
+    def attachments(self) -> Sequence[Attachment]:
+        """Return the files that belong to what was returned last: the first observation, a step's, or the grade.
+
+        The server reads them at once, and hashes them itself. One that cannot be read changes nothing else.
         """
         ...
 

@@ -36,6 +36,7 @@ _STORE = "event loop and store"
 _ENGINE = "the backend: box processes, engine, files of its state folder"
 RUNS = {
     "EnvService.ListEnvs": "event loop",
+    "EnvService.ReadArtifact": "event loop: bytes that the server holds of the caller's own episode",
     "EnvService.ListSplits": "an env-host worker of the tenant's",
     **dict.fromkeys(
         (

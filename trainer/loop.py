@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from agent_runtime.artifacts import folder_in
 from trainer.config import TrainConfig
 from trainer.folder import claimed
 from trainer.metrics import Observer, RunSummary
@@ -39,7 +40,7 @@ def train(
         if observer.stop_requested:
             return None
         with (
-            Fleet(config, ray_address) as fleet,
+            Fleet(config, ray_address, folder_in(run_folder)) as fleet,
             Run(config, run_folder, fleet, observer, resume=resume) as run,
         ):
             return _train(run)

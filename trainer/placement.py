@@ -51,8 +51,10 @@ _REACH_S = 10.0
 class Fleet:
     """The processes of one run. `with Fleet(...) as fleet:` starts them all and stops what it started."""
 
-    def __init__(self, config: TrainConfig, ray_address: str | None) -> None:
+    def __init__(self, config: TrainConfig, ray_address: str | None, artifacts: Path | None = None) -> None:
+        """Take the folder where artifacts of rollouts are kept, on the machines of the workers; None: they are not."""
         self._config = _from_anywhere(config)
+        self._artifacts = str(artifacts.absolute()) if artifacts else ""
         self._ray_address = ray_address
         self._stack = ExitStack()
         self._workers: list[Any] = []
@@ -246,7 +248,9 @@ class Fleet:
         self._learner = learner.remote(config)
         self._engines = [engine.remote(config) for _ in range(rollout.engines)]
         self._workers = [
-            worker.remote(config, rock_address, self._engines[number % rollout.engines])
+            worker.remote(
+                config, rock_address, self._engines[number % rollout.engines], artifacts=self._artifacts
+            )
             for number in range(rollout.workers)
         ]
         actors = [self._learner, *self._engines, *self._workers]

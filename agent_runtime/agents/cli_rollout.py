@@ -30,6 +30,7 @@ from agent_runtime.chat import ToolTemplate
 from agent_runtime.gateway.server import Gateway
 from agent_runtime.gateway.session import Budget, Session, SessionEnd
 from agent_runtime.policy import Sampler
+from agent_runtime.recording import attached
 from agent_runtime.run import (
     EVALUATE_LIMIT_S,
     RockEnv,
@@ -40,7 +41,16 @@ from agent_runtime.run import (
     log_failure,
     reset_to,
 )
-from agent_runtime.types import Hosting, RolloutFailure, RolloutRequest, StopReason, Trajectory
+from agent_runtime.types import (
+    OF_FIRST,
+    OF_GRADE,
+    Hosting,
+    RecordedArtifact,
+    RolloutFailure,
+    RolloutRequest,
+    StopReason,
+    Trajectory,
+)
 from rock_env.backends.docker.bundle import BOX_TOOLS
 from rock_env.client.sandbox.handle import AsyncSandbox
 from rock_env.env import Verdict
@@ -114,6 +124,7 @@ async def run_cli_rollout(
     end: AgentEnd | None = None
     name = request.env
     hosted: Hosting | None = None
+    artifacts: tuple[RecordedArtifact, ...] = ()
     began_s = perf_counter()
     outcome: Verdict | RolloutFailure
     try:
@@ -122,6 +133,7 @@ async def run_cli_rollout(
             name, made_s = f"{request.env}@{env.version}", perf_counter()
             observation, instruction = await reset_to(env, request.task_id, request.start)
             hosted = hosting(env, began_s, made_s)
+            artifacts = attached(env, OF_FIRST)
             box = await env.sandbox()
         session = _open(agent, request)
         async with box:
@@ -129,6 +141,7 @@ async def run_cli_rollout(
             end = await _work(agent, session, box, prompt, env.workdir)
         if session.failure is None:
             outcome, hosted = await graded(env, hosted, evaluate_limit_s)
+            artifacts += attached(env, OF_GRADE)
         else:
             outcome = session.failure
     except RockError as error:
@@ -144,7 +157,8 @@ async def run_cli_rollout(
         assert isinstance(outcome, RolloutFailure)  # without one nothing was graded
         tree = CallTree(agent.template)
         return trajectory(tree, request, name, StopReason.FAILED, outcome, policy_step=policy_step)
-    recorded = replace(session.record(name, outcome, policy_step=policy_step), hosting=hosted)
+    told = session.record(name, outcome, policy_step=policy_step)
+    recorded = replace(told, hosting=hosted, artifacts=artifacts)
     if recorded.stop_reason is StopReason.CONTEXT_FULL and not recorded.turns:
         _say_too_long(agent, request)
     if end is not None and end.ending in _CUT_SHORT and recorded.has_reward:

@@ -110,6 +110,20 @@ def replay_show(
     show_command(where, trajectory, tokens=tokens, next_failed=next_failed)
 
 
+@replay_app.command("artifact")
+def replay_artifact(
+    where: RecordsArgument,
+    digest: Annotated[
+        str, typer.Argument(metavar="DIGEST", help="As `show` names it; its beginning is enough.")
+    ],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it; what is there is kept.")],
+) -> None:
+    """Write out a file that an environment attached to a turn or to the grade, such as a picture."""
+    from ale.replay.artifacts import artifact_command
+
+    artifact_command(where, digest, file)
+
+
 @replay_app.command("stats")
 def replay_stats(where: RecordsArgument, *, as_json: JsonOption = False) -> None:
     """Say why rollouts ended, what became of their tokens, and what was slow."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from agent_runtime.store import read_at
-from agent_runtime.types import Trajectory, Turn, TurnLabel
+from agent_runtime.types import OF_FIRST, OF_GRADE, Trajectory, Turn, TurnLabel
 from ale.errors import RecordError
 from ale.replay.records import find
 from ale.replay.rows import rows
@@ -55,6 +55,7 @@ def transcript(trajectory: Trajectory, *, tokens: bool) -> Iterator[str]:
         yield from _indented(trajectory.start.hint)
     yield ""
     yield from _indented(trajectory.first_observation)
+    yield from _artifacts(trajectory, OF_FIRST)
     for number, turn in enumerate(trajectory.turns):
         reward = trajectory.turn_rewards[number] if number < len(trajectory.turn_rewards) else None
         fault = trajectory.turn_faults[number] if trajectory.turn_faults else ""
@@ -64,10 +65,12 @@ def transcript(trajectory: Trajectory, *, tokens: bool) -> Iterator[str]:
         yield from _indented(trajectory.actions[number], mark="> ")
         if number < len(trajectory.observations) and trajectory.label(number) is not TurnLabel.SUMMARY:
             yield from _indented(trajectory.observations[number])
+        yield from _artifacts(trajectory, number)
     if trajectory.grader_output:
         yield ""
         yield "the grader said:"
         yield from _indented(trajectory.grader_output)
+    yield from _artifacts(trajectory, OF_GRADE)
     yield ""
     yield _ending(trajectory)
     if hosting := trajectory.hosting:
@@ -75,6 +78,14 @@ def transcript(trajectory: Trajectory, *, tokens: bool) -> Iterator[str]:
         where += [f"of {hosting.image}"] if hosting.image else []
         times = f"made in {hosting.made_s:.3f} s, reset in {hosting.reset_s:.3f} s, graded in {hosting.graded_s:.3f} s"
         yield " ".join([*where, times])
+
+
+def _artifacts(trajectory: Trajectory, turn: int) -> Iterator[str]:
+    """Yield a line for each file that came with a turn, the first observation or the grade."""
+    for each in trajectory.artifacts:
+        if each.turn == turn:
+            kept = f"not kept: {each.missing}" if each.missing else f"{each.size} bytes, {each.sha256}"
+            yield f"   artifact {each.name} ({each.media_type}): {kept}"
 
 
 def _kind(trajectory: Trajectory, turn: int) -> str:

@@ -6,6 +6,7 @@ Nothing is learned and nothing is written.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from agent_runtime.store import decode
 from agent_runtime.types import RolloutRequest, Trajectory
@@ -37,7 +38,9 @@ def model_settings(model: str, *, named: dict[str, object], overrides: list[str]
     return configuration.Resolved(TrainConfig.model_validate(trained), resolved.notices)
 
 
-def play_tasks(config: TrainConfig, *, ray_address: str | None = None) -> list[Trajectory]:
+def play_tasks(
+    config: TrainConfig, *, ray_address: str | None = None, artifacts: Path | None = None
+) -> list[Trajectory]:
     """Play `eval.tasks` tasks of `eval.split` once each; the same ones, with the same seeds, as a run's evaluations.
 
     Of several environments as many of each. Raise `TrainerError` or `RockError`.
@@ -47,14 +50,21 @@ def play_tasks(config: TrainConfig, *, ray_address: str | None = None) -> list[T
     for env in open_environments(config):
         tasks = task_ids(env.source, config.eval.split, config.eval.tasks, seed)
         requests += eval_requests(env.config, env.params.canonical(), 0, tasks, label=env.label)
-    return play_requests(config, requests, ray_address=ray_address)
+    return play_requests(config, requests, ray_address=ray_address, artifacts=artifacts)
 
 
 def play_requests(
-    config: TrainConfig, requests: Sequence[RolloutRequest], *, ray_address: str | None = None
+    config: TrainConfig,
+    requests: Sequence[RolloutRequest],
+    *,
+    ray_address: str | None = None,
+    artifacts: Path | None = None,
 ) -> list[Trajectory]:
-    """Let the model play what is asked for, in order. Raise `TrainerError` or `RockError`."""
-    with Fleet(config, ray_address) as fleet:
+    """Let the model play what is asked for, in order. Raise `TrainerError` or `RockError`.
+
+    `artifacts` is the folder where what environments attach is kept; None: it is not.
+    """
+    with Fleet(config, ray_address, artifacts) as fleet:
         fleet.publish(0)
         encoded = fleet.run(requests, 0)
     return [decode(data) for data in encoded]

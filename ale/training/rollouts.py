@@ -16,7 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
+from agent_runtime.agents.cli_rollout import BoxedRock
 from agent_runtime.agents.oracle import record_expert
+from agent_runtime.artifacts import Keeping, folder_in
 from agent_runtime.freezing import Freezer
 from agent_runtime.policy import Message
 from agent_runtime.run import Rock
@@ -140,7 +142,9 @@ async def _play(
     command: RolloutCommand, spec: EnvSpec, params: EnvParams, kept: list[str]
 ) -> list[Trajectory]:
     async with connected(command.rock, command.backends) as client:
-        rock = Freezer(client, command.freeze, kept)
+        rock: BoxedRock = Freezer(client, command.freeze, kept)
+        if folder := _artifacts(command):
+            rock = Keeping(rock, folder)
         if command.policy == "oracle":
             return await play_episodes(command, spec, params, rock=rock, policy=spec.oracle)
         scouts = replace(command, episodes=min(LEARNING_EPISODES, command.episodes))
@@ -166,7 +170,12 @@ def _play_model(command: RolloutCommand) -> list[Trajectory]:
     settings["eval"]["temperature"] = 1.0
     placed = {"rock_address": command.rock, "backends": tuple(command.backends), "freeze": command.freeze}
     settings["rollout"] |= placed
-    return play_tasks(TrainConfig.model_validate(settings))
+    return play_tasks(TrainConfig.model_validate(settings), artifacts=_artifacts(command))
+
+
+def _artifacts(command: RolloutCommand) -> Path | None:
+    """Return where artifacts are kept: beside the records, if those are."""
+    return None if command.out is None else folder_in(command.out)
 
 
 def _random_policy(actions: Sequence[str], seed: int) -> Callable[[EnvParams, TaskSpec], Oracle]:

@@ -7,16 +7,17 @@ keeps no copy of the episode.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from rock_env.client.coalesce import Call, Coalescer, Verb, outcome
 from rock_env.client.sandbox.handle import AsyncSandbox
 from rock_env.client.sandbox.sandboxes import Sandboxes
-from rock_env.env import Info, StepResult, Verdict
-from rock_env.errors import EnvLost, FailedPrecondition, NotFound, RockError
+from rock_env.env import Artifact, Info, StepResult, Verdict
+from rock_env.errors import EnvLost, FailedPrecondition, InfraError, NotFound, RockError
 from rock_env.proto.v1 import env_pb2 as pb
-from rock_env.wire.envs import decode_info, step_result, verdict
+from rock_env.wire.envs import artifacts_of, decode_info, step_result, verdict
 
 __all__ = ["AsyncEnv"]
 
@@ -46,6 +47,7 @@ class AsyncEnv:
         "_client",
         "_last",
         "_sequence",
+        "artifacts",
         "brief",
         "durable",
         "env_id",
@@ -72,6 +74,8 @@ class AsyncEnv:
         """The folder where such an agent begins, since `reset` or `restore`; empty: where the sandbox's commands do."""
         self.durable = False
         """Whether `take_over` can go on with the episode when its server is gone, until the first step."""
+        self.artifacts: tuple[Artifact, ...] = ()
+        """What the newest `reset`, `restore`, `step` or `evaluate` came with, for `read_artifact`."""
         self._client = client
         self._sequence = 1
         self._last: Call | None = None
@@ -135,11 +139,26 @@ class AsyncEnv:
         """Apply one action."""
         call = self.begin_step(action)
         self._client.coalescer.submit(Verb.STEP, call, timeout_s or 0.0)
-        return step_result(outcome(await call.future))
+        reply = outcome(await call.future)
+        self.artifacts = artifacts_of(reply)
+        return step_result(reply)
 
     async def evaluate(self, *, timeout_s: float | None = None) -> Verdict:
         """Grade the current state."""
-        return verdict(await self._numbered(Verb.EVALUATE, pb.EvaluateRequest(), timeout_s))
+        reply = await self._numbered(Verb.EVALUATE, pb.EvaluateRequest(), timeout_s)
+        self.artifacts = artifacts_of(reply)
+        return verdict(reply)
+
+    async def read_artifact(self, sha256: str) -> bytes:
+        """Return the bytes of an artifact of this episode, which are those of its digest.
+
+        Raise `NotFound` after the next reset, restore or close, and `InfraError` for bytes of another digest.
+        """
+        request = pb.ReadArtifactRequest(env_id=self.env_id, sha256=sha256)
+        content: bytes = (await self._client.ask("ReadArtifact", request)).content
+        if hashlib.sha256(content).hexdigest() != sha256:
+            raise InfraError(f"the artifact {sha256} came with other bytes than its digest's.")
+        return content
 
     async def checkpoint(self) -> str:
         """Store the current state on the server and return its id. Raise `Unimplemented` if it has no snapshots."""
@@ -217,6 +236,7 @@ class AsyncEnv:
     def _started(self, reply: pb.ResetResponse) -> tuple[str, Info, str]:
         self.sandbox_id, self.image, self.durable = reply.sandbox_id, reply.image, reply.durable
         self.brief, self.workdir = reply.brief, reply.workdir
+        self.artifacts = artifacts_of(reply)
         return reply.observation, decode_info(reply.info_json), reply.instruction
 
     # -- numbering

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from rock_env.catalog import Catalog
-from rock_env.env import FreshGraded, KeepsRunning, RestorableSandboxEnv, SandboxEnv
+from rock_env.env import Attaching, Attachment, FreshGraded, KeepsRunning, RestorableSandboxEnv, SandboxEnv
 from rock_env.env_workers.host import die_with_parent
 from rock_env.env_workers.rules_box import Answer, Asker, RemoteFreshBoxes, remote_box
 from rock_env.env_workers.rules_wire import Done, Wish, failed, framed, read_frame
@@ -114,7 +114,8 @@ class RulesHost:
         params = self._catalog.params(name, params_json)
         env = cast("SandboxEnv", self._catalog.spec(name).factory(params))
         self._envs[env_id] = _Hosted(name, params, env)
-        return [params.canonical(), isinstance(env, FreshGraded), isinstance(env, RestorableSandboxEnv)]
+        kinds = (FreshGraded, RestorableSandboxEnv, Attaching)
+        return [params.canonical(), *(isinstance(env, kind) for kind in kinds)]
 
     async def _drop(self, _: Asker, env_id: str) -> None:
         self._envs.pop(env_id, None)
@@ -143,6 +144,9 @@ class RulesHost:
     async def _keeps_running(self, _: Asker, env_id: str) -> bool:
         env = self._hosted(env_id).env
         return isinstance(env, KeepsRunning) and env.keeps_running()
+
+    async def _attachments(self, _: Asker, env_id: str) -> list[Attachment]:
+        return list(cast("Attaching", self._hosted(env_id).env).attachments())
 
     async def _snapshot(self, _: Asker, env_id: str) -> bytes:
         return cast("RestorableSandboxEnv", self._hosted(env_id).env).snapshot()

@@ -5,16 +5,18 @@ It converts and checks nothing else: no sockets, no state.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from rock_env.env import Info, StepResult, Verdict
+from rock_env.env import Artifact, Info, StepResult, Verdict
 from rock_env.errors import RockError, from_code
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.spec import TaskSpec
 
 __all__ = [
+    "artifacts_of",
     "decode_info",
     "encode_info",
     "error_of",
@@ -41,7 +43,7 @@ def decode_info(text: str) -> Info:
     return _decode(text) if text else _EMPTY
 
 
-def step_response(env_id: str, result: StepResult) -> pb.StepResponse:
+def step_response(env_id: str, result: StepResult, artifacts: Sequence[Artifact] = ()) -> pb.StepResponse:
     """Build the reply to one step."""
     return pb.StepResponse(
         env_id=env_id,
@@ -50,11 +52,19 @@ def step_response(env_id: str, result: StepResult) -> pb.StepResponse:
         terminated=result.terminated,
         truncated=result.truncated,
         info_json=encode_info(result.info),
+        artifacts=map(_artifact, artifacts),
     )
 
 
 def reset_response(
-    env_id: str, task: TaskSpec, observation: str, info: Info, *, sandbox_id: str = "", image: str = ""
+    env_id: str,
+    task: TaskSpec,
+    observation: str,
+    info: Info,
+    *,
+    sandbox_id: str = "",
+    image: str = "",
+    artifacts: Sequence[Artifact] = (),
 ) -> pb.ResetResponse:
     """Build the reply to a reset or a restore."""
     return pb.ResetResponse(
@@ -66,13 +76,37 @@ def reset_response(
         brief=task.brief,
         workdir=task.workdir,
         image=image,
+        artifacts=map(_artifact, artifacts),
     )
 
 
-def evaluate_response(env_id: str, verdict: Verdict) -> pb.EvaluateResponse:
+def evaluate_response(
+    env_id: str, verdict: Verdict, artifacts: Sequence[Artifact] = ()
+) -> pb.EvaluateResponse:
     """Build the reply to one evaluation."""
     return pb.EvaluateResponse(
-        env_id=env_id, reward=verdict.reward, passed=verdict.passed, details=verdict.details
+        env_id=env_id,
+        reward=verdict.reward,
+        passed=verdict.passed,
+        details=verdict.details,
+        artifacts=map(_artifact, artifacts),
+    )
+
+
+def _artifact(artifact: Artifact) -> pb.Artifact:
+    return pb.Artifact(
+        name=artifact.name,
+        media_type=artifact.media_type,
+        sha256=artifact.sha256,
+        size=artifact.size,
+        missing=artifact.missing,
+    )
+
+
+def artifacts_of(reply: Any) -> tuple[Artifact, ...]:
+    """Read the artifacts of a reply to a reset, a step or an evaluation."""
+    return tuple(
+        Artifact(each.name, each.media_type, each.sha256, each.size, each.missing) for each in reply.artifacts
     )
 
 

@@ -66,6 +66,7 @@ ROUTES: Mapping[str, Route] = {
     "EnvService.Fork": Route("POST", f"{_ENV}/fork", ("count",)),
     "EnvService.TakeOver": Route("POST", f"{_IN_BOX}/take-over"),
     "EnvService.Close": Route("DELETE", _ENV),
+    "EnvService.ReadArtifact": Route("GET", f"{_ENV}/artifacts/{{sha256}}"),
     "EnvService.MakeMany": Route("POST", "/v1/batch/make", ("items",)),
     "EnvService.ResetMany": Route("POST", "/v1/batch/reset", ("items",)),
     "EnvService.StepMany": Route("POST", "/v1/batch/step", ("items",), example={"items": [_STEP]}),

@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import ray
 from ray.exceptions import RayError
 
 from agent_runtime.agents.chat_loop import run_rollout
+from agent_runtime.agents.cli_rollout import BoxedRock
 from agent_runtime.agents.oracle import record_expert
+from agent_runtime.artifacts import Keeping
 from agent_runtime.freezing import Freezer
 from agent_runtime.policy import Completion, PolicyError, SampleRequest
 from agent_runtime.store import encode
@@ -45,13 +48,15 @@ _SERVER_S = 60.0
 class RolloutWorker:
     """One actor: one ROCK connection (none without an address), one sampler, and for CLI agents one gateway."""
 
-    def __init__(self, config: TrainConfig, rock_address: str, engine: Any) -> None:
+    def __init__(self, config: TrainConfig, rock_address: str, engine: Any, artifacts: str = "") -> None:
+        """`artifacts` is the folder where those of rollouts are kept; "": they are not."""
         self._config = config
         self._rock_address = rock_address
         self._engine = engine
         self._games = None if rock_address else HereGames(Catalog())
         """Makes the environments in this process, where the run has no server."""
         self._client: Client | None = None
+        self._artifacts = artifacts
         self._freezer: Freezer | None = None
         self._agents: CliAgents | None = None
 
@@ -92,7 +97,7 @@ class RolloutWorker:
 
     async def record(self, requests: Sequence[RolloutRequest]) -> list[bytes]:
         """Let the environment's oracle play the requests."""
-        rock = self._games or Surviving(await self._connect())
+        rock = self._games or self._keeping(Surviving(await self._connect()))
 
         async def play(request: RolloutRequest) -> bytes:
             spec: EnvSpec = load_env(request.env)
@@ -108,7 +113,7 @@ class RolloutWorker:
         self, policy_step: int
     ) -> tuple[Callable[[RolloutRequest], Awaitable[Trajectory]], SlotSampler]:
         """Return what plays one request with the published policy, and the sampler that its rollouts share."""
-        rock = self._games or await self._freezing()
+        rock = self._games or self._keeping(await self._freezing())
         sampler: SlotSampler = (
             AskingSampler(self._answer, stops=self._stops)
             if asks_singly(self._config)
@@ -119,7 +124,7 @@ class RolloutWorker:
 
         async def play(request: RolloutRequest) -> Trajectory:
             if self._agents is not None:
-                boxed = await self._freezing()
+                boxed = self._keeping(await self._freezing())
                 return await self._agents.play(request, rock=boxed, sampler=sampler, policy_step=policy_step)
             return await run_rollout(
                 request, rock=rock, sampler=sampler, template=self._template, policy_step=policy_step
@@ -180,6 +185,10 @@ class RolloutWorker:
             surviving = Surviving(await self._connect(), in_sandbox=self._agents is not None)
             self._freezer = Freezer(surviving, self._config.rollout.freeze)
         return self._freezer
+
+    def _keeping(self, rock: BoxedRock) -> BoxedRock:
+        """Return the same, with artifacts kept where there is a folder for them."""
+        return Keeping(rock, Path(self._artifacts)) if self._artifacts else rock
 
     async def _connect(self) -> Client:
         if self._client is None:

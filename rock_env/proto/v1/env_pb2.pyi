@@ -119,7 +119,7 @@ class ResetRequest(_message.Message):
     def __init__(self, env_id: _Optional[str] = ..., sequence: _Optional[int] = ..., idempotency_key: _Optional[str] = ..., task_id: _Optional[str] = ..., seed: _Optional[int] = ..., prefix: _Optional[_Iterable[_Union[PrefixTurn, _Mapping]]] = ..., resume_seed: _Optional[int] = ..., initial_observation_hash: _Optional[bytes] = ..., recovered_turn: _Optional[int] = ..., durable: bool = ...) -> None: ...
 
 class ResetResponse(_message.Message):
-    __slots__ = ("env_id", "observation", "info_json", "instruction", "error", "sandbox_id", "brief", "workdir", "image", "durable")
+    __slots__ = ("env_id", "observation", "info_json", "instruction", "error", "sandbox_id", "brief", "workdir", "image", "durable", "artifacts")
     ENV_ID_FIELD_NUMBER: _ClassVar[int]
     OBSERVATION_FIELD_NUMBER: _ClassVar[int]
     INFO_JSON_FIELD_NUMBER: _ClassVar[int]
@@ -130,6 +130,7 @@ class ResetResponse(_message.Message):
     WORKDIR_FIELD_NUMBER: _ClassVar[int]
     IMAGE_FIELD_NUMBER: _ClassVar[int]
     DURABLE_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
     env_id: str
     observation: str
     info_json: str
@@ -140,7 +141,36 @@ class ResetResponse(_message.Message):
     workdir: str
     image: str
     durable: bool
-    def __init__(self, env_id: _Optional[str] = ..., observation: _Optional[str] = ..., info_json: _Optional[str] = ..., instruction: _Optional[str] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., sandbox_id: _Optional[str] = ..., brief: _Optional[str] = ..., workdir: _Optional[str] = ..., image: _Optional[str] = ..., durable: bool = ...) -> None: ...
+    artifacts: _containers.RepeatedCompositeFieldContainer[Artifact]
+    def __init__(self, env_id: _Optional[str] = ..., observation: _Optional[str] = ..., info_json: _Optional[str] = ..., instruction: _Optional[str] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., sandbox_id: _Optional[str] = ..., brief: _Optional[str] = ..., workdir: _Optional[str] = ..., image: _Optional[str] = ..., durable: bool = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ...) -> None: ...
+
+class Artifact(_message.Message):
+    __slots__ = ("name", "media_type", "sha256", "size", "missing")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MEDIA_TYPE_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    media_type: str
+    sha256: str
+    size: int
+    missing: str
+    def __init__(self, name: _Optional[str] = ..., media_type: _Optional[str] = ..., sha256: _Optional[str] = ..., size: _Optional[int] = ..., missing: _Optional[str] = ...) -> None: ...
+
+class ReadArtifactRequest(_message.Message):
+    __slots__ = ("env_id", "sha256")
+    ENV_ID_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    env_id: str
+    sha256: str
+    def __init__(self, env_id: _Optional[str] = ..., sha256: _Optional[str] = ...) -> None: ...
+
+class ReadArtifactResponse(_message.Message):
+    __slots__ = ("content",)
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    content: bytes
+    def __init__(self, content: _Optional[bytes] = ...) -> None: ...
 
 class StepRequest(_message.Message):
     __slots__ = ("env_id", "sequence", "idempotency_key", "action")
@@ -155,7 +185,7 @@ class StepRequest(_message.Message):
     def __init__(self, env_id: _Optional[str] = ..., sequence: _Optional[int] = ..., idempotency_key: _Optional[str] = ..., action: _Optional[str] = ...) -> None: ...
 
 class StepResponse(_message.Message):
-    __slots__ = ("env_id", "observation", "reward", "terminated", "truncated", "info_json", "error")
+    __slots__ = ("env_id", "observation", "reward", "terminated", "truncated", "info_json", "error", "artifacts")
     ENV_ID_FIELD_NUMBER: _ClassVar[int]
     OBSERVATION_FIELD_NUMBER: _ClassVar[int]
     REWARD_FIELD_NUMBER: _ClassVar[int]
@@ -163,6 +193,7 @@ class StepResponse(_message.Message):
     TRUNCATED_FIELD_NUMBER: _ClassVar[int]
     INFO_JSON_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
     env_id: str
     observation: str
     reward: float
@@ -170,7 +201,8 @@ class StepResponse(_message.Message):
     truncated: bool
     info_json: str
     error: ItemError
-    def __init__(self, env_id: _Optional[str] = ..., observation: _Optional[str] = ..., reward: _Optional[float] = ..., terminated: bool = ..., truncated: bool = ..., info_json: _Optional[str] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ...) -> None: ...
+    artifacts: _containers.RepeatedCompositeFieldContainer[Artifact]
+    def __init__(self, env_id: _Optional[str] = ..., observation: _Optional[str] = ..., reward: _Optional[float] = ..., terminated: bool = ..., truncated: bool = ..., info_json: _Optional[str] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ...) -> None: ...
 
 class EvaluateRequest(_message.Message):
     __slots__ = ("env_id", "sequence", "idempotency_key")
@@ -183,18 +215,20 @@ class EvaluateRequest(_message.Message):
     def __init__(self, env_id: _Optional[str] = ..., sequence: _Optional[int] = ..., idempotency_key: _Optional[str] = ...) -> None: ...
 
 class EvaluateResponse(_message.Message):
-    __slots__ = ("env_id", "reward", "passed", "details", "error")
+    __slots__ = ("env_id", "reward", "passed", "details", "error", "artifacts")
     ENV_ID_FIELD_NUMBER: _ClassVar[int]
     REWARD_FIELD_NUMBER: _ClassVar[int]
     PASSED_FIELD_NUMBER: _ClassVar[int]
     DETAILS_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
     env_id: str
     reward: float
     passed: bool
     details: str
     error: ItemError
-    def __init__(self, env_id: _Optional[str] = ..., reward: _Optional[float] = ..., passed: bool = ..., details: _Optional[str] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ...) -> None: ...
+    artifacts: _containers.RepeatedCompositeFieldContainer[Artifact]
+    def __init__(self, env_id: _Optional[str] = ..., reward: _Optional[float] = ..., passed: bool = ..., details: _Optional[str] = ..., error: _Optional[_Union[ItemError, _Mapping]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ...) -> None: ...
 
 class CheckpointRequest(_message.Message):
     __slots__ = ("env_id", "idempotency_key")

@@ -89,6 +89,11 @@ class EnvServiceStub(object):
                 request_serializer=rock__env_dot_proto_dot_v1_dot_env__pb2.CloseRequest.SerializeToString,
                 response_deserializer=rock__env_dot_proto_dot_v1_dot_env__pb2.CloseResponse.FromString,
                 _registered_method=True)
+        self.ReadArtifact = channel.unary_unary(
+                '/rock.v1.EnvService/ReadArtifact',
+                request_serializer=rock__env_dot_proto_dot_v1_dot_env__pb2.ReadArtifactRequest.SerializeToString,
+                response_deserializer=rock__env_dot_proto_dot_v1_dot_env__pb2.ReadArtifactResponse.FromString,
+                _registered_method=True)
         self.MakeMany = channel.unary_stream(
                 '/rock.v1.EnvService/MakeMany',
                 request_serializer=rock__env_dot_proto_dot_v1_dot_env__pb2.MakeManyRequest.SerializeToString,
@@ -185,6 +190,12 @@ class EnvServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadArtifact(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def MakeMany(self, request, context):
         """Batches: replies stream back in chunks as they finish; each item carries its own status.
         """
@@ -273,6 +284,11 @@ def add_EnvServiceServicer_to_server(servicer, server):
                     servicer.Close,
                     request_deserializer=rock__env_dot_proto_dot_v1_dot_env__pb2.CloseRequest.FromString,
                     response_serializer=rock__env_dot_proto_dot_v1_dot_env__pb2.CloseResponse.SerializeToString,
+            ),
+            'ReadArtifact': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadArtifact,
+                    request_deserializer=rock__env_dot_proto_dot_v1_dot_env__pb2.ReadArtifactRequest.FromString,
+                    response_serializer=rock__env_dot_proto_dot_v1_dot_env__pb2.ReadArtifactResponse.SerializeToString,
             ),
             'MakeMany': grpc.unary_stream_rpc_method_handler(
                     servicer.MakeMany,
@@ -597,6 +613,33 @@ class EnvService(object):
             '/rock.v1.EnvService/Close',
             rock__env_dot_proto_dot_v1_dot_env__pb2.CloseRequest.SerializeToString,
             rock__env_dot_proto_dot_v1_dot_env__pb2.CloseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadArtifact(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rock.v1.EnvService/ReadArtifact',
+            rock__env_dot_proto_dot_v1_dot_env__pb2.ReadArtifactRequest.SerializeToString,
+            rock__env_dot_proto_dot_v1_dot_env__pb2.ReadArtifactResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -24,6 +24,7 @@ from rock_env.proto.v1 import admin_pb2 as pb_admin
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1 import host_pb2 as host
 from rock_env.security.auth import acting_for, current_tenant
+from rock_env.server.envs.artifacts import ArtifactRoom
 from rock_env.server.envs.batch import MESSAGES, Batch, Reply, Shard
 from rock_env.server.envs.boxes import EnvBoxes
 from rock_env.server.envs.keys import own_key
@@ -93,6 +94,7 @@ class EnvServiceCore:
         self._pool = pool
         self._rules = rules
         self.boxes = EnvBoxes(sandboxes, idle_timeout_s=options.idle_timeout_s)
+        self.artifacts = ArtifactRoom()
         self._options = options
         self._hosted: dict[str, Hosted] = {}
         self._made: dict[str, asyncio.Future[pb.MakeResponse]] = {}
@@ -298,7 +300,7 @@ class EnvServiceCore:
             rules = OwnRules(spec, self.catalog.params(spec.name, params_json), self.catalog)
         else:
             rules = await self._rules.make(env_id, spec.name, params_json)
-        return SandboxedEnv(env_id, spec=spec, rules=rules, boxes=self.boxes)
+        return SandboxedEnv(env_id, spec=spec, rules=rules, boxes=self.boxes, room=self.artifacts)
 
     def take_in(self, env: str, sandboxed: SandboxedEnv, keys: Sequence[str] = ()) -> None:
         """Let an environment with a sandbox be found from now on; the replies of `keys` end with it."""

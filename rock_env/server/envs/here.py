@@ -37,7 +37,14 @@ class HereRock:
             arguments = catalog.resolve(env, params_json)
         rules = OwnRules(spec, catalog.params(spec.name, arguments), catalog)
         return _of_rules(
-            SandboxedEnv(self._core.new_id(), spec=spec, rules=rules, boxes=self._core.boxes), rules
+            SandboxedEnv(
+                self._core.new_id(),
+                spec=spec,
+                rules=rules,
+                boxes=self._core.boxes,
+                room=self._core.artifacts,
+            ),
+            rules,
         )
 
 

@@ -5,10 +5,13 @@ Here they run where the one who started the server is its only caller. `rules_po
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from rock_env.catalog import Catalog
 from rock_env.env import (
+    Attaching,
+    Attachment,
     FreshBoxes,
     FreshGraded,
     Info,
@@ -34,6 +37,8 @@ class Rules(Protocol):
     """It is a `FreshGraded`."""
     restorable: bool
     """It is a `RestorableSandboxEnv`."""
+    attaching: bool
+    """It is an `Attaching`."""
 
     async def task(self, task_id: str) -> TaskSpec:
         """Return a task. Raise `InvalidArgument`, or `UnknownName` for an unknown split."""
@@ -50,6 +55,8 @@ class Rules(Protocol):
     async def keeps_running(self) -> bool:
         """Return whether the present task is graded with what the agent left running."""
         ...
+
+    async def attachments(self) -> Sequence[Attachment]: ...
 
     async def snapshot(self) -> bytes: ...
 
@@ -70,6 +77,7 @@ class OwnRules:
         self.canonical = params.canonical()
         self.fresh_graded = isinstance(self.plugin, FreshGraded)
         self.restorable = isinstance(self.plugin, RestorableSandboxEnv)
+        self.attaching = isinstance(self.plugin, Attaching)
 
     async def task(self, task_id: str) -> TaskSpec:
         return self._catalog.task(self._name, self._params, task_id)
@@ -89,6 +97,10 @@ class OwnRules:
 
     async def keeps_running(self) -> bool:
         return isinstance(self.plugin, KeepsRunning) and self.plugin.keeps_running()
+
+    async def attachments(self) -> Sequence[Attachment]:
+        assert isinstance(self.plugin, Attaching)  # asked only where it is
+        return self.plugin.attachments()
 
     async def snapshot(self) -> bytes:
         assert isinstance(self.plugin, RestorableSandboxEnv)  # asked only where it is

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rock_env.env import FreshBoxes, Info, Scalar, StepResult, Verdict
+from rock_env.env import Attachment, FreshBoxes, Info, Scalar, StepResult, Verdict
 from rock_env.env_workers.rules_wire import Failed, FromWorker, Wish, framed, read_frame, rebuilt
 from rock_env.env_workers.starting import start_worker
 from rock_env.env_workers.worker_view import WorkerView
@@ -238,7 +238,7 @@ class RulesPool:
         try:
             async with asyncio.timeout(self._make_timeout_s) as limit:
                 made = await worker.call("make", env_id, name, params_json)
-            canonical, fresh_graded, restorable = _read(made, tuple[str, bool, bool], "make")
+            canonical, *can = _read(made, tuple[str, bool, bool, bool], "make")
         except BaseException as error:
             worker.envs -= 1
             if isinstance(error, TimeoutError) and limit.expired():
@@ -246,7 +246,7 @@ class RulesPool:
                     f"making environment {name} ran longer than {self._make_timeout_s:g} s. Use smaller arguments."
                 ) from error
             raise
-        return WorkerRules(worker, env_id, canonical, fresh_graded=fresh_graded, restorable=restorable)
+        return WorkerRules(worker, env_id, canonical, *can)
 
     async def _worker(self) -> RulesWorker:
         tenant = current_tenant()
@@ -287,10 +287,10 @@ class RulesPool:
 class WorkerRules:
     """Rules that run in a worker. Satisfies `Rules`; what the worker answers is checked before anybody sees it."""
 
-    def __init__(
-        self, worker: RulesWorker, env_id: str, canonical: str, *, fresh_graded: bool, restorable: bool
-    ) -> None:
-        self.canonical, self.fresh_graded, self.restorable = canonical, fresh_graded, restorable
+    def __init__(self, worker: RulesWorker, env_id: str, canonical: str, *can: bool) -> None:
+        """Take what the worker said of the environment: whether it is fresh-graded, restorable and attaching."""
+        self.canonical = canonical
+        self.fresh_graded, self.restorable, self.attaching = can
         self._worker, self._env_id = worker, env_id
         self._closed = False
 
@@ -315,6 +315,9 @@ class WorkerRules:
 
     async def keeps_running(self) -> bool:
         return await self._ask(bool, "keeps_running")
+
+    async def attachments(self) -> Sequence[Attachment]:
+        return await self._ask(list[Attachment], "attachments")
 
     async def snapshot(self) -> bytes:
         return await self._ask(bytes, "snapshot")

@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any
 
-from rock_env.env import Info, Verdict, observation_hash
+from rock_env.env import Artifact, Info, Verdict, observation_hash
 from rock_env.env_workers.frames import Kind
 from rock_env.env_workers.journal import Journal, check_goes_on, check_observation
 from rock_env.errors import (
@@ -28,6 +28,7 @@ from rock_env.errors import (
 )
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.sandbox import Sandbox
+from rock_env.server.envs.artifacts import ArtifactRoom, EpisodeArtifacts
 from rock_env.server.envs.boxes import EnvBoxes
 from rock_env.server.envs.grade_boxes import GradeBoxes
 from rock_env.server.envs.kept import BoxedState, KeptEpisode, kept
@@ -41,7 +42,16 @@ __all__ = ["SandboxedEnv"]
 class SandboxedEnv:
     """A `SandboxEnv` with its journal and its box."""
 
-    def __init__(self, env_id: str, *, spec: EnvSpec, rules: Rules, boxes: EnvBoxes) -> None:
+    def __init__(
+        self,
+        env_id: str,
+        *,
+        spec: EnvSpec,
+        rules: Rules,
+        boxes: EnvBoxes,
+        room: ArtifactRoom | None = None,
+    ) -> None:
+        """Take its rules, where its boxes come from, and the room for its artifacts; none: a room of its own."""
         self.spec = spec
         self.journal = Journal(env_id)
         self.kind = f"{spec.key} {rules.canonical}"
@@ -49,6 +59,7 @@ class SandboxedEnv:
         self._rules = rules
         self._boxes = boxes
         self._box_id = ""
+        self.artifacts = EpisodeArtifacts(room or ArtifactRoom())
         self._episode: BoxedState | None = None
         """What the episode was so far, without a snapshot; None before the first Reset or after a broken one."""
         self._kept = False
@@ -188,19 +199,34 @@ class SandboxedEnv:
                 observation, info = result.observation, result.info
                 hashes.append(self._compared(turn, recorded, observation))
                 done = result.terminated or result.truncated
+            attached = await self._attached(box)
         actions = tuple(action for action, _ in prefix)
         self._episode = BoxedState(self.kind, task_id, seed, actions, tuple(hashes), observation, done)
         self.journal.settle(done=done)
-        return await self._started(task, observation, info)
+        return await self._started(task, observation, info, attached)
 
-    async def _started(self, task: TaskSpec, observation: str, info: Info) -> pb.ResetResponse:
+    async def _started(
+        self, task: TaskSpec, observation: str, info: Info, attached: Sequence[Artifact] = ()
+    ) -> pb.ResetResponse:
         image = (await self._boxes.spec_of(self._box_id)).image
         return reset_response(
-            self.journal.env_id, task, observation, info, sandbox_id=self._box_id, image=image
+            self.journal.env_id,
+            task,
+            observation,
+            info,
+            sandbox_id=self._box_id,
+            image=image,
+            artifacts=attached,
         )
 
     def _using(self) -> AbstractAsyncContextManager[Sandbox]:
         return self._boxes.using(self._box_id, env_id=self.journal.env_id)
+
+    async def _attached(self, box: Sandbox) -> list[Artifact]:
+        """Read what the rules attach to what they returned last."""
+        if not self._rules.attaching:
+            return []
+        return await self.artifacts.take(box, await self._rules.attachments())
 
     async def _new_box(self, task: TaskSpec, snapshot_id: str = "", *, durable: bool = False) -> None:
         self._episode = None
@@ -216,6 +242,7 @@ class SandboxedEnv:
         )
 
     async def _drop_box(self) -> None:
+        self.artifacts.forget()
         if self._box_id:
             await self._boxes.delete(self._box_id, env_id=self.journal.env_id)
             self._box_id, self._kept = "", False
@@ -237,7 +264,8 @@ class SandboxedEnv:
         journal.touch()
         async with self._using() as box:
             result = await self._rules.step(box, request.action)
-        reply = step_response(journal.env_id, result)
+            attached = await self._attached(box)
+        reply = step_response(journal.env_id, result, attached)
         done = result.terminated or result.truncated
         self._episode = replace(
             episode,
@@ -260,7 +288,8 @@ class SandboxedEnv:
             await self._keep_no_more()
         async with self._using() as box:
             verdict = await self._graded(box)
-        reply = evaluate_response(journal.env_id, verdict)
+            attached = await self._attached(box)
+        reply = evaluate_response(journal.env_id, verdict, attached)
         journal.commit(request.sequence, request.idempotency_key, reply)
         return reply
 

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 
 from rock_env.env_workers.frames import Kind
+from rock_env.errors import NotFound
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.server.calls import Act, Context, guarded
 from rock_env.server.envs.branches import Borrowed, Branches
@@ -60,6 +61,17 @@ def _without_context(method: Callable[[Any], Awaitable[Any]]) -> Act:
     return act
 
 
+def _read_artifact(core: EnvServiceCore) -> Act:
+    async def act(request: pb.ReadArtifactRequest, context: Context) -> pb.ReadArtifactResponse:
+        """Return an artifact of an environment's episode. Raise `NotFound`, or `EnvLost` if its worker died."""
+        hosted = core.find(request.env_id)
+        if hosted.sandboxed is None:
+            raise NotFound(f"{hosted.env} has no sandbox, and so no artifacts.")
+        return pb.ReadArtifactResponse(content=hosted.sandboxed.artifacts.read(request.sha256))
+
+    return guarded(act)
+
+
 def add_env_service(
     server: grpc.aio.Server,
     core: EnvServiceCore,
@@ -86,6 +98,7 @@ def add_env_service(
         "Step": (pb.StepRequest, _one(core, Kind.STEP)),
         "Evaluate": (pb.EvaluateRequest, _one(core, Kind.EVALUATE)),
         "Close": (pb.CloseRequest, _one(core, Kind.CLOSE)),
+        "ReadArtifact": (pb.ReadArtifactRequest, _read_artifact(core)),
         "Checkpoint": (pb.CheckpointRequest, guarded(_without_context(branches.checkpoint))),
         "Restore": (pb.RestoreRequest, guarded(restore)),
         "Fork": (pb.ForkRequest, guarded(_without_context(branches.fork))),
