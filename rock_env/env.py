@@ -56,7 +56,7 @@ class StepResult:
     """Four keys say what became of the action. Three keep a turn of an expert from being imitated: `illegal` (it was no
     action), `tool_failed` (it was one, but was refused), `undoes` (n: this action took back what the action n turns
     before it did). `tool_broke` says that the action was right and its tool did not work (see `rock_env.faults`). One
-    more, `picture`, is the path of a PNG in the sandbox that shows what was observed. `Attaching` is for files that last."""
+    more, `picture`, is the path of a PNG in the sandbox that shows what was observed; `Attaching` is for files that last."""
 
 
 @dataclass(frozen=True, slots=True)

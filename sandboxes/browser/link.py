@@ -8,16 +8,19 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import logging
 import tarfile
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from rock_env.errors import InfraError, NotFound
+from rock_env.errors import InfraError, NotFound, RockError
 from rock_env.sandbox import READY_KEY, READY_LOG_BYTES, CommandEnd, Sandbox
 from sandboxes.browser.box.driver import picture_name
 from sandboxes.browser.reply import End, LineReader, Reply, read_end, read_reply
 
 __all__ = ["DRIVER", "FOLDER", "Link"]
+
+log = logging.getLogger(__name__)
 
 DRIVER = ("python3", "-m", "sandboxes.browser.box.driver")
 """The ready command of the environment's boxes."""
@@ -26,6 +29,7 @@ FOLDER = "browser"
 _READY = b'{"ready": true}'
 _START_S = 75.0
 _ANSWER_S = 75.0
+_RECORD_S = 20.0
 _LAST_WORDS = 600
 _GET_IT = (
     "The environment browser needs Debian's chromium (`apt-get install chromium libatomic1`) and `pip install "
@@ -68,6 +72,15 @@ class Link:
     async def end(self, box: Sandbox) -> End:
         """End the episode and return what it came to. Raise `InfraError` where that cannot be known."""
         return read_end(await self._answer(box, {"do": "end"}, _ANSWER_S), expected=self._asked)
+
+    async def record(self, box: Sandbox) -> bool:
+        """Have what was recorded of the episode written, after its end; return whether there was an answer in time."""
+        try:
+            await self._answer(box, {"do": "record"}, _RECORD_S)
+        except RockError as error:
+            log.info("no record of an episode in a browser: %s", error)
+            return False
+        return True
 
     async def _answer(self, box: Sandbox, request: Mapping[str, Any], timeout_s: float) -> bytes:
         self._asked += 1

@@ -28,7 +28,10 @@ class BrowserParams(EnvParams):
     max_tree_chars: int = Field(default=12_000, ge=500, le=100_000)
     """Of a page's tree the agent sees so much; what is cut off is said."""
     pictures: bool = False
-    """A picture of the page is kept in the sandbox after each action, the last 50; `info["picture"]` is its path."""
+    """A picture of the page comes with each observation, as an artifact; the last 50 are also kept in the sandbox, where
+    `info["picture"]` is the path."""
+    record: bool = False
+    """The requests (HAR) and Playwright's trace of the episode come with its grade, as artifacts."""
 
 
 def narrow(params: EnvParams) -> BrowserParams:

@@ -19,6 +19,7 @@ from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from sandboxes.browser.box.acts import Refused, perform
 from sandboxes.browser.box.downloads import Downloads
+from sandboxes.browser.box.har import HarLog
 from sandboxes.browser.box.tab import PageMoves, Tab
 
 __all__ = ["Browser", "BrowserDied"]
@@ -71,6 +72,10 @@ def _absolute(folder: str) -> Path:
     return Path(folder).resolve()
 
 
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
 class BrowserDied(Exception):
     """The browser itself is gone or does not start: nobody's action can mend that."""
 
@@ -98,6 +103,8 @@ class Browser:
         self._files = Path("files")
         self._downloads: Downloads | None = None
         self._taking: set[asyncio.Task[None]] = set()
+        self._har: HarLog | None = None
+        """The episode's requests, where a record of it is wanted."""
         self._targets: set[str] = set()
         """Every page there is in Chromium, also one that is only being opened."""
         self._stirred = asyncio.Event()
@@ -153,6 +160,8 @@ class Browser:
         # What may be asked for is not asked about: only the rest comes here, to be refused.
         elsewhere = re.compile(rf"^(?!{re.escape(self.origin)}(?:/|$)|about:blank$|data:|blob:)")
         try:
+            if request.get("record"):
+                await self._record()
             await self._context.route(elsewhere, self._refuse)
             await page.goto(self.origin + request["start"], timeout=_LAUNCH_S * 1000)
             if request["seed"]:
@@ -161,6 +170,17 @@ class Browser:
                 await page.evaluate(_MINIWOB_START, request["seed"])
         except PlaywrightError as error:
             raise BrowserDied(f"the site's first page does not load: {error}") from error
+
+    async def _record(self) -> None:
+        """Write down requests and Playwright's trace from now on."""
+        self._har = (await self.tab()).har = HarLog()
+        await self._context.tracing.start(screenshots=True, snapshots=False, sources=False)
+
+    async def write_record(self, folder: Path) -> None:
+        """Write what was recorded, `requests.har` and `trace.zip`. Raise Playwright's `Error` or `OSError`."""
+        if self._har is not None:
+            _write(folder / "requests.har", self._har.text())
+            await self._within(self._context.tracing.stop(path=folder / "trace.zip"))
 
     @property
     def page(self) -> Any:
@@ -172,6 +192,7 @@ class Browser:
         page = self.page
         if page not in self._tabs:
             self._tabs[page] = await Tab.attach(page, self._stirred.set)
+            self._tabs[page].har = self._har
         return self._tabs[page]
 
     def allowed(self, url: str) -> bool:

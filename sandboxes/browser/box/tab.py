@@ -16,6 +16,8 @@ from typing import Any
 
 from playwright.async_api import Error as PlaywrightError
 
+from sandboxes.browser.box.har import HarLog
+
 __all__ = ["PageMoves", "Tab"]
 
 _SCRIPT = Path(__file__).with_name("page.js").read_text(encoding="utf-8")
@@ -39,6 +41,8 @@ class Tab:
 
     def __init__(self, page: Any, session: Any, frame: str, stirred: Callable[[], None]) -> None:
         self.page = page
+        self.har: HarLog | None = None
+        """Where its requests are written down, if anywhere."""
         self._session, self._frame, self._stirred = session, frame, stirred
         self._world: int | None = None
         self._loading: dict[str, str] = {}
@@ -123,13 +127,19 @@ class Tab:
         self._answered.clear()
 
     def _sent(self, event: dict[str, Any]) -> None:
+        if self.har is not None:
+            self.har.sent(id(self), event)
         self._loading[event["requestId"]] = event.get("loaderId", "")
 
     def _received(self, event: dict[str, Any]) -> None:
+        if self.har is not None:
+            self.har.received(id(self), event)
         if event["requestId"] in self._loading:
             self._answered[event["requestId"]] = time.monotonic()
 
     def _ended(self, event: dict[str, Any]) -> None:
+        if self.har is not None:
+            self.har.ended(id(self), event)
         self._loading.pop(event["requestId"], None)
         self._answered.pop(event["requestId"], None)
         self._stirred()
