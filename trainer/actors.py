@@ -179,7 +179,7 @@ class Learner:
         self._half = options.half or sampler_of(config)[1].half
         # A CLI agent may sample at a temperature of its own, a sampler of another engine as it likes.
         same = sampler_of(config)[0].name == spec.name and not config.agent.name
-        self._agreement = spec.agreement if same else 0.0
+        self._agreement = spec.agreement if same and not self._half else 0.0
         self._template = spec.template(config.model, options)
         self._plain: TrainBatch | None = None
         if spec.prose is not None and config.guard.text_rise:

@@ -177,8 +177,8 @@ class EngineSpec:
     steps: bool = False
     """Its inference is a `trainer.samplers.threaded.SteppedBatch`, too: requests join and leave between two tokens."""
     agreement: float = 0.0
-    """With the same weights its two sides differ by less in the log-probability of a token (nats); 0: not known. Where it is
-    known, a learner need not compute again what its own weights have just sampled."""
+    """With the same weights its two sides differ by less in the log-probability of a token (nats), computing in float32; 0:
+    not known. Where it is known, a learner in float32 need not compute again what its own weights have just sampled."""
 
     @property
     def sampler(self) -> SamplerSpec | None:

@@ -443,4 +443,5 @@ ENGINE = EngineSpec(
     stops=True,
     memory=_memory,
     steps=True,
+    agreement=0.01,
 )

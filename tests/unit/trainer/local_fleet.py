@@ -211,7 +211,11 @@ class Listening:
 
 def config_of(**changes: Any) -> TrainConfig:
     """Return the small run's configuration; a section's changes are merged into it, arguments of another env are its own."""
-    merged = {**SMALL, **({"env_args": {}} if "env" in changes else {})}
+    merged = {
+        **SMALL,
+        **({"env_args": {}} if "env" in changes else {}),
+        **({"engine_options": {}} if "model" in changes else {}),
+    }
     for name, value in changes.items():
         merged[name] = {**merged[name], **value} if isinstance(merged.get(name), dict) else value
     return TrainConfig.model_validate(merged)

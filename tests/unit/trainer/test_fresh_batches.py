@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from learner_cases import rows_of
 from local_fleet import Change, LocalFleet, config_of, local_run
+from random_llama import random_llama
 
 from agent_runtime.types import Trajectory
 from trainer.actors import Learner
@@ -81,6 +82,38 @@ def test_the_same_bits_without_the_pass(tmp_path, passes):
         assert {name: one[name] for name in same} == {name: two[name] for name in same}
         assert one["loss"] == two["loss"]
         assert one["grad_norm"] == two["grad_norm"]
+
+
+def test_a_hugging_face_model_in_float32_ends_at_the_same_bits_without_the_pass(tmp_path, passes):
+    model = random_llama(tmp_path, context=512)
+    changes = {
+        "model": model,
+        "engine_options": {},
+        "agent": {"system": True},
+        "optim": {"lr": 1e-4, "minibatches": 2},
+        "warmup": {"lr": 1e-4},
+        "guard": {"text_rise": 0},
+    }
+    spared, records = run(tmp_path / "spared", **changes)
+    assert not any(passes)
+    computed, expected = run(tmp_path / "computed", Computes, **changes)
+    assert sum(count > 0 for count in passes) == 3
+    wanted = computed.weights()
+    assert all(np.array_equal(value, wanted[name]) for name, value in spared.weights().items())
+    assert sum(record["updates"] for record in records) == 6
+    assert [record["grad_norm"] for record in records] == [record["grad_norm"] for record in expected]
+    assert 0 < max(record["mismatch/token_abs"] for record in records) < 1e-3
+
+
+def test_in_less_than_float32_the_pass_stays(tmp_path):
+    model = random_llama(tmp_path, context=512)
+    half, full = (
+        Learner(config_of(algo="ipa", model=model, engine_options={"dtype": dtype}))
+        for dtype in ("bfloat16", "float32")
+    )
+    half.ready()
+    full.ready()
+    assert half._agreement == 0 < full._agreement
 
 
 def test_the_mismatch_is_then_measured_where_the_first_update_learns(tmp_path):
