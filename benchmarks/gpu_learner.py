@@ -175,7 +175,8 @@ def fsdp2(device: str) -> dict[str, float]:
     from torch.distributed.device_mesh import init_device_mesh
 
     from trainer.engine.ranks.train import RankTrain
-    from trainer.learners.sharding import ShardedNet
+    from trainer.learners.parallel.base import SpreadNet
+    from trainer.learners.parallel.fsdp2 import PARALLELISM
 
     kind = torch.device(device).type
     plain = TorchTrain(
@@ -192,7 +193,10 @@ def fsdp2(device: str) -> dict[str, float]:
             model = small(device)
             recompute_layers(model)
             mesh = init_device_mesh(kind, (1,))
-            net = ShardedNet(HFNet(model, max_context=CONTEXT), mesh)
+            whole = HFNet(model, max_context=CONTEXT)
+            net = SpreadNet(
+                whole, PARALLELISM.spread(whole, mesh, OptimOptions(), False), torch.device(device)
+            )
             spread = RankTrain(net, OptimOptions(), export=lambda folder: None, device=torch.device(device))
             for step in range(STEPS):
                 batch = ragged(step)

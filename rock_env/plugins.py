@@ -1,9 +1,9 @@
 """Find plugins by entry point, and environments also among those a user registered. All come in by this one door.
 
-Groups: `ale.envs`, `ale.libraries`, `ale.algorithms`, `ale.engines`, `ale.backends`, `ale.rewards`, `ale.agents`,
-`ale.scans`; value `package.module:OBJECT`. A script may also give objects of its own to this process (`give`). A name
-that stands for two things is refused, since records and runs say no more than the name. Loading is lazy: listing names
-imports no plugin.
+Groups: `ale.envs`, `ale.libraries`, `ale.algorithms`, `ale.engines`, `ale.parallelisms`, `ale.backends`, `ale.rewards`,
+`ale.agents`, `ale.scans`; value `package.module:OBJECT`. A script may also give objects of its own to this process
+(`give`). A name that stands for two things is refused, since records and runs say no more than the name. Loading is lazy:
+listing names imports no plugin.
 """
 
 from __future__ import annotations

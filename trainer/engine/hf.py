@@ -33,6 +33,7 @@ from trainer.engine.roles import Role
 from trainer.engine.torch_train import TorchTrain
 from trainer.learners.lora import Adapters
 from trainer.learners.memory import Shape, UpdatePlan
+from trainer.learners.parallel.kinds import parallelism
 from trainer.learners.recompute import recompute_layers
 from trainer.samplers.hf.continuous import Bounds, ContinuousBatch
 from trainer.samplers.hf.ragged import RaggedModel
@@ -65,7 +66,11 @@ class HFOptions(EngineOptions):
     checkpointing: bool = False
     """The learner keeps one state per layer and token, and computes the rest again in the backward pass: for long rows."""
     ranks: PositiveInt = 1
-    """Processes that share the learner's weights, gradients and moments (FSDP2): one CUDA device each, or the processor."""
+    """Processes that share the learner's work: one CUDA device each, or the processor."""
+    parallelism: str = "torch"
+    """How ranks share: `torch` (each holds the whole model), `fsdp2`, `zero1`, `zero2`, `zero3`, or a plugin's name."""
+    offload: bool = False
+    """The optimizer's moments lie in the host's memory, where the parallelism can have them there."""
     lora_rank: NonNegativeInt = 0
     """Rank of LoRA adapters, which then train in place of the model's weights; 0: all weights train."""
     lora_alpha: PositiveFloat | None = None
@@ -86,8 +91,6 @@ class HFOptions(EngineOptions):
             raise ValueError(
                 "adapter brings its own rank: leave out lora_rank, or begin a fresh adapter without adapter."
             )
-        if self.ranks > 1 and (self.lora_rank or self.adapter):
-            raise ValueError("adapters train in one process only: leave out ranks, or lora_rank and adapter.")
         if not self.lora_rank and (self.lora_alpha is not None or self.lora_targets is not None):
             raise ValueError(
                 "lora_alpha and lora_targets do nothing without lora_rank: set it, such as lora_rank=16, or leave them out."
@@ -142,7 +145,8 @@ class HFNet:
     def logits(self, hidden_ND: torch.Tensor) -> torch.Tensor:
         """Return the logits (`NV`, float32) of final hidden states."""
         with self._context():
-            logits_NV: torch.Tensor = self._head(hidden_ND)
+            # Not by a call: what gathers weights around calls of modules hangs on a module around this.
+            logits_NV: torch.Tensor = self._head.forward(hidden_ND)
         return logits_NV.float()
 
     def prefill(
@@ -301,10 +305,13 @@ def _load(model: str, options: HFOptions, *, half: bool) -> Any:
     ).to(_device(options))
 
 
-def _trained(model: str, options: HFOptions, seed: int) -> HFNet:
-    """Return the net that learns: what trains is float32, what is frozen has the precision of the computation."""
+def _trained(model: str, options: HFOptions, seed: int, *, uniform: bool = False) -> HFNet:
+    """Return the net that learns: what trains is float32, what is frozen has the precision of the computation.
+
+    `uniform`: what is frozen is float32, too.
+    """
     has_adapters = bool(options.lora_rank or options.adapter)
-    loaded = _load(model, options, half=options.half and has_adapters)
+    loaded = _load(model, options, half=options.half and has_adapters and not uniform)
     how: Any = {
         "max_context": _max_context(model, options, loaded.config),
         "autocast": torch.bfloat16 if options.half else None,
@@ -343,7 +350,8 @@ def _inference(model: str, options: HFOptions, seed: int) -> ContinuousBatch:
 
 
 def _train(model: str, options: HFOptions, seed: int, optim: OptimOptions) -> TrainEngine:
-    if options.ranks > 1:
+    if options.ranks > 1 or options.parallelism != "torch" or options.offload:
+        parallelism(options.parallelism, offload=options.offload).check()
         kind = _device(options).type
         if kind == "cuda" and options.ranks > torch.cuda.device_count():
             raise InvalidArgument(
@@ -354,7 +362,7 @@ def _train(model: str, options: HFOptions, seed: int, optim: OptimOptions) -> Tr
             RankPool,
         )  # with PyTorch's distributed parts, which one process does not need
 
-        return RankPool(partial(_rank, model, options, optim), optim, ranks=options.ranks, kind=kind)
+        return RankPool(partial(_rank, model, options, seed, optim), optim, ranks=options.ranks, kind=kind)
     net = _trained(model, options, seed)
     tokenizer = _read("AutoTokenizer", model)
 
@@ -369,23 +377,29 @@ def _train(model: str, options: HFOptions, seed: int, optim: OptimOptions) -> Tr
 
 
 def _rank(
-    model: str, options: HFOptions, optim: OptimOptions, mesh: DeviceMesh, device: torch.device
+    model: str, options: HFOptions, seed: int, optim: OptimOptions, mesh: DeviceMesh, device: torch.device
 ) -> RankTrain:
     """Build one rank of a learner, in its process."""
     from trainer.engine.ranks.train import RankTrain
-    from trainer.learners.sharding import ShardedNet
+    from trainer.learners.parallel.base import SpreadNet
 
-    net = _trained(model, options.model_copy(update={"device": str(device)}), 0)
+    shared = parallelism(options.parallelism, offload=options.offload)
+    net = _trained(model, options.model_copy(update={"device": str(device)}), seed, uniform=shared.masters)
     tokenizer = _read("AutoTokenizer", model)
-    sharded = ShardedNet(net, mesh)
+    spread = SpreadNet(net, shared.spread(net, mesh, optim, options.offload), device)
 
     def export(folder: Path) -> None:
-        weights = {name: torch.from_numpy(value) for name, value in sharded.merged().items()}
-        if mesh.get_rank() == 0:
-            net.model.save_pretrained(folder, state_dict=weights)
+        first = mesh.get_rank() == 0
+        if isinstance(net, AdaptedNet):
+            net.adapters.export(folder, spread.spread.placement, write=first)
+        else:
+            weights = {name: torch.from_numpy(value) for name, value in spread.merged().items()}
+            if first:
+                net.model.save_pretrained(folder, state_dict=weights)
+        if first:
             tokenizer.save_pretrained(folder)
 
-    return RankTrain(sharded, optim, export=export, device=device)
+    return RankTrain(spread, optim, export=export, device=device)
 
 
 def _lora_rank(options: HFOptions) -> int:
@@ -403,6 +417,7 @@ def _lora_rank(options: HFOptions) -> int:
 def _memory(model: str, options: HFOptions, config: TrainConfig) -> list[Role]:
     about = _read("AutoConfig", model, local_files_only=True)
     shape = Shape.of(about)
+    shared = parallelism(options.parallelism, offload=options.offload)
     plan = UpdatePlan(
         tokens=config.optim.microbatch_tokens,
         trained=config.optim.microbatch_tokens,
@@ -410,9 +425,12 @@ def _memory(model: str, options: HFOptions, config: TrainConfig) -> list[Role]:
         checkpointing=options.checkpointing,
         adapters=roles.adapter_parameters(shape, _lora_rank(options)),
         ranks=options.ranks,
+        divided=shared.divides,
+        masters=shared.masters,
+        offload=options.offload,
     )
     device = _device(options).type
-    found = [roles.learner(shape, plan, device)]
+    found = roles.learner(shape, plan, device)
     if roles.needs_reference(config):
         found.append(roles.reference(shape, plan, device))
     if not config.sampler:

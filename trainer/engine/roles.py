@@ -50,16 +50,20 @@ def adapter_parameters(shape: Shape, rank: int) -> int:
     return shape.layers * rank * (attention + 3 * (shape.width + shape.inner))
 
 
-def learner(shape: Shape, plan: UpdatePlan, device: str) -> Role:
-    """Return the learner's role: one process a rank."""
+def learner(shape: Shape, plan: UpdatePlan, device: str) -> list[Role]:
+    """Return the learner's role, one process a rank, and its moments apart where they lie on the host."""
     found = Estimate.of(shape, plan)
     parts = {each.name: getattr(found, each.name) for each in fields(found)}
-    return Role("learner", plan.ranks, device, found.total, parts)
+    roles = [Role("learner", plan.ranks, device, found.total, parts)]
+    if plan.offload:
+        moments = plan.moments(plan.adapters or shape.parameters)
+        roles.append(Role("offloaded", plan.ranks, HOST, moments, {"moments": moments}))
+    return roles
 
 
 def reference(shape: Shape, plan: UpdatePlan, device: str) -> Role:
     """Return the frozen reference policy, which the learner's ranks keep beside what trains."""
-    weights = (2 if plan.half and plan.adapters else 4) * shape.parameters // plan.ranks
+    weights = plan.share("weights", (2 if plan.half and plan.adapters else 4) * shape.parameters)
     return Role("reference", plan.ranks, device, weights, {"weights": weights})
 
 

@@ -31,12 +31,11 @@ from trainer.engine.base import LossFn, OptimOptions, Weights
 from trainer.engine.critic import ValueHead
 from trainer.engine.net import PolicyNet, ScoresItself, host_weights, showing
 from trainer.learners.head import token_logprobs
-from trainer.learners.spread import placed_like, whole
+from trainer.learners.update import AdamUpdate, Update
 
 __all__ = ["STATE_FILE", "Told", "TorchTrain", "moved_to", "system_errors"]
 
 STATE_FILE = "train.safetensors"
-_MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class TorchTrain:
@@ -49,25 +48,17 @@ class TorchTrain:
         *,
         export: Callable[[Path], None],
         device: torch.device | None = None,
+        update: Update | None = None,
     ) -> None:
+        """`update`: what moves the network's parameters; None: AdamW in this process."""
         self.net = net
         self._export = export
         self._device = device or torch.device("cpu")
         self._options = optim
+        self._policy: Update = update or AdamUpdate(dict(net.named_parameters()), optim)
         self._critic: ValueHead | None = None
-        self._parameters = dict(net.named_parameters())
-        self._policy = list(self._parameters.values())
-        matrices = [value for value in self._parameters.values() if value.ndim >= 2]
-        vectors = [value for value in self._parameters.values() if value.ndim < 2]
-        self._optimizer = torch.optim.AdamW(
-            [
-                {"params": matrices, "weight_decay": optim.weight_decay},
-                {"params": vectors, "weight_decay": 0.0},
-            ],
-            lr=optim.lr,
-            betas=(optim.beta1, optim.beta2),
-            fused=True,
-        )
+        self._critics: Update | None = None
+        self._critic_lr = 0.0
 
     def add_critic(self, *, lr: float, seed: int) -> None:
         """Begin a critic that says 0 everywhere and learns at the rate `lr`, whatever the policy's."""
@@ -75,8 +66,10 @@ class TorchTrain:
             raise ValueError("this engine has a critic already: call add_critic once.")
         self._critic = ValueHead(self.net.width, seed).to(self._device)
         named = {f"critic.{name}": value for name, value in self._critic.named_parameters()}
-        self._parameters |= named
-        self._optimizer.add_param_group({"params": list(named.values()), "weight_decay": 0.0, "lr": lr})
+        self._critics, self._critic_lr = self._critic_update(named), lr
+
+    def _critic_update(self, named: dict[str, torch.nn.Parameter]) -> Update:
+        return AdamUpdate(named, self._options.model_copy(update={"weight_decay": 0.0}))
 
     @torch.no_grad()
     def logprobs(self, batch: TrainBatch, weights: Weights | None = None) -> torch.Tensor:
@@ -114,7 +107,7 @@ class TorchTrain:
         finite.
         A batch that trains nothing changes nothing, nor does one whose gradient is 0: momentum alone moves no parameter.
         """
-        self._optimizer.zero_grad(set_to_none=True)
+        self._forget()
         told = Told()
         for part in microbatches(batch, self._options.microbatch_tokens):
             part = moved_to(part, self._device)
@@ -123,8 +116,7 @@ class TorchTrain:
             value = float(output.loss.detach())
             if value != value or abs(value) == float("inf"):
                 self._refuse(f"the loss is {value}")
-            if output.loss.requires_grad:
-                output.loss.backward()  # type: ignore[no-untyped-call]
+            self._policy.backward(output.loss, last=False)
             told.add(output)
         norms = self._update(lr)
         return {**told.means(), **norms, "lr": lr}
@@ -144,16 +136,12 @@ class TorchTrain:
 
     def _state(self) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
         """Return parameters and moments on the host, whole, and how many updates each parameter had."""
-        tensors = {f"model.{name}": value.detach() for name, value in self._parameters.items()}
-        steps: dict[str, float] = {}
-        for name, value in self._parameters.items():
-            state = self._optimizer.state.get(value)
-            if state:
-                tensors |= {f"{moment}.{name}": state[moment] for moment in _MOMENTS}
-                steps[name] = float(whole(state["step"]))
-        return {name: whole(value).cpu().contiguous() for name, value in tensors.items()}, steps
+        tensors, steps = self._policy.state()
+        if self._critics is not None:
+            more, more_steps = self._critics.state()
+            tensors, steps = {**tensors, **more}, {**steps, **more_steps}
+        return tensors, steps
 
-    @torch.no_grad()
     def load(self, folder: Path) -> None:
         """Read what `save` wrote. Raise `InvalidArgument` when the file is missing, damaged or another model's."""
         path = folder / STATE_FILE
@@ -166,22 +154,16 @@ class TorchTrain:
                 f"cannot read the training state {path}: {error}. Remove the folder {folder.name} to resume from the "
                 "checkpoint before it."
             ) from error
-        expected = {f"model.{name}": value.shape for name, value in self._parameters.items()}
+        updates = [update for update in (self._policy, self._critics) if update is not None]
+        expected = {f"model.{name}": shape for each in updates for name, shape in each.shapes().items()}
         found = {name: value.shape for name, value in stored.items() if name.startswith("model.")}
         if found != expected:
             raise InvalidArgument(
                 f"{path} belongs to another model: its parameter names or shapes differ. "
                 "Resume with the model and engine options of the run that wrote it."
             )
-        for name, value in self._parameters.items():
-            value.copy_(placed_like(value, stored[f"model.{name}"]))
-            self._optimizer.state.pop(value, None)
-            if name in steps:
-                moments = {moment: placed_like(value, stored[f"{moment}.{name}"]) for moment in _MOMENTS}
-                self._optimizer.state[value] = {
-                    "step": torch.tensor(steps[name], device=value.device),
-                    **moments,
-                }
+        for update in updates:
+            update.load(stored, steps)
 
     def export(self, folder: Path) -> None:
         """Write the model in the form that `--model FOLDER` reads again. Raise `OSError`."""
@@ -189,50 +171,39 @@ class TorchTrain:
             self._export(folder)
 
     def _refuse(self, what: str) -> None:
-        self._optimizer.zero_grad(set_to_none=True)
+        self._forget()
         raise FloatingPointError(
             f"{what}; the update was not applied. Lower the learning rate or look for extreme advantages."
         )
 
+    def _forget(self) -> None:
+        self._policy.forget()
+        if self._critics is not None:
+            self._critics.forget()
+
     def _update(self, lr: float) -> dict[str, float]:
         """Clip and apply the gradients; return their norms. The critic's is apart: it must not shrink the policy's."""
-        norm, clipped = self._clip(self._policy)
-        norms = {"grad_norm": norm, "grad_clipped": float(clipped)}
-        if self._critic is not None and self._critic.outer.grad is not None:
-            norms["critic/grad_norm"], _ = self._clip(list(self._critic.parameters()))
-        for group in self._optimizer.param_groups[:2]:  # the policy's matrices and vectors
-            group["lr"] = lr
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
+        norm, most = self._bounds(self._policy)
+        norms = {"grad_norm": norm, "grad_clipped": float(norm > most)}
+        if self._critic is None or self._critics is None:
+            _apply(self._policy, lr, norm, most)
+            return norms
+        critic_norm, critic_most = self._bounds(self._critics)
+        if self._critic.outer.grad is not None:
+            norms["critic/grad_norm"] = critic_norm
+        _apply(self._policy, lr, norm, most)
+        _apply(self._critics, self._critic_lr, critic_norm, critic_most)
         return norms
 
-    def _clip(self, parameters: list[torch.nn.Parameter]) -> tuple[float, bool]:
-        """Scale the gradients down to the largest norm; return their norm before, and whether it was larger."""
-        with_grad = [value for value in parameters if value.grad is not None]
-        if not with_grad:
-            return 0.0, False
-        grads = [value.grad for value in with_grad if value.grad is not None]
-        total = torch.nn.utils.get_total_norm(grads)
-        norm = float(whole(total))
+    def _bounds(self, update: Update) -> tuple[float, float]:
+        """Return the norm of a gradient, which is refused where it is not finite, and the largest that it may have."""
+        norm = update.norm()
         if norm != norm or norm == float("inf"):
             self._refuse(f"the gradient norm is {norm}")
-        if not norm:
-            for value in with_grad:
-                value.grad = None  # AdamW leaves it alone then: no momentum, no decay
         most = self._options.grad_clip
-        if self._options.grad_clip_usual and (usual := self._usual_norm(with_grad)):
+        if norm and self._options.grad_clip_usual and (usual := update.usual_norm()):
             most = min(most, self._options.grad_clip_usual * usual)
-        torch.nn.utils.clip_grads_with_norm_(with_grad, most, total)
-        return norm, norm > most
-
-    def _usual_norm(self, parameters: list[torch.nn.Parameter]) -> float:
-        """Return the root mean square of the norms of recent gradients of these parameters; 0 before their first update."""
-        beta2 = self._options.beta2
-        states = [state for value in parameters if (state := self._optimizer.state.get(value))]
-        if not states:
-            return 0.0
-        squares = [whole(state["exp_avg_sq"].sum() / (1 - beta2 ** state["step"])) for state in states]
-        return float(torch.stack(squares).sum().sqrt())
+        return norm, most
 
     def _finite(self, batch: TrainBatch) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return `_scores`, refusing the update before a loss could mask what is not finite and go on."""
@@ -269,6 +240,14 @@ class TorchTrain:
     def _nothing(self, batch: TrainBatch) -> torch.Tensor:
         """Return the scores of a batch that trains no token."""
         return torch.zeros(batch.tokens_BT.shape, device=self._device)
+
+
+def _apply(update: Update, lr: float, norm: float, most: float) -> None:
+    """Take a step, unless there is no gradient: AdamW's momentum and decay alone move nothing."""
+    if norm:
+        update.apply(lr, most)
+    else:
+        update.forget()
 
 
 @dataclass(slots=True)

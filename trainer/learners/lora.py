@@ -6,7 +6,7 @@ the whole model's weights with the adapters added in, so that they need not know
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 
 from rock_env.errors import InvalidArgument
 from trainer.errors import Halted
+from trainer.learners.spread import PLAIN, Placement
 
 __all__ = ["ADAPTER_FOLDER", "Adapters"]
 
@@ -76,10 +77,11 @@ class Adapters:
         return ((name, value) for name, value in model.named_parameters() if value.requires_grad)
 
     @torch.no_grad()
-    def merged(self) -> dict[str, NDArray[Any]]:
+    def merged(self, placement: Placement = PLAIN) -> dict[str, NDArray[Any]]:
         """Return the whole model's weights with the adapters added in, as float32 host arrays by its own names.
 
-        Those of layers without an adapter are views on a CPU. Raise `Halted` where one does not have its adapter in it.
+        Those of layers without an adapter are views where one process has them on the host. Raise `Halted` where one does
+        not have its adapter in it. Joint among ranks.
         """
         adapted = {
             f"{name}.weight": module
@@ -92,54 +94,58 @@ class Adapters:
                     f"{name!r} trains and is in no merged weight: samplers would never get it. Expected adapters of linear "
                     "layers only: choose lora_targets, or an adapter, without it."
                 )
-        return {
-            name: (_merged(name, value, adapted[name]) if name in adapted else value.float()).cpu().numpy()
-            for name, value in self._frozen()
-        }
+        merged = {}
+        for name, value in self._frozen():
+            layer = adapted.get(name)
+            weight = (
+                placement.whole(value).float() if layer is None else _merged(name, value, layer, placement)
+            )
+            merged[name] = weight.cpu().numpy()
+        return merged
 
     @contextmanager
-    def showing(self, weights: dict[str, NDArray[Any]]) -> Iterator[None]:
+    def showing(self, weights: Mapping[str, NDArray[Any]], placement: Placement = PLAIN) -> Iterator[None]:
         """Compute with weights that `merged` gave, of this or an earlier moment; afterwards all is as before, bit for bit.
 
-        Raise `InvalidArgument` where they belong to another model.
+        Raise `InvalidArgument` where they belong to another model. Joint among ranks.
         """
-        frozen = dict(self._frozen())
-        if {name: value.shape for name, value in frozen.items()} != {n: w.shape for n, w in weights.items()}:
-            raise InvalidArgument(
-                "the weights do not belong to this model: names or shapes differ. Give them as `weights` returned them."
-            )
-        own = {name: value.detach().clone() for name, value in frozen.items()}
-        with torch.no_grad(), self._wrapped.disable_adapter():
-            try:
-                for name, value in frozen.items():
-                    value.copy_(torch.from_numpy(np.array(weights[name], copy=True)))
-                yield
-            finally:
-                for name, value in frozen.items():
-                    value.copy_(own[name])
+        with self._wrapped.disable_adapter(), placement.showing(dict(self._frozen()), weights):
+            yield
 
-    def export(self, folder: Path) -> None:
-        """Write the whole model for Transformers into `folder`, and its adapters for `peft` into a folder of it."""
+    @torch.no_grad()
+    def export(self, folder: Path, placement: Placement = PLAIN, *, write: bool = True) -> None:
+        """Write the whole model for Transformers into `folder`, and its adapters for `peft` into a folder of it.
+
+        Joint among ranks, of which one is to `write`.
+        """
         model = self._wrapped.get_base_model()
-        weights = {name: torch.from_numpy(np.array(value)) for name, value in self.merged().items()}
-        model.save_pretrained(folder, state_dict=weights)
-        self._wrapped.save_pretrained(folder / ADAPTER_FOLDER)
+        weights = {name: torch.from_numpy(np.array(value)) for name, value in self.merged(placement).items()}
+        own = {
+            name: placement.whole(value).cpu()
+            for name, value in self._wrapped.named_parameters()
+            if ".lora_" in name
+        }
+        if write:
+            model.save_pretrained(folder, state_dict=weights)
+            self._wrapped.save_pretrained(folder / ADAPTER_FOLDER, state_dict=own)
 
-    def _frozen(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def _frozen(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         for name, value in self._wrapped.get_base_model().named_parameters():
             if not value.requires_grad and ".lora_" not in name:
-                yield name.replace(".base_layer.", "."), value.detach()
+                yield name.replace(".base_layer.", "."), value
 
 
-def _merged(name: str, value: torch.Tensor, layer: Any) -> torch.Tensor:
+def _merged(name: str, value: torch.Tensor, layer: Any, placement: Placement) -> torch.Tensor:
     """Return a layer's weight with its adapter added in, once a vector has gone both ways (Freivalds' check)."""
-    merged: torch.Tensor = value.float() + layer.get_delta_weight(_NAME).float()
-    added = merged - value.float()
+    factors = [layer.lora_A[_NAME].weight, layer.lora_B[_NAME].weight]
+    with placement.together([value, *factors]):
+        merged = placement.whole(value).float() + placement.whole(layer.get_delta_weight(_NAME)).float()
+        added = merged - placement.whole(value).float()
+        inner, outer = (placement.whole(factor).float() for factor in factors)
     if layer.fan_in_fan_out:  # GPT-2 keeps its weights the other way round
         added = added.T
     signs = torch.randint(2, added.shape[1:], generator=torch.Generator().manual_seed(0)) * 2.0 - 1.0
     signs = signs.to(value.device)
-    inner, outer = layer.lora_A[_NAME].weight.float(), layer.lora_B[_NAME].weight.float()
     expected = layer.scaling[_NAME] * (outer @ (inner @ signs))
     apart, most = (added @ signs - expected).norm(), _APART * expected.norm() + _ROUNDED * merged.norm()
     if not apart <= most:

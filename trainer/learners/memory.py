@@ -7,7 +7,7 @@ these moments counts. `docs/learners.md` says how it is checked. Everything is i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -76,7 +76,21 @@ class UpdatePlan:
     adapters: int = 0
     """Parameters of LoRA adapters; 0: all weights train."""
     ranks: int = 1
-    """Processes that share weights, gradients and moments; each has rows of its own."""
+    """Processes that share the work; each has rows of its own."""
+    divided: frozenset[str] = frozenset({"weights", "gradients", "moments"})
+    """What of it each of several ranks has a share of only."""
+    masters: bool = False
+    """A further float32 copy of what trains lies beside the moments, and what is frozen is float32, too (DeepSpeed)."""
+    offload: bool = False
+    """The moments lie on the host."""
+
+    def share(self, part: str, size: int) -> int:
+        """Return what of a part's bytes one rank has."""
+        return size // self.ranks if part in self.divided else size
+
+    def moments(self, trains: int) -> int:
+        """Return what the moments of so many parameters take at one rank, wherever they lie."""
+        return self.share("moments", (12 if self.masters else 8) * trains)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +133,14 @@ class Estimate:
         if plan.half and not plan.adapters:
             layers = 1 if plan.checkpointing else shape.layers
             cast = 2 * (layers * shape.layer_parameters + head_weights)
-        if plan.ranks > 1:
-            cast += (
-                2 * 4 * max(shape.layer_parameters, head_weights)
-            )  # whole weights and gradient of what is at hand
+        if plan.ranks > 1 and "weights" in plan.divided:  # whole weights and gradient of what is at hand
+            cast += 2 * 4 * max(shape.layer_parameters, head_weights)
         # The residual stream is float32 beside bfloat16, unless the embedding is frozen in bfloat16.
         state_T = (number if plan.adapters else 4) * shape.width
         return Estimate(
-            weights=(4 * trains + number * frozen) // plan.ranks,
-            gradients=4 * trains // plan.ranks,
-            moments=8 * trains // plan.ranks,
+            weights=plan.share("weights", 4 * trains + (4 if plan.masters else number) * frozen),
+            gradients=plan.share("gradients", 4 * trains),
+            moments=0 if plan.offload else plan.moments(trains),
             casts=cast,
             kept=plan.tokens * shape.layers * (state_T if plan.checkpointing else layer_T),
             layer=2 * plan.tokens * layer_T if plan.checkpointing else plan.tokens * layer_T,
@@ -143,9 +155,7 @@ class Estimate:
 
         def total(tokens: int) -> int:
             trained = tokens * plan.trained // max(plan.tokens, 1)
-            return Estimate.of(
-                shape, UpdatePlan(tokens, trained, plan.half, plan.checkpointing, plan.adapters, plan.ranks)
-            ).total
+            return Estimate.of(shape, replace(plan, tokens=tokens, trained=trained)).total
 
         low, high = 0, 1 << 24
         while low < high:

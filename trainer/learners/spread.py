@@ -1,13 +1,21 @@
 """Tensors that may be spread over ranks, as whole ones and back.
 
-Apart from `trainer.learners.sharding`, so that a learner of one process need not import PyTorch's distributed parts.
+Imports none of PyTorch's distributed parts until a tensor is one of theirs: a learner of one process needs none.
 """
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
-__all__ = ["placed_like", "whole"]
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rock_env.errors import InvalidArgument
+
+__all__ = ["PLAIN", "Placement", "placed_like", "whole"]
 
 
 def whole(value: torch.Tensor) -> torch.Tensor:
@@ -27,3 +35,51 @@ def placed_like(like: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 
     assert isinstance(like, DTensor)
     return distribute_tensor(value.to(like.device), mesh, like.placements, src_data_rank=None)
+
+
+class Placement:
+    """Where a network's tensors are: whole in each process, or `DTensor`s. All methods are joint."""
+
+    def shape(self, value: torch.Tensor) -> torch.Size:
+        """Return the whole shape."""
+        return value.shape
+
+    def whole(self, value: torch.Tensor) -> torch.Tensor:
+        """Return the whole tensor without a gradient; it may share the memory of `value`."""
+        return whole(value.detach())
+
+    def put(self, value: torch.Tensor, given: torch.Tensor) -> None:
+        """Give `value` the numbers of a whole tensor, which every rank has."""
+        value.detach().copy_(placed_like(value, given))
+
+    def together(self, values: Iterable[torch.Tensor]) -> AbstractContextManager[None]:
+        """Within it modules may compute with these tensors of theirs, outside of a forward pass."""
+        del values
+        return nullcontext()
+
+    @contextmanager
+    def showing(
+        self, values: Mapping[str, torch.Tensor], weights: Mapping[str, NDArray[Any]]
+    ) -> Iterator[None]:
+        """Give tensors other numbers; afterwards they have their own, bit for bit.
+
+        Raise `InvalidArgument` where the weights are not theirs.
+        """
+        if {name: tuple(self.shape(value)) for name, value in values.items()} != {
+            name: weight.shape for name, weight in weights.items()
+        }:
+            raise InvalidArgument(
+                "the weights do not belong to this model: names or shapes differ. Give them as `weights` returned them."
+            )
+        own = {name: self.whole(value).to("cpu", copy=True) for name, value in values.items()}
+        try:
+            for name, value in values.items():
+                self.put(value, torch.from_numpy(np.array(weights[name], copy=True)))
+            yield
+        finally:
+            for name, value in values.items():
+                self.put(value, own[name])
+
+
+PLAIN = Placement()
+"""Of a network in one process."""

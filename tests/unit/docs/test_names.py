@@ -15,7 +15,17 @@ _NAME = re.compile(r"`((?:ale|trainer|agent_runtime|rock_env|sandboxes|benchmark
 PACKAGES = ("agent_runtime", "ale", "rock_env", "sandboxes", "trainer")
 GROUPS = {
     f"ale.{group}"
-    for group in ("agents", "algorithms", "backends", "engines", "envs", "libraries", "rewards", "scans")
+    for group in (
+        "agents",
+        "algorithms",
+        "backends",
+        "engines",
+        "envs",
+        "libraries",
+        "parallelisms",
+        "rewards",
+        "scans",
+    )
 }
 """Groups of entry points."""
 OF_A_TASK = {"tests/test.sh"}

@@ -84,5 +84,5 @@ def gradients(train: TorchTrain, batch: TrainBatch) -> dict[str, torch.Tensor]:
     found = {
         name: value.grad.clone() for name, value in train.net.named_parameters() if value.grad is not None
     }
-    train._optimizer.zero_grad(set_to_none=True)
+    train._forget()
     return found

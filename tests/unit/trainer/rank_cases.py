@@ -1,4 +1,4 @@
-"""What each of two ranks does in the tests of sharded learners; runs in processes of their own."""
+"""What each of two ranks does in the tests of FSDP2; runs in processes of their own."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from trainer.data.build import microbatches
 from trainer.engine.base import OptimOptions
 from trainer.engine.hf import HFNet
 from trainer.engine.ranks.train import RankTrain
+from trainer.learners.parallel.base import SpreadNet
+from trainer.learners.parallel.fsdp2 import PARALLELISM
 from trainer.learners.recompute import recompute_layers
-from trainer.learners.sharding import ShardedNet
 
 LENGTHS = ([40, 9, 23, 40, 17], [12], [30, 5, 7])
 """Of three updates: several parts for each rank, one part alone so that a rank has nothing, uneven ones."""
@@ -48,8 +49,10 @@ def run(rank: int, ranks: int, folder: str) -> None:
     def built() -> RankTrain:
         made = model()
         recompute_layers(made)
+        net = HFNet(made, max_context=64)
+        spread = PARALLELISM.spread(net, mesh, OptimOptions(), False)
         return RankTrain(
-            ShardedNet(HFNet(made, max_context=64), mesh), OptimOptions(), export=lambda path: None
+            SpreadNet(net, spread, torch.device("cpu")), OptimOptions(), export=lambda path: None
         )
 
     train, norms, losses = built(), [], []

@@ -36,7 +36,7 @@ def serve(
         if kind == "cuda":
             torch.cuda.set_device(device)
         store = f"file://{Path(folder) / 'store'}"
-        backend = "nccl" if kind == "cuda" else "gloo"
+        backend = "cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo"  # moments may lie on the host
         dist.init_process_group(backend, init_method=store, rank=rank, world_size=ranks)
         engine = build(init_device_mesh(kind, (ranks,)), device)
     except Exception as error:  # noqa: BLE001 - whatever it is, the learner must hear of it

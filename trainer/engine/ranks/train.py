@@ -1,4 +1,4 @@
-"""One rank of a learner: the update of `TorchTrain` with a share of every weight and of the batch's rows.
+"""One rank of a learner: the update of `TorchTrain` with a share of the batch's rows, over a network laid over the ranks.
 
 Built in each process of `trainer.engine.ranks.pool`. Gradients are sums over the ranks, because a loss divides by
 constants of the whole batch already. Ranks take part in every pass, also with nothing to train, and refuse an update
@@ -16,13 +16,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor import DTensor
 
 from trainer.algo.base import LossOutput
 from trainer.data.batch import TrainBatch
 from trainer.engine.base import LossFn, OptimOptions, Weights
 from trainer.engine.torch_train import TorchTrain, moved_to
-from trainer.learners.sharding import ShardedNet
+from trainer.learners.parallel.base import SpreadNet, SummedUpdate
+from trainer.learners.update import Update
 
 __all__ = ["OTHERS_REFUSED", "Learned", "RankTrain"]
 
@@ -43,14 +43,14 @@ class RankTrain(TorchTrain):
 
     def __init__(
         self,
-        net: ShardedNet,
+        net: SpreadNet,
         optim: OptimOptions,
         *,
         export: Callable[[Path], None],
         device: torch.device | None = None,
     ) -> None:
-        super().__init__(net, optim, export=export, device=device)
-        self._sharded = net
+        super().__init__(net, optim, export=export, device=device, update=net.spread.update)
+        self._spread = net
 
     def learn(
         self, parts: Sequence[TrainBatch | None], loss: LossFn, *, lr: float
@@ -60,13 +60,13 @@ class RankTrain(TorchTrain):
         Raise `FloatingPointError` at every rank, with parameters and optimizer untouched, when at any of them a
         log-probability, a loss or the gradient is not finite.
         """
-        self._optimizer.zero_grad(set_to_none=True)
-        told = [self._learn_part(part, loss) for part in parts]
-        for value in self._parameters.values():  # those that every rank has whole
-            if value.grad is not None and not isinstance(value.grad, DTensor):
-                dist.all_reduce(value.grad)
-                value.grad /= dist.get_world_size()
+        told = [
+            self._learn_part(part, loss, last=place == len(parts) - 1) for place, part in enumerate(parts)
+        ]
         return told, self._update(lr)
+
+    def _critic_update(self, named: dict[str, torch.nn.Parameter]) -> Update:
+        return SummedUpdate(named, self._options.model_copy(update={"weight_decay": 0.0}))
 
     def learn_at(
         self, parts: Sequence[TrainBatch | None], loss: LossFn, lr: float
@@ -82,7 +82,7 @@ class RankTrain(TorchTrain):
         self, parts: Sequence[TrainBatch | None], weights: Weights | None = None
     ) -> list[torch.Tensor | None]:
         """Return log pi_theta of each part (`BT`, on the host), of the policy with these weights if they are given."""
-        with nullcontext() if weights is None else self._sharded.showing(weights):
+        with nullcontext() if weights is None else self._spread.showing(weights):
             return [self._ask(part, lambda part: self._scores(part)[0]) for part in parts]
 
     def values_of(self, parts: Sequence[TrainBatch | None]) -> list[torch.Tensor | None]:
@@ -100,7 +100,7 @@ class RankTrain(TorchTrain):
         self, part: TrainBatch | None, compute: Callable[[TrainBatch], torch.Tensor]
     ) -> torch.Tensor | None:
         if part is None:
-            self._sharded.idle()
+            self._spread.idle()
             self._agree("")
             return None
         values_BT = compute(moved_to(part, self._device))
@@ -108,11 +108,11 @@ class RankTrain(TorchTrain):
         self._agree(f"the model gives {broken} tokens a value that is not finite" if broken else "")
         return values_BT.cpu()
 
-    def _learn_part(self, part: TrainBatch | None, loss: LossFn) -> Learned | None:
+    def _learn_part(self, part: TrainBatch | None, loss: LossFn, *, last: bool) -> Learned | None:
         if part is None:
-            zero = self._sharded.idle()
+            zero = self._spread.idle()
             self._agree("")
-            zero.backward()  # type: ignore[no-untyped-call]
+            self._policy.backward(zero, last=last)
             return None
         part = moved_to(part, self._device)
         logprobs_BT, values_BT = self._scores(part)
@@ -127,9 +127,9 @@ class RankTrain(TorchTrain):
         if not why and not bool(torch.isfinite(value)):
             why = f"the loss is {float(value)}"
         self._agree(why)
-        # FSDP2 averages over the ranks. The second term has a gradient of 0 where the loss has none at all.
+        # Gradients are averaged over the ranks. The second term has a gradient of 0 where the loss has none at all.
         total = output.loss * dist.get_world_size() + logprobs_BT.sum() * 0.0
-        total.backward()  # type: ignore[no-untyped-call]
+        self._policy.backward(total, last=last)
         return Learned(logprobs_BT.detach().cpu(), _on_host(output))
 
     def _agree(self, why: str) -> None:
@@ -141,7 +141,7 @@ class RankTrain(TorchTrain):
 
     def _nothing(self, batch: TrainBatch) -> torch.Tensor:
         """Take part in a pass whose part trains no token."""
-        return super()._nothing(batch) + self._sharded.idle()
+        return super()._nothing(batch) + self._spread.idle()
 
 
 def _on_host(output: LossOutput) -> LossOutput:

@@ -60,6 +60,23 @@ def test_every_role_is_there_with_its_weights(folder):
     assert found(folder, "reinforce", lora_rank=16)["reference"].total == 2 * parameters
 
 
+def test_ranks_have_a_share_of_what_their_parallelism_divides(folder):
+    parameters = Shape.of(QWEN3).parameters
+    parts = {
+        name: found(folder, ranks=2, parallelism=name)["learner"].parts
+        for name in ("torch", "fsdp2", "zero1", "zero2", "zero3")
+    }
+    weights = {name: each["weights"] / parameters for name, each in parts.items()}
+    assert weights == {"torch": 4, "fsdp2": 2, "zero1": 4, "zero2": 4, "zero3": 2}
+    gradients = {name: each["gradients"] / parameters for name, each in parts.items()}
+    assert gradients == {"torch": 4, "fsdp2": 2, "zero1": 4, "zero2": 2, "zero3": 2}
+    moments = {name: each["moments"] / parameters for name, each in parts.items()}
+    assert moments == {"torch": 8, "fsdp2": 4, "zero1": 6, "zero2": 6, "zero3": 6}
+    offloaded = found(folder, ranks=2, parallelism="fsdp2", offload=True)
+    assert offloaded["learner"].parts["moments"] == 0
+    assert offloaded["offloaded"].total == 4 * parameters
+
+
 def test_the_samplers_memory_is_bounded_by_what_bounds_it(folder):
     token_bytes = 28 * 2 * 8 * 128 * 2
     few = found(folder, max_rows=2, max_context=1_000, remembered_bytes=0)["sampler"]
