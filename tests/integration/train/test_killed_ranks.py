@@ -1,0 +1,112 @@
+"""A run whose learner has two ranks, killed with SIGKILL and resumed: the same model comes out, and no rank stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from random_llama import random_llama
+from safetensors.numpy import load_file
+
+from rock_env.errors import InvalidArgument
+from trainer.learners.parallel.kinds import parallelism
+
+pytestmark = [pytest.mark.ray, pytest.mark.turn(1), pytest.mark.timeout(600)]
+
+SETTINGS = {
+    "engine_options.ranks": 2,
+    "engine_options.device": "'cpu'",
+    "warmup.trajectories": 4,
+    "warmup.epochs": 1,
+    "rollout.groups_per_step": 1,
+    "rollout.group_size": 3,
+    "rollout.workers": 1,
+    "rollout.engines": 1,
+    "sampling.max_tokens": 8,
+    "eval.tasks": 2,
+    "eval.every": 0,
+    "checkpoint.every": 1,
+    "optim.lr": 1e-3,
+    "optim.microbatch_tokens": 1024,
+    # With a KL term every token has a gradient, whatever its reward.
+    "algo_options.kl_weight": 0.01,
+}
+
+
+def command(run: Path, *words: str, **settings: object) -> list[str]:
+    chosen = [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
+    return [sys.executable, "-m", "ale", "train", "--run", str(run), "--quiet", *words, *chosen]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def trained(run: Path, *words: str, **settings: object) -> None:
+    done = subprocess.run(
+        command(run, *words, **settings),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def ranks_under(process: int) -> list[psutil.Process]:
+    """Return the learner's ranks, which are the processes that one of a run's started by `multiprocessing`."""
+    found = psutil.Process(process).children(recursive=True)
+    return [each for each in found if "multiprocessing.spawn" in " ".join(each.cmdline())]
+
+
+def killed(run: Path, *words: str, **settings: object) -> list[psutil.Process]:
+    """Let a run begin and kill it after its first step's checkpoint; return the ranks that it had."""
+    process = subprocess.Popen(
+        command(run, *words, **settings),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment(),
+    )
+    deadline = time.monotonic() + 240
+    while not (run / "checkpoints" / "step-000001").exists():
+        assert process.poll() is None, "the run ended before it could be killed"
+        assert time.monotonic() < deadline, "the run took no step"
+        time.sleep(0.01)
+    ranks = ranks_under(process.pid)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    return ranks
+
+
+def weights(run: Path) -> dict[str, np.ndarray]:
+    return load_file(run / "model" / "model.safetensors")
+
+
+@pytest.mark.parametrize("name", ["fsdp2", "zero2"])
+def test_two_ranks_that_are_killed_and_resumed_come_to_the_same_model(name: str, tmp_path: Path) -> None:
+    try:
+        parallelism(name).check()
+    except InvalidArgument as error:
+        pytest.skip(str(error))
+    model = random_llama(tmp_path / "llama", context=1024)
+    settings = {**SETTINGS, "engine_options.parallelism": f"'{name}'"}
+    words = ("--env", "frozen_lake", "--algo", "grpo", "--model", model, "--steps", "3", "--seed", "3")
+    trained(tmp_path / "whole", *words, **settings)
+    ranks = killed(tmp_path / "killed", *words, **settings)
+    assert len(ranks) == 2
+    trained(tmp_path / "killed", "--resume")
+    one, two = weights(tmp_path / "whole"), weights(tmp_path / "killed")
+    assert one.keys() == two.keys()
+    assert max(float(np.abs(one[each] - two[each]).max()) for each in one) < 1e-5
+    _, left = psutil.wait_procs(ranks, timeout=60)
+    assert left == []
