@@ -363,6 +363,7 @@ class SandboxedEnv:
             self._running.cancel()
         async with self._lock:
             self._box_id = ""
+            self.artifacts.forget()
             await self._rules.close()
 
     async def close(self) -> None:

@@ -71,7 +71,7 @@ class LostAtFirst(LocalFleet):
     dies = True
     imitated = 0
 
-    def __init__(self, config: TrainConfig, ray_address: str | None) -> None:
+    def __init__(self, config: TrainConfig, ray_address: str | None, artifacts: Path) -> None:
         super().__init__(config)
         learn = self.imitate
 
