@@ -279,6 +279,9 @@ class Lives:
             try:
                 await self._ledger.save(held, record)
             except RockError as error:
+                if await self._is_anothers(record):
+                    held.doomed = ""
+                    raise elsewhere(record) from error
                 # The box must go all the same; both changes are stored together below.
                 log.error("a sandbox is being deleted unrecorded sandbox_id=%s: %s", record.id, error)
                 held.record = record
@@ -292,6 +295,14 @@ class Lives:
                 Unavailable if isinstance(error, Unavailable) else InfraError
             )  # the former is worth asking again
             raise kind(f"sandbox {record.id!r} could not be deleted: {error.message}") from error
+
+    async def _is_anothers(self, record: SandboxRecord) -> bool:
+        """Return whether another server took the sandbox up, as one does whose server was stopped for a while."""
+        try:
+            stored = await self._ledger.store.get(record.id)
+        except RockError:  # nobody can take it up now
+            return False
+        return stored is not None and stored.owner != record.owner
 
     async def expire(self, held: HeldSandbox) -> None:
         """Do what a sandbox's deadline asks for, now that one has come or something was to be tried again."""

@@ -289,3 +289,15 @@ async def test_hundreds_of_sandboxes_are_taken_up(node: Node, store: KillableSto
         assert len(running) == len(node.boxes) == 300
     with pytest.raises(NotFound):
         await core.get("sb-no")
+
+
+async def test_a_sandbox_that_another_server_took_up_is_not_ended(node: Node, store: KillableStore) -> None:
+    """A server that was stopped for a while does not know, and may find the sandbox idle."""
+    async with server(node, store) as core:
+        record = await core.create(SandboxWish(SandboxSpec(), idle_timeout_s=600.0))
+        theirs = await store.save(replace(record, owner="n:other"))
+        with pytest.raises(Unavailable, match="moving"):
+            await core.lives.destroy(core.ledger.held[record.id], "it was idle too long")
+        assert set(node.boxes) == {record.id}
+        assert await store.get(record.id) == theirs
+        node.boxes.clear()
