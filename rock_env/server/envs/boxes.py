@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from rock_env.errors import EnvLost, FailedPrecondition, NotFound
+from rock_env.errors import EnvLost, FailedPrecondition, NotFound, RockError
 from rock_env.guest.steering import Steering
 from rock_env.lifecycle import SandboxRecord, SandboxState
 from rock_env.sandbox import Sandbox
@@ -72,11 +72,23 @@ class EnvBoxes:
         await self._whole(self._core.create(wish), lambda: self.delete(wish.sandbox_id))
         return wish.sandbox_id
 
-    async def keep(self, sandbox_id: str, episode: bytes) -> bool:
-        """Note in the record how another environment goes on in the box; return whether one can, once the server ended."""
-        if not (await self._core.get(sandbox_id)).durable:
-            return False
-        await self._core.amend(sandbox_id, lambda record: replace(record, episode=episode))
+    async def keep(self, sandbox_id: str, episode: bytes, *, env_id: str) -> bool:
+        """Note in the record how another environment goes on in the box; return whether one can, once the server ended.
+
+        Raise `EnvLost` if the box ended, or is another environment's by now.
+        """
+
+        def keeping(record: SandboxRecord) -> SandboxRecord:
+            if record.labels.get(_ENV_ID) != env_id:
+                raise _taken_over(sandbox_id)
+            return replace(record, episode=episode)
+
+        try:
+            if not (await self._core.get(sandbox_id)).durable:
+                return False
+            await self._core.amend(sandbox_id, keeping)
+        except (NotFound, FailedPrecondition) as error:
+            raise _gone(error) from error
         return bool(episode)
 
     async def kept_in(self, sandbox_id: str) -> tuple[bytes, str]:
@@ -95,6 +107,8 @@ class EnvBoxes:
         """Make a box another environment's. Raise `FailedPrecondition` where it is not the former one's any more."""
 
         def handed(record: SandboxRecord) -> SandboxRecord:
+            if record.state is not SandboxState.RUNNING:
+                raise FailedPrecondition(f"sandbox {sandbox_id!r} is {record.state} ({record.reason}).")
             if record.labels.get(_ENV_ID) != former or not record.episode:
                 raise FailedPrecondition(f"sandbox {sandbox_id!r} was taken over by another call just now.")
             return replace(record, labels={**record.labels, _ENV_ID: env_id})
@@ -111,9 +125,9 @@ class EnvBoxes:
             try:
                 box = await lent.enter_async_context(self._core.using(sandbox_id))
             except NotFound as error:
-                raise EnvLost(f"the environment's sandbox is gone: {error.message}.") from error
+                raise _gone(error) from error
             if env_id and not await self._is_of(sandbox_id, env_id):
-                raise EnvLost(f"sandbox {sandbox_id!r} was taken over by another environment.")
+                raise _taken_over(sandbox_id)
             yield box
 
     async def _is_of(self, sandbox_id: str, env_id: str) -> bool:
@@ -164,6 +178,14 @@ class EnvBoxes:
         except asyncio.CancelledError:
             self._core.tasks.spawn(_undone(making, undo))
             raise
+
+
+def _gone(error: RockError) -> EnvLost:
+    return EnvLost(f"the environment's sandbox is gone: {error.message}.")
+
+
+def _taken_over(sandbox_id: str) -> EnvLost:
+    return EnvLost(f"sandbox {sandbox_id!r} was taken over by another environment.")
 
 
 async def _undone(making: asyncio.Task[Any], undo: Callable[[], Awaitable[None]]) -> None:

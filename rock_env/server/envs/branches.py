@@ -154,8 +154,8 @@ class Branches:
             try:
                 if made.kind != episode.state.env:
                     raise _of_another_release(sandbox_id)
+                await made.adopt(sandbox_id, episode.state, former, timeout_s=core.sandbox_timeout_s)
                 await core.leave(former)
-                await made.adopt(sandbox_id, episode.state, former)
             except BaseException:
                 await made.let_go()
                 raise

@@ -31,6 +31,7 @@ from rock_env.server.envs.keys import own_key
 from rock_env.server.envs.rules import OwnRules, Rules
 from rock_env.server.envs.rules_pool import RulesPool
 from rock_env.server.envs.sandboxed import SandboxedEnv
+from rock_env.server.own_tasks import logged
 from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.spec import EnvSpec
 from rock_env.wire.envs import error_of, fill_error
@@ -96,6 +97,8 @@ class EnvServiceCore:
         self.boxes = EnvBoxes(sandboxes, idle_timeout_s=options.idle_timeout_s)
         self.artifacts = ArtifactRoom()
         self._options = options
+        self.sandbox_timeout_s = options.sandbox_timeout_s
+        """Longest call on an environment with a sandbox, where its caller sets no deadline."""
         self._hosted: dict[str, Hosted] = {}
         self._made: dict[str, asyncio.Future[pb.MakeResponse]] = {}
         self._tasks = asyncio.TaskGroup()
@@ -310,11 +313,11 @@ class EnvServiceCore:
         self._hosted[env_id] = hosted
 
     async def leave(self, env_id: str) -> None:
-        """Forget an environment with a sandbox, if it is here, and leave its box as it is."""
+        """Close an environment with a sandbox, if it is here; a box that is another's by now stays."""
         hosted = self._visible(env_id)
         if hosted is not None and hosted.sandboxed is not None:
             self._forget(hosted)
-            await hosted.sandboxed.let_go()
+            await logged(hosted.sandboxed.close())
 
     def new_id(self) -> str:
         """Return an id no other environment or checkpoint of any server has."""

@@ -158,20 +158,32 @@ class SandboxedEnv:
             return False
         state = replace(self._episode, rules=rules)
         written = kept(KeptEpisode(self.spec.name, self._rules.canonical, state))
-        self._kept = await self._boxes.keep(self._box_id, written)
+        self._kept = await self._boxes.keep(self._box_id, written, env_id=self.journal.env_id)
         return self._kept
 
     async def _keep_no_more(self) -> None:
         """Let nobody go on from before what happens now."""
         if self._kept:
-            await self._boxes.keep(self._box_id, b"")
+            await self._boxes.keep(self._box_id, b"", env_id=self.journal.env_id)
             self._kept = False
 
-    async def adopt(self, box_id: str, state: BoxedState, former: str) -> None:
-        """Go on in the box of an environment that kept its episode; `former` is that one's id."""
+    async def adopt(self, box_id: str, state: BoxedState, former: str, *, timeout_s: float) -> None:
+        """Go on in the box of an environment that kept its episode; `former` is that one's id.
+
+        Raise a `RockError`, such as `DeadlineExceeded` where its rules take too long: then the box is still the former's.
+        """
         self.journal.touch()
+        try:
+            async with asyncio.timeout(timeout_s) as limit:
+                with plugin_call(f"restoring the rules of {self.spec.name} {self.journal.env_id}"):
+                    await self._rules.restore(state.rules)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise DeadlineExceeded(
+                f"restoring the rules of {self.spec.name} {self.journal.env_id} ran longer than {timeout_s:g} s."
+            ) from error
         await self._boxes.hand_over(box_id, former, self.journal.env_id)
-        await self._rules.restore(state.rules)
         self._box_id, self._kept = box_id, True
         self._episode = replace(state, rules=b"")
         self.journal.settle(done=state.done)
@@ -357,14 +369,9 @@ class SandboxedEnv:
         return await self._started(task, state.observation, {})
 
     async def let_go(self) -> None:
-        """Interrupt a running call and leave the box to another environment."""
-        self._closed = True
-        if self._running is not None:
-            self._running.cancel()
-        async with self._lock:
-            self._box_id = ""
-            self.artifacts.forget()
-            await self._rules.close()
+        """Leave the box that it adopted to another environment."""
+        self._closed, self._box_id = True, ""
+        await self._rules.close()
 
     async def close(self) -> None:
         """Interrupt a running call and destroy the box."""
