@@ -159,6 +159,21 @@ class _SurvivingEnv(WrappedBoxedEnv[ReplayingEnv]):
     async def evaluate(self) -> Verdict:
         return await self._persist(lambda: self.inside.evaluate())
 
+    async def close(self) -> None:
+        try:
+            await super().close()
+        finally:
+            await self._end_sandbox()
+
+    async def _end_sandbox(self) -> None:
+        """End a sandbox that may have outlived its server, whose Close knows nothing of it; else it stays until idle."""
+        if not self.inside.durable:
+            return
+        try:
+            await (await self.inside.sandbox()).delete()
+        except RockError as error:
+            logger.debug("a sandbox was left to its idle timeout: %s", error)
+
     async def _persist(self, act: Callable[[], Awaitable[T]]) -> T:
         for _ in range(MOST_LOSSES):
             try:
@@ -174,11 +189,13 @@ class _SurvivingEnv(WrappedBoxedEnv[ReplayingEnv]):
                 await asyncio.sleep(min(lost.retry_after_s or 1.0, _LONGEST_WAIT_S))
             self._tries -= 1
             try:
-                self.inside = await self._make()
+                made = await self._make()
             except _LOST:
                 continue
             except RockError:
                 break
+            await self._end_sandbox()
+            self.inside = made
             self._surviving.losses += 1
             return
         raise lost

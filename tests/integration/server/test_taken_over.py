@@ -131,6 +131,18 @@ async def test_a_rollout_goes_on_without_being_told(fleet: Fleet) -> None:
         assert await live(second) == set()
 
 
+async def test_a_rollout_that_is_given_up_leaves_no_sandbox(fleet: Fleet) -> None:
+    first, second = await fleet.start(), await fleet.start()
+    async with client(second) as rock:
+        env = await Surviving(_Elsewhere(rock, first), in_sandbox=True).make("terminal", "{}")
+        await env.reset(TASK, 0)
+        await env.sandbox()
+        first.kill()
+        await first.ended()
+        await env.close()
+        assert await live(second) == set()
+
+
 class _Elsewhere:
     """Makes environments at one server that are then driven through another."""
 

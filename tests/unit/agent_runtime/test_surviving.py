@@ -23,6 +23,14 @@ from rock_env.errors import (
 )
 
 
+class FakeSandbox:
+    def __init__(self, env: FakeEnv) -> None:
+        self._env = env
+
+    async def delete(self) -> None:
+        self._env.ended = True
+
+
 class FakeEnv:
     """Counts its actions; each call first takes what comes next of the rock's `troubles`."""
 
@@ -31,7 +39,7 @@ class FakeEnv:
     def __init__(self, rock: FakeRock) -> None:
         self._rock = rock
         self._count = 0
-        self.closed = False
+        self.closed = self.ended = False
         self.durable = False
 
     def _trouble(self) -> None:
@@ -68,7 +76,7 @@ class FakeEnv:
         return self._rock.made[-1]
 
     async def sandbox(self) -> Any:
-        return None
+        return FakeSandbox(self)
 
     async def close(self) -> None:
         self.closed = True
@@ -208,6 +216,21 @@ async def test_a_programs_sandbox_is_taken_over(waits: list[float]) -> None:
     await env.sandbox()
     assert (await env.evaluate()).reward == 5, "what the program left, not a replay"
     assert (rock.recovered, surviving.losses, waits) == ([], 2, [2.0])
+
+
+async def test_sandboxes_that_outlive_their_server_are_ended() -> None:
+    """Close knows nothing of an environment whose server is gone, and says that it is closed."""
+    rock = FakeRock(None, EnvLost("x"), None, None)
+    env = await Surviving(rock, in_sandbox=True).make("e", "{}")
+    await env.reset("t", 0)
+    await env.step("a1")
+    await env.reset("t", 0)
+    await env.close()
+    assert [made.ended for made in rock.made] == [True, True]
+    plain = await Surviving(rock := FakeRock(None)).make("e", "{}")
+    await plain.reset("t", 0)
+    await plain.close()
+    assert not rock.made[0].ended
 
 
 @pytest.mark.parametrize("why", [NotFound("gone"), FailedPrecondition("a step"), None])
