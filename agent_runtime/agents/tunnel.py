@@ -29,6 +29,7 @@ from agent_runtime.agents.relay import (
     END,
     HEADER,
     LISTENS,
+    MAX_CONNECTIONS,
     OPEN,
     RESET,
     RETIRE,
@@ -53,6 +54,10 @@ _MOST_BYTES = 16 << 20
 _RETIRED_AT = 8 << 20
 _ENDED_AT = 15 << 20
 """Then connections of a retired relay break, and their agent asks again."""
+_MOST_RETIRED = 4
+"""Relays at once that another one follows, each with up to `_MOST_BYTES` kept here as well. Those of older ones break."""
+_MOST_OPEN = 8 * MAX_CONNECTIONS
+"""Connections of one relay, those included that it takes for ended before we do."""
 
 log = logging.getLogger(__name__)
 
@@ -87,10 +92,11 @@ class _Tasks:
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+        return task
 
     async def end(self) -> None:
         for task in (running := tuple(self._running)):
@@ -108,6 +114,8 @@ class Tunnel:
         self._relay: _Relay | None = None
         self._port = 0
         self._tasks = _Tasks()
+        self._living: list[asyncio.Task[None]] = []
+        """Of relays, the oldest first."""
         self.lost: asyncio.Future[RockError] = asyncio.get_running_loop().create_future()
         """Done, with the reason, once the tunnel carries nothing any more though nobody closed it."""
 
@@ -127,7 +135,7 @@ class Tunnel:
 
     async def _listening(self, port: int) -> _Relay:
         relay = _Relay(self._start(port), self._target, self._full)
-        self._tasks.spawn(self._live(relay))
+        self._living.append(self._tasks.spawn(self._live(relay)))
         either: tuple[asyncio.Future[Any], ...] = (relay.port, relay.ended)
         await asyncio.wait(either, timeout=_READY_S, return_when=asyncio.FIRST_COMPLETED)
         if relay.ended.done():
@@ -152,6 +160,9 @@ class Tunnel:
         """Let another relay listen in place of one that has carried much."""
         try:
             self._relay = await self._listening(self._port)
+            self._living = [task for task in self._living if not task.done()]
+            for task in self._living[: -_MOST_RETIRED - 1]:
+                task.cancel()
             await relay.send(RETIRE, 0)
         except RockError as error:  # it carries what it can, and its end is the tunnel's
             log.warning("a tunnel has no second relay: %s", error)
@@ -229,6 +240,10 @@ class _Relay:
         if kind == LISTENS and not self.port.done():
             self.port.set_result(COUNT.unpack(payload)[0])
         elif kind == OPEN and number not in self._ends:
+            if len(self._ends) >= _MOST_OPEN:
+                raise InfraError(
+                    f"the relay in the sandbox opened more than {_MOST_OPEN} connections at once"
+                )
             end = self._ends[number] = _End()
             self._tasks.spawn(self._carry(number, end))
         elif (known := self._ends.get(number)) is not None:
