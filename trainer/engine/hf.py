@@ -34,6 +34,7 @@ from trainer.engine.torch_train import TorchTrain
 from trainer.learners.lora import Adapters
 from trainer.learners.memory import Shape, UpdatePlan
 from trainer.learners.parallel.kinds import parallelism
+from trainer.learners.prefixes import Trees, laid_out, trees_of
 from trainer.learners.recompute import recompute_layers
 from trainer.samplers.hf.continuous import Bounds, ContinuousBatch
 from trainer.samplers.hf.ragged import RaggedModel
@@ -123,6 +124,7 @@ class HFNet:
         self._head = model.get_output_embeddings()
         self.vocabulary, self.width = map(int, self._head.weight.shape)
         self._check_head()
+        self._shares = self._can_share()
 
     @torch.no_grad()
     def _check_head(self) -> None:
@@ -138,9 +140,40 @@ class HFNet:
             )
 
     def hidden_at(self, tokens_BT: torch.Tensor, at_BM: torch.Tensor) -> torch.Tensor:
-        """Return the final hidden states (`BMD`) at `at_BM` of right-padded rows; the causal mask hides padding."""
+        """Return the final hidden states (`BMD`) at `at_BM` of right-padded rows; the causal mask hides padding.
+
+        What rows begin with in common is computed once where that saves.
+        """
+        trees = trees_of(tokens_BT, at_BM, self.width) if self._shares and len(tokens_BT) > 1 else None
+        if trees is not None:
+            return self._hidden_of(trees)
         hidden_BTD = self._hidden(input_ids=tokens_BT, use_cache=False)
         return hidden_BTD.gather(1, at_BM[:, :, None].expand(-1, -1, hidden_BTD.shape[-1]))
+
+    def _hidden_of(self, trees: Trees) -> torch.Tensor:
+        hidden_GSD = self._hidden(
+            input_ids=trees.tokens_GS,
+            position_ids=trees.places_GS,
+            attention_mask=trees.mask_G1SS,
+            use_cache=False,
+        )
+        # index_select, because its backward pass adds duplicates in a fixed order.
+        picked_ND = hidden_GSD.flatten(0, 1).index_select(0, trees.at_BM.flatten())
+        return picked_ND.reshape(*trees.at_BM.shape, hidden_GSD.shape[-1])
+
+    @torch.no_grad()
+    def _can_share(self) -> bool:
+        """Return whether the model takes a tree's mask and positions: tried with two rows that share two of three tokens."""
+        config = self.model.config
+        full = set(getattr(config, "layer_types", None) or ()) <= {"full_attention"}
+        if not full or getattr(config, "sliding_window", None) or config._attn_implementation != "sdpa":
+            return False
+        tokens_BT = torch.tensor([[0, 1, 2], [0, 1, 3]], device=self.model.device) % self.vocabulary
+        at_BM = torch.arange(3, device=self.model.device).expand(2, 3)
+        hidden_BTD = self._hidden(input_ids=tokens_BT, use_cache=False)
+        shared_BTD = self._hidden_of(laid_out(tokens_BT, at_BM, [np.arange(2)]))
+        most = 5e-2 if self._autocast is not None else 1e-3
+        return bool((hidden_BTD - shared_BTD).abs().max() <= most * hidden_BTD.abs().max())
 
     def logits(self, hidden_ND: torch.Tensor) -> torch.Tensor:
         """Return the logits (`NV`, float32) of final hidden states."""

@@ -1,0 +1,146 @@
+"""Rows that begin with the same tokens as one tree, so that what they share is computed once, forward and backward.
+
+Used by the `hf` engine's learner: rollouts of one task share its prompt, branches of one trajectory their first turns. The
+tokens of a tree stand in one sequence; each attends to those that its row has before it, and to nothing else. Attention over
+a tree computes all pairs of its tokens, so a row joins only where that saves.
+Shapes: B rows, T tokens, M picked positions of a row, G trees, S tokens of the largest tree, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+__all__ = ["Trees", "laid_out", "trees_of"]
+
+Ints = NDArray[np.int64]
+
+_SAVES = 0.8
+"""Largest share of the work of rows apart at which trees are worth their mask."""
+_MOST_PAIRS = 1 << 26
+"""Pairs of tokens in masks at once: 64 MiB, and 256 where attention takes them as numbers."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trees:
+    """The rows as trees."""
+
+    tokens_GS: torch.Tensor
+    """int64; padding is 0 and lies to the right."""
+    places_GS: torch.Tensor
+    """int64; a token's position in its rows."""
+    mask_G1SS: torch.Tensor
+    """bool; which tokens a token attends to. Padding attends to itself."""
+    at_BM: torch.Tensor
+    """int64; where each picked position stands, as an index of the flattened `GS`."""
+
+
+def trees_of(tokens_BT: torch.Tensor, at_BM: torch.Tensor, width: int) -> Trees | None:
+    """Lay right-padded rows out as trees, each up to its last of `at_BM`; None where that would not save."""
+    tokens, length_B = _read(tokens_BT, at_BM)
+    order_B = np.array(sorted(range(len(tokens)), key=lambda row: tokens[row].tobytes()), np.int64)
+    shared_B = _shared(tokens[order_B], length_B[order_B])
+    groups = _groups(length_B[order_B], shared_B, width)
+    most = max(
+        int((length_B[order_B[group]] - shared_B[group]).sum() + shared_B[group[0]]) for group in groups
+    )
+    apart = len(tokens) * _work(tokens.shape[1], width, pairs=0.5)
+    if len(groups) * most**2 > _MOST_PAIRS or len(groups) * _work(most, width) > _SAVES * apart:
+        return None
+    return laid_out(tokens_BT, at_BM, [order_B[group] for group in groups])
+
+
+def laid_out(tokens_BT: torch.Tensor, at_BM: torch.Tensor, groups: Sequence[Ints]) -> Trees:
+    """Lay rows out as trees, one for each group of rows; each row of one shares what it can with the row before it."""
+    tokens, length_B = _read(tokens_BT, at_BM)
+    trees = [_tree(rows, _shared(tokens[rows], length_B[rows]), tokens, length_B) for rows in groups]
+    return _stacked(trees, at_BM.cpu().numpy(), tokens_BT.device)
+
+
+def _read(tokens_BT: torch.Tensor, at_BM: torch.Tensor) -> tuple[Ints, Ints]:
+    """Return the tokens, -1 behind a row's last picked position, and each row's length up to there."""
+    tokens, length_B = tokens_BT.cpu().numpy(), at_BM.cpu().numpy().max(1) + 1
+    return np.where(np.arange(tokens.shape[1]) < length_B[:, None], tokens, -1), length_B
+
+
+def _work(tokens: int, width: int, pairs: float = 1.0) -> float:
+    """Return what a layer costs, in units of one pair of tokens in attention; a layer has some 12 D^2 weights."""
+    return 6.0 * width * tokens + pairs * tokens**2
+
+
+def _shared(sorted_BT: Ints, length_B: Ints) -> Ints:
+    """Return how many tokens each row has in common with the one before it."""
+    shared_B = np.zeros(len(sorted_BT), np.int64)
+    for row in range(1, len(sorted_BT)):
+        most = int(min(length_B[row - 1], length_B[row]))
+        differs = sorted_BT[row - 1, :most] != sorted_BT[row, :most]
+        shared_B[row] = int(differs.argmax()) if differs.any() else most
+    return shared_B
+
+
+def _groups(length_B: Ints, shared_B: Ints, width: int) -> list[Ints]:
+    """Cut the sorted rows into trees: a row joins the one before it where its own sequence would cost more."""
+    groups: list[list[int]] = []
+    size = 0
+    for row, (length, shared) in enumerate(zip(length_B.tolist(), shared_B.tolist(), strict=True)):
+        joined = size + length - shared
+        if groups and shared and _work(joined, width) < _work(size, width) + _work(length, width):
+            groups[-1].append(row)
+            size = joined
+        else:
+            groups.append([row])
+            size = length
+    return [np.array(group, np.int64) for group in groups]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Tree:
+    rows: Ints
+    tokens_S: Ints
+    places_S: Ints
+    path: Sequence[Ints]
+    """Of each row where its tokens stand."""
+    new: Sequence[int]
+    """Of each row from which place on the tokens are its own."""
+
+
+def _tree(rows: Ints, shared: Ints, tokens: Ints, length_B: Ints) -> _Tree:
+    found: list[Ints] = []
+    path: list[Ints] = []
+    new: list[int] = []
+    size = 0
+    for row, common in zip(rows.tolist(), shared.tolist(), strict=True):
+        begin, length = (common if path else 0), int(length_B[row])
+        own = np.arange(size, size + length - begin)
+        path.append(np.concatenate((path[-1][:begin], own)) if path else own)
+        new.append(begin)
+        found.append(np.stack((tokens[row, begin:length], np.arange(begin, length))))
+        size += len(own)
+    tokens_S, places_S = np.concatenate(found, axis=1)
+    return _Tree(rows, tokens_S, places_S, path, new)
+
+
+def _stacked(trees: Sequence[_Tree], at_BM: Ints, device: torch.device) -> Trees:
+    most = max(len(tree.tokens_S) for tree in trees)
+    tokens_GS = np.zeros((len(trees), most), np.int64)
+    places_GS = np.zeros((len(trees), most), np.int64)
+    mask_GSS = np.zeros((len(trees), most, most), bool)
+    mask_GSS[:, np.arange(most), np.arange(most)] = True
+    found_BM = np.zeros_like(at_BM)
+    for number, tree in enumerate(trees):
+        size = len(tree.tokens_S)
+        tokens_GS[number, :size], places_GS[number, :size] = tree.tokens_S, tree.places_S
+        for row, path, begin in zip(tree.rows.tolist(), tree.path, tree.new, strict=True):
+            before = np.tri(len(path) - begin, len(path), begin, dtype=bool)
+            mask_GSS[number, path[begin:, None], path[None, :]] = before
+            found_BM[row] = number * most + path[at_BM[row]]
+    return Trees(
+        tokens_GS=torch.from_numpy(tokens_GS).to(device),
+        places_GS=torch.from_numpy(places_GS).to(device),
+        mask_G1SS=torch.from_numpy(mask_GSS).to(device)[:, None],
+        at_BM=torch.from_numpy(found_BM).to(device),
+    )
