@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rock_env.errors import InfraError, InvalidArgument, Unimplemented, UnknownName
@@ -20,7 +21,7 @@ from sandboxes.browser.box.web import Page, Redirect, Request
 from sandboxes.browser.catalog import TEMPLATES, VARIANTS, BrowserTasks, scenario
 from sandboxes.browser.miniwob_oracles import SOLVERS
 from sandboxes.browser.params import BrowserParams, narrow
-from sandboxes.browser.reply import MOST_LINE, LineReader, read_reply
+from sandboxes.browser.reply import MOST_LINE, LineReader, read_end, read_reply
 from sandboxes.browser.scenario import On
 from sandboxes.browser.view import elements, render
 from sandboxes.frozen_lake.params import FrozenLakeParams
@@ -365,3 +366,62 @@ def test_only_a_purchase_that_the_shop_sells_is_worth_something() -> None:
         forged = {"text": "", "bought": {**state["bought"], **wrong}}
         assert webshop.judge(forged, payload, 3).reward == 0.0
     assert webshop.judge({"bought": []}, payload, 3).reward == 0.0
+
+
+# -- what comes out of the box, fuzzed
+
+
+END: dict[str, Any] = {"id": 3, "state": {"tree": {"a/": ""}}, "message": None, "done": False, "reward": 0.0}
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=40),
+    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(st.text(max_size=10), inner, max_size=6),
+    max_leaves=40,
+)
+
+
+def check_read(data: bytes) -> None:
+    """Read a line in both ways: what comes of it is a bounded value of the right types, or `InfraError`."""
+    with suppress(InfraError):
+        reply = read_reply(data, expected=3)
+        assert 0 <= reply.active < len(reply.tabs) <= 16
+        assert len(reply.tree) <= 200_000
+        assert len(reply.notes) <= 16
+        assert all(len(note) <= 300 for note in reply.notes)
+        assert -1.0 <= reply.reward <= 1.0
+        shown = render(reply, "", 2000)
+        assert all(mark == "\n" or mark.isprintable() for mark in shown)
+    with suppress(InfraError):
+        end = read_end(data, expected=3)
+        assert end.state is None or isinstance(end.state, dict)
+        assert end.message is None or len(end.message) <= 20_000
+        assert -1.0 <= end.reward <= 1.0
+
+
+@given(st.sampled_from([REPLY, END]), st.data())
+@settings(max_examples=1000)
+def test_no_field_of_another_kind_breaks_the_reader(reply: dict[str, Any], data: st.DataObject) -> None:
+    names = data.draw(st.lists(st.sampled_from(sorted(reply)), max_size=3, unique=True))
+    changed = {**reply, **{name: data.draw(ANYTHING) for name in names}}
+    if data.draw(st.booleans()):
+        changed.pop(data.draw(st.sampled_from(sorted(changed))))
+    check_read(json.dumps(changed).encode())
+
+
+@given(
+    st.sampled_from([REPLY, END]), st.lists(st.tuples(st.integers(0, 400), st.binary(max_size=3)), max_size=6)
+)
+@settings(max_examples=1000)
+def test_no_damaged_line_breaks_the_reader(reply: dict[str, Any], edits: list[tuple[int, bytes]]) -> None:
+    damaged = bytearray(json.dumps(reply).encode())
+    for at, piece in edits:
+        at = min(at, len(damaged))
+        damaged[at : at + len(piece)] = piece
+    check_read(bytes(damaged))
+
+
+@pytest.mark.parametrize("most", [b"[", b'{"a":', b'[{"a":', b'"\\"[', b"\xff"])
+def test_deep_and_long_lines_are_refused_soon(most: bytes) -> None:
+    data = (most * (MOST_LINE // len(most)))[:MOST_LINE]
+    for read in (read_reply, read_end):
+        with pytest.raises(InfraError):
+            read(data, expected=3)
