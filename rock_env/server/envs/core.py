@@ -307,9 +307,8 @@ class EnvServiceCore:
 
     def take_in(self, env: str, sandboxed: SandboxedEnv, keys: Sequence[str] = ()) -> None:
         """Let an environment with a sandbox be found from now on; the replies of `keys` end with it."""
-        env_id, version = sandboxed.journal.env_id, sandboxed.spec.version
-        hosted = Hosted(env_id, env, sandboxed.params_json, version, self._now(), sandboxed=sandboxed)
-        hosted.keys += keys
+        env_id, version, arguments = sandboxed.journal.env_id, sandboxed.spec.version, sandboxed.params_json
+        hosted = Hosted(env_id, env, arguments, version, self._now(), sandboxed=sandboxed, keys=[*keys])
         self._hosted[env_id] = hosted
 
     async def leave(self, env_id: str) -> None:

@@ -220,7 +220,6 @@ async def test_a_dockerfile_names_no_image_of_another_tenant(
                 (theft / "Dockerfile").write_text(text)
                 with pytest.raises(InvalidArgument, match="which the Docker engine has not"):
                     await red.register(theft, "stolen")
-        assert await red.list() == []
         (theft / "Dockerfile").write_text(
             f"FROM {image.image_id} AS mine\nFROM {BASE}\nCOPY --from=mine /data /data"
         )
