@@ -349,6 +349,10 @@ class Lives:
         held.free()
 
     async def _end(self, held: HeldSandbox, record: SandboxRecord) -> None:
+        if (
+            record.episode
+        ):  # what its rules remember is of no more use, and the last records are kept for long
+            record = replace(record, episode=b"")
         await self._ledger.save(held, record)
         self._ledger.held.pop(record.id, None)
         for snapshot_id in {record.snapshot_id, record.leaving_snapshot_id}:
