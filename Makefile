@@ -56,6 +56,7 @@ bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.steps --quick
 	$(BIN)/python -m benchmarks.chunks --quick
 	$(BIN)/python -m benchmarks.engines --quick
+	$(BIN)/python -m benchmarks.train_step --quick
 	$(BIN)/python -m benchmarks.learn --quick
 	$(BIN)/python -m benchmarks.swe --quick
 	$(BIN)/python -m benchmarks.ipa --quick

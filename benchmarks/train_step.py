@@ -1,0 +1,318 @@
+"""What a step of training takes on a processor, beside TRL's GRPOTrainer and beside plain torch with `generate`.
+
+`python -m benchmarks.train_step [--quick]`. A step samples answers to prompts, gives them to an update of GRPO, and takes
+the new weights to what samples. All three have the same random model of 0.16 or 3.4 million parameters, the same prompts, as
+many tokens (no answer ends early), float32, AdamW and one thread, and take their steps in turns in one process. Without
+`trl` its ratios are null, and the line before the last says why. The last line is one JSON object:
+
+- `over_plain_0_16m`, `over_plain_3_4m`: ALE's step over plain torch's, a ratio of medians (goals: .75 and .90);
+- `over_trl_0_16m`, `over_trl_3_4m`: ALE's step over TRL's (goals: .55 and .85).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import torch
+import transformers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from agent_runtime.policy import SampleRequest
+from agent_runtime.types import SamplingParams
+from trainer.algo.grpo import GRPO, GRPOOptions
+from trainer.algo.terms.monitors import Monitors
+from trainer.data.batch import Counts, TrainBatch
+from trainer.engine.base import OptimOptions
+from trainer.engine.hf import ENGINE, HFOptions
+from trainer.samplers.hf.continuous import Bounds, ContinuousBatch
+from trainer.samplers.hf.ragged import RaggedModel
+
+PROMPTS, ANSWERS = 4, 8
+"""Tasks of a step, and rollouts of each."""
+PROMPT_TOKENS, ANSWER_TOKENS = 96, 32
+LR = 1e-5
+WORDS = [
+    f"where is the hidden door of the old tower number {n}".ljust(PROMPT_TOKENS, ".") for n in range(PROMPTS)
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A model's shape."""
+
+    width: int
+    inner: int
+    layers: int
+    heads: int
+
+
+SIZES = {"0_16m": Size(64, 256, 2, 4), "3_4m": Size(256, 800, 4, 8)}
+
+
+def written(folder: Path, size: Size) -> str:
+    """Write a random model with a byte-level tokenizer; return where."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(
+        models.BPE(vocab={letter: i for i, letter in enumerate([*letters, "<end>"])}, merges=[])
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="<end>", pad_token="<end>"
+    )
+    fast.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=257,
+        hidden_size=size.width,
+        intermediate_size=size.inner,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        num_key_value_heads=size.heads // 2,
+        max_position_embeddings=512,
+        eos_token_id=256,
+        pad_token_id=256,
+        bos_token_id=None,
+    )
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    return str(folder)
+
+
+def reward_of(ids: list[int]) -> float:
+    """Return what an answer is paid: the share of its tokens with an even id."""
+    return sum(token % 2 == 0 for token in ids) / len(ids)
+
+
+def advantages_of(rewards_N: np.ndarray) -> np.ndarray:
+    """Return each answer's reward less its group's mean, over the group's deviation."""
+    groups = rewards_N.reshape(PROMPTS, ANSWERS)
+    apart = groups - groups.mean(1, keepdims=True)
+    return (apart / (groups.std(1, keepdims=True) + 1e-4)).reshape(-1)
+
+
+class Ours:
+    """ALE's engine: sampler, update and hand-over of the weights."""
+
+    def __init__(self, folder: str) -> None:
+        options = HFOptions(device="cpu")
+        self._train = ENGINE.train(folder, options, 0, OptimOptions(lr=LR, microbatch_tokens=1 << 16))
+        ragged = RaggedModel(
+            transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32), max_context=512
+        )
+        self._sampler = ContinuousBatch(ragged, end_id=-1, bounds=Bounds())  # no answer ends early
+        self._sampler.load(self._train.weights(), 0)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        self._prompts = [np.array(tokenizer(words).input_ids, np.int32) for words in WORDS]
+        self._loss = GRPO.build(GRPOOptions()).loss
+        self._steps = 0
+
+    def step(self) -> None:
+        requests = [
+            SampleRequest(
+                f"{self._steps}.{p}.{a}",
+                0,
+                prompt,
+                SamplingParams(max_tokens=ANSWER_TOKENS),
+                self._steps * 1000 + a,
+            )
+            for p, prompt in enumerate(self._prompts)
+            for a in range(ANSWERS)
+        ]
+        sampled = self._sampler.sample(requests)
+        batch = self._batch(requests, [each.ids for each in sampled], [each.logprobs for each in sampled])
+        self._train.step(batch, Monitors().watch(self._loss), lr=LR)
+        self._steps += 1
+        self._sampler.load(self._train.weights(), self._steps)
+
+    def _batch(self, requests: list[SampleRequest], ids: list[Any], logprobs: list[Any]) -> TrainBatch:
+        tokens_BT = torch.tensor(
+            np.stack([np.concatenate((r.prompt_ids, i)) for r, i in zip(requests, ids, strict=True)]),
+            dtype=torch.int64,
+        )
+        mask_BT = torch.zeros(tokens_BT.shape, dtype=torch.bool)
+        mask_BT[:, PROMPT_TOKENS:] = True
+        mu_BT = torch.zeros(tokens_BT.shape)
+        mu_BT[:, PROMPT_TOKENS:] = torch.tensor(np.stack(logprobs))
+        advantage_B = torch.tensor(
+            advantages_of(np.array([reward_of(i.tolist()) for i in ids])), dtype=torch.float32
+        )
+        rows = torch.arange(len(tokens_BT))
+        trained = int(mask_BT.sum())
+        return TrainBatch(
+            tokens_BT=tokens_BT,
+            segment_ids_BT=torch.ones_like(tokens_BT),
+            loss_mask_BT=mask_BT,
+            rollout_logprobs_BT=mu_BT,
+            prox_logprobs_BT=None,
+            advantages_BT=torch.where(mask_BT, advantage_B[:, None], 0.0),
+            positive_BT=mask_BT & (advantage_B > 0)[:, None],
+            chunk_index_BT=torch.where(mask_BT, rows[:, None], -1),
+            chunks=len(rows),
+            trajectory_index_B=rows,
+            imitation_BT=torch.zeros(tokens_BT.shape),
+            policy_version_BT=torch.where(mask_BT, self._steps, -1),
+            normalizer=float(trained),
+            imitation_normalizer=1.0,
+            counts=Counts(len(rows), trained, len(rows)),
+            trajectory_tokens_B=torch.full((len(rows),), ANSWER_TOKENS),
+            group_index_B=rows // ANSWERS,
+        )
+
+
+class Plain:
+    """Plain torch: Transformers' `generate`, one forward pass over padded rows, the clipped loss, AdamW."""
+
+    def __init__(self, folder: str) -> None:
+        self._model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        self._model.generation_config.eos_token_id = None
+        self._model.generation_config.pad_token_id = 256
+        self._optimizer = torch.optim.AdamW(self._model.parameters(), lr=LR, fused=True)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        ids = torch.tensor(tokenizer(WORDS).input_ids)
+        self._prompts = ids.repeat_interleave(ANSWERS, 0)
+
+    def step(self) -> None:
+        with torch.no_grad():
+            rows = self._model.generate(
+                self._prompts,
+                attention_mask=torch.ones_like(self._prompts),
+                do_sample=True,
+                top_k=0,
+                max_new_tokens=ANSWER_TOKENS,
+            )
+        answers = rows[:, PROMPT_TOKENS:]
+        advantage = torch.tensor(
+            advantages_of(np.array([reward_of(answer) for answer in answers.tolist()])), dtype=torch.float32
+        )[:, None]
+        logits = self._model(rows, logits_to_keep=ANSWER_TOKENS + 1).logits[:, :-1]
+        logprobs = torch.log_softmax(logits, -1).gather(2, answers[:, :, None])[:, :, 0]
+        ratio = (logprobs - logprobs.detach()).exp()
+        loss = -torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage).mean()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+
+
+def timed(step: Callable[[], None]) -> float:
+    began = perf_counter()
+    step()
+    return perf_counter() - began
+
+
+def rounds_with_trl(
+    folder: str, others: dict[str, Callable[[], None]], rounds: int, out: Path
+) -> dict[str, list[float]]:
+    """Take steps in turns with TRL's trainer, whose callback steps the others before each of its own."""
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    taken: dict[str, list[float]] = {name: [] for name in (*others, "trl")}
+
+    class InTurns(transformers.TrainerCallback):  # type: ignore[misc]
+        began = 0.0
+
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            for name, step in others.items():
+                taken[name].append(timed(step))
+            self.began = perf_counter()
+
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            taken["trl"].append(perf_counter() - self.began)
+
+    config = GRPOConfig(
+        output_dir=str(out),
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        per_device_train_batch_size=PROMPTS * ANSWERS,
+        num_generations=ANSWERS,
+        max_completion_length=ANSWER_TOKENS,
+        generation_kwargs={"min_new_tokens": ANSWER_TOKENS},
+        beta=0.0,
+        learning_rate=LR,
+        lr_scheduler_type="constant",
+        max_steps=rounds,
+        logging_strategy="no",
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        shuffle_dataset=False,
+    )
+    trainer = GRPOTrainer(
+        model=transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32),
+        processing_class=transformers.AutoTokenizer.from_pretrained(folder),
+        reward_funcs=lambda completion_ids, **_: [reward_of(ids) for ids in completion_ids],
+        args=config,
+        train_dataset=Dataset.from_dict({"prompt": WORDS}),
+        callbacks=[InTurns()],
+    )
+    trainer.remove_callback(transformers.PrinterCallback)
+    trainer.train()
+    return taken
+
+
+def measured(size: str, rounds: int, why: str) -> dict[str, float | None]:
+    """Return the two ratios of a size."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = written(Path(place) / "model", SIZES[size])
+        steps = {"ours": Ours(folder).step, "plain": Plain(folder).step}
+        for step in steps.values():  # what the first step alone does
+            step()
+        if why:
+            taken: dict[str, list[float]] = {name: [] for name in steps}
+            for _ in range(rounds):
+                for name, step in steps.items():
+                    taken[name].append(timed(step))
+        else:
+            taken = rounds_with_trl(folder, steps, rounds + 1, Path(place) / "trl")
+            taken = {name: values[1:] for name, values in taken.items()}
+    medians = {name: median(values) for name, values in taken.items()}
+    said = ", ".join(f"{name} {value * 1e3:.0f} ms" for name, value in medians.items())
+    print(f"{size}: {said} (medians of {rounds})", flush=True)
+    return {
+        f"over_plain_{size}": round(medians["ours"] / medians["plain"], 3),
+        f"over_trl_{size}": None if why else round(medians["ours"] / medians["trl"], 3),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true")
+    rounds = 5 if parser.parse_args().quick else 25
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    logging.disable(logging.WARNING)
+    missing = [name for name in ("trl", "datasets") if find_spec(name) is None]
+    why = (
+        f"no comparison with TRL: {' and '.join(missing)} not installed here (pip install trl)"
+        if missing
+        else ""
+    )
+    found: dict[str, float | None] = {}
+    for size in SIZES:
+        found |= measured(size, rounds, why)
+    if why:
+        print(why)
+    print(json.dumps(dict(sorted(found.items()))))
+
+
+if __name__ == "__main__":
+    main()
