@@ -1,4 +1,5 @@
 """Where a run's processor time goes: the policy, the sandboxes' own commands and tests, or the service between them.
+And the most memory that its processes had.
 
 Reads `/proc`; where there is none, or the processes are on other machines, it knows nothing and says so by an empty
 account. What is left of the machine's time is idle, or somebody else's.
@@ -9,9 +10,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["Accounts", "processor_s"]
+__all__ = ["Accounts", "most_bytes", "processor_s"]
 
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 
@@ -49,6 +51,44 @@ def processor_s(*, policy: Sequence[int], service: Sequence[int], server: int | 
     return parts
 
 
+def most_bytes(pids: Sequence[int]) -> int:
+    """Return the largest resident memory that one of these processes, or one below them, had so far (bytes).
+
+    Raise `OSError` where `/proc` does not tell.
+    """
+    parents = _parents()
+    most = max(map(_peak, pids))
+    for pid in {below for root in pids for below in _family(root, parents)}:
+        with suppress(OSError):  # it has just ended
+            most = max(most, _peak(pid))
+    return most
+
+
+def _peak(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), 0)
+
+
+def _parents() -> dict[int, int]:
+    """Return the parent of every process."""
+    found = {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            try:
+                found[int(entry.name)] = int(_stat(entry.name)[1])
+            except OSError:
+                continue  # it has just ended
+    return found
+
+
+def _family(root: int, parents: Mapping[int, int]) -> set[int]:
+    """Return a process and all below it."""
+    family = {root}
+    while more := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= more
+    return family
+
+
 def _stat(pid: int | str) -> list[str]:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
@@ -74,7 +114,4 @@ def _family_s(root: int) -> list[float]:
             spent[pid] = sum(int(value) for value in fields[11:15]) * _TICK_S
             if pid == root:
                 ended_s = sum(int(value) for value in fields[13:15]) * _TICK_S
-    family = {root}
-    while more := {pid for pid, parent in parents.items() if parent in family} - family:
-        family |= more
-    return [ended_s, *(spent[pid] for pid in family - {root})]
+    return [ended_s, *(spent[pid] for pid in _family(root, parents) - {root})]

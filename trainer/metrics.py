@@ -119,6 +119,8 @@ class RunSummary:
     envs_final: Mapping[str, float] = field(default_factory=dict)
     time_shares: Mapping[str, float] = field(default_factory=dict)
     """Shares of the machine's processor time: `policy`, `sandboxes`, `service`, `idle`; since the last resumption."""
+    memory: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By role, bytes of one process: `estimated`, and the most that one had (`taken`); since the last resumption."""
     parent: str = ""
     """Folder of the run whose model this one began with; `lineage.json` says more."""
     model_digest: str = ""

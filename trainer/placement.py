@@ -12,7 +12,7 @@ import os
 import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,12 +24,13 @@ from agent_runtime.policy import Completion, SampleRequest
 from agent_runtime.types import RolloutRequest
 from rock_env.client.admin import AdminClient
 from rock_env.client.retry import retrying
+from rock_env.errors import InvalidArgument
 from rock_env.local import EmbeddedServer, start_embedded
 from rock_env.plugins import own
-from trainer.accounts import Accounts, processor_s
+from trainer.accounts import Accounts, most_bytes, processor_s
 from trainer.actors import InferenceActor, Learner, SteppedActor
 from trainer.config import TrainConfig
-from trainer.engine.chosen import asks_singly
+from trainer.engine.chosen import asks_singly, learner_of
 from trainer.errors import ConfigError, Halted
 from trainer.ray_errors import deliberate, reason
 from trainer.reward.actor import RewardActor, Rewarded
@@ -108,6 +109,24 @@ class Fleet:
             )
         except OSError:
             return {}
+
+    def memory(self) -> dict[str, dict[str, int]]:
+        """Return by role what a process was estimated to take (`estimated`, bytes), and the most that one had (`taken`).
+
+        The latter is known of roles on a processor of this machine. Empty where the engine works nothing out.
+        """
+        spec, options = learner_of(self._config)
+        try:
+            roles = spec.memory(self._config.model, options, self._config) if spec.memory else []
+        except InvalidArgument:  # the model is on another machine
+            return {}
+        found = {role.name: {"estimated": role.total} for role in roles}
+        here = {role.name for role in roles if role.device == "cpu" and not self._ray_address}
+        for name, pids in (("learner", self._pids[:1]), ("sampler", self._pids[1 : 1 + len(self._engines)])):
+            if name in here:
+                with suppress(OSError):
+                    found[name]["taken"] = most_bytes(pids)
+        return found
 
     # -- rollouts ---------------------------------------------------------------------------------------------
 

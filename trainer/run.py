@@ -365,6 +365,7 @@ class Run:
             envs_warmup=state.envs_warmup,
             envs_final={env: own.success for env, own in final.envs.items()},
             time_shares=self._fleet.time_shares(),
+            memory=self._fleet.memory(),
             parent=story.parent.run if story.parent else "",
             model_digest=story.final_digest,
             experts_digest=story.experts_digest,

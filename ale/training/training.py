@@ -179,6 +179,14 @@ def _print_result(command: TrainCommand, folder: Path, summary: RunSummary) -> N
     if summary.time_shares:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in summary.time_shares.items())
         out.print(f"processor time: {shares}", markup=False, highlight=False, soft_wrap=True)
+    if summary.memory:
+        sizes = [
+            f"{role} {size['taken'] / 1e9:.2f} of {size['estimated'] / 1e9:.2f} GB"
+            for role, size in summary.memory.items()
+            if "taken" in size
+        ]
+        said = f"memory taken, libraries included, of what was estimated: {', '.join(sizes) or 'not known'}"
+        out.print(said, markup=False, highlight=False, soft_wrap=True)
 
 
 def _resolve(command: TrainCommand) -> configuration.Resolved:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -102,6 +103,8 @@ def test_two_ranks_that_are_killed_and_resumed_come_to_the_same_model(name: str,
     settings = {**SETTINGS, "engine_options.parallelism": f"'{name}'"}
     words = ("--env", "frozen_lake", "--algo", "grpo", "--model", model, "--steps", "3", "--seed", "3")
     trained(tmp_path / "whole", *words, **settings)
+    memory = json.loads((tmp_path / "whole" / "summary.json").read_text())["memory"]
+    assert all(memory[role]["taken"] > 0 < memory[role]["estimated"] for role in ("learner", "sampler"))
     ranks = killed(tmp_path / "killed", *words, **settings)
     assert len(ranks) == 2
     trained(tmp_path / "killed", "--resume")

@@ -128,6 +128,9 @@ class LocalFleet:
     def time_shares(self) -> dict[str, float]:
         return self._accounts.shares({"policy": 0.0, "service": 0.0, "sandboxes": 0.0})
 
+    def memory(self) -> dict[str, dict[str, int]]:
+        return {}
+
     def publish(self, version: int) -> None:
         self._bring(self._learner.publish(version), version)
 

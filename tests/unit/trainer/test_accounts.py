@@ -1,4 +1,4 @@
-"""Where processor time goes: shares add up, what a process and its ended children used is found."""
+"""Where processor time goes: shares add up, what a process and its ended children used is found. And the most memory."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from trainer.accounts import Accounts, processor_s
+from trainer.accounts import Accounts, most_bytes, processor_s
 
 BURN = "import time\nwhile time.process_time() < 0.3: pass"
 
@@ -54,3 +54,24 @@ def test_a_process_that_is_gone_is_not_guessed():
     gone.wait()
     with pytest.raises(OSError, match="No such file"):
         processor_s(policy=[gone.pid], service=[], server=None)
+
+
+def test_the_most_memory_is_that_of_the_largest_process_below():
+    """It counts after the memory was given back, and a process below counts as one of its own."""
+    held = "held = bytearray(200_000_000)\nheld[::4096] = b'x' * len(held[::4096])\ndel held\n"
+    child = f"import sys\n{held}print('done', flush=True)\nsys.stdin.read()"
+    below = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}])"
+    with subprocess.Popen(
+        [sys.executable, "-c", below], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"done\n"
+        assert 200e6 < most_bytes([process.pid]) < 400e6
+        process.communicate(b"")
+
+
+def test_the_memory_of_a_process_that_is_gone_is_not_guessed():
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    with pytest.raises(OSError, match="No such file"):
+        most_bytes([gone.pid])
