@@ -17,7 +17,7 @@ from agent_runtime.agents.cli_rollout import BoxedEnv
 from agent_runtime.wrapped import WrappedBoxedEnv
 from rock_env.client.sandbox.handle import AsyncSandbox
 from rock_env.env import Info, StepResult, Verdict, observation_hash
-from rock_env.errors import EnvLost, NotFound, RockError, Unavailable
+from rock_env.errors import EnvLost, NotFound, ResourceExhausted, RockError, Unavailable
 
 __all__ = ["ReplayingEnv", "ReplayingRock", "Surviving"]
 
@@ -233,7 +233,7 @@ class _SurvivingEnv(WrappedBoxedEnv[ReplayingEnv]):
         for _ in range(MOST_TRIES):
             try:
                 self.inside = await self.inside.take_over()
-            except (EnvLost, Unavailable) as again:
+            except (EnvLost, ResourceExhausted, Unavailable) as again:
                 await asyncio.sleep(min(again.retry_after_s or 1.0, _LONGEST_WAIT_S))
             except RockError as why:
                 logger.warning("an episode was lost with its server, and not taken over: %s", why)

@@ -17,6 +17,7 @@ from rock_env.errors import (
     InfraError,
     NotFound,
     ResetDivergence,
+    ResourceExhausted,
     RockError,
     Unavailable,
     Unimplemented,
@@ -206,10 +207,9 @@ async def test_who_worked_in_the_sandbox_itself_has_lost_that() -> None:
     assert len(rock.made) == 1
 
 
-async def test_a_programs_sandbox_is_taken_over(waits: list[float]) -> None:
-    rock = FakeRock(
-        None, EnvLost("x"), Unavailable("not yet", retry_after_s=2.0), None, EnvLost("x"), None, None
-    )
+@pytest.mark.parametrize("busy", [Unavailable, ResourceExhausted])
+async def test_a_programs_sandbox_is_taken_over(waits: list[float], busy: type[RockError]) -> None:
+    rock = FakeRock(None, EnvLost("x"), busy("not yet", retry_after_s=2.0), None, EnvLost("x"), None, None)
     surviving = Surviving(rock, in_sandbox=True)
     env = await surviving.make("e", "{}")
     await env.reset("t", 0)
