@@ -31,7 +31,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.turn(1), pytest.mark.timeout(600)]
 OPTIM = OptimOptions(microbatch_tokens=64, weight_decay=0.01, grad_clip_usual=2.0)
 LENGTHS = ([40, 9, 23, 40, 17], [12], [30, 5, 7])
 """Of three updates: several parts for each rank, one row alone so that a rank has nothing, an odd number."""
-LAST = [20, 33, 8]
+LAST, PROMPT = [20, 21, 22, 20, 21], 16
+"""Of one more, whose rows begin with the same tokens, so that parts of it become trees."""
 
 
 def batch_of(lengths):
@@ -152,6 +153,7 @@ def test_ranks_learn_tell_refuse_and_resume_as_one_process_does(kind, tmp_path):
     ranks.save(tmp_path)
     resumed = [kind.alone(), kind.learner(ranks=3)]
     last = batch_of(LAST)
+    last.tokens_BT[:, :PROMPT] = last.tokens_BT[0, :PROMPT].clone()
     for learner in resumed:
         learner.load(tmp_path)
         assert apart(learner.weights(), before) == 0.0
