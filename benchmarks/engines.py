@@ -1,8 +1,9 @@
 """What each installed sampler makes of a conversation, and what the proof costs that weights arrived.
 
 `python -m benchmarks.engines [--quick]`. Everything on one thread, single requests through the sampler protocol (ADR 0052),
-the two sides of a ratio in turns, medians. `hf` is a random Qwen3 of 3.1 million parameters in float32, made here. The last
-line is one JSON object, by the engine's name; what was not measured is null, as all is of engines of others' packages:
+the two sides of a ratio in turns, medians. `hf` and, where it is installed, vLLM have a random Qwen3 of 3.1 million
+parameters in float32, made here. The last line is one JSON object, by the engine's name; what was not measured is null, as
+all is of engines of others' packages:
 
 - `turn3_over_new_tokens`: the third turn of a growing chat over its new tokens as a prompt of their own (goal for `hf`: at
   most 1.3);
@@ -16,6 +17,7 @@ import argparse
 import asyncio
 import importlib.util
 import json
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -88,19 +90,42 @@ def of_coder() -> Case:
     return Case(engine, host_weights(net), words.SPECIALS, net.words.size)
 
 
-def of_hf() -> Case | None:
-    if importlib.util.find_spec("transformers") is None:
-        return None
+def qwen3() -> Any:
     from transformers import AutoModelForCausalLM, Qwen3Config
 
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(Qwen3Config(**QWEN3), dtype=torch.float32).eval()
+    return AutoModelForCausalLM.from_config(Qwen3Config(**QWEN3), dtype=torch.float32).eval()
+
+
+def of_hf() -> Case | None:
+    if importlib.util.find_spec("transformers") is None:
+        return None
+    model = qwen3()
     engine = ContinuousBatch(RaggedModel(model, max_context=CONTEXT), end_id=NEVER, bounds=Bounds(rows=8))
     weights = {name: value.detach().numpy() for name, value in model.named_parameters()}
     return Case(engine, weights, 0, QWEN3["vocab_size"])
 
 
-CASES: Mapping[str, Callable[[], Case | None]] = {"tiny": of_tiny, "coder": of_coder, "hf": of_hf}
+def of_vllm() -> Case | None:
+    if importlib.util.find_spec("vllm") is None:
+        return None
+    from trainer.samplers.vllm.batch import VllmBatch, VllmBounds
+
+    model = qwen3()
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        bounds = VllmBounds(CONTEXT, rows=8, cache_bytes=1 << 28)
+        engine = VllmBatch(folder, dtype="float32", end_id=NEVER, bounds=bounds, text=str)
+    weights = {name: value.detach().numpy() for name, value in model.named_parameters()}
+    return Case(engine, weights, 0, QWEN3["vocab_size"])
+
+
+CASES: Mapping[str, Callable[[], Case | None]] = {
+    "tiny": of_tiny,
+    "coder": of_coder,
+    "hf": of_hf,
+    "vllm": of_vllm,
+}
 
 
 def proof_ms(case: Case, repeats: int) -> float:

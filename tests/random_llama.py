@@ -9,8 +9,11 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 
-def random_llama(folder: Path, *, context: int = 256) -> str:
-    """Write a random two-layer Llama with a byte-level tokenizer and a ChatML template; return where."""
+def random_llama(folder: Path, *, context: int = 256, head: int = 8, tied: bool = False) -> str:
+    """Write a random two-layer Llama with a byte-level tokenizer and a ChatML template; return where.
+
+    `head` is the width of one attention head; `tied` has the output layer share the embedding.
+    """
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(letters)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -32,6 +35,8 @@ def random_llama(folder: Path, *, context: int = 256) -> str:
                 num_hidden_layers=2,
                 num_attention_heads=4,
                 num_key_value_heads=2,
+                head_dim=head,
+                tie_word_embeddings=tied,
                 max_position_embeddings=context,
                 initializer_range=0.3,
                 eos_token_id=257,

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from trainer.engine.ranks.train import RankTrain
 
-__all__ = ["ENGINE", "AdaptedNet", "HFNet", "HFOptions"]
+__all__ = ["ENGINE", "AdaptedNet", "HFNet", "HFOptions", "chat_template"]
 
 
 class HFOptions(EngineOptions):
@@ -294,7 +294,8 @@ def _chats(model: str) -> Any:
     return tokenizer
 
 
-def _template(model: str, options: HFOptions) -> HFChatTemplate:
+def chat_template(model: str, options: HFOptions) -> HFChatTemplate:
+    """Return the chat template of a model. Raise `InvalidArgument`."""
     tokenizer = _chats(model)
     max_context = _max_context(model, options, _read("AutoConfig", model))
     try:
@@ -370,7 +371,7 @@ def _adapters(loaded: Any, options: HFOptions, seed: int) -> Adapters:
 
 def _inference(model: str, options: HFOptions, seed: int) -> ContinuousBatch:
     del seed  # a request carries its own
-    template = _template(model, options)
+    template = chat_template(model, options)
     loaded = _load(model, options, half=options.half)
     ragged = RaggedModel(loaded, max_context=_max_context(model, options, loaded.config))
     token_bytes = ragged.cache().bytes_per_token
@@ -486,7 +487,7 @@ ENGINE = EngineSpec(
     name="hf",
     summary="any causal language model of Hugging Face Transformers with a chat template",
     options=HFOptions,
-    template=_template,
+    template=chat_template,
     inference=_inference,
     train=_train,
     tools=_tools,

