@@ -171,7 +171,7 @@ async def against(worker: Wrong) -> AsyncIterator[WorkerRules]:
     acting = asyncio.create_task(_acting(worker, *away))
     known = RulesWorker(process, reader, writer, give_up_s=0.05, room_bytes=2 * MOST_BYTES)
     try:
-        yield WorkerRules(known, "e-1", "{}", fresh_graded=False, restorable=False)
+        yield WorkerRules(known, "e-1", "{}", *3 * [False])
     finally:
         acting.cancel()
         await asyncio.gather(acting, return_exceptions=True)
