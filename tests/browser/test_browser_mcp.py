@@ -67,27 +67,33 @@ def as_seen(text: str) -> str:
     return render(Reply(tree, (("", ""),), 0, "", (), "", False, 0.0), "", 20_000)
 
 
-async def do(session: Session, action: Action) -> str:
-    """Do what an action of the environment does by the tool for it."""
+def tool_for(action: Action) -> tuple[str, dict[str, Any]]:
+    """Return the tool that does an action of the environment, and its arguments."""
     args = action.args
     match action.op:
         case "click":
-            return await session.call("browser_click", element="it", ref=args["bid"])
+            return "browser_click", {"element": "it", "ref": args["bid"]}
         case "fill":
-            return await session.call("browser_type", ref=args["bid"], text=args["value"])
+            return "browser_type", {"ref": args["bid"], "text": args["value"]}
         case "check" | "uncheck":
             wanted = "true" if action.op == "check" else "false"
             field = {"name": "it", "type": "checkbox", "ref": args["bid"], "value": wanted}
-            return await session.call("browser_fill_form", fields=[field])
+            return "browser_fill_form", {"fields": [field]}
         case "select_option":
-            return await session.call("browser_select_option", ref=args["bid"], values=[args["options"]])
+            return "browser_select_option", {"ref": args["bid"], "values": [args["options"]]}
         case "upload_file":
-            return await session.call("browser_file_upload", ref=args["bid"], paths=[args["file"]])
+            return "browser_file_upload", {"ref": args["bid"], "paths": [args["file"]]}
         case "on_dialog":
-            return await session.call("browser_handle_dialog", accept=args["answer"] == "accept")
+            return "browser_handle_dialog", {"accept": args["answer"] == "accept"}
         case "send_msg_to_user":
-            return await session.call("send_msg_to_user", text=args["text"])
+            return "send_msg_to_user", {"text": args["text"]}
     raise AssertionError(f"no tool for {action.op}")
+
+
+async def do(session: Session, action: Action) -> str:
+    """Do what an action of the environment does by the tool for it."""
+    name, arguments = tool_for(action)
+    return await session.call(name, **arguments)
 
 
 async def begun(box: Sandbox, payload: str) -> tuple[BrowserEnv, TaskSpec]:
