@@ -45,7 +45,7 @@ def tell(result: ExecResult, max_chars: int = 100) -> str:
         (ended(b"Ran 3 tests in 0.001s\nOK\n"), "[exit code 0]\nRan 3 tests\nOK"),
         (ended(b"<function f at 0x7f12ab34cd56>\n"), "[exit code 0]\n<function f at 0x...>"),
         (
-            ended(b'File "/tmp/rock-boxes-1/boxes/sb-0a1b/files/work/x.py", line 1\n'),
+            ended(b'File "/srv/state/boxes/sb-0a1b/files/work/x.py", line 1\n'),
             '[exit code 0]\nFile "/workspace/x.py", line 1',
         ),
         (ended(b"/a/boxes/sb-1/files/tmp/t:/a/boxes/sb-1/files/home\n"), "[exit code 0]\n/tmp/t:/home/agent"),
