@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,12 +137,17 @@ def arguments_of(env: str, method: str, setting: Setting) -> list[str]:
     return ["--env", env, "--steps", str(steps), *settings, *METHODS[method], *own]
 
 
-def measure(env: str, method: str, seed: int, arguments: Sequence[str]) -> dict[str, Any]:
-    """Run once and return the raw line; a run that fails is a line with `error` and without `curve`."""
+def measure(
+    env: str, method: str, seed: int, arguments: Sequence[str], recipes: Mapping[str, Sequence[str]] = RECIPES
+) -> dict[str, Any]:
+    """Run once and return the raw line; a run that fails is a line with `error` and without `curve`.
+
+    `recipes` holds, by environment, arguments that are added to the line's own and not kept in it.
+    """
     line: dict[str, Any] = {"env": env, "method": method, "seed": seed, "arguments": list(arguments)}
     line["commit"] = commit()
     try:
-        summary = run_training([*arguments, *RECIPES.get(env, ()), "--seed", str(seed)])
+        summary = run_training([*arguments, *recipes.get(env, ()), "--seed", str(seed)])
     except RuntimeError as error:
         return {**line, "error": _portable(str(error))[-LONGEST_ERROR:]}
     curve = [[record["env_steps"], record["success"]] for record in summary["curve"]]
@@ -181,7 +186,11 @@ def jobs(
 
 
 def run_all(
-    work: Sequence[tuple[str, str, int, list[str]]], raw: Path, *, at_once: int = 1
+    work: Sequence[tuple[str, str, int, list[str]]],
+    raw: Path,
+    *,
+    at_once: int = 1,
+    recipes: Mapping[str, Sequence[str]] = RECIPES,
 ) -> list[dict[str, Any]]:
     """Do what `raw` does not hold yet, `at_once` runs side by side, and return the lines that count, in the order of `work`.
 
@@ -196,7 +205,7 @@ def run_all(
     writing = Lock()
 
     def run(job: tuple[str, str, int, list[str]]) -> dict[str, Any]:
-        line = measure(*job)
+        line = measure(*job, recipes)
         with writing, raw.open("a", encoding="utf-8") as file:  # here, so that no other run's error loses it
             file.write(json.dumps(line) + "\n")
         return line

@@ -117,7 +117,7 @@ def test_two_jobs_run_side_by_side_and_each_line_is_there_as_its_run_ends(
     raw, together, told = tmp_path / "raw.jsonl", threading.Barrier(2), threading.Event()
     said = ipa._said
 
-    def measured(env: str, method: str, seed: int, arguments: list[str]) -> dict[str, Any]:
+    def measured(env: str, method: str, seed: int, arguments: list[str], *_: object) -> dict[str, Any]:
         if seed < 2:
             together.wait(timeout=30)
         if seed == 0:  # ends after the other was told of
@@ -141,7 +141,7 @@ def test_resuming_does_only_what_is_missing_failed_or_torn(
 ) -> None:
     asked = []
 
-    def measured(env: str, method: str, seed: int, arguments: list[str]) -> dict[str, Any]:
+    def measured(env: str, method: str, seed: int, arguments: list[str], *_: object) -> dict[str, Any]:
         asked.append(seed)
         return line(
             method, seed, [[0, 0.5]], env=env, arguments=arguments, success_warmup=0.0, success_final=0.5
@@ -207,7 +207,7 @@ def test_a_report_of_part_of_the_comparison_runs_nothing_and_says_how_much_there
 def test_an_error_of_one_run_costs_no_other_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, broke = threading.Event(), threading.Event()
 
-    def measured(env: str, method: str, seed: int, arguments: list[str]) -> dict[str, Any]:
+    def measured(env: str, method: str, seed: int, arguments: list[str], *_: object) -> dict[str, Any]:
         if seed == 1:
             begun.wait(timeout=30)
             broke.set()

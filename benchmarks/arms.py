@@ -1,0 +1,168 @@
+"""What each part of a recipe is worth: today's recipes against the same without it, on seeds that chose none of them.
+
+    python -m benchmarks.arms [--quick] [--env ENV ...] [--arms NAME ...] [--seeds N] --raw RAW.jsonl [--report]
+
+What is compared, and by which number, was fixed before any result: `ARMS` below and docs/results/arms.md. All arms of a
+seed begin with the same experts and warm-up and take as many updates. Every finished run appends one line to RAW; a run that
+failed appends its error, has no success, and is tried again next time. `--report` runs nothing. `--quick` runs one seed of
+two arms for eight steps. The last line is one JSON object: environment -> `arms` (arm -> held-out success by seed),
+`differences` (arm -> IPA minus it over the seeds that have both: mean, low and high of a 95 % bootstrap interval, and
+pairs) and `equal_env_steps` (the same where IPA is read at the environment steps with which the arm ended).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.ipa import finished, read_raw, run_all
+from benchmarks.runs import markdown_table
+from benchmarks.statistics import mean_interval, success_at
+
+FIRST_SEED = 400
+ONE = ("-s", "rollout.workers=1", "-s", "rollout.engines=1")
+BESIDE = ("-s", "algo_options.lambda_il=0.1")
+"""Imitation of the same experts beside RL, with the weight that IPA's recipes give it."""
+RESETS = ("-s", "anchors.scheduler=sequential", "-s", "anchors.start_share=0.25")
+STALE = ("-s", "rollout.staleness=8")
+NO_RL = ("-s", "algo_options.lambda_rl=0")
+
+IPA, GRPO = ("--algo", "ipa"), ("--algo", "grpo", *BESIDE)
+ARMS: dict[str, dict[str, tuple[str, ...]]] = {
+    "fork_chain": {
+        "ipa": IPA,
+        "reinforce": ("--algo", "reinforce", *BESIDE),
+        "ipa-rl0": (*IPA, *NO_RL),
+        "ipa+resets": (*IPA, *RESETS),
+        "grpo+resets": (*GRPO, *RESETS),
+        "ipa@8": (*IPA, *STALE),
+        "grpo@8": (*GRPO, *STALE),
+    },
+    "frozen_lake": {
+        "ipa": IPA,
+        "grpo": GRPO,
+        "ipa-rl0": (*IPA, *NO_RL),
+    },
+    "sokoban": {
+        "ipa": IPA,
+        "grpo": GRPO,
+        "bc": ("--algo", "bc", "--steps", "60"),
+        "ipa@8": (*IPA, *STALE),
+        "grpo@8": (*GRPO, *STALE),
+    },
+}
+
+Line = dict[str, Any]
+Job = tuple[str, str, int, list[str]]
+
+
+def jobs(envs: Sequence[str], arms: Sequence[str], seeds: int, extra: Sequence[str] = ()) -> Iterator[Job]:
+    """Yield what to run, whole seeds first, so that a part of it is already a comparison."""
+    for seed in range(FIRST_SEED, FIRST_SEED + seeds):
+        for env in envs:
+            for arm, arguments in ARMS[env].items():
+                if not arms or arm in arms:
+                    yield env, arm, seed, ["--env", env, *arguments, *ONE, *extra]
+
+
+def differences(of_arm: Mapping[str, Mapping[int, Line]], *, equal_env_steps: bool) -> dict[str, list[float]]:
+    """Return arm -> IPA minus it: the mean over the seeds of both, its interval's ends, and how many they are.
+
+    With `equal_env_steps` IPA's success is read, linearly between its evaluations, where the arm's environment steps ended;
+    a seed in which IPA ended before, or the arm took none, is left out.
+    """
+    ipa, found = of_arm.get("ipa", {}), {}
+    for arm, lines in of_arm.items():
+        values = []
+        for seed in sorted(set(ipa) & set(lines)) if arm != "ipa" else ():
+            reached = ipa[seed]["success_final"]
+            if equal_env_steps:
+                taken = lines[seed]["env_steps"]
+                reached = success_at(ipa[seed]["curve"], taken) if taken else None  # imitation takes none
+            if reached is not None:
+                values.append(reached - lines[seed]["success_final"])
+        if len(values) > 1:
+            interval = mean_interval(values)
+            numbers = (interval.estimate, interval.low, interval.high)
+            found[arm] = [*(round(number, 4) for number in numbers), len(values)]
+    return found
+
+
+def summarise(lines: Sequence[Line]) -> dict[str, dict[str, Any]]:
+    """Return what the last line prints, of the runs that ended."""
+    of_env: dict[str, dict[str, dict[int, Line]]] = {}
+    for (env, arm, seed), line in finished(lines).items():
+        of_env.setdefault(env, {}).setdefault(arm, {})[seed] = line
+    return {
+        env: {
+            "arms": {
+                arm: {seed: round(line["success_final"], 4) for seed, line in sorted(lines.items())}
+                for arm, lines in of_arm.items()
+            },
+            "differences": differences(of_arm, equal_env_steps=False),
+            "equal_env_steps": differences(of_arm, equal_env_steps=True),
+        }
+        for env, of_arm in of_env.items()
+    }
+
+
+def table(found: Mapping[str, Any]) -> str:
+    """Return one environment's table: a row for each arm."""
+    seeds = sorted({seed for values in found["arms"].values() for seed in values})
+    rows = []
+    for arm, values in found["arms"].items():
+        mean = sum(values.values()) / len(values)
+        cells = [f"{values[seed]:.3f}" if seed in values else "–" for seed in seeds]
+        between = [
+            f"{numbers[0]:.3f} [{numbers[1]:.3f}, {numbers[2]:.3f}]" if numbers else "–"
+            for numbers in (found["differences"].get(arm), found["equal_env_steps"].get(arm))
+        ]
+        rows.append([f"`{arm}`", *cells, f"{mean:.3f}", *between])
+    header = [
+        "arm",
+        *map(str, seeds),
+        "mean",
+        "IPA − arm, equal updates",
+        "IPA − arm, equal environment steps",
+    ]
+    return markdown_table(header, rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="one seed, two arms, eight steps, at most 50 s")
+    parser.add_argument("--env", nargs="+", choices=sorted(ARMS), default=["fork_chain"])
+    parser.add_argument("--arms", nargs="+", default=[], metavar="NAME", help="of ARMS; else all")
+    parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--raw", type=Path, help="the file that runs append to and are read from")
+    parser.add_argument("--report", action="store_true", help="run nothing, report what RAW holds")
+    options = parser.parse_args()
+    if unknown := set(options.arms) - {arm for env in options.env for arm in ARMS[env]}:
+        known = ", ".join(sorted({arm for env in options.env for arm in ARMS[env]}))
+        parser.error(f"no arm {', '.join(sorted(unknown))} in {', '.join(options.env)}; there are {known}")
+    if options.quick:
+        short = ("--steps", "8", "-s", "warmup.epochs=2", "-s", "eval.every=4")
+        with tempfile.TemporaryDirectory() as folder:
+            lines = run_all(
+                list(jobs(["frozen_lake"], ["ipa", "ipa-rl0"], 1, short)), Path(folder) / "raw", recipes={}
+            )
+    elif options.raw is None:
+        parser.error("--raw RAW.jsonl is needed: runs are kept there")
+    elif options.report:
+        lines = read_raw(options.raw)
+    else:
+        lines = run_all(list(jobs(options.env, options.arms, options.seeds)), options.raw, recipes={})
+    found = summarise(lines)
+    for env, one in found.items():
+        print(f"## {env}\n\n{table(one)}\n", flush=True)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
