@@ -71,9 +71,9 @@ CASES = {
     "sokoban": Case(
         "sokoban",
         (),
-        *(60, 0.25, 0.0, 600.0),
+        *(120, 0.25, 0.0, 600.0),
         f"{HELD_OUT}, on 300 rooms that training never saw. The warm-up imitates 64 expert trajectories in 640\n"
-        "updates. Reinforcement and imitation then take 960 more updates each.",
+        "updates. Reinforcement and imitation then take 1,920 more updates each.",
     ),
 }
 
