@@ -84,9 +84,15 @@ def _to_view(page: Page, opened: int, words: CoderWords) -> NDArray[np.bool_]:
     return known & ~np.isin(page.path_T, list(offer_at(page, opened, words).seen))
 
 
-def _traced(page: Page, opened: int) -> set[tuple[int, Clue]]:
-    """Return the modules that tracebacks before the answer opened at `opened` name, as `Page.path_T`, and why."""
-    return {(path, clue) for at, path, clue in page.traced if at < opened}
+def _traced(page: Page, opened: int) -> dict[Clue, list[int]]:
+    """Return the modules that tracebacks before the answer opened at `opened` name, as `Page.path_T`, by why.
+
+    A module whose path stands only behind the answer is not told of by its test before it: sampling could not know.
+    """
+    return {
+        clue: [path for at, path, why in page.traced if why == clue and at < opened and path < opened]
+        for clue in Clue
+    }
 
 
 def _tell_of_words(
@@ -102,8 +108,8 @@ def _tell_of_words(
     clues_CW[_SCOPE_TOLD] = (current & (page.flags_T & SCOPE_TOLD > 0))[here]
     clues_CW[_LINE_TOLD] = (current & (page.flags_T & LINE_TOLD > 0))[here]
     file_T = page.path_T[page.view_from_T + 1]  # a view begins with its path
-    for path, clue in _traced(page, opened):
-        clues_CW[_OF_FILE + clue] = (current & (file_T == path))[here]
+    for clue, modules in _traced(page, opened).items():
+        clues_CW[_OF_FILE + clue] = (current & np.isin(file_T, modules))[here]
 
 
 @cache
@@ -146,8 +152,8 @@ def choices(asked: Sequence[tuple[Page, int]], words: CoderWords, slots: int) ->
             known = _to_view(page, opened, words)
             places_NS[n, units] = known[here]
             group_NS[n, units] = np.where(known, page.unit_T[page.path_T], page.unit_T)[here]
-            for path, clue in _traced(page, opened):
-                clues_CNS[_TRACED + clue, n, units] = (page.path_T == path)[here]
+            for clue, modules in _traced(page, opened).items():
+                clues_CNS[_TRACED + clue, n, units] = np.isin(page.path_T, modules)[here]
         elif step.choice == Choice.SPOT:
             places_NS[n, units] = current[here]
             _tell_of_words(clues_CNS[:, n, units], page, opened, current)

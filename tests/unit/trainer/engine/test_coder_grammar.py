@@ -137,6 +137,41 @@ def test_what_a_traceback_names_is_a_clue_to_a_module(red, clues):
     assert found == clues
 
 
+def test_what_is_offered_does_not_depend_on_what_comes_later():
+    red = "tests/test_cut.py:5: in test_clip\nspans/glue.py:3: in join\n/workspace/x/cut.py:7: in clip\nE   assert 11 == 10"
+    chat = (
+        Chat()
+        .say("run_tests", red.replace("/workspace/x/cut.py:7: in clip\n", ""))
+        .say(f"view {PATH}", shown())
+    )
+    chat = chat.say("run_tests", red).say(
+        "view spans/glue.py", "spans/glue.py (lines 1-1 of 1)\ndef join(): pass"
+    )
+    whole = read_page(np.append(chat.ids, END).astype(np.int32), WORDS)
+    answered = np.flatnonzero(~whole.user_T)
+    for at in answered[answered >= answered[-1] // 4].tolist():
+        page = read_page(whole.ids[: at + 1], WORDS)
+        units = len(page.at_W)
+        then, later = (choices([(each, at)], WORDS, len(each.at_W)) for each in (page, whole))
+        assert then.spelled_NV.equal(later.spelled_NV)
+        assert then.places_NS.equal(later.places_NS[:, :units])
+        assert then.clues_CNS.equal(later.clues_CNS[:, :, :units]), WORDS.decode(page.ids[-40:])
+        offered = then.places_NS
+        assert then.group_NS[offered].equal(later.group_NS[:, :units][offered])
+
+
+def test_every_module_that_a_traceback_names_is_a_clue():
+    first = Message("user", f"{PATH}\nspans/glue.py\n\nIt is 11.")
+    ids = np.append(TEMPLATE.open([first]), [TEST, END]).astype(np.int32)
+    red = f"spans/glue.py:2: in join\n{PATH}:9: in clip"
+    ran = np.concatenate((ids[:-1], TEMPLATE.extend([Message("user", red)], closed=True)))
+    page = read_page(np.append(ran, VIEW).astype(np.int32), WORDS)
+    clues = choices([(page, len(ran))], WORDS, len(page.at_W)).clues_CNS[3, 0].numpy()
+    assert {int(page.path_T[page.at_W[unit]]) for unit in np.flatnonzero(clues)} == {
+        int(page.path_T[at]) for at, _ in page.listed[:2]
+    }
+
+
 def test_what_was_told_is_a_clue_to_a_word():
     beside = "spans/glue.py"
     red = f"[exit code 1]\ntests/test_cut.py:5: in test_clip\n{PATH}:9: in clip\nE   but look at\n{beside}"
