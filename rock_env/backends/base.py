@@ -15,7 +15,17 @@ from rock_env.lifecycle import SITE
 from rock_env.sandbox import Sandbox
 from rock_env.spec import SandboxSpec
 
-__all__ = ["Backend", "Isolation", "TakesOver", "site_of", "that_takes_over"]
+__all__ = [
+    "Backend",
+    "Isolation",
+    "KeepsApart",
+    "TakesOver",
+    "own_part",
+    "part_of",
+    "site_of",
+    "sites_of",
+    "that_takes_over",
+]
 
 Isolation = Literal["auto", "namespaces", "none"]
 """How boxes without an image are fenced in: `namespaces` refuses to run without them."""
@@ -125,11 +135,45 @@ class TakesOver(Protocol):
         ...
 
 
+class KeepsApart(Protocol):
+    """A backend that makes tenants' boxes in parts that are apart; whatever is said of a box by id finds its part."""
+
+    @property
+    def sites(self) -> frozenset[str]:
+        """Return the `site` of every part."""
+        ...
+
+    def own_part(self, tenant: str) -> Backend | None:
+        """Return the part in which this tenant's boxes are made; None where that is the backend itself, as for stock.
+
+        Raise `PermissionDenied` for a tenant that may have none.
+        """
+        ...
+
+
 def that_takes_over(backend: Backend) -> TakesOver:
     """Return the backend as one that takes over. Raise `Unimplemented` if it is none."""
     if not hasattr(backend, "take_over"):
         raise Unimplemented(f"the backend {backend.name!r} cannot leave out of a copy what steers a grade")
     return cast("TakesOver", backend)
+
+
+def own_part(backend: Backend, tenant: str) -> Backend | None:
+    """Return a tenant's own part of a backend; None where it has none. Raise as `KeepsApart.own_part`."""
+    if not hasattr(backend, "own_part"):
+        return None
+    return cast("KeepsApart", backend).own_part(tenant)
+
+
+def part_of(backend: Backend, tenant: str) -> Backend:
+    """Return what makes the boxes of a tenant: its own part of the backend, or the backend. Raise as `own_part`."""
+    return own_part(backend, tenant) or backend
+
+
+def sites_of(backend: Backend) -> frozenset[str]:
+    """Return where all of a backend's boxes may be, as records name it."""
+    sites: frozenset[str] = getattr(backend, "sites", frozenset({getattr(backend, "site", "")}))
+    return frozenset(f"{SITE}{backend.name}/{site}" for site in sites if site)
 
 
 def site_of(backend: Backend) -> str:

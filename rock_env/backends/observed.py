@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self, cast
 
 from opentelemetry.trace import Span, Status, StatusCode
 
-from rock_env.backends.base import Backend
+from rock_env.backends.base import Backend, own_part
 from rock_env.sandbox import READY_KEY, Sandbox
 from rock_env.spec import SandboxSpec
 from rock_env.telemetry import tracing
@@ -72,6 +72,10 @@ class _ObservedBackend:
     async def restore(self, sandbox_id: str, **more: Any) -> Any:
         with tracing.span("backend.restore", sandbox_id=sandbox_id):
             return self._seen(await cast("Any", self._backend).restore(sandbox_id, **more))
+
+    def own_part(self, tenant: str) -> Backend | None:
+        part = own_part(self._backend, tenant)
+        return None if part is None else observed(part, self._observer)
 
     def _seen(self, box: Sandbox | None) -> Any:
         return None if box is None else _ObservedBox(box, self._observer)

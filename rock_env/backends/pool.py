@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
-from rock_env.backends.base import Backend, that_takes_over
+from rock_env.backends.base import Backend, own_part, that_takes_over
 from rock_env.backends.ready_boxes import READY_S, make_ready
 from rock_env.errors import InfraError, InvalidArgument, NotFound, RockError, plugin_call
 from rock_env.guest.steering import Steering
@@ -113,8 +113,9 @@ class PooledBackend:
         parallel: int = 2,
         room: Callable[[Sequence[Resources]], bool] = lambda _: True,
     ) -> None:
-        self._inner, self.hosts = inner, inner.hosts
+        self._inner, self.name, self.hosts = inner, inner.name, inner.hosts
         self.site: str = getattr(inner, "site", "")
+        self.sites: frozenset[str] = getattr(inner, "sites", frozenset({self.site}))
         self.maker = ""
         """Part of the id of each box in stock, by which other servers that see it know whose it is."""
         self._durable = durable
@@ -130,10 +131,6 @@ class PooledBackend:
         self._closed = False
 
     # -- a backend
-
-    @property
-    def name(self) -> str:
-        return self._inner.name
 
     async def create(
         self,
@@ -161,6 +158,12 @@ class PooledBackend:
         return await self._inner.create(
             spec, sandbox_id=sandbox_id, snapshot=snapshot, durable=durable, lease_s=lease_s
         )
+
+    def own_part(self, tenant: str) -> Backend | None:
+        """Return where a tenant has its boxes apart from the stock, which gives way to them, too; see `KeepsApart`."""
+        if (part := own_part(self._inner, tenant)) is not None:
+            self._make_room()
+        return part
 
     async def adopt(self, sandbox_id: str, *, spec: SandboxSpec) -> Sandbox | None:
         return await self._inner.adopt(sandbox_id, spec=spec)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rock_env.backends.base import Backend, site_of
+from rock_env.backends.base import Backend, sites_of
 from rock_env.errors import FailedPrecondition, Unimplemented
 from rock_env.spec import SandboxSpec
 
@@ -36,7 +36,7 @@ class BackendRouter:
     @property
     def sites(self) -> frozenset[str]:
         """Return where the boxes of those backends are that keep nothing on this host, as records name it."""
-        return frozenset(filter(None, map(site_of, self)))
+        return frozenset().union(*map(sites_of, self))
 
     def hosting(self, spec: SandboxSpec) -> Backend:
         """Return the backend for a new sandbox. Raise `Unimplemented` if this server has none for its spec."""

@@ -48,6 +48,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $options = concat $options (list "snapshot_room=1073741824" "snapshot_bytes=268435456") -}}
 {{- if eq $v.sandboxes.podSecurity "baseline" -}}{{- $options = append $options "profile=image" -}}{{- end -}}
 {{- if or $v.sandboxes.internet $v.sandboxes.allow -}}{{- $options = append $options "network=namespace" -}}{{- end -}}
+{{- if $v.sandboxes.tenants -}}
+{{- $pairs := list -}}
+{{- range (include "rock.sandboxNamespaces" (index . 0) | fromJson).all -}}
+{{- if .tenant -}}{{- $pairs = append $pairs (printf "%s:%s" .tenant .namespace) -}}{{- end -}}
+{{- end -}}
+{{- $options = concat $options (list (printf "tenants=%s" (join ";" $pairs)) (printf "others=%s" $v.sandboxes.otherTenants)) -}}
+{{- end -}}
 {{- with $v.sandboxes.image -}}{{- $options = append $options (printf "image=%s" .) -}}{{- end -}}
 {{- with trimPrefix ":" (trimPrefix "kubernetes" $given) -}}{{- $options = append $options . -}}{{- end -}}
 {{- printf "kubernetes:%s" (join "," $options) -}}
@@ -111,6 +118,21 @@ imagePullSecrets:
 {{- default (printf "%s-%s-sandboxes" .Release.Namespace (include "rock.fullname" .) | trunc 63 | trimSuffix "-") .Values.sandboxes.namespace -}}
 {{- end -}}
 
+{{/* Namespaces of sandboxes as JSON: where those of no tenant's own are, then each listed tenant's; with its quota. */}}
+{{- define "rock.sandboxNamespaces" -}}
+{{- $sandboxes := .Values.sandboxes -}}
+{{- $shared := include "rock.sandboxNamespace" . -}}
+{{- $all := list (dict "namespace" $shared "tenant" "" "quota" $sandboxes.quota) -}}
+{{- range $sandboxes.tenants -}}
+{{- $short := printf "%s-%s" ($shared | trunc 28 | trimSuffix "-") (regexReplaceAll "[^a-z0-9]" .name "-" | trunc 24) -}}
+{{- $made := printf "%s-%s" (trimSuffix "-" $short) (sha256sum .name | trunc 8) -}}
+{{- $quota := deepCopy $sandboxes.quota -}}
+{{- range $name, $value := .quota -}}{{- $_ := set $quota $name $value -}}{{- end -}}
+{{- $all = append $all (dict "namespace" (default $made .namespace) "tenant" .name "quota" $quota) -}}
+{{- end -}}
+{{- dict "all" $all | toJson -}}
+{{- end -}}
+
 {{/* A container of ours: no root, no rights, nothing written but to its volumes. */}}
 {{- define "rock.containerSecurity" -}}
 securityContext:
@@ -168,6 +190,21 @@ securityContext:
 {{- end -}}
 {{- if and $v.sandboxes.enabled (eq (include "rock.sandboxNamespace" .) .Release.Namespace) -}}
 {{- fail (printf "\n\nsandboxes.namespace is the release's own namespace %q: who may make pods there can read its Secrets. Name another one, or leave it empty.\n" .Release.Namespace) -}}
+{{- end -}}
+{{- if $v.sandboxes.enabled -}}
+{{- $seen := dict .Release.Namespace "the release" -}}
+{{- $tenants := dict -}}
+{{- range (include "rock.sandboxNamespaces" . | fromJson).all -}}
+{{- $who := .tenant | empty | ternary "sandboxes of no tenant's own" (printf "the tenant %s" .tenant) -}}
+{{- if hasKey $tenants .tenant -}}
+{{- fail (printf "\n\nsandboxes.tenants names the tenant %s twice. Leave one out.\n" .tenant) -}}
+{{- end -}}
+{{- if hasKey $seen .namespace -}}
+{{- fail (printf "\n\nthe namespace %s would be that of %s and of %s: they would share its quota and its rights. Set another sandboxes.tenants[].namespace, or leave it empty.\n" .namespace (get $seen .namespace) $who) -}}
+{{- end -}}
+{{- $_ := set $seen .namespace $who -}}
+{{- $_ := set $tenants .tenant true -}}
+{{- end -}}
 {{- end -}}
 {{- if and $v.ingress.enabled (not (and $v.ingress.grpcHost $v.ingress.tlsSecret)) -}}
 {{- fail (printf "\n\ningress.enabled needs ingress.grpcHost and ingress.tlsSecret, got %q and %q: controllers speak gRPC over TLS only.\n" $v.ingress.grpcHost $v.ingress.tlsSecret) -}}

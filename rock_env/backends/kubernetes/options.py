@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
 from rock_env.backends.kubernetes.manifest import own_fields
 from rock_env.backends.plugin import BackendOptions
 from rock_env.errors import InvalidArgument
+from rock_env.security.auth import check_tenant
 
 __all__ = ["KubernetesOptions", "read_template"]
+
+
+_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 
 
 class KubernetesOptions(BackendOptions):
@@ -20,6 +26,10 @@ class KubernetesOptions(BackendOptions):
     namespace: str = Field("", pattern=r"^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$")
     """Namespace of the pods; empty: that of the kubeconfig's context, or of the server's own pod. Only where it is named do
     servers of one store take up each other's sandboxes."""
+    tenants: Mapping[str, str] = Field(default_factory=dict)
+    """`TENANT:NAMESPACE;TENANT:NAMESPACE`: namespaces that hold one tenant's pods each, and nobody else's."""
+    others: Literal["refuse", "namespace"] = "refuse"
+    """Where `tenants` does not name the tenant: refuse its sandboxes, or have them in `namespace` together."""
     cluster: str = Field("", pattern=r"^[A-Za-z0-9._-]{0,63}$")
     """A name for the cluster, equal at all its servers; needed where servers of one store use several clusters."""
     kubeconfig: Path | None = None
@@ -59,6 +69,28 @@ class KubernetesOptions(BackendOptions):
     """What the changed files of one snapshot may hold, in bytes."""
     snapshot_room: int = Field(20 << 30, ge=1)
     """What all snapshots in a server's state folder may hold, in bytes."""
+
+    @field_validator("tenants", mode="before")
+    @classmethod
+    def _read_tenants(cls, given: Any) -> Any:
+        if not isinstance(given, str):
+            return given
+        pairs = [part.partition(":")[::2] for part in given.split(";")]
+        if len(dict(pairs)) != len(pairs):
+            raise ValueError("a tenant is named twice")
+        return dict(pairs)
+
+    @model_validator(mode="after")
+    def _check_tenants(self) -> Self:
+        for tenant, namespace in self.tenants.items():
+            check_tenant(tenant)
+            if not _NAMESPACE.fullmatch(namespace):
+                raise ValueError(f"the tenant {tenant!r} needs the name of a namespace, got {namespace!r}")
+        if self.tenants and not self.namespace:
+            raise ValueError("with tenants, the namespace for all others must be named too (namespace=NAME)")
+        if len({self.namespace, *self.tenants.values()}) != 1 + len(self.tenants):
+            raise ValueError("two tenants, or one and all others, would share a namespace: give each its own")
+        return self
 
 
 def read_template(path: Path) -> dict[str, Any]:

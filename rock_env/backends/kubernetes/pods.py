@@ -107,6 +107,18 @@ class Pods:
                         del self._waiting[name]
         return seen
 
+    async def ended(self, name: str, uid: str, *, within_s: float) -> bool:
+        """Wait until a pod is gone or its containers have ended; return whether that came in time."""
+
+        def over(now: Pod | None) -> bool | None:
+            return True if now is None or now["metadata"]["uid"] != uid or is_over(now) else None
+
+        try:
+            async with asyncio.timeout(within_s):
+                return await self.until(name, over)
+        except TimeoutError:
+            return False
+
     async def explain(self, name: str) -> str:
         """Return why a pod ended, which somebody noticed already; without news of it the reason is a general one."""
         try:

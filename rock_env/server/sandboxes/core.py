@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
-from rock_env.backends.base import Backend, site_of
+from rock_env.backends.base import Backend, part_of, site_of
 from rock_env.backends.router import BackendRouter
 from rock_env.errors import FailedPrecondition, NotFound, RockError, Unavailable
 from rock_env.inventory import BackendCensus
@@ -322,10 +322,11 @@ class SandboxCore:
             lease_s=wish.lease_s,
             idle_timeout_s=wish.idle_timeout_s,
         )
-        ownership, site = self.ledger.ownership, site_of(backend)
+        tenant = self.ledger.tenant()
+        ownership, site = self.ledger.ownership, site_of(part_of(backend, tenant))
         return replace(
             record,
-            tenant=self.ledger.tenant(),
+            tenant=tenant,
             environment=wish.environment,
             labels=wish.labels,
             idempotency_key=wish.key,

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from rock_env.backends.base import Backend
+from rock_env.backends.base import Backend, part_of
 from rock_env.backends.router import BackendRouter
 from rock_env.errors import FailedPrecondition, InfraError, RockError, Unavailable, plugin_call
 from rock_env.lifecycle import (
@@ -96,7 +96,8 @@ class Lives:
                     spec = self._provide(record.tenant, record.spec)
                 else:
                     spec = await self._pin(record.tenant, record.spec)
-                held.box = await self._backends.named(record.backend).create(
+                backend = part_of(self._backends.named(record.backend), record.tenant)
+                held.box = await backend.create(
                     spec,
                     sandbox_id=record.box_id,
                     snapshot=record.snapshot_id,

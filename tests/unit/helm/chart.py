@@ -16,6 +16,8 @@ ROOT = Path(__file__).parents[3]
 CHART = ROOT / "helm" / "rock"
 NAMESPACE = "rock"
 SANDBOXES = "rock-rock-sandboxes"
+RESEARCH = "rock-rock-sandboxes-research-66f62d18"
+"""Of the tenant of that name, without a namespace of the operator's choice."""
 REGISTRY = {"image": {"registry": "registry.example.org/team"}}
 OPTIONAL = {
     "ingress": {
@@ -27,7 +29,11 @@ OPTIONAL = {
     },
     "metrics": {"serviceMonitor": {"enabled": True}},
     "server": {"quotas": "[default]\nboxes = 10\n"},
-    "sandboxes": {"internet": True, "allow": [{"cidr": "10.1.0.0/16", "ports": [443]}]},
+    "sandboxes": {
+        "internet": True,
+        "allow": [{"cidr": "10.1.0.0/16", "ports": [443]}],
+        "tenants": [{"name": "research"}, {"name": "a.b_c", "namespace": "abc", "quota": {"pods": 5}}],
+    },
 }
 """Values that turn on what is off by default."""
 GENERATED = ("tls.crt", "tls.key", "ca.crt", "token", "tokens.json", "password")

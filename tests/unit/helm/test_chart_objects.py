@@ -2,12 +2,26 @@
 
 import base64
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from chart import NAMESPACE, OPTIONAL, SANDBOXES, kinds, merged, only, pod_specs, render, render_as_is
+from chart import (
+    NAMESPACE,
+    OPTIONAL,
+    RESEARCH,
+    SANDBOXES,
+    kinds,
+    merged,
+    only,
+    pod_specs,
+    render,
+    render_as_is,
+)
 
+from rock_env.backends.kubernetes.options import KubernetesOptions
+from rock_env.backends.plugin import choose_backends
 from rock_env.security.auth import authenticate
 from rock_env.security.token_file import read_tokens
 from rock_env.server.options import parse
@@ -72,6 +86,48 @@ def test_rights_in_all_namespaces_are_a_choice() -> None:
     assert only(objects, "ClusterRole", "rock-rock")["rules"] == only(render(), "Role")["rules"]
     assert only(objects, "ClusterRoleBinding", "rock-rock")["roleRef"]["name"] == "rock-rock"
     assert not {kind for kind, _ in kinds(objects)} & {"Role", "RoleBinding"}
+
+
+TENANTS = {"sandboxes": {"tenants": OPTIONAL["sandboxes"]["tenants"]}}
+
+
+def test_every_tenant_has_a_namespace_with_all_that_the_shared_one_has() -> None:
+    def within(namespace: str) -> dict[str, Any]:
+        found = [each for each in render(TENANTS) if each["metadata"].get("namespace") == namespace]
+        return {each["kind"]: {**each, "metadata": each["metadata"]["name"]} for each in found}
+
+    shared, research, other = within(SANDBOXES), within(RESEARCH), within("abc")
+    assert set(shared) == {"LimitRange", "NetworkPolicy", "ResourceQuota", "Role", "RoleBinding"}
+    assert research == shared
+    assert {kind for kind in shared if other[kind] != shared[kind]} == {"ResourceQuota"}
+    hard = {name: within(name)["ResourceQuota"]["spec"]["hard"] for name in (SANDBOXES, "abc")}
+    assert hard["abc"] == {**hard[SANDBOXES], "pods": "5"}
+    made = {
+        each["metadata"]["name"]: each["metadata"].get("annotations")
+        for each in render(TENANTS)
+        if each["kind"] == "Namespace"
+    }
+    assert made == {
+        SANDBOXES: None,
+        RESEARCH: {"rock.ale/tenant": "research"},
+        "abc": {"rock.ale/tenant": "a.b_c"},
+    }
+    given_up = {"sandboxes": {"tenants": [{"name": "a", "quota": {"enabled": False}}]}}
+    quotas = [each["metadata"]["namespace"] for each in render(given_up) if each["kind"] == "ResourceQuota"]
+    assert quotas == [SANDBOXES]
+
+
+def test_names_that_look_alike_have_namespaces_that_differ() -> None:
+    names = ["a.b", "a_b", "a-b", "a--b", "a-", "a", "x" * 63, "x" * 62, "x" * 30]
+    values = {"sandboxes": {"tenants": [{"name": name} for name in names]}}
+    made = [each["metadata"]["name"] for each in render(values) if each["kind"] == "Namespace"]
+    assert len(set(made)) == len(names) + 1
+    assert all(re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", name) for name in made)
+    (wish,) = backends(values)
+    (chosen,) = choose_backends([wish])
+    assert isinstance(chosen.options, KubernetesOptions)
+    assert [*chosen.options.tenants] == names
+    assert {*chosen.options.tenants.values(), SANDBOXES} == set(made)
 
 
 def test_the_server_takes_its_arguments(tmp_path: Path) -> None:
@@ -149,7 +205,7 @@ def test_every_object_has_the_labels_and_the_namespace_it_should() -> None:
         labels = each["metadata"]["labels"]
         assert labels["app.kubernetes.io/instance"] == "rock"
         assert labels["helm.sh/chart"] == "rock-0.3.0"
-        assert each["metadata"].get("namespace") in (None, SANDBOXES)
+        assert each["metadata"].get("namespace") in (None, SANDBOXES, RESEARCH, "abc")
 
 
 @pytest.mark.parametrize("minor", range(25, 38))
@@ -176,14 +232,12 @@ ROOM = "snapshot_room=1073741824,snapshot_bytes=268435456"
         ({"sandboxes": {"podSecurity": "baseline"}}, ",profile=image"),
         ({"sandboxes": {"allow": [{"cidr": "10.1.0.0/16"}]}}, ",network=namespace"),
         ({"sandboxes": {"image": "debian:12"}}, ",image=debian:12"),
+        (TENANTS, f",tenants=research:{RESEARCH};a.b_c:abc,others=refuse"),
         ({"server": {"backends": ["kubernetes:user=1000"]}}, ",user=1000"),
         ({"server": {"backends": ["kubernetes:snapshot_room=5"]}}, ",snapshot_room=5"),
     ],
 )
 def test_the_backend_of_pods_gets_what_the_chart_knows(values: dict[str, Any], expected: str) -> None:
-    from rock_env.backends.kubernetes.options import KubernetesOptions
-    from rock_env.backends.plugin import choose_backends
-
     (wish,) = backends(values)
     guest = "registry.example.org/team/rock-guest:0.1.0"
     assert wish == f"kubernetes:namespace={SANDBOXES},guest={guest},port=8130,{ROOM}{expected}"

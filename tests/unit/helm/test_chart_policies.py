@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from chart import NAMESPACE, SANDBOXES, merged, only, render
+from chart import NAMESPACE, OPTIONAL, RESEARCH, SANDBOXES, merged, only, render
 from network import Network, Peer
 
 GRPC, REST, PEERS, METRICS, DATABASE, GUEST = 8120, 8121, 8123, 9120, 5432, 8130
@@ -25,7 +25,7 @@ class World:
             [each for each in objects if each["kind"] == "NetworkPolicy"],
             {
                 name: {"kubernetes.io/metadata.name": name}
-                for name in (NAMESPACE, SANDBOXES, "other", "kube-system")
+                for name in (NAMESPACE, SANDBOXES, RESEARCH, "abc", "other", "kube-system")
             },
         )
         self.server = self._pod(server, "10.244.0.2")
@@ -188,3 +188,18 @@ def test_another_label_of_the_servers_namespace_can_be_named() -> None:
 def test_the_evaluator_lets_through_what_no_policy_selects() -> None:
     network = Network([], {NAMESPACE: {}})
     assert network.allows(Peer("10.0.0.1", NAMESPACE), Peer("10.0.0.2", NAMESPACE), 1)
+
+
+@pytest.mark.parametrize("internet", [False, True])
+def test_tenants_do_not_reach_each_other(internet: bool) -> None:
+    world = World({"sandboxes": {"internet": internet, "tenants": OPTIONAL["sandboxes"]["tenants"]}})
+    places = (SANDBOXES, RESEARCH, "abc")
+    boxes = [Peer(f"10.244.1.{at}", name, {"rock.network": "open"}) for at, name in enumerate(places)]
+    for one in boxes:
+        for other in boxes:
+            assert not [port for port in EVERYTHING if world.allows(one, other, port)], (one, other)
+        for target in (world.server, world.database, API_SERVER, PRIVATE, METADATA, METADATA_6):
+            assert not [port for port in EVERYTHING if world.allows(one, target, port)], target
+        assert world.allows(one, PUBLIC, 443) is internet
+        assert world.allows(world.server, one, GUEST)
+        assert not world.allows(world.stranger, one, GUEST)

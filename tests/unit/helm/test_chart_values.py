@@ -42,6 +42,8 @@ OTHER: dict[str, Any] = {
     ],
     "server.extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy.example.org"}],
     "sandboxes.allow": [{"cidr": "203.0.113.0/24"}],
+    "sandboxes.tenants": [{"name": "ops"}],
+    "sandboxes.otherTenants": "namespace",
 }
 """Another value than the default, where the schema does not say enough to make one: the value, or all values."""
 SILENT = {"global"}
@@ -146,6 +148,24 @@ def test_without_a_registry_it_says_how_to_push() -> None:
         ({"sandboxes": {"namespace": "rock"}}, "can read its Secrets"),
         ({"ingress": {"enabled": True}}, "ingress.grpcHost and ingress.tlsSecret"),
         ({"metrics": {"enabled": False, "serviceMonitor": {"enabled": True}}}, "nothing to scrape"),
+        ({"sandboxes": {"tenants": [{"name": "a"}, {"name": "a"}]}}, "the tenant a twice"),
+        (
+            {"sandboxes": {"tenants": [{"name": "a", "namespace": "rock"}]}},
+            "of the release and of the tenant a",
+        ),
+        (
+            {"sandboxes": {"tenants": [{"name": "a", "namespace": "x"}, {"name": "b", "namespace": "x"}]}},
+            "of the tenant a and of the tenant b",
+        ),
+        (
+            {"sandboxes": {"namespace": "x", "tenants": [{"name": "a", "namespace": "x"}]}},
+            "of no tenant's own and of the tenant a",
+        ),
+        ({"sandboxes": {"tenants": [{"name": "a,user=1"}]}}, "name"),
+        ({"sandboxes": {"tenants": [{"name": "a;b"}]}}, "name"),
+        ({"sandboxes": {"tenants": [{"name": "A"}]}}, "name"),
+        ({"sandboxes": {"tenants": [{"name": "a", "namespace": "x\ny: z"}]}}, "namespace"),
+        ({"sandboxes": {"tenants": [{"namespace": "x"}]}}, "name"),
         ({"sandboxes": {"allow": [{"cidr": "169.254.169.254/32"}]}}, "cidr"),
         ({"sandboxes": {"allow": [{"cidr": "169.254.0.0/16"}]}}, "cidr"),
         ({"sandboxes": {"allow": [{"cidr": "0.0.0.0/0"}]}}, "cidr"),
