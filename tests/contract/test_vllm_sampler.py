@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from learner_cases import rows_of, weighted_likelihood
 from random_llama import random_llama
 
 from agent_runtime.policy import Message, SampleRequest
 from agent_runtime.types import SamplingParams
 from rock_env.errors import InvalidArgument
 from trainer.engine import hf
+from trainer.engine.base import OptimOptions
 from trainer.engine.vllm import SAMPLER, VllmOptions
 from trainer.errors import Halted
 from trainer.samplers.arrival import check_arrival
@@ -115,6 +117,29 @@ def test_a_tied_output_layer_follows_new_weights(batch: VllmBatch, model: Any) -
     assert np.abs(expected(model, new, PROMPT, before.ids) - before.logprobs).max() > 0.1
     np.testing.assert_allclose(after.logprobs, expected(model, new, PROMPT, after.ids), atol=1e-4)
     expected(model, old, PROMPT, before.ids)
+
+
+def test_adapters_arrive_merged_and_sample_as_the_learner_says(batch: VllmBatch, folder: str) -> None:
+    pytest.importorskip("peft", reason="needs peft: pip install 'ale-rl[lora]'")
+    train = hf.ENGINE.train(folder, hf.HFOptions(lora_rank=4), 0, OptimOptions())
+    rows = rows_of([24, 17, 30], vocabulary=256)
+    before = None
+    for version in (1, 2):
+        for _ in range(3):
+            train.step(rows, weighted_likelihood, lr=1e-2)
+        weights = train.weights()
+        batch.load(weights, version)
+        arrived = batch.arrived()
+        check_arrival(digests(weights, dtype=precisions(arrived.digests)), [arrived], version)
+        assert before is None or arrived.digests[KEY] != before
+        before = arrived.digests[KEY]
+        found = answered(batch, request(PROMPT, max_tokens=12))
+        row = torch.tensor([[*PROMPT, *found.ids.tolist()]])
+        with torch.no_grad():
+            hidden = train.net.hidden_at(row, torch.arange(row.shape[1])[None])[0]  # type: ignore[attr-defined]
+            scores = torch.log_softmax(train.net.logits(hidden), -1)[len(PROMPT) - 1 : -1]  # type: ignore[attr-defined]
+        learned = scores.gather(1, torch.from_numpy(found.ids.astype(np.int64))[:, None])[:, 0]
+        np.testing.assert_allclose(found.logprobs, learned.numpy(), atol=1e-4)
 
 
 def test_weights_that_come_in_the_middle_of_an_answer_sample_the_rest_of_it(
@@ -220,7 +245,7 @@ def test_what_arrived_is_proved_tensor_by_tensor(batch: VllmBatch, model: Any) -
         (lambda w: {k: v for k, v in w.items() if k != KEY}, "1 names differ"),
         (lambda w: {**w, "extra": w[KEY]}, "1 names differ"),
         (lambda w: {**w, KEY: w[KEY][:-1]}, "has shape"),
-        (lambda w: {f"{KEY[:-7]}.lora_A.weight": w[KEY]}, "trains LoRA adapters"),
+        (lambda w: {f"{KEY[:-7]}.lora_A.weight": w[KEY]}, "sends LoRA factors"),
     ],
     ids=["one missing", "one more", "another shape", "adapters"],
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -21,7 +23,14 @@ from sandboxes.frozen_lake.env import FrozenLake
 from trainer.algo.grpo import GRPO, Grpo
 from trainer.data.batch import Credit
 from trainer.engine import hf
-from trainer.engine.base import EngineOptions, InferenceEngine, SamplerSpec, Weights
+from trainer.engine.base import (
+    EngineOptions,
+    InferenceEngine,
+    OptimOptions,
+    SamplerSpec,
+    TrainEngine,
+    Weights,
+)
 from trainer.engine.generate import TorchInference
 from trainer.engine.tiny import engine as tiny
 from trainer.samplers.hf.continuous import ContinuousBatch, Outcome
@@ -84,24 +93,79 @@ def _packed(model: str, options: tiny.TinyOptions, seed: int) -> TorchInference:
 
 
 class CorruptingOptions(EngineOptions):
-    """Of which engine's sampler one weight is spoiled on its way."""
+    """Which engine's sampler does what with the weights that it is sent."""
 
     engine: str
+    how: Literal["number", "nothing", "untied", "packed"] = "number"
+    """One number is spoiled; none is taken; the head of a tied model keeps those of before; so does the copy of it that
+    computes."""
+    tensor: str = ""
+    """Where the number is; the last tensor by default."""
 
 
 def _corrupting(model: str, options: CorruptingOptions, seed: int) -> InferenceEngine:
     spec = plugins.load("ale.engines", options.engine)
-    sampler: InferenceEngine = spec.inference(model, spec.options(), seed)
+    chosen = {"cache_bytes": 1 << 26} if options.engine == "vllm" else {}
+    sampler = spec.inference(model, spec.options(**chosen), seed)
     take = sampler.load
 
-    def load(weights: Weights, version: int) -> None:
-        last = list(weights)[-1]
-        spoiled = np.array(weights[last])
+    def number(weights: Weights, version: int) -> None:
+        name = options.tensor or list(weights)[-1]
+        spoiled = np.array(weights[name])
         spoiled.flat[0] += 1
-        take({**weights, last: spoiled}, version)
+        take({**weights, name: spoiled}, version)
 
-    sampler.load = load  # type: ignore[method-assign]
-    return sampler
+    def nothing(weights: Weights, version: int) -> None:
+        sampler.version = version
+
+    def untied(weights: Weights, version: int) -> None:
+        if isinstance(sampler, ContinuousBatch):
+            net = sampler.model.model
+            before = torch.nn.Parameter(net.lm_head.weight.detach().clone())
+            net.lm_head.weight = net.model.embed_tokens.weight
+            take(weights, version)
+            net.lm_head.weight = before
+        else:
+            views = sampler._views
+            before = views["lm_head.weight"].clone()
+            views["lm_head.weight"] = views["model.embed_tokens.weight"]
+            take(weights, version)
+            views["lm_head.weight"] = before
+
+    if options.how == "packed":
+        _pack_head(sampler)
+    else:
+        sampler.load = {"number": number, "nothing": nothing, "untied": untied}[options.how]
+    return sampler  # type: ignore[no-any-return]
+
+
+def _pack_head(sampler: Any) -> None:
+    """Let a sampler compute with a copy of its head as it is now."""
+    if isinstance(sampler, ContinuousBatch):
+        sampler.model._head = copy.deepcopy(sampler.model._head)
+        return
+    (net,) = sampler._engine.collective_rpc(lambda worker: worker.model_runner.get_model())
+    head = net.lm_head.weight.detach().clone()
+    net.lm_head.cpu_linear = lambda x, weight, bias=None: torch.nn.functional.linear(x, head, bias)
+
+
+def _spoiled_factor(model: str, options: hf.HFOptions, seed: int, optim: OptimOptions) -> TrainEngine:
+    """Learn with an adapter of which another factor is merged than the one that trains."""
+    train = hf.ENGINE.train(model, options, seed, optim)
+    layer = [each for each in train.net.model.modules() if hasattr(each, "get_delta_weight")][-1]  # type: ignore[attr-defined]
+    delta = layer.get_delta_weight
+
+    def spoiled(name: str) -> torch.Tensor:
+        factor = layer.lora_B[name].weight
+        before = factor.detach().clone()
+        factor[0, 0] += 1
+        try:
+            return delta(name)  # type: ignore[no-any-return]
+        finally:
+            factor.copy_(before)
+
+    layer.get_delta_weight = spoiled
+    return train
 
 
 class Noting(ContinuousBatch):
@@ -136,4 +200,5 @@ FORGETFUL = replace(GRPO, name="forgetful", build=Forgetful)
 STALE = replace(tiny.ENGINE, name="stale", inference=_stale)
 PACKED = replace(tiny.ENGINE, name="packed", inference=_packed)
 NOTING = SamplerSpec("noting", "writes down", hf.HFOptions, _noting, stops=True, steps=True)
-CORRUPTING = SamplerSpec("corrupting", "spoils one number", CorruptingOptions, _corrupting)
+CORRUPTING = SamplerSpec("corrupting", "spoils weights", CorruptingOptions, _corrupting)
+SPOILED_FACTOR = replace(hf.ENGINE, name="spoiled_factor", train=_spoiled_factor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from random_llama import random_llama
 
 from agent_runtime.store import segment_path
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 SMALL = {
     "warmup.trajectories": 4,
@@ -47,7 +48,7 @@ def halted(site: Path, run: Path, model: str, sampler: str, **settings: object) 
         text=True,
         env={**os.environ, **variables},
         check=False,
-        timeout=240,
+        timeout=500,
     )
     assert done.returncode == 75, done.stdout + done.stderr
     return done.stdout + done.stderr
@@ -68,6 +69,54 @@ def test_one_number_of_one_tensor_is_found(engine: str, site: Path, tmp_path: Pa
     said = halted(site, tmp_path / "run", model, "corrupting", **{"sampler_options.engine": f"'{engine}'"})
     last = {"coder": "blocks.2.down_bias", "hf": "lm_head.weight"}[engine]
     assert f"sampler 1 of 1 has another tensor '{last}' than the learner" in said
+
+
+KEY = "model.layers.0.self_attn.k_proj.weight"
+HERE = pytest.mark.skipif(
+    importlib.util.find_spec("vllm") is None,
+    reason="vLLM is not here: scripts/vllm_cpu.sh makes an environment with it",
+)
+PRETRAINED = pytest.mark.parametrize("engine", ["hf", pytest.param("vllm", marks=HERE)])
+
+
+def spoiled(engine: str, how: str, site: Path, folder: Path, **settings: object) -> str:
+    """Let a tied model be sampled by an engine to whose weights something is done; return what the run said."""
+    model = random_llama(folder / "llama", context=1024, head=32, tied=True)
+    options = {"sampler_options.engine": f"'{engine}'", "sampler_options.how": f"'{how}'", **settings}
+    return halted(site, folder / "run", model, "corrupting", **options)
+
+
+@PRETRAINED
+def test_one_number_of_an_adapted_layer_is_found(engine: str, site: Path, tmp_path: Path) -> None:
+    chosen = {"sampler_options.tensor": f"'{KEY}'", "engine_options.lora_rank": 4}
+    said = spoiled(engine, "number", site, tmp_path, **chosen)
+    assert f"sampler 1 of 1 has another tensor '{KEY}' than the learner" in said
+
+
+@PRETRAINED
+def test_a_version_without_its_weights_is_found(engine: str, site: Path, tmp_path: Path) -> None:
+    said = spoiled(engine, "nothing", site, tmp_path)
+    assert "the weights of version 0 did not arrive: sampler 1 of 1 has another tensor 'model." in said
+
+
+@PRETRAINED
+def test_a_tied_head_that_is_not_tied_any_more_is_found(engine: str, site: Path, tmp_path: Path) -> None:
+    said = spoiled(engine, "untied", site, tmp_path)
+    assert "sampler 1 of 1 has another tensor 'lm_head.weight' than the learner" in said
+
+
+@PRETRAINED
+def test_a_copy_of_a_tied_head_that_computes_is_found(engine: str, site: Path, tmp_path: Path) -> None:
+    said = spoiled(engine, "packed", site, tmp_path)
+    assert "the sampler does not compute what the learner does with the same weights" in said
+    assert segment_path(tmp_path / "run", "step", 1).exists()
+
+
+def test_a_factor_that_is_merged_otherwise_than_it_trains_is_found(site: Path, tmp_path: Path) -> None:
+    model = random_llama(tmp_path / "llama", context=1024)
+    chosen = {"learner": "spoiled_factor", "engine_options.lora_rank": 4}
+    said = halted(site, tmp_path / "run", model, "hf", **chosen)
+    assert "the merged weight 'model.layers.1.mlp.down_proj.weight' does not have its adapter in it" in said
 
 
 def test_a_packed_head_is_found_in_the_first_batch(site: Path, tmp_path: Path) -> None:

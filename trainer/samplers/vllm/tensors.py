@@ -52,8 +52,8 @@ def check_given(views: Mapping[str, torch.Tensor], given: Mapping[str, Any]) -> 
     adapters = [name for name in given if "lora_" in name]
     if adapters:
         raise InvalidArgument(
-            f"the learner trains LoRA adapters, such as {adapters[0]!r}, and the vllm sampler takes whole weights only. "
-            "Leave engine_options.lora_rank and adapter out, or sample with hf."
+            f"the learner sends LoRA factors, such as {adapters[0]!r}, and the vllm sampler takes whole weights only. "
+            "Send the model's weights with the adapters added in, as the hf learner does."
         )
     shown = {views[name].data_ptr() for name in given if name in views}
     odd = [name for name in given if name not in views]
