@@ -1,16 +1,13 @@
 """The server's own image, built from what is installed here: equal twice, small, run without root, and pushed."""
 
 import json
-import shutil
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from docker_engine import docker, skip_without, why_no_engine
+from image_registry import running_registry
 from typer.testing import CliRunner
 
 from ale.rock.cli import rock_app
@@ -77,30 +74,8 @@ def test_the_server_starts_in_it_without_root_or_a_writable_disk(image: str) -> 
 
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[str]:
-    program = shutil.which("docker-registry")
-    if program is None:
-        pytest.skip("a registry to push to: apt-get install docker-registry")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    (tmp_path / "registry.yml").write_text(
-        f"version: 0.1\nstorage:\n  filesystem:\n    rootdirectory: {tmp_path}/blobs\nhttp:\n  addr: 127.0.0.1:{port}\n"
-    )
-    serving = subprocess.Popen(
-        [program, "serve", str(tmp_path / "registry.yml")],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        for _ in range(300):
-            with socket.socket() as tried:
-                if tried.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
-        yield f"127.0.0.1:{port}/team"
-    finally:
-        serving.terminate()
-        serving.wait()
+    with running_registry(tmp_path) as address:
+        yield f"{address}/team"
 
 
 def test_a_push_is_what_a_cluster_pulls(image: str, registry: str) -> None:

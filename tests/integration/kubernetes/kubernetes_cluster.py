@@ -11,21 +11,40 @@ import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 from docker_engine import TOOLS, skip_without, why_no_engine
 
 from ale.rock import guest_image as guest
 from ale.rock import tasks_image as tasks
 
-__all__ = ["give_slots", "guest_image", "kubectl", "namespace", "tasks_image", "tools_image"]
+__all__ = [
+    "give_slots",
+    "guest_image",
+    "kubeconfig_of_an_account",
+    "kubectl",
+    "namespace",
+    "tasks_image",
+    "tools_image",
+]
 
 PYTHON = "python:3.11-slim"
 
 
+ADMIN = "ROCK_TEST_ADMIN"
+"""Names the kubeconfig that tests themselves use where KUBECONFIG is an account with fewer rights."""
+GIVEN_NAMESPACE = "ROCK_TEST_NAMESPACE"
+"""Names the namespace that such an account has its rights in."""
+
+
 def kubectl(*words: str, given: str = "") -> str:
     """Run the cluster's client; return what it printed."""
-    done = subprocess.run(["kubectl", *words], input=given, capture_output=True, text=True, check=False)
+    own = {**os.environ, "KUBECONFIG": os.environ.get(ADMIN) or os.environ.get("KUBECONFIG", "")}
+    done = subprocess.run(
+        ["kubectl", *words], input=given, capture_output=True, text=True, check=False, env=own
+    )
     assert done.returncode == 0, f"kubectl {' '.join(words)}\n{done.stderr}"
     return done.stdout.strip()
 
@@ -38,6 +57,45 @@ def give_slots(namespace: str, count: int) -> str:
     path = f"/api/v1/nodes/{node['metadata']['name']}/status"
     kubectl("replace", "--raw", path, "-f", "-", given=json.dumps(node))
     return slot
+
+
+def kubeconfig_of_an_account(
+    namespace: str, folder: Path, *, role: list[dict[str, Any]] | None, server: str = ""
+) -> Path:
+    """Make a service account with these rights and nothing else; return a kubeconfig of it.
+
+    `server` takes the place of the API's URL.
+    """
+
+    def put(kind: str, name: str, **fields: Any) -> None:
+        group = "v1" if kind == "ServiceAccount" else "rbac.authorization.k8s.io/v1"
+        body = {"apiVersion": group, "kind": kind, "metadata": {"name": name}, **fields}
+        kubectl("-n", namespace, "apply", "-f", "-", given=json.dumps(body))
+
+    name = "with-rights" if role else "without-rights"
+    put("ServiceAccount", name)
+    if role:
+        put("Role", name, rules=role)
+        put(
+            "RoleBinding",
+            name,
+            roleRef={"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+            subjects=[{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+        )
+    config = yaml.safe_load(kubectl("config", "view", "--raw", "--minify", "-o", "yaml"))
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": 3600},
+    }
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+    answer = json.loads(kubectl("create", "--raw", path, "-f", "-", given=json.dumps(request)))
+    config["users"][0]["user"] = {"token": answer["status"]["token"]}
+    if server:
+        config["clusters"][0]["cluster"] = {"server": server}
+    file = folder / f"{name}.yaml"
+    file.write_text(yaml.safe_dump(config))
+    return file
 
 
 @cache
@@ -111,6 +169,9 @@ def tools_image(guest_image: str) -> str:
 @pytest.fixture(scope="session")
 def namespace(guest_image: str) -> Iterator[str]:
     """Make a namespace for the pods of this test process, and delete it afterwards."""
+    if given := os.environ.get(GIVEN_NAMESPACE):
+        yield given
+        return
     name = f"rock-boxes-{secrets.token_hex(4)}"
     kubectl("create", "namespace", name)
     try:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
-import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from docker_engine import skip_without
+from image_registry import LOG, running_registry
 from integration.command_line import ale
 from kubernetes_cluster import guest_image, namespace  # noqa: F401  fixtures
 
@@ -19,41 +17,12 @@ from rock_env import registered
 from rock_env.local import start_embedded
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "06_own_dockerfile"
-CONFIG = """
-version: 0.1
-storage:
-  filesystem:
-    rootdirectory: {folder}
-http:
-  addr: 127.0.0.1:{port}
-"""
 
 
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[str]:
-    """Run a registry on loopback, where engines pull without TLS."""
-    if shutil.which("docker-registry") is None:
-        pytest.skip("docker-registry is not installed (Debian: apt-get install docker-registry)")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    config = tmp_path / "registry.yml"
-    config.write_text(CONFIG.format(folder=tmp_path / "images", port=port))
-    with (tmp_path / "registry.log").open("w") as log:
-        process = subprocess.Popen(["docker-registry", "serve", str(config)], stdout=log, stderr=log)
-        try:
-            until = time.monotonic() + 20
-            while True:
-                try:
-                    socket.create_connection(("127.0.0.1", port)).close()
-                    break
-                except OSError:
-                    assert time.monotonic() < until, (tmp_path / "registry.log").read_text()
-                    time.sleep(0.05)
-            yield f"127.0.0.1:{port}"
-        finally:
-            process.kill()
-            process.wait()
+    with running_registry(tmp_path) as address:
+        yield address
 
 
 @pytest.mark.timeout(240)
@@ -85,5 +54,5 @@ def test_a_registered_environment_is_played_in_pods(
         played = run("rollout", "--env", "mine", "--rock", rock.address, "--episodes", "1")
         assert "1 of 1 passed, 0 failed to run" in played, played
         asked = f'"(GET|HEAD) /v2/task-images/manifests/{image.rpartition(":")[2]} '
-        assert re.search(asked, (tmp_path / "registry.log").read_text()), "the node did not ask for it"
+        assert re.search(asked, (tmp_path / LOG).read_text()), "the node did not ask for it"
     subprocess.run(["docker", "rmi", image], check=True, capture_output=True)

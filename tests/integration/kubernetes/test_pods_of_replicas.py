@@ -126,27 +126,32 @@ async def test_servers_leave_each_others_stock_alone_and_that_of_the_dead_is_rem
         names = [it["metadata"]["annotations"]["rock.sandbox"] for it in json.loads(listed)["items"]]
         return {name for name in names if name.startswith("pool-")}
 
-    async def filled(server: Server, size: int) -> None:
-        await server.admin.SetPool(admin_pb2.SetPoolRequest(spec=SPEC, size=size))
+    async def has_in_stock(server: Server, size: int) -> None:
         async with asyncio.timeout(90):
             while (  # noqa: ASYNC110
                 sum(it.ready for it in (await server.admin.ListPools(admin_pb2.ListPoolsRequest())).pools)
-                < size
+                != size
             ):
                 await asyncio.sleep(0.2)
 
     first = await start("a")
-    await filled(first, 1)
-    of_first = await stock()
+    await first.admin.SetPool(admin_pb2.SetPoolRequest(spec=SPEC, size=2))
+    await has_in_stock(first, 2)
+    alone = await stock()
     second = await start("b")
-    await filled(second, 1)
-    assert of_first < await stock(), "a server that starts leaves the stock of another alone"
+    await has_in_stock(second, 1)
+    await has_in_stock(first, 1)
+    of_first = alone & await stock()
+    assert len(of_first) == 1, (
+        "the first gives up what is beyond its part now; the second leaves the rest alone"
+    )
     for server in (first, second):
         (counted,) = (await server.admin.Census(admin_pb2.CensusRequest(sweep=True))).backends
         assert (counted.stock, dict(counted.orphans)) == (2, {})
     first.kill()
     await first.ended()
+    await has_in_stock(second, 2)
     async with asyncio.timeout(90):
         while of_first & await stock():  # noqa: ASYNC110
             await asyncio.sleep(0.5)
-    assert len(await stock()) == 1
+    assert len(await stock()) == 2
