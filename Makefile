@@ -3,13 +3,14 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: train test plan fast integration pods lint format protos docs bench clean
+.PHONY: train test plan fast integration pods cluster lint format protos docs bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make train        set up, then ale train --env frozen_lake --algo ipa"
 	@echo "make test         set up, then all tests"
 	@echo "make pods         the tests that run pods on the cluster of KUBECONFIG"
+	@echo "make cluster      the chart from install to uninstall on the cluster of KUBECONFIG, whose node is this machine"
 	@echo "make lint         format, lint, types, import graph, proto freshness"
 	@echo "make bench        every benchmark, quick"
 
@@ -31,7 +32,10 @@ integration: $(VENV)/.ready
 	$(BIN)/python -m pytest tests/integration tests/escape tests/chaos -n 2 --dist loadfile --durations 40
 
 pods: $(VENV)/.ready  # on the cluster that KUBECONFIG names; without one they skip, saying how to get one
-	$(BIN)/python -m pytest tests/integration/kubernetes -n 2 --dist loadfile -rs --durations 5
+	$(BIN)/python -m pytest tests/integration/kubernetes --ignore tests/integration/kubernetes/test_installation.py -n 2 --dist loadfile -rs --durations 5
+
+cluster: $(VENV)/.ready  # likewise; one installation, so one test process
+	$(BIN)/python -m pytest tests/integration/kubernetes/test_installation.py -rs --durations 10
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff format --check .

@@ -254,3 +254,10 @@ def test_other_backends_are_passed_on_as_they_are() -> None:
 def backends(values: dict[str, Any]) -> list[str]:
     (container,) = only(render(values), "Deployment")["spec"]["template"]["spec"]["containers"]
     return [each.removeprefix("--backend=") for each in container["args"] if each.startswith("--backend=")]
+
+
+def test_a_new_version_of_the_chart_alone_leaves_the_database_running() -> None:
+    database = only(render({"commonLabels": {"team": "a"}}), "StatefulSet", "rock-postgresql")
+    labels = database["spec"]["template"]["metadata"]["labels"]
+    assert not {"helm.sh/chart", "app.kubernetes.io/version"} & set(labels)
+    assert labels["team"] == "a"
