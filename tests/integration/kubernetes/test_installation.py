@@ -74,11 +74,11 @@ def rock(registry: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[In
     with own_namespace("rock-test") as namespace:
         before = objects()
         made = Installed(namespace, registry, tmp_path_factory.mktemp("user"))
-        made.install(CHART, made.values())
         try:
+            made.install(CHART, made.values())
             yield made
         finally:
-            helm("uninstall", "rock", "-n", namespace)
+            helm("uninstall", "rock", "-n", namespace, "--ignore-not-found")
         eventually(lambda: objects() <= before, told=lambda: objects() - before)
 
 
@@ -193,8 +193,8 @@ async def test_an_upgrade_from_the_first_chart_loses_no_sandbox(
         first = old.values(
             server={"backends": [f"kubernetes:{options}"], "workers": 1, "drainSeconds": 5}, sandboxes={}
         )
-        await asyncio.to_thread(old.install, EARLIER / "rock-0.1.0.tgz", first)
         try:
+            await asyncio.to_thread(old.install, EARLIER / "rock-0.1.0.tgz", first)
             async with old.client() as client:
                 box, process = await working(client)
                 pod = (await asyncio.to_thread(old.boxes))[box.id]["metadata"]["uid"]
@@ -202,7 +202,7 @@ async def test_an_upgrade_from_the_first_chart_loses_no_sandbox(
                 assert (await asyncio.to_thread(old.boxes))[box.id]["metadata"]["uid"] == pod
                 await goes_on(box, process)
         finally:
-            await asyncio.to_thread(helm, "uninstall", "rock", "-n", namespace)
+            await asyncio.to_thread(helm, "uninstall", "rock", "-n", namespace, "--ignore-not-found")
 
 
 async def test_a_sandbox_whose_pod_is_evicted_says_so(rock: Installed) -> None:
