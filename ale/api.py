@@ -19,7 +19,8 @@ from ale.training.progress import PlainProgress
 from rock_env.errors import InvalidArgument, UnknownName
 from rock_env.platforms import check_hosting
 from trainer.config import TrainConfig
-from trainer.engine.chosen import check_model, learner_of, sampler_of
+from trainer.engine.chosen import check_model, learner_of, memory_of, sampler_of
+from trainer.engine.placed import check_placement
 from trainer.environments import Environment, name_of, open_environments
 from trainer.errors import ConfigError, Halted
 from trainer.evaluation import mixed
@@ -148,4 +149,5 @@ def _checked(config: TrainConfig) -> TrainConfig:
     sampler_of(config)
     agent_options(config)
     spec.template(config.model, options)
+    check_placement(config, memory_of(config))
     return config

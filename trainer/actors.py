@@ -1,24 +1,24 @@
-"""The Ray actors around the engines: one samples, one learns.
+"""The Ray actor around the engine that learns.
 
-They translate between encoded trajectories and batches, hold the weights' version, and decide nothing about the run.
+It translates between encoded trajectories and batches, holds the weights' version, and decides nothing about the run.
 `ready` builds what `__init__` would, because Ray reports an error there as a dead process and loses its class.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import ray
 import torch
 from numpy.typing import NDArray
 
 from agent_runtime.agents.conversation import prompt_after
-from agent_runtime.policy import Completion, SampleRequest
 from agent_runtime.store import decode
 from agent_runtime.types import Trajectory
 from rock_env.plugins import NO_OWN, Own, env_params, give, load, load_env
@@ -42,7 +42,7 @@ from trainer.data.ledger import Ledger
 from trainer.data.reuse import TOO_OLD, Drawn, ReuseBuffer
 from trainer.data.screen import check_experts, screened_credits
 from trainer.data.values import states_of, values_per_turn, with_next_state
-from trainer.engine.base import LearnsValues, LossFn, RemembersTurns, TrainEngine, Weights
+from trainer.engine.base import LearnsValues, LossFn, Weights
 from trainer.engine.chosen import learner_of, sampler_of
 from trainer.engine.plain_text import plain_batch, plain_text, text_nll
 from trainer.engine.versions import Versions, versions_kept
@@ -52,91 +52,13 @@ from trainer.rollout.curriculum import mask_negatives
 from trainer.rollout.filtering import rejection
 from trainer.rollout.starts import Injection
 from trainer.rollout.tasks import agent_of
-from trainer.samplers.arrival import Arrived, StatesWeights, check_agreement
+from trainer.samplers.arrival import Arrived, check_agreement
 from trainer.samplers.proof import Digests, digests, precisions
-from trainer.samplers.threaded import SteppedBatch, ThreadedSampler
 from trainer.seeds import derive
 
-__all__ = ["InferenceActor", "Learner", "Prepared", "SteppedActor"]
+__all__ = ["Learner", "Prepared"]
 
 _NORMS = ("grad_norm", "critic/grad_norm")
-
-
-class InferenceActor:
-    """Samples for rollout workers."""
-
-    def __init__(self, config: TrainConfig) -> None:
-        self._config = config
-
-    def ready(self, own: Own = NO_OWN) -> None:
-        """Build the engine, among `own` plugins too. First of all calls."""
-        give(own)
-        torch.set_num_threads(1)
-        spec, options = sampler_of(self._config)
-        self._engine = spec.inference(self._config.model, options, self._config.seed)
-
-    def process_id(self) -> int:
-        """Return the actor's process, for the accounts."""
-        return os.getpid()
-
-    def sample(self, requests: Sequence[SampleRequest]) -> list[Completion]:
-        """Sample one completion per request, in order."""
-        if isinstance(self._engine, RemembersTurns):
-            return self._engine.sample_turns(requests)
-        return self._engine.sample(requests)
-
-    def load(self, weights: Weights, version: int) -> Arrived | None:
-        """Take new weights; return what the engine then has."""
-        self._engine.load(weights, version)
-        return self.arrived()
-
-    def arrived(self) -> Arrived | None:
-        """Return the weights that the engine has; None where it cannot say."""
-        return self._engine.arrived() if isinstance(self._engine, StatesWeights) else None
-
-
-class SteppedActor:
-    """An `InferenceActor` of an engine that steps, for workers that ask singly: requests join and leave between two tokens.
-
-    Ray runs its calls on an event loop.
-    """
-
-    def __init__(self, config: TrainConfig) -> None:
-        self._config = config
-
-    def ready(self, own: Own = NO_OWN) -> None:
-        """Build the engine, among `own` plugins too. First of all calls. Raise `ConfigError` for one that does not step."""
-        give(own)
-        torch.set_num_threads(1)
-        spec, options = sampler_of(self._config)
-        engine = spec.inference(self._config.model, options, self._config.seed)
-        if not isinstance(engine, SteppedBatch):
-            raise ConfigError(
-                f"the engine {spec.name!r} says that it steps and is no SteppedBatch. Leave out `steps`, or give it `step`."
-            )
-        self._engine, self._sampler = engine, ThreadedSampler(engine)
-
-    def process_id(self) -> int:
-        """Return the actor's process, for the accounts."""
-        return os.getpid()
-
-    async def answer(self, request: SampleRequest) -> Completion:
-        """Answer one request. Raise `PolicyError` where it failed."""
-        return (await self._sampler.sample(request)).completion()
-
-    async def sample(self, requests: Sequence[SampleRequest]) -> list[Completion]:
-        """Answer several, in order. Raise the `PolicyError` of one that failed."""
-        return list(await asyncio.gather(*map(self.answer, requests)))
-
-    async def load(self, weights: Weights, version: int) -> Arrived | None:
-        """Take new weights between two tokens; return what the engine then has."""
-        await self._sampler.load(weights, version)
-        return await self.arrived()
-
-    async def arrived(self) -> Arrived | None:
-        """Return the weights that the engine has; None where it cannot say."""
-        engine = self._engine
-        return await self._sampler.call(engine.arrived) if isinstance(engine, StatesWeights) else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,8 +77,9 @@ class Prepared:
 class Learner:
     """Owns the train engine and the algorithm."""
 
-    def __init__(self, config: TrainConfig) -> None:
-        self._config = config
+    def __init__(self, config: TrainConfig, reference: Any = None) -> None:
+        """Take the actor of the reference policy, if it has one: a `ReferenceActor`."""
+        self._config, self._reference_actor = config, reference
         self._experts: dict[str, Trajectory] = {}
         self._held_out: list[Trajectory] = []
         self._reuse = ReuseBuffer(config.reuse)
@@ -194,9 +117,13 @@ class Learner:
         self._algo: Algorithm = algorithm.build(chosen)
         self._bc: Algorithm = imitation.build(imitation.options())
         self._learns_from_rollouts = algorithm.learns_from_rollouts
-        self._reference: TrainEngine | None = None
+        self._reference: Callable[[TrainBatch], torch.Tensor] | None = None
         if isinstance(self._algo, NeedsReference) and self._algo.needs_reference:
-            self._reference = spec.train(config.model, options, config.seed, config.optim)
+            reference = self._reference_actor
+            if reference is None:
+                self._reference = spec.train(config.model, options, config.seed, config.optim).logprobs
+            else:
+                self._reference = lambda batch: ray.get(reference.logprobs.remote(batch))
         self._snapshots = self._algo.snapshots if isinstance(self._algo, NeedsSnapshots) else 0
         self._versions = Versions(versions_kept(config, self._snapshots, learns=self._learns_from_rollouts))
         self._critic: tuple[NeedsCritic, LearnsValues] | None = None
@@ -296,7 +223,7 @@ class Learner:
         if config.optim.minibatches > 1 and self._algo.needs_prox:
             batch = self._with_prox(batch)
         if self._reference is not None:
-            batch = replace(batch, reference_logprobs_BT=self._reference.logprobs(batch))
+            batch = replace(batch, reference_logprobs_BT=self._reference(batch))
         if self._snapshots:
             batch = replace(batch, old_logprobs_BT=self._versions.logprobs(batch, self._engine.logprobs))
         return Prepared(trajectories, credits, batch, ledger, outcomes)

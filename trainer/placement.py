@@ -10,15 +10,17 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import ray
 from ray.exceptions import RayError
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from agent_runtime.policy import Completion, SampleRequest
 from agent_runtime.types import RolloutRequest
@@ -28,9 +30,11 @@ from rock_env.errors import InvalidArgument
 from rock_env.local import EmbeddedServer, start_embedded
 from rock_env.plugins import own
 from trainer.accounts import Accounts, most_bytes, processor_s
-from trainer.actors import InferenceActor, Learner, SteppedActor
+from trainer.actors import Learner
 from trainer.config import TrainConfig
-from trainer.engine.chosen import asks_singly, learner_of
+from trainer.engine.actors import InferenceActor, ReferenceActor, SteppedActor
+from trainer.engine.chosen import asks_singly, memory_of
+from trainer.engine.placed import processes
 from trainer.errors import ConfigError, Halted
 from trainer.ray_errors import deliberate, reason
 from trainer.reward.actor import RewardActor, Rewarded
@@ -47,6 +51,8 @@ __all__ = ["Fleet"]
 
 _REACH_S = 10.0
 """How long a Ray cluster's head, or a ROCK server, may take to accept a connection."""
+_RESERVE_S = 60.0
+"""How long Ray may take to reserve a run's bundles."""
 
 
 class Fleet:
@@ -60,6 +66,8 @@ class Fleet:
         self._stack = ExitStack()
         self._workers: list[Any] = []
         self._engines: list[Any] = []
+        self._beside: list[Any] = []
+        """Those in the learner's bundle."""
         self._learner: Any = None
         self._rewarder: Any = None
         self._server: EmbeddedServer | None = None
@@ -102,8 +110,8 @@ class Fleet:
         try:
             return self._accounts.shares(
                 processor_s(
-                    policy=[self._pids[0], *self._pids[1 : 1 + len(self._engines)]],
-                    service=[os.getpid(), *self._pids[1 + len(self._engines) :]],
+                    policy=self._pids[: self._policies],
+                    service=[os.getpid(), *self._pids[self._policies :]],
                     server=self._server.pid if self._server else None,
                 )
             )
@@ -115,9 +123,8 @@ class Fleet:
 
         The latter is known of roles on a processor of this machine. Empty where the engine works nothing out.
         """
-        spec, options = learner_of(self._config)
         try:
-            roles = spec.memory(self._config.model, options, self._config) if spec.memory else []
+            roles = memory_of(self._config)
         except InvalidArgument:  # the model is on another machine
             return {}
         found = {role.name: {"estimated": role.total} for role in roles}
@@ -174,15 +181,17 @@ class Fleet:
 
     def imitate(self, *, lr: float, batch_trajectories: int, seed: int) -> dict[str, float]:
         """One pass of imitation over the experts."""
-        ref = self._learner.imitate.remote(lr=lr, batch_trajectories=batch_trajectories, seed=seed)
-        return dict(self._get(ref))
+        with self._asleep():
+            ref = self._learner.imitate.remote(lr=lr, batch_trajectories=batch_trajectories, seed=seed)
+            return dict(self._get(ref))
 
     def update(
         self, encoded: Sequence[bytes], injections: Sequence[Injection], *, lr: float, step: int
     ) -> dict[str, float]:
         """One training step on a step's trajectories."""
-        ref = self._learner.update.remote(list(encoded), list(injections), lr=lr, step=step)
-        return dict(self._get(ref))
+        with self._asleep():
+            ref = self._learner.update.remote(list(encoded), list(injections), lr=lr, step=step)
+            return dict(self._get(ref))
 
     def publish(self, version: int) -> None:
         """Bring the learner's weights to every inference engine. Raise `Halted` where they did not arrive."""
@@ -219,6 +228,13 @@ class Fleet:
         arrived = self._get([engine.load.remote(weights, version) for engine in self._engines])
         check_arrival(self._get(self._learner.sent.remote()), arrived, version)
 
+    @contextmanager
+    def _asleep(self) -> Iterator[None]:
+        """Have the samplers of the learner's bundle give back memory while it learns."""
+        self._get([engine.sleep.remote() for engine in self._beside])
+        yield
+        self._get([engine.wake.remote() for engine in self._beside])
+
     def _connect_ray(self, stack: ExitStack) -> None:
         if ray.is_initialized():
             return
@@ -245,10 +261,11 @@ class Fleet:
         if self._ray_address:
             ray.init(address=self._ray_address, logging_level=logging.ERROR, log_to_driver=False)
             return
-        rollout = self._config.rollout
+        rollout, pool = self._config.rollout, self._config.placement.pool
         ray.init(
             address="local",
-            num_cpus=rollout.workers + rollout.engines + 1 + bool(self._config.reward.routes),
+            num_cpus=sum(bundle.cpus for bundle in pool)
+            or rollout.workers + rollout.engines + 1 + bool(self._config.reward.routes),
             include_dashboard=False,
             logging_level=logging.ERROR,
             log_to_driver=False,
@@ -256,25 +273,31 @@ class Fleet:
 
     def _place(self, rock_address: str, stack: ExitStack) -> None:
         config, rollout = self._config, self._config.rollout
-        resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-        judges = any(reward_spec(route.worker).runs_model for route in config.reward.routes)
-        gpus = min(1.0, resources.get("GPU", 0.0) / (rollout.engines + 1 + judges))
-        engine = ray.remote(SteppedActor if asks_singly(config) else InferenceActor).options(
-            num_cpus=1, num_gpus=gpus
-        )
-        worker = ray.remote(RolloutWorker).options(num_cpus=1, max_concurrency=1000)
-        learner = ray.remote(Learner).options(num_cpus=1, num_gpus=gpus)
-        self._learner = learner.remote(config)
-        self._engines = [engine.remote(config) for _ in range(rollout.engines)]
+        pool = _Pool(config)
+        pool.reserve(stack)
+        stepped = SteppedActor if asks_singly(config) else InferenceActor
+        references = [
+            ray.remote(ReferenceActor).options(**pool.options("reference", number)).remote(config)
+            for number in range(len(config.placement.reference))
+        ]
+        learner = ray.remote(Learner).options(**pool.options("learner", 0))
+        self._learner = learner.remote(config, *references)
+        self._engines = [
+            ray.remote(stepped).options(**pool.options("sampler", number)).remote(config)
+            for number in range(rollout.engines)
+        ]
+        self._beside = [
+            engine for number, engine in enumerate(self._engines) if pool.is_with_learner("sampler", number)
+        ]
         self._workers = [
-            worker.remote(
-                config, rock_address, self._engines[number % rollout.engines], artifacts=self._artifacts
-            )
+            ray.remote(RolloutWorker)
+            .options(max_concurrency=1000, **pool.options("environments", number))
+            .remote(config, rock_address, self._engines[number % rollout.engines], artifacts=self._artifacts)
             for number in range(rollout.workers)
         ]
-        actors = [self._learner, *self._engines, *self._workers]
+        actors = [self._learner, *self._engines, *references, *self._workers]
         if config.reward.routes:
-            rewarder = ray.remote(RewardActor).options(num_cpus=1, num_gpus=gpus if judges else 0)
+            rewarder = ray.remote(RewardActor).options(**pool.options("reward", 0))
             self._rewarder = rewarder.remote(config, rock_address)
             actors.append(self._rewarder)
         stack.callback(self._stop, actors)
@@ -282,6 +305,7 @@ class Fleet:
         self._get([actor.ready.remote(given) for actor in actors])
         self._get(self._learner.prove_to.remote(self._engines[0].arrived.remote()))
         self._pids: list[int] = self._get([actor.process_id.remote() for actor in actors])
+        self._policies = 1 + len(self._engines) + len(references)
         self._accounts = Accounts()
         self.time_shares()
         self.learns_from_rollouts = bool(self._get(self._learner.learns_from_rollouts.remote()))
@@ -316,6 +340,73 @@ class Fleet:
                 f"{reason(error)}. What was saved before is intact: continue with --resume. If memory ran out, "
                 "lower rollout.concurrency or optim.microbatch_tokens."
             ) from error
+
+
+class _Pool:
+    """What Ray is told of where each actor is: bundles of a placement group, or shares of whatever devices there are."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        """Raise `ConfigError` where devices of the pool cannot be dealt."""
+        self._config = config
+        self._dealt = {(each.role, each.number): each for each in processes(config)}
+        self._group: Any = None
+        self._gpus = 0.0
+
+    def reserve(self, stack: ExitStack) -> None:
+        """Have Ray reserve the bundles until the stack ends. Raise `ConfigError` where it cannot."""
+        placement = self._config.placement
+        if not placement.pool:
+            self._share_devices()
+            return
+        bundles: list[dict[str, float]] = [
+            {"CPU": bundle.cpus, **({"GPU": bundle.gpus} if bundle.gpus else {})} for bundle in placement.pool
+        ]
+        machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+        for number, bundle in enumerate(bundles):
+            if not any(all(has.get(kind, 0) >= count for kind, count in bundle.items()) for has in machines):
+                raise ConfigError(
+                    f"bundle {number} of placement.pool is larger than every machine: wanted {_counts(bundle)}, found "
+                    f"{'; '.join(map(_counts, machines)) or 'no machine'}. Make it smaller, or join a cluster with "
+                    "--ray-address."
+                )
+        self._group = placement_group(bundles, strategy=placement.strategy)
+        stack.callback(remove_placement_group, self._group)
+        if not self._group.wait(_RESERVE_S):
+            raise ConfigError(
+                f"Ray could not reserve placement.pool within {_RESERVE_S:.0f} s: wanted "
+                f"{'; '.join(map(_counts, bundles))} with strategy {placement.strategy}, found "
+                f"{'; '.join(map(_counts, machines))}, of which other runs may hold some. Make it smaller, or choose "
+                "another strategy."
+            )
+
+    def options(self, role: str, number: int) -> dict[str, Any]:
+        """Return Ray's options of the actor with this number, from 0, in its role."""
+        if self._group is None:
+            computes = role in {"learner", "sampler"} or (role == "reward" and self._judges)
+            return {"num_cpus": 1, "num_gpus": self._gpus if computes else 0}
+        process = self._dealt[role, number + 1]
+        strategy = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=process.bundle)
+        return {"num_cpus": 1, "num_gpus": process.gpus, "scheduling_strategy": strategy}
+
+    def is_with_learner(self, role: str, number: int) -> bool:
+        """Return whether an actor is in the learner's bundle."""
+        return self._group is not None and (
+            self._dealt[role, number + 1].bundle == self._config.placement.learner
+        )
+
+    def _share_devices(self) -> None:
+        found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        self._gpus = min(1.0, found.get("GPU", 0.0) / (self._config.rollout.engines + 1 + self._judges))
+
+    @property
+    def _judges(self) -> bool:
+        return any(reward_spec(route.worker).runs_model for route in self._config.reward.routes)
+
+
+def _counts(resources: Mapping[str, float]) -> str:
+    return " and ".join(
+        f"{resources.get(kind, 0):g} {name}" for kind, name in (("CPU", "CPUs"), ("GPU", "GPUs"))
+    )
 
 
 def _hosted_on(config: TrainConfig) -> list[str]:

@@ -135,18 +135,28 @@ def _mixture(config: TrainConfig) -> list[str]:
 
 
 def _memory(config: TrainConfig) -> list[str]:
-    """Return what the run's processes would take in memory, as far as its engine can say without loading the model."""
-    from trainer.engine.chosen import learner_of  # brings torch
+    """Return what the run's processes would take in memory, as far as its engines can say without loading the model, and
+    where they would be. Raise `ConfigError` where they do not fit there.
+    """
+    from trainer.engine.chosen import memory_of  # brings torch
+    from trainer.engine.placed import check_placement, placement_lines
     from trainer.engine.roles import role_lines
 
-    spec, options = learner_of(config)
-    if spec.memory is None:
-        return []
+    told = []
     try:
-        roles = spec.memory(config.model, options, config)
+        roles = memory_of(config)
     except InvalidArgument as error:
-        return [f"memory: not known. {' '.join(str(error).split())}"]
-    return ["", "memory, worked out from the model's config (docs/learners.md):", *role_lines(roles)]
+        roles, told = [], [f"memory: not known. {' '.join(str(error).split())}"]
+    check_placement(config, roles)
+    if roles:
+        told = ["", "memory, worked out from the model's config (docs/learners.md):", *role_lines(roles)]
+    if config.placement.pool:
+        told += [
+            "",
+            f"placement, {config.placement.layout} (docs/placement.md):",
+            *placement_lines(config, roles),
+        ]
+    return told
 
 
 def _say_how_to_continue(command: TrainCommand, folder: Path, console: Console) -> None:

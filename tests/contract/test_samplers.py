@@ -140,6 +140,36 @@ async def test_weights_loaded_while_paused_are_those_that_sample(sampling):
         assert {span.version for span in (await waiting).spans} == {2}
 
 
+async def test_a_request_that_is_running_while_the_sampler_sleeps_goes_on_when_it_wakes(sampling):
+    wanted = sampling.request(text="up down up", max_tokens=40)
+    async with sampling.open() as sampler:
+        alone = await sampler.sample(wanted)
+    async with sampling.open() as sampler:
+        await sampler.sample(sampling.request("other"))
+        running = asyncio.ensure_future(sampler.sample(wanted))
+        await asyncio.sleep(0)
+        await sampler.sleep()
+        late = asyncio.ensure_future(sampler.sample(sampling.request("late")))
+        await asyncio.sleep(0.05)
+        assert not late.done()
+        await sampler.wake()
+        found = await running
+        assert (await late).cached_tokens == 0
+    assert values(found) == values(alone)
+    np.testing.assert_allclose(found.logprobs, alone.logprobs, atol=1e-4)
+
+
+async def test_a_sampler_that_slept_takes_new_weights_and_remembers_nothing(sampling):
+    async with sampling.open() as sampler:
+        first = await sampler.sample(sampling.request(text="up up up"))
+        await sampler.sleep()
+        await sampler.wake()
+        again = await sampler.sample(sampling.request(text="up up up"))
+        assert (again.cached_tokens, again.ids.tolist()) == (0, first.ids.tolist())
+        await sampler.load(sampling.weights, 2)
+        assert {span.version for span in (await sampler.sample(sampling.request())).spans} == {2}
+
+
 async def test_weights_of_another_model_are_refused_and_sampling_goes_on(sampling):
     async with sampling.open() as sampler:
         before = await sampler.sample(sampling.request())

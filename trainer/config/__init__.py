@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from trainer.config.learning import AnchorOptions, OptimOptions, ReuseOptions, WarmupOptions
 from trainer.config.mixture import Share, dealt, shares_in
+from trainer.config.placement import Bundle, PlacementOptions
 from trainer.config.rewards import RewardOptions, RewardRoute
 from trainer.config.rollouts import (
     AgentOptions,
@@ -24,12 +25,14 @@ __all__ = [
     "PRETRAINED",
     "AgentOptions",
     "AnchorOptions",
+    "Bundle",
     "CheckpointOptions",
     "CurriculumOptions",
     "EvalOptions",
     "FilterOptions",
     "GuardOptions",
     "OptimOptions",
+    "PlacementOptions",
     "ReuseOptions",
     "RewardOptions",
     "RewardRoute",

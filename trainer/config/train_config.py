@@ -11,6 +11,7 @@ from rock_env import plugins
 from rock_env.errors import UnknownName
 from trainer.config.learning import AnchorOptions, OptimOptions, ReuseOptions, WarmupOptions
 from trainer.config.mixture import Share, shares_in
+from trainer.config.placement import PlacementOptions
 from trainer.config.rewards import RewardOptions
 from trainer.config.rollouts import (
     AgentOptions,
@@ -61,6 +62,7 @@ class TrainConfig(Section):
     agent: AgentOptions = AgentOptions()
     sampling: SamplingOptions = SamplingOptions()
     rollout: RolloutOptions = RolloutOptions()
+    placement: PlacementOptions = PlacementOptions()
     filter: FilterOptions = FilterOptions()
     curriculum: CurriculumOptions = CurriculumOptions()
     optim: OptimOptions = OptimOptions()

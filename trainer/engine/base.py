@@ -150,6 +150,8 @@ class SamplerSpec:
     """It ends an answer at a text (`SampleRequest.stop`)."""
     steps: bool = False
     """It is a `trainer.samplers.threaded.SteppedBatch`, too: requests join and leave between two tokens."""
+    memory: Callable[[str, Any, TrainConfig], list[Role]] | None = None
+    """As that of an `EngineSpec`, of the processes that sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +174,10 @@ class EngineSpec:
     stops: bool = False
     """Its inference ends an answer at a text (`SampleRequest.stop`)."""
     memory: Callable[[str, Any, TrainConfig], list[Role]] | None = None
-    """(model, options, config) -> what a run's processes take in memory, without loading the model. Raise `InvalidArgument`
-    where the model is not here. None: nothing is worked out."""
+    """(model, options, config) -> what the learner's processes take in memory, without loading the model. Raise
+    `InvalidArgument` where the model is not here. None: nothing is worked out."""
+    sampler_memory: Callable[[str, Any, TrainConfig], list[Role]] | None = None
+    """The same, of the processes that sample."""
     steps: bool = False
     """Its inference is a `trainer.samplers.threaded.SteppedBatch`, too: requests join and leave between two tokens."""
     agreement: float = 0.0
@@ -185,4 +189,12 @@ class EngineSpec:
         """Return the part that samples, if there is one."""
         if self.inference is None:
             return None
-        return SamplerSpec(self.name, self.summary, self.options, self.inference, self.stops, self.steps)
+        return SamplerSpec(
+            self.name,
+            self.summary,
+            self.options,
+            self.inference,
+            self.stops,
+            self.steps,
+            self.sampler_memory,
+        )

@@ -13,9 +13,18 @@ from rock_env.errors import UnknownName, nearest
 from rock_env.plugins import load, names
 from trainer.config import PRETRAINED, TrainConfig, engine_of
 from trainer.engine.base import EngineSpec, SamplerSpec
+from trainer.engine.roles import STORE, Role
 from trainer.errors import ConfigError
 
-__all__ = ["asks_singly", "check_model", "learner_of", "learner_spec", "sampler_of", "sampler_spec"]
+__all__ = [
+    "asks_singly",
+    "check_model",
+    "learner_of",
+    "learner_spec",
+    "memory_of",
+    "sampler_of",
+    "sampler_spec",
+]
 
 
 def learner_spec(name: str) -> EngineSpec:
@@ -57,6 +66,21 @@ def sampler_of(config: TrainConfig) -> tuple[SamplerSpec, Any]:
         return spec, spec.options.model_validate(config.engine_options)
     spec = sampler_spec(config.sampler)
     return spec, spec.options.model_validate(config.sampler_options)
+
+
+def memory_of(config: TrainConfig) -> list[Role]:
+    """Return what the run's processes take in memory, by role; nothing of an engine that works nothing out.
+
+    Raise `InvalidArgument` where the model is not here.
+    """
+    (learner, options), (sampler, chosen) = learner_of(config), sampler_of(config)
+    learns = learner.memory(config.model, options, config) if learner.memory else []
+    samples = sampler.memory(config.model, chosen, config) if sampler.memory else []
+    return [
+        *(role for role in learns if role.name != STORE),
+        *samples,
+        *(role for role in learns if role.name == STORE),
+    ]
 
 
 def asks_singly(config: TrainConfig) -> bool:

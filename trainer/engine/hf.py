@@ -9,7 +9,6 @@ Shapes: B rows, T tokens, M picked positions of a row, N picked positions of all
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -19,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import torch
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
-from safetensors import SafetensorError
 
 from agent_runtime.chat import ToolTemplate
 from agent_runtime.render import HFChatTemplate
@@ -29,6 +27,7 @@ from rock_env.errors import InvalidArgument
 from trainer.config import TrainConfig
 from trainer.engine import roles
 from trainer.engine.base import EngineOptions, EngineSpec, OptimOptions, TrainEngine, Weights
+from trainer.engine.pretrained import max_context, model_config, read
 from trainer.engine.roles import Role
 from trainer.engine.torch_train import TorchTrain
 from trainer.learners.lora import Adapters
@@ -251,41 +250,9 @@ class AdaptedNet(HFNet):
         return self.adapters.showing(weights)
 
 
-def _read(kind: str, model: str, **how: Any) -> Any:
-    """Load part of a model. Raise `InvalidArgument` with the remedy when it is missing, unknown or offline."""
-    import transformers
-
-    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it reports every retry of a download
-    try:
-        return getattr(transformers, kind).from_pretrained(model, **how)
-    except (OSError, ValueError, KeyError, ImportError, SafetensorError) as error:
-        reason = str(error).strip().splitlines()
-        raise InvalidArgument(
-            f"cannot load model {model!r}: {reason[0].rstrip('.') if reason else type(error).__name__}. Expected 'tiny', a "
-            "folder with config.json, tokenizer and weights, or a Hugging Face id. Without network access download "
-            "the model first and pass its folder."
-        ) from error
-
-
-def _max_context(model: str, options: HFOptions, config: Any) -> int:
-    known = getattr(config, "max_position_embeddings", None)
-    if options.max_context is None:
-        if known is None:
-            raise InvalidArgument(
-                f"model {model!r} does not say how long its context is. Set the engine option max_context."
-            )
-        return int(known)
-    if known is not None and options.max_context > known:
-        raise InvalidArgument(
-            f"max_context {options.max_context} is more than the {known} tokens model {model!r} takes. Lower it."
-        )
-    return options.max_context
-
-
 def _chats(model: str) -> Any:
     """Return the tokenizer of a model that takes turns. Raise `InvalidArgument` for one without a chat template."""
-    tokenizer = _read("AutoTokenizer", model)
+    tokenizer = read("AutoTokenizer", model)
     if not tokenizer.chat_template:
         raise InvalidArgument(
             f"model {model!r} has no chat template, so it cannot take turns. Choose an instruct or chat model, or add "
@@ -297,9 +264,9 @@ def _chats(model: str) -> Any:
 def chat_template(model: str, options: HFOptions) -> HFChatTemplate:
     """Return the chat template of a model. Raise `InvalidArgument`."""
     tokenizer = _chats(model)
-    max_context = _max_context(model, options, _read("AutoConfig", model))
+    longest = max_context(model, options.max_context, read("AutoConfig", model))
     try:
-        return HFChatTemplate(tokenizer, max_context)
+        return HFChatTemplate(tokenizer, longest)
     except ValueError as error:
         raise InvalidArgument(f"cannot chat with model {model!r}: {error}") from error
 
@@ -307,14 +274,14 @@ def chat_template(model: str, options: HFOptions) -> HFChatTemplate:
 def _tools(model: str, options: HFOptions) -> ToolTemplate:
     tokenizer = _chats(model)
     try:
-        return tool_template(tokenizer, _max_context(model, options, _read("AutoConfig", model)))
+        return tool_template(tokenizer, max_context(model, options.max_context, read("AutoConfig", model)))
     except ValueError as error:
         raise InvalidArgument(f"cannot chat with model {model!r} about tools: {error}") from error
 
 
 def _prose(model: str, options: HFOptions, text: str) -> IntArray:
     del options
-    return np.array(_read("AutoTokenizer", model)(text, verbose=False).input_ids, np.int32)
+    return np.array(read("AutoTokenizer", model)(text, verbose=False).input_ids, np.int32)
 
 
 def _device(options: HFOptions) -> torch.device:
@@ -331,7 +298,7 @@ def _device(options: HFOptions) -> torch.device:
 
 
 def _load(model: str, options: HFOptions, *, half: bool) -> Any:
-    return _read(
+    return read(
         "AutoModelForCausalLM",
         model,
         dtype=torch.bfloat16 if half else torch.float32,
@@ -347,7 +314,7 @@ def _trained(model: str, options: HFOptions, seed: int, *, uniform: bool = False
     has_adapters = bool(options.lora_rank or options.adapter)
     loaded = _load(model, options, half=options.half and has_adapters and not uniform)
     how: Any = {
-        "max_context": _max_context(model, options, loaded.config),
+        "max_context": max_context(model, options.max_context, loaded.config),
         "autocast": torch.bfloat16 if options.half else None,
     }
     if options.checkpointing:
@@ -373,7 +340,7 @@ def _inference(model: str, options: HFOptions, seed: int) -> ContinuousBatch:
     del seed  # a request carries its own
     template = chat_template(model, options)
     loaded = _load(model, options, half=options.half)
-    ragged = RaggedModel(loaded, max_context=_max_context(model, options, loaded.config))
+    ragged = RaggedModel(loaded, max_context=max_context(model, options.max_context, loaded.config))
     token_bytes = ragged.cache().bytes_per_token
     bounds = Bounds(
         rows=options.max_rows,
@@ -398,7 +365,7 @@ def _train(model: str, options: HFOptions, seed: int, optim: OptimOptions) -> Tr
 
         return RankPool(partial(_rank, model, options, seed, optim), optim, ranks=options.ranks, kind=kind)
     net = _trained(model, options, seed)
-    tokenizer = _read("AutoTokenizer", model)
+    tokenizer = read("AutoTokenizer", model)
 
     def export(folder: Path) -> None:
         if isinstance(net, AdaptedNet):
@@ -419,7 +386,7 @@ def _rank(
 
     shared = parallelism(options.parallelism, offload=options.offload)
     net = _trained(model, options.model_copy(update={"device": str(device)}), seed, uniform=shared.masters)
-    tokenizer = _read("AutoTokenizer", model)
+    tokenizer = read("AutoTokenizer", model)
     spread = SpreadNet(net, shared.spread(net, mesh, optim, options.offload), device)
 
     def export(folder: Path) -> None:
@@ -449,8 +416,7 @@ def _lora_rank(options: HFOptions) -> int:
 
 
 def _memory(model: str, options: HFOptions, config: TrainConfig) -> list[Role]:
-    about = _read("AutoConfig", model, local_files_only=True)
-    shape = Shape.of(about)
+    shape = Shape.of(model_config(model))
     shared = parallelism(options.parallelism, offload=options.offload)
     plan = UpdatePlan(
         tokens=config.optim.microbatch_tokens,
@@ -467,20 +433,23 @@ def _memory(model: str, options: HFOptions, config: TrainConfig) -> list[Role]:
     found = roles.learner(shape, plan, device)
     if roles.needs_reference(config):
         found.append(roles.reference(shape, plan, device))
-    if not config.sampler:
-        found.append(
-            roles.sampler(
-                shape,
-                device,
-                processes=config.rollout.engines,
-                half=options.half,
-                rows=options.max_rows,
-                max_context=_max_context(model, options, about),
-                cache_bytes=options.cache_bytes,
-                remembered_bytes=options.remembered_bytes,
-            )
-        )
     return [*found, roles.store(shape)]
+
+
+def _sampler_memory(model: str, options: HFOptions, config: TrainConfig) -> list[Role]:
+    about = model_config(model)
+    return [
+        roles.sampler(
+            Shape.of(about),
+            _device(options).type,
+            processes=config.rollout.engines,
+            half=options.half,
+            rows=options.max_rows,
+            max_context=max_context(model, options.max_context, about),
+            cache_bytes=options.cache_bytes,
+            remembered_bytes=options.remembered_bytes,
+        )
+    ]
 
 
 ENGINE = EngineSpec(
@@ -494,6 +463,7 @@ ENGINE = EngineSpec(
     prose=_prose,
     stops=True,
     memory=_memory,
+    sampler_memory=_sampler_memory,
     steps=True,
     agreement=0.01,
 )

@@ -9,14 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from rock_env.plugins import load
-from trainer.algo.base import AlgorithmSpec, NeedsReference
+from trainer.algo.base import Algorithm, AlgorithmSpec, NeedsCritic, NeedsReference
 from trainer.config import TrainConfig
 from trainer.learners.memory import Estimate, Shape, UpdatePlan
 
 __all__ = [
+    "HOST",
+    "STORE",
     "Role",
     "adapter_parameters",
     "learner",
+    "needs_critic",
     "needs_reference",
     "reference",
     "role_lines",
@@ -24,6 +27,7 @@ __all__ = [
     "store",
 ]
 
+STORE = "store"
 HOST = "host"
 """The memory beside every device."""
 _LOGITS = 4 + 4 + 8 + 8
@@ -41,6 +45,8 @@ class Role:
     """Of one process."""
     parts: Mapping[str, int]
     """What `total` is made of. A learner's are not all there at once."""
+    resting: int = 0
+    """Of one process, what it keeps while others of its device work in turns with it."""
 
 
 def adapter_parameters(shape: Shape, rank: int) -> int:
@@ -54,17 +60,17 @@ def learner(shape: Shape, plan: UpdatePlan, device: str) -> list[Role]:
     """Return the learner's role, one process a rank, and its moments apart where they lie on the host."""
     found = Estimate.of(shape, plan)
     parts = {each.name: getattr(found, each.name) for each in fields(found)}
-    roles = [Role("learner", plan.ranks, device, found.total, parts)]
+    roles = [Role("learner", plan.ranks, device, found.total, parts, found.weights + found.moments)]
     if plan.offload:
         moments = plan.moments(plan.adapters or shape.parameters)
-        roles.append(Role("offloaded", plan.ranks, HOST, moments, {"moments": moments}))
+        roles.append(Role("offloaded", plan.ranks, HOST, moments, {"moments": moments}, moments))
     return roles
 
 
 def reference(shape: Shape, plan: UpdatePlan, device: str) -> Role:
     """Return the frozen reference policy, which the learner's ranks keep beside what trains."""
     weights = plan.share("weights", (2 if plan.half and plan.adapters else 4) * shape.parameters)
-    return Role("reference", plan.ranks, device, weights, {"weights": weights})
+    return Role("reference", plan.ranks, device, weights, {"weights": weights}, weights)
 
 
 def sampler(
@@ -77,8 +83,9 @@ def sampler(
     max_context: int,
     cache_bytes: int,
     remembered_bytes: int,
+    keeps_weights: bool = True,
 ) -> Role:
-    """Return the samplers' role. Keys and values grow up to their bounds."""
+    """Return the samplers' role. Keys and values grow up to their bounds. `keeps_weights`: also while they sleep."""
     number = 2 if half else 4
     token_bytes = shape.layers * (shape.attention - shape.queries) * number
     parts = {
@@ -87,21 +94,31 @@ def sampler(
         "remembered": remembered_bytes,
         "logits": rows * shape.vocabulary * _LOGITS,
     }
-    return Role("sampler", processes, device, sum(parts.values()), parts)
+    resting = parts["weights"] if keeps_weights else 0
+    return Role("sampler", processes, device, sum(parts.values()), parts, resting)
 
 
 def store(shape: Shape) -> Role:
     """Return the weights on their way from learner to samplers: once, whole and in float32, in Ray's object store."""
     weights = 4 * shape.parameters
-    return Role("store", 1, HOST, weights, {"weights": weights})
+    return Role(STORE, 1, HOST, weights, {"weights": weights}, weights)
 
 
 def needs_reference(config: TrainConfig) -> bool:
     """Return whether the run's algorithm reads a frozen reference policy, under its options."""
+    algorithm = _algorithm(config)
+    return isinstance(algorithm, NeedsReference) and algorithm.needs_reference
+
+
+def needs_critic(config: TrainConfig) -> bool:
+    """Return whether the run's algorithm has a critic."""
+    return isinstance(_algorithm(config), NeedsCritic)
+
+
+def _algorithm(config: TrainConfig) -> Algorithm:
     spec = load("ale.algorithms", config.algo)
     assert isinstance(spec, AlgorithmSpec)
-    algorithm = spec.build(spec.options(**config.algo_options))
-    return isinstance(algorithm, NeedsReference) and algorithm.needs_reference
+    return spec.build(spec.options(**config.algo_options))
 
 
 def role_lines(roles: list[Role]) -> list[str]:

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from pydantic import PositiveInt
 
-from trainer.engine import hf
+from trainer.config import TrainConfig
+from trainer.engine import hf, roles
 from trainer.engine.base import EngineOptions, SamplerSpec
+from trainer.engine.pretrained import max_context, model_config
+from trainer.engine.roles import Role
+from trainer.learners.memory import Shape
 from trainer.samplers.vllm.batch import VllmBatch, VllmBounds
 
 __all__ = ["SAMPLER", "VllmOptions"]
@@ -42,6 +47,24 @@ def _inference(model: str, options: VllmOptions, seed: int) -> VllmBatch:
     return VllmBatch(model, dtype=options.dtype, end_id=template.end_id, bounds=bounds, text=template.decode)
 
 
+def _memory(model: str, options: VllmOptions, config: TrainConfig) -> list[Role]:
+    about = model_config(model)
+    on_cuda = torch.cuda.is_available()
+    return [
+        roles.sampler(
+            Shape.of(about),
+            "cuda" if on_cuda else "cpu",
+            processes=config.rollout.engines,
+            half=options.half,
+            rows=options.max_rows,
+            max_context=max_context(model, options.max_context, about),
+            cache_bytes=options.cache_bytes,
+            remembered_bytes=0,
+            keeps_weights=not on_cuda,
+        )
+    ]
+
+
 SAMPLER = SamplerSpec(
     name="vllm",
     summary="samples with vLLM from models that hf trains; it trains nothing",
@@ -49,4 +72,5 @@ SAMPLER = SamplerSpec(
     inference=_inference,
     stops=True,
     steps=True,
+    memory=_memory,
 )

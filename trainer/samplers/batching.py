@@ -73,6 +73,14 @@ class BatchedSampler:
         """Go on after `pause`."""
         self._may_go.set()
 
+    async def sleep(self) -> None:
+        """Wait for the batch in flight: an engine for batches keeps nothing between two of them."""
+        await self.pause()
+
+    async def wake(self) -> None:
+        """Go on after `sleep`."""
+        await self.resume()
+
     async def load(self, weights: Mapping[str, Any], version: int) -> None:
         """Take new weights after the batch in flight."""
         async with self._turn:

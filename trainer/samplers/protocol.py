@@ -1,4 +1,4 @@
-"""The sampler protocol, version 1: one asynchronous request each, prompt ids in, sampled ids out.
+"""The sampler protocol, version 2: one asynchronous request each, prompt ids in, sampled ids out.
 
 A request that fails fails alone. Weights change between two tokens, never inside one, and every token says which version
 it was sampled with. Needs torch's neighbours only (numpy), so that it can be imported wherever a sampler runs.
@@ -15,8 +15,8 @@ from agent_runtime.types import FloatArray, IntArray
 
 __all__ = ["PROTOCOL", "Aborted", "Sampled", "TokenSampler", "VersionSpan", "check_request"]
 
-PROTOCOL = 1
-"""Goes up when a sampler of the version before could not serve a caller of this one."""
+PROTOCOL = 2
+"""Goes up when a sampler of the version before could not serve a caller of this one: 2 brought `sleep` and `wake`."""
 
 
 class Aborted(PolicyError):
@@ -89,6 +89,14 @@ class TokenSampler(Protocol):
 
     async def resume(self) -> None:
         """Go on after `pause`."""
+        ...
+
+    async def sleep(self) -> None:
+        """Return once nothing is computed any more and what memory it can do without is given back. Requests wait."""
+        ...
+
+    async def wake(self) -> None:
+        """Go on after `sleep`, with the weights of before; nothing that was computed before is used again."""
         ...
 
     async def load(self, weights: Mapping[str, Any], version: int) -> None:

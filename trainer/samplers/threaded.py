@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from agent_runtime.policy import PolicyError, SampleRequest
 from trainer.samplers.protocol import PROTOCOL, Aborted, Sampled
 
-__all__ = ["Closes", "SteppedBatch", "ThreadedSampler"]
+__all__ = ["Closes", "Sleeps", "SteppedBatch", "ThreadedSampler"]
 
 T = TypeVar("T")
 
@@ -50,6 +50,19 @@ class SteppedBatch(Protocol):
 
     def load(self, weights: Mapping[str, Any], version: int) -> None:
         """Take new weights."""
+        ...
+
+
+@runtime_checkable
+class Sleeps(Protocol):
+    """An engine that can give memory back while nobody samples. What running requests computed is computed again."""
+
+    def sleep(self) -> None:
+        """Give back what memory it can do without, until `wake`; nothing is sampled meanwhile."""
+        ...
+
+    def wake(self) -> None:
+        """Take the memory again."""
         ...
 
 
@@ -131,6 +144,26 @@ class ThreadedSampler:
             self._paused = False
 
         await self._ask(go)
+
+    async def sleep(self) -> None:
+        """Compute nothing, and let the batch give back what memory it can."""
+
+        def sleep() -> None:
+            self._paused = True
+            if isinstance(self._batch, Sleeps):
+                self._batch.sleep()
+
+        await self._ask(sleep)
+
+    async def wake(self) -> None:
+        """Go on after `sleep`."""
+
+        def wake() -> None:
+            if isinstance(self._batch, Sleeps):
+                self._batch.wake()
+            self._paused = False
+
+        await self._ask(wake)
 
     async def load(self, weights: Mapping[str, Any], version: int) -> None:
         """Take new weights between two tokens."""

@@ -17,8 +17,9 @@ from rock_env.env import StepResult, observation_hash
 from rock_env.errors import EnvLost, ResetDivergence
 from rock_env.plugins import env_params, load, load_env
 from trainer.accounts import Accounts
-from trainer.actors import InferenceActor, Learner
+from trainer.actors import Learner
 from trainer.config import FilterOptions, TrainConfig
+from trainer.engine.actors import InferenceActor
 from trainer.metrics import Evaluation
 from trainer.reward.actor import Rewarded
 from trainer.reward.kept import KeptAnswers

@@ -79,6 +79,8 @@ class ContinuousBatch:
         self._ended: list[tuple[int, Outcome]] = []
         self._next = 0
         self.memory = SessionMemory(bounds.remembered_tokens)
+        self._room = 0, 0
+        """Slots and places of the cache when it was put to sleep."""
 
     # -- requests ---------------------------------------------------------------------------------------------
 
@@ -146,6 +148,26 @@ class ContinuousBatch:
         """Take new weights. Everything that older ones computed is forgotten; running rows are read again."""
         take_weights(self.model.model, weights)
         self.version = version
+        self._forget()
+
+    @torch.inference_mode()
+    def sleep(self) -> None:
+        """Give back the memory of keys and values; weights stay. Running rows are read again afterwards."""
+        self._forget()
+        self._room = self._cache.slots, self._cache.room
+        self._cache.resize(0, 0, keep=0)
+        self.decoder.forget()
+        if self.model.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    @torch.inference_mode()
+    def wake(self) -> None:
+        """Have room for the rows that were running again."""
+        if len(self._rows):
+            self._cache.resize(*self._room, keep=0)
+
+    def _forget(self) -> None:
+        """Use nothing again that was computed until now."""
         self.memory.clear()
         self._rows.cached_S[:] = 0
         self._rows.touch()

@@ -42,7 +42,7 @@ class Decoder:
             return self._run(whole, real, rows=rows, keys=keys, cut=cut)
         of = self._cache.data.data_ptr(), self._cache.data.shape
         if self._of != of:
-            self._forget()  # they write to where the cache was
+            self.forget()  # they write to where the cache was
             self._of = of
         padded = min(1 << (rows - 1).bit_length(), self._cache.slots)
         shape = padded, keys, cut
@@ -84,14 +84,14 @@ class Decoder:
         except RuntimeError as error:
             _log.warning("decoding without CUDA graphs, which is slower: %s", str(error).splitlines()[0])
             self.graphs = False
-            self._forget()
+            self.forget()
             whole.copy_(before)
             return False
         whole.copy_(before)
         self._captured[shape] = graph, out
         return True
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         """Forget all captured steps, and their memory: a pool that no graph holds any more takes no new one."""
         self._captured.clear()
         self._pool = None

@@ -64,7 +64,7 @@ class _Row:
 
 
 class VllmBatch:
-    """Implements `SteppedBatch`, `InferenceEngine` and `StatesWeights`."""
+    """Implements `SteppedBatch`, `InferenceEngine`, `StatesWeights` and `Sleeps`."""
 
     stops = True
 
@@ -138,6 +138,17 @@ class VllmBatch:
             copy_weights({name: self._views[name] for name in weights}, weights)
         self._forget()
         self.version = version
+
+    def sleep(self) -> None:
+        """Forget keys and values. On CUDA vLLM gives back its memory of them, and of its weights, which go to the host."""
+        self._forget()
+        if torch.cuda.is_available():  # not run: there was no device at hand
+            self._engine.sleep(level=1, mode="keep")
+
+    def wake(self) -> None:
+        """Take the memory again; weights lie where they lay."""
+        if torch.cuda.is_available():  # not run, either
+            self._engine.wake_up()
 
     def arrived(self) -> Arrived:
         """Return what it samples with."""
@@ -241,6 +252,7 @@ def _started(model: str, dtype: str, bounds: VllmBounds) -> tuple[Any, Callable[
             skip_tokenizer_init=True,
             dtype=dtype,
             enforce_eager=not torch.cuda.is_available(),
+            enable_sleep_mode=torch.cuda.is_available(),
             max_model_len=bounds.max_context,
             max_num_seqs=bounds.rows,
             kv_cache_memory_bytes=bounds.cache_bytes,

@@ -13,7 +13,9 @@ from random_llama import random_llama
 from ale.training.training import TrainCommand, train_command
 from trainer.config import TrainConfig
 from trainer.engine import roles
-from trainer.engine.hf import ENGINE, HFOptions
+from trainer.engine.chosen import memory_of
+from trainer.engine.hf import HFOptions
+from trainer.errors import ConfigError
 from trainer.learners.memory import Shape
 
 QWEN3 = transformers.Qwen3Config(
@@ -42,8 +44,10 @@ def found(folder: str, algo: str = "grpo", **options: object) -> dict[str, roles
     given = HFOptions.model_validate({"device": "cpu", "dtype": "bfloat16", **options})
     chosen = {"kl_weight": 0.1, "kl_reference": "frozen"} if algo == "reinforce" else {}
     config = TrainConfig(model=folder, algo=algo, algo_options=chosen)
-    assert ENGINE.memory is not None
-    return {role.name: role for role in ENGINE.memory(folder, given, config)}
+    config = config.model_copy(
+        update={"engine_options": given.model_dump(exclude_none=True), "learner": "hf"}
+    )
+    return {role.name: role for role in memory_of(config)}
 
 
 def test_every_role_is_there_with_its_weights(folder):
@@ -122,6 +126,28 @@ def test_a_dry_run_prints_the_map_as_comments(folder, capsys, tmp_path):
     assert "memory" not in said(capsys, "tiny").rpartition("\n\n")[2]
     begun = said(capsys, random_llama(tmp_path / "llama"), "engine_options.adapter=nowhere")
     assert "# memory: not known. cannot read the rank of the adapter nowhere/adapter_config.json" in begun
+
+
+def test_a_dry_run_prints_who_is_where_and_refuses_what_does_not_fit(folder, capsys):
+    pool = "[{cpus=3, memory_gb=100}, {cpus=2}]"
+    chosen = [f"placement.pool={pool}", "engine_options.device=cpu", "rollout.workers=2"]
+    out = said(capsys, folder, *chosen, "placement.layout=colocated")
+    table = out.partition("# placement, colocated")[2].splitlines()
+    assert table[1].split() == ["#", "bundle", "cpus", "gpus", "memory", "expected", "holds"]
+    assert table[2].endswith("learner, sampler 1, sampler 2")
+    assert table[3].endswith("environments 1, environments 2")
+    with pytest.raises(
+        ConfigError, match=r"bundle 0 of placement\.pool has 9 GB, and .* learner, sampler 1, sampler 2"
+    ):
+        said(capsys, folder, f"placement.pool={pool.replace('100', '9')}", *chosen[1:])
+
+
+def test_vllm_is_counted_beside_the_learner(folder):
+    config = TrainConfig(model=folder, algo="grpo", sampler="vllm", engine_options={"device": "cpu"})
+    roles_of = {role.name: role for role in memory_of(config)}
+    assert list(roles_of) == ["learner", "sampler", "store"]
+    parts = roles_of["sampler"].parts
+    assert (parts["weights"], parts["cache"], parts["remembered"]) == (roles_of["store"].total, 4 * 2**30, 0)
 
 
 def test_a_model_that_is_not_here_is_not_asked_for(tmp_path, capsys):

@@ -12,8 +12,8 @@ from local_fleet import LocalFleet, config_of, local_run
 from random_llama import random_llama
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from trainer.actors import InferenceActor
 from trainer.config import TrainConfig
+from trainer.engine.actors import InferenceActor
 from trainer.engine.generate import TorchInference
 from trainer.errors import Halted
 from trainer.samplers.arrival import Arrived, check_agreement, check_arrival

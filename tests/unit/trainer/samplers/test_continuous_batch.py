@@ -55,6 +55,24 @@ def test_a_growing_chat_reads_only_what_is_new_and_stays_exact(name):
     assert len(batch.memory) == 1  # a turn takes the place of the one it continues
 
 
+def test_a_batch_that_sleeps_holds_no_keys_and_values_and_goes_on_exactly():
+    model = random_model("llama")
+    batch, one = batch_over(model), request(ids_of(30), "a", seed=3)
+    run(batch, request(ids_of(20), "b"))
+    assert batch.memory.tokens
+    ticket = batch.submit(one)
+    for _ in range(3):
+        assert batch.step() == []
+    batch.sleep()
+    assert (batch.memory.tokens, batch._cache.slots, batch._cache.room) == (0, 0, 0)
+    batch.wake()
+    ended = []
+    while not ended:
+        ended = batch.step()
+    assert ended[0][0] == ticket
+    assert_exact(model, one, ended[0][1])
+
+
 def test_rollouts_of_one_prompt_read_it_once():
     model = random_model("llama")
     batch, prompt = batch_over(model), ids_of(50)
