@@ -23,7 +23,7 @@ from trainer.engine.chosen import check_model, learner_of, memory_of, sampler_of
 from trainer.engine.placed import check_placement
 from trainer.environments import Environment, name_of, open_environments
 from trainer.errors import ConfigError, Halted
-from trainer.evaluation import mixed
+from trainer.evaluation import evaluation_of, mixed
 from trainer.idle import idle_settings
 from trainer.lineage import MODEL
 from trainer.loop import train as train_loop
@@ -118,13 +118,7 @@ def _measured(env: Environment, trajectories: Sequence[Trajectory]) -> Evaluatio
             f"all {len(trajectories)} episodes of {env.name} failed to run: success on none is no number. Mend the cause, "
             "then evaluate again."
         )
-    return Evaluation(
-        step=0,
-        success=sum(trajectory.passed for trajectory in done) / len(done),
-        optimum=sum(optima) / len(optima),
-        episodes=len(done),
-        failures=len(trajectories) - len(done),
-    )
+    return evaluation_of(0, trajectories, sum(optima) / len(optima))
 
 
 def _check_tasks(config: TrainConfig) -> None:

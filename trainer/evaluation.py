@@ -5,7 +5,7 @@ It never learns, and never writes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -13,15 +13,16 @@ from agent_runtime.store import decode
 from agent_runtime.types import RolloutRequest, Trajectory
 from trainer.config import TrainConfig
 from trainer.environments import Environment
-from trainer.metrics import Evaluation
+from trainer.metrics import Evaluation, Interval
 from trainer.placement import Fleet
 from trainer.rollout.experts import quizzes
 from trainer.rollout.failures import check_failures, handing_over
-from trainer.rollout.report import illegal_share
+from trainer.rollout.report import episode_metrics, illegal_share
+from trainer.rollout.success import combined, interval_of, passed_by_task
 from trainer.rollout.tasks import eval_requests, task_ids
 from trainer.seeds import derive
 
-__all__ = ["Evaluator", "mixed"]
+__all__ = ["Evaluator", "evaluation_of", "mixed"]
 
 
 class Evaluator:
@@ -69,26 +70,61 @@ class Evaluator:
         return {**metrics, "held_out_accuracy": float(np.mean(same))}
 
 
+def evaluation_of(
+    step: int,
+    episodes: Sequence[Trajectory],
+    optimum: float,
+    *,
+    apart: Mapping[str, Sequence[Trajectory]] | None = None,
+) -> Evaluation:
+    """Return what episodes of one environment say, and those of other splits; at least one of each must have a verdict."""
+    splits = {split: [t for t in members if t.has_reward] for split, members in (apart or {}).items()}
+    whole = [t for t in episodes if t.has_reward]
+    return Evaluation(
+        step=step,
+        success=float(np.mean([t.passed for t in whole])),
+        optimum=optimum,
+        episodes=len(whole),
+        failures=len(episodes) - len(whole),
+        apart={split: float(np.mean([t.passed for t in members])) for split, members in splits.items()},
+        interval=interval_of(passed_by_task(whole).values()),
+        apart_intervals={
+            split: interval_of(passed_by_task(members).values()) for split, members in splits.items()
+        },
+        legal_share=1 - illegal_share([t for members in (whole, *splits.values()) for t in members]),
+        reward=float(np.mean([t.reward for t in whole])),
+        turns=float(np.mean([len(t.turns) for t in whole])),
+        counted=episode_metrics(whole),
+    )
+
+
 def mixed(evaluations: Mapping[str, Evaluation], shares: Mapping[str, float]) -> Evaluation:
     """Return the evaluation of a mixture: means by the environments' shares, sums of what is counted."""
+    every, weights = list(evaluations.values()), [shares[name] for name in evaluations]
 
-    def mean(values: Mapping[str, float]) -> float:
-        return sum(shares[name] * value for name, value in values.items())
+    def mean(values: Iterable[float]) -> float:
+        return sum(weight * value for weight, value in zip(weights, values, strict=True))
 
-    every = list(evaluations.values())
+    def interval(estimates: Iterable[float], intervals: Iterable[Interval]) -> Interval:
+        return combined(list(zip(weights, estimates, intervals, strict=True)))
+
+    apart = {split: [each.apart[split] for each in every] for split in every[0].apart}
     return Evaluation(
         step=every[0].step,
-        success=mean({name: each.success for name, each in evaluations.items()}),
-        optimum=mean({name: each.optimum for name, each in evaluations.items()}),
+        success=mean(each.success for each in every),
+        optimum=mean(each.optimum for each in every),
         episodes=sum(each.episodes for each in every),
         failures=sum(each.failures for each in every),
-        apart={
-            split: mean({name: each.apart[split] for name, each in evaluations.items()})
-            for split in every[0].apart
+        apart={split: mean(found) for split, found in apart.items()},
+        interval=interval([each.success for each in every], [each.interval for each in every]),
+        apart_intervals={
+            split: interval(found, [each.apart_intervals[split] for each in every])
+            for split, found in apart.items()
         },
-        legal_share=mean({name: each.legal_share for name, each in evaluations.items()}),
-        reward=mean({name: each.reward for name, each in evaluations.items()}),
-        turns=mean({name: each.turns for name, each in evaluations.items()}),
+        legal_share=mean(each.legal_share for each in every),
+        reward=mean(each.reward for each in every),
+        turns=mean(each.turns for each in every),
+        counted={name: mean(each.counted[name] for each in every) for name in every[0].counted},
         envs=dict(evaluations),
     )
 
@@ -117,23 +153,9 @@ class _Part:
             self._check(trajectories, self._config.rollout.max_failure_rate, "rollouts")
             for split, members in by_split.items():
                 self._check(members, 1.0, f"evaluation episodes of split {split!r}")
-        passed = {
-            split: float(np.mean([t.passed for t in members if t.has_reward]))
-            for split, members in by_split.items()
-        }
-        whole = [t for t in by_split[config.split] if t.has_reward]
-        evaluation = Evaluation(
-            step=step,
-            success=passed.pop(config.split),
-            optimum=float(np.mean([self._optimum(task_id) for task_id in ids])),
-            episodes=len(whole),
-            failures=len(by_split[config.split]) - len(whole),
-            apart=passed,
-            legal_share=1 - illegal_share([t for t in trajectories if t.has_reward]),
-            reward=float(np.mean([t.reward for t in whole])),
-            turns=float(np.mean([len(t.turns) for t in whole])),
-        )
-        return evaluation, encoded
+        whole = by_split.pop(config.split)
+        optimum = float(np.mean([self._optimum(task_id) for task_id in ids]))
+        return evaluation_of(step, whole, optimum, apart=by_split), encoded
 
     def legal_share(self, count: int, turns: int) -> float:
         """Play first turns of one environment, as `Evaluator.legal_share`."""

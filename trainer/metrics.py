@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
@@ -28,6 +28,7 @@ from trainer.folder import writing
 __all__ = [
     "METRICS",
     "Evaluation",
+    "Interval",
     "MetricsLog",
     "Observer",
     "RunSummary",
@@ -45,6 +46,17 @@ def share_of(success: float, optimum: float) -> float:
     return success / optimum if optimum else math.nan
 
 
+class Interval(NamedTuple):
+    """The ends of a 95 % interval; NaN where nobody worked it out."""
+
+    low: float = math.nan
+    high: float = math.nan
+
+    def metrics(self, name: str, of: str = "") -> dict[str, float]:
+        """Return both ends under the names of docs/metrics.md."""
+        return {f"{name}_low{of}": self.low, f"{name}_high{of}": self.high}
+
+
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """Success on held-out tasks from the true start."""
@@ -58,11 +70,16 @@ class Evaluation:
     failures: int
     apart: Mapping[str, float] = field(default_factory=dict)
     """Success on each split of `eval.apart`."""
+    interval: Interval = field(default_factory=Interval)
+    """Of the success: what it may be on all tasks of the split (`trainer.rollout.success`)."""
+    apart_intervals: Mapping[str, Interval] = field(default_factory=dict)
     legal_share: float = math.nan
     """Share of the turns, all splits together, that were an action; NaN where there was no turn."""
     reward: float = math.nan
     """Mean reward of the episodes, and their mean number of turns; NaN where nobody counted."""
     turns: float = math.nan
+    counted: Mapping[str, float] = field(default_factory=dict)
+    """What else the episodes of the split say, by its name in docs/metrics.md."""
     envs: Mapping[str, Evaluation] = field(default_factory=dict)
     """Of each environment, where the run has several."""
 
@@ -72,23 +89,25 @@ class Evaluation:
         return share_of(self.success, self.optimum)
 
     def metrics(self) -> dict[str, float]:
-        """Return the result under the names of docs/metrics.md."""
-        share = {"share_of_optimum": self.share} if self.optimum else {}
-        counted = {"reward": self.reward, "turns": self.turns, "legal_share": self.legal_share}
-        return {
+        """Return the result under the names of docs/metrics.md, without what is NaN."""
+        values = {
             "success": self.success,
-            **share,
+            **self.interval.metrics("success"),
+            "share_of_optimum": self.share,
             "optimum": self.optimum,
             "episodes": float(self.episodes),
             "failures": float(self.failures),
-            **{name: value for name, value in counted.items() if not math.isnan(value)},
+            "reward": self.reward,
+            "turns": self.turns,
+            "legal_share": self.legal_share,
+            **self.counted,
             **{f"success/{split}": success for split, success in self.apart.items()},
-            **{
-                f"env/{env}/{name}": value
-                for env, own in self.envs.items()
-                for name, value in own.metrics().items()
-            },
         }
+        for split, interval in self.apart_intervals.items():
+            values |= interval.metrics("success", f"/{split}")
+        for env, own in self.envs.items():
+            values |= {f"env/{env}/{name}": value for name, value in own.metrics().items()}
+        return {name: value for name, value in values.items() if not math.isnan(value)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +148,9 @@ class RunSummary:
     """Of all expert trajectories."""
     ledger: Mapping[str, int] = field(default_factory=dict)
     """What became of the tokens of all steps: `total` and its parts (docs/metrics.md)."""
+    eval_warmup: Mapping[str, float] = field(default_factory=dict)
+    """All that the evaluation after the warm-up said, and the last one, by its names in `metrics.jsonl`."""
+    eval_final: Mapping[str, float] = field(default_factory=dict)
 
 
 class Observer(Protocol):

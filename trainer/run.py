@@ -46,6 +46,7 @@ from trainer.rollout.report import (
     env_metrics,
     fall,
     fault_metrics,
+    growth,
     start_metrics,
     summary_metrics,
 )
@@ -213,7 +214,7 @@ class Run:
     def evaluate_warmup(self) -> None:
         """Measure where the steps start."""
         self._measure_held_out(0)
-        found = self._evaluate(0, self._config.eval.tasks, self._config.eval.apart)
+        found, self._state.eval_warmup = self._evaluate(0, self._config.eval.tasks, self._config.eval.apart)
         self._state.success_warmup, self._state.apart_warmup = found.success, dict(found.apart)
         self._state.envs_warmup = {env: own.success for env, own in found.envs.items()}
 
@@ -341,7 +342,7 @@ class Run:
     def finish(self) -> RunSummary:
         """Save, evaluate once more, export the model, and write the summary."""
         self.save()  # an evaluation may fail, and the steps are done
-        final = self._evaluate(self._config.steps, self._config.eval.tasks, self._config.eval.apart)
+        final, said = self._evaluate(self._config.steps, self._config.eval.tasks, self._config.eval.apart)
         with writing("the model", self._folder):
             fill_whole(self._folder / lineage.MODEL, self._fleet.export)
         state, config, story = self._state, self._config, self._lineage
@@ -370,6 +371,8 @@ class Run:
             model_digest=story.final_digest,
             experts_digest=story.experts_digest,
             ledger=state.ledger,
+            eval_warmup=state.eval_warmup,
+            eval_final=said,
         )
         write_summary(self._folder, summary)
         return summary
@@ -390,20 +393,24 @@ class Run:
     def _learns_from_rollouts(self) -> bool:
         return self._fleet.learns_from_rollouts
 
-    def _evaluate(self, step: int, count: int, apart: Sequence[str] = ()) -> Evaluation:
+    def _evaluate(
+        self, step: int, count: int, apart: Sequence[str] = ()
+    ) -> tuple[Evaluation, dict[str, float]]:
         self._observer.on_phase("evaluate")
         with self._stored_if_halted():
             evaluation, encoded = self._evaluator.play(step, count, apart)
         self._write("eval", step, encoded)
+        found = evaluation.metrics()
         values = {
-            **evaluation.metrics(),
+            **found,
+            **growth(found, self._state.eval_warmup if step else {}),
             "env_steps": float(self._state.env_steps),
             "train_s": time.monotonic() - self._started,
         }
         self._metrics.write(step, "eval", values)
         self._observer.on_eval(evaluation)
         self._guard.check_evaluation(values, step=step)
-        return evaluation
+        return evaluation, values
 
     def _measure_held_out(self, step: int) -> dict[str, float]:
         """Log how well the published model does what the experts held out did; nothing where none is."""

@@ -26,6 +26,8 @@ class RunState(msgspec.Struct):
     success_warmup: float = math.nan
     apart_warmup: dict[str, float] = {}
     envs_warmup: dict[str, float] = {}
+    eval_warmup: dict[str, float] = {}
+    """All that the evaluation after the warm-up said."""
     anchors: dict[str, Any] = {}
     ledger: dict[str, int] = {}
     pass_rates: PassRates = {}

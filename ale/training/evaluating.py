@@ -13,6 +13,8 @@ from rich.console import Console
 from ale import api
 from ale.terminal import stdout
 from ale.training.model_play import model_settings
+from ale.training.progress import bracketed
+from trainer.metrics import Evaluation
 
 __all__ = ["EvalCommand", "eval_command"]
 
@@ -36,8 +38,13 @@ def eval_command(command: EvalCommand) -> None:
     found = api.evaluate(config, ray_address=command.ray_address)
     failures = f", {found.failures} failed to run" if found.failures else ""
     stdout().print(
-        f"{command.model} on {config.env} ({config.eval.split}): success {found.success:.4f} of an optimum of "
-        f"{found.optimum:.4f}, share {found.share:.4f}, {found.episodes} episodes{failures}"
+        f"{command.model} on {config.env} ({config.eval.split}): {_success(found)}, share {found.share:.4f}, "
+        f"{found.episodes} episodes{failures}"
     )
     for env, own in found.envs.items():
-        stdout().print(f"{env}: success {own.success:.4f} of an optimum of {own.optimum:.4f}")
+        stdout().print(f"{env}: {_success(own)}")
+
+
+def _success(found: Evaluation) -> str:
+    interval = bracketed(found.metrics(), digits=4)
+    return f"success {found.success:.4f}{interval} of an optimum of {found.optimum:.4f}"

@@ -58,6 +58,10 @@ def success_curve(run_folder: Path) -> Path | None:
     axes.plot(
         env_steps, [record["success"] for record in evaluations], marker="o", label="success (held out)"
     )
+    low, high = (
+        [record.get(f"success_{end}", math.nan) for record in evaluations] for end in ("low", "high")
+    )
+    axes.fill_between(env_steps, low, high, alpha=0.2, linewidth=0, label="95 % interval")
     share = [record.get("share_of_optimum", math.nan) for record in evaluations]
     axes.plot(env_steps, share, "--", marker=".", label="share of the optimum (held out)")
     for name in sorted({name for record in evaluations for name in record if _OF_ENV.fullmatch(name)}):

@@ -5,6 +5,7 @@ Both faces implement `trainer.metrics.Observer`. They only look: no number here 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -19,7 +20,7 @@ from ale.training.stop import STOPPING, StopRequest
 if TYPE_CHECKING:
     from trainer.metrics import Evaluation
 
-__all__ = ["LiveProgress", "PlainProgress", "StepClock", "duration"]
+__all__ = ["LiveProgress", "PlainProgress", "StepClock", "bracketed", "duration"]
 
 SHOWN = {
     "success": "{:.3f} success",
@@ -174,11 +175,26 @@ def _numbers(metrics: Mapping[str, float]) -> list[str]:
     return [form.format(metrics[name]) for name, form in SHOWN.items() if name in metrics]
 
 
+def bracketed(record: Mapping[str, float], of: str = "", digits: int = 3) -> str:
+    """Return ` [0.931, 0.977]`: the 95 % interval in an evaluation's record of the success, or of that on a split.
+
+    "" where the record has none.
+    """
+    low, high = (record.get(f"success_{end}{of}", math.nan) for end in ("low", "high"))
+    return "" if math.isnan(low) else f" [{low:.{digits}f}, {high:.{digits}f}]"
+
+
 def _evaluation(evaluation: Evaluation) -> str:
     failures = f", {evaluation.failures} failed" if evaluation.failures else ""
-    apart = "".join(f"; {split} {success:.3f}" for split, success in evaluation.apart.items())
-    apart += "".join(f"; {env} {own.success:.3f}" for env, own in evaluation.envs.items())
+    record = evaluation.metrics()
+    apart = "".join(
+        f"; {split} {success:.3f}{bracketed(record, f'/{split}')}"
+        for split, success in evaluation.apart.items()
+    )
+    apart += "".join(
+        f"; {env} {own.success:.3f}{bracketed(own.metrics())}" for env, own in evaluation.envs.items()
+    )
     return (
-        f"success {evaluation.success:.3f} = {evaluation.share:.2f} of the optimum"
+        f"success {evaluation.success:.3f}{bracketed(record)} = {evaluation.share:.2f} of the optimum"
         f" ({evaluation.episodes} episodes{failures}){apart}"
     )

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from ale import config as configuration
 from ale.training import runs
-from ale.training.progress import LiveProgress, PlainProgress
+from ale.training.progress import LiveProgress, PlainProgress, bracketed
 from rock_env.errors import InvalidArgument
 from trainer import checkpoint
 from trainer.config import TrainConfig, dealt
@@ -172,8 +172,10 @@ def _say_how_to_continue(command: TrainCommand, folder: Path, console: Console) 
 
 def _print_result(command: TrainCommand, folder: Path, summary: RunSummary) -> None:
     out = Console()
+    was, now = summary.eval_warmup, summary.eval_final
     out.print(
-        f"{folder}: held-out success {summary.success_warmup:.3f} -> {summary.success_final:.3f} "
+        f"{folder}: held-out success {summary.success_warmup:.3f}{bracketed(was)} -> "
+        f"{summary.success_final:.3f}{bracketed(now)} "
         f"({summary.share_warmup:.2f} -> {summary.share_final:.2f} of the optimum) "
         f"after {summary.steps} {'epochs' if command.imitation else 'steps'}, {summary.train_s:.0f} s",
         markup=False,
@@ -181,11 +183,13 @@ def _print_result(command: TrainCommand, folder: Path, summary: RunSummary) -> N
         soft_wrap=True,
     )
     for env, success in summary.envs_final.items():
-        out.print(f"{env}: {summary.envs_warmup[env]:.3f} -> {success:.3f}", markup=False, highlight=False)
+        before, after = (bracketed(_of_env(record, env)) for record in (was, now))
+        said = f"{env}: {summary.envs_warmup[env]:.3f}{before} -> {success:.3f}{after}"
+        out.print(said, markup=False, highlight=False)
     for split, success in summary.apart_final.items():
-        out.print(
-            f"{split}: {summary.apart_warmup[split]:.3f} -> {success:.3f}", markup=False, highlight=False
-        )
+        before, after = (bracketed(record, f"/{split}") for record in (was, now))
+        said = f"{split}: {summary.apart_warmup[split]:.3f}{before} -> {success:.3f}{after}"
+        out.print(said, markup=False, highlight=False)
     if summary.time_shares:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in summary.time_shares.items())
         out.print(f"processor time: {shares}", markup=False, highlight=False, soft_wrap=True)
@@ -197,6 +201,12 @@ def _print_result(command: TrainCommand, folder: Path, summary: RunSummary) -> N
         ]
         said = f"memory taken, libraries included, of what was estimated: {', '.join(sizes) or 'not known'}"
         out.print(said, markup=False, highlight=False, soft_wrap=True)
+
+
+def _of_env(record: Mapping[str, float], env: str) -> dict[str, float]:
+    """Return what an evaluation's record says of one environment of several."""
+    prefix = f"env/{env}/"
+    return {name.removeprefix(prefix): value for name, value in record.items() if name.startswith(prefix)}
 
 
 def _resolve(command: TrainCommand) -> configuration.Resolved:

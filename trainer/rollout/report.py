@@ -15,9 +15,12 @@ from trainer.rollout.anchors import Anchor
 
 __all__ = [
     "agent_metrics",
+    "effective_share",
     "env_metrics",
+    "episode_metrics",
     "fall",
     "fault_metrics",
+    "growth",
     "illegal_share",
     "sampled_tokens",
     "start_metrics",
@@ -82,6 +85,39 @@ def illegal_share(trajectories: Sequence[Trajectory]) -> float:
     """Return the share of turns that were no action; NaN where there is no turn."""
     turns = sum(len(t.turns) for t in trajectories)
     return sum(t.illegal_actions for t in trajectories) / turns if turns else math.nan
+
+
+def effective_share(trajectories: Sequence[Trajectory]) -> float:
+    """Return the share of actions that changed something: the observation after one differs from that before it.
+
+    NaN where there is no action; the turns of a CLI agent's session are none.
+    """
+    actions = changed = 0
+    for trajectory in trajectories:
+        shown = trajectory.first_observation
+        for turn in () if trajectory.is_session else trajectory.env_turns:
+            before, shown = shown, trajectory.observations[turn]
+            actions, changed = actions + 1, changed + (shown != before)
+    return changed / actions if actions else math.nan
+
+
+def episode_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """Return how episodes that ended with a verdict went, each NaN where there is nothing to take it over."""
+    turns = sum(len(t.turns) for t in trajectories)
+    tokens = sum(t.sampled_tokens for t in trajectories)
+    passed = [len(t.turns) for t in trajectories if t.passed]
+    return {
+        "turns_to_success": sum(passed) / len(passed) if passed else math.nan,
+        "effective_share": effective_share(trajectories),
+        "turn_tokens": tokens / turns if turns else math.nan,
+        "episode_tokens": tokens / len(trajectories) if trajectories else math.nan,
+    }
+
+
+def growth(now: Mapping[str, float], first: Mapping[str, float]) -> dict[str, float]:
+    """Return how much longer answers are than in the first evaluation, as a ratio; nothing where one has none."""
+    before, after = first.get("turn_tokens", 0.0), now.get("turn_tokens")
+    return {} if after is None or not before else {"turn_tokens_growth": after / before}
 
 
 def agent_metrics(trajectories: Sequence[Trajectory]) -> Mapping[str, float]:

@@ -55,7 +55,11 @@ def test_03_train_frozen_lake(tmp_path: Path) -> None:
     }
     summary = json.loads((tmp_path / "lake" / "summary.json").read_text(encoding="utf-8"))
     measured = run("-m", "ale", "eval", "./lake", cwd=tmp_path)
-    assert f"success {summary['success_final']:.4f} of an optimum of {summary['optimum']:.4f}" in measured
+    final = summary["eval_final"]
+    ends = f"[{final['success_low']:.4f}, {final['success_high']:.4f}]"
+    assert (
+        f"success {summary['success_final']:.4f} {ends} of an optimum of {summary['optimum']:.4f}" in measured
+    )
 
 
 def test_04_replay(tmp_path: Path) -> None:

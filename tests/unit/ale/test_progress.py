@@ -9,10 +9,19 @@ from rich.console import Console
 
 from ale.training.progress import LiveProgress, PlainProgress, StepClock, duration
 from ale.training.stop import STOPPING
-from trainer.metrics import Evaluation, Observer
+from trainer.metrics import Evaluation, Interval, Observer
 
 METRICS = {"success": 0.25, "turns_per_s": 1234.5, "tokens_per_s": 99_999.0, "lr": 1e-3}
-EVALUATION = Evaluation(step=4, success=0.5, optimum=0.8, episodes=64, failures=1)
+EVALUATION = Evaluation(
+    step=4,
+    success=0.5,
+    optimum=0.8,
+    episodes=64,
+    failures=1,
+    interval=Interval(0.381, 0.619),
+    apart={"new": 0.25},
+    apart_intervals={"new": Interval(0.1234, 0.4)},
+)
 
 
 def _console(*, terminal: bool = False) -> tuple[Console, io.StringIO]:
@@ -34,7 +43,10 @@ def test_without_a_terminal_each_event_is_one_line() -> None:
     lines = text.getvalue().splitlines()
     assert lines[0] == "-- rollout"
     assert lines[1].startswith("step 3/10  0.250 success  1,234 turns/s  99,999 tokens/s")
-    assert lines[3] == "step 4  held-out success 0.500 = 0.62 of the optimum (64 episodes, 1 failed)"
+    assert lines[3] == (
+        "step 4  held-out success 0.500 [0.381, 0.619] = 0.62 of the optimum (64 episodes, 1 failed); "
+        "new 0.250 [0.123, 0.400]"
+    )
     assert lines[4] == "resumed after step 2 [not markup]"
 
 

@@ -57,6 +57,9 @@ def test_a_failed_episode_is_left_out_of_its_split_and_counted():
     assert found.success in (0, 1)
     assert found.apart["train"] in (0, 1)
     assert found.metrics()["success/train"] == found.apart["train"]
+    assert found.metrics()["success_high/train"] == found.apart_intervals["train"].high
+    assert found.interval.low <= found.success <= found.interval.high
+    assert found.interval.high - found.interval.low > 0.7, "of one episode"
 
 
 def test_a_split_apart_is_measured_on_as_many_tasks_as_were_asked_for():

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
-from local_fleet import config_of, local_run, stripped
+from local_fleet import LocalFleet, config_of, local_run, stripped
 from random_llama import random_llama
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from agent_runtime.types import Trajectory, TurnFault
+from agent_runtime.store import decode, encode
+from agent_runtime.types import RolloutRequest, Trajectory, TurnFault
 from rock_env import plugins
 from trainer.metrics import RunSummary
 
@@ -70,6 +72,13 @@ def eventful(trajectory: Trajectory) -> Trajectory:
     return replace(trajectory, reward=1.0, passed=True, **changes)  # type: ignore[arg-type]
 
 
+class Passing(LocalFleet):
+    """A fleet whose policy passes every evaluation."""
+
+    def run(self, requests: Sequence[RolloutRequest], policy_step: int) -> list[bytes]:
+        return [encode(replace(decode(each), passed=True)) for each in super().run(requests, policy_step)]
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Run every installed algorithm for two eventful steps, and a model that brings its weights."""
@@ -86,7 +95,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         )
         local_run(folders[-1], config, change=eventful, broken=3)
     folders.append(tmp_path_factory.mktemp("mixture"))
-    local_run(folders[-1], config_of(env="frozen_lake:0.5,fork_chain:0.5"))
+    local_run(folders[-1], config_of(env="frozen_lake:0.5,fork_chain:0.5"), kind=Passing)
     folders.append(tmp_path_factory.mktemp("pretrained"))
     model = random_llama(tmp_path_factory.mktemp("llama"), context=512)
     config = config_of(agent={"system": True}, optim={"lr": 1e-6}, warmup={"lr": 1e-6})

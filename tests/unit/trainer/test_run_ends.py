@@ -108,6 +108,10 @@ def test_a_warm_up_whose_evaluation_fails_is_not_done_again(
     assert first is not None
     assert whole is not None
     assert (first.success_warmup, first.model_digest) == (whole.success_warmup, whole.model_digest)
+    for measured, again in ((first.eval_warmup, whole.eval_warmup), (first.eval_final, whole.eval_final)):
+        assert measured["success_low"] <= measured["success"] <= measured["success_high"]
+        assert {**measured, "train_s": 0} == {**again, "train_s": 0}
+    assert first.eval_final["turn_tokens_growth"] > 0
     told = [
         [
             (r["kind"], r["step"])

@@ -8,10 +8,18 @@ from itertools import count
 
 import pytest
 from algo_reference import CONTEXT, trajectory
+from anchor_cases import played
 
-from agent_runtime.types import PrefixTurn, RolloutFailure, Start
+from agent_runtime.types import PrefixTurn, RolloutFailure, Start, TurnLabel
 from trainer.rollout.anchors import Anchor, Expert, Origin
-from trainer.rollout.report import fall, sampled_tokens, start_metrics
+from trainer.rollout.report import (
+    effective_share,
+    episode_metrics,
+    fall,
+    growth,
+    sampled_tokens,
+    start_metrics,
+)
 
 
 def begun(length: int, turn: int, name: str):
@@ -50,6 +58,30 @@ def test_hinted_rollouts_and_diverged_replays_are_counted_apart():
 def test_tokens_of_a_failed_step_count_as_sampled():
     one, _ = begun(4, 0, "g")
     assert sampled_tokens([one, replace(one, lost_tokens=4)]) == 3 + 7
+
+
+def test_an_action_has_effect_where_another_observation_follows():
+    walls = replace(played("abcd", passed=False), first_observation="x", observations=("x", "y", "y", "x"))
+    assert effective_share([walls]) == 0.5
+    noted = replace(walls, internal_turns=(1,))  # the agent's own reply is no observation
+    assert effective_share([noted]) == pytest.approx(2 / 3)
+    session = replace(walls, turn_labels=(TurnLabel.MAIN,) * 4)
+    assert effective_share([walls, session]) == 0.5
+    assert math.isnan(effective_share([session]))
+
+
+def test_turns_to_success_are_of_successes_and_lengths_of_all():
+    found = episode_metrics(
+        [played("abcd", passed=True), played("ab", passed=True), played("a" * 9, passed=False)]
+    )
+    assert (found["turns_to_success"], found["effective_share"]) == (3, 1)
+    assert (found["turn_tokens"], found["episode_tokens"]) == (1, 5)
+    assert math.isnan(episode_metrics([played("a", passed=False)])["turns_to_success"])
+
+
+def test_growth_is_the_ratio_to_the_first_evaluation():
+    assert growth({"turn_tokens": 6.0}, {"turn_tokens": 4.0}) == {"turn_tokens_growth": 1.5}
+    assert growth({"turn_tokens": 6.0}, {}) == growth({}, {"turn_tokens": 4.0}) == {}
 
 
 def test_a_fall_beyond_chance_is_said_from_what_to_what():
