@@ -1,8 +1,8 @@
 """A build context as it arrives: a tar spooled to disk at flat memory, checked, and named by its content.
 
-Used by the registry. It unpacks nothing: the engine does, inside its own fence. The digest covers what a build can see
-(paths, kinds, permissions, links, contents, which Dockerfile, the arguments) and not what it cannot or should
-not (times, owners, order), so the same folder has one digest on every machine.
+Used by the registry. It unpacks nothing: the engine does, inside its own fence, from a tar that is written anew
+(`archive`). The digest covers what a build can see (paths, kinds, permissions, links, contents, which Dockerfile, the
+arguments) and not what it cannot or should not (times, owners, order), so the same folder has one digest on every machine.
 """
 
 from __future__ import annotations
@@ -14,22 +14,19 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from pathlib import Path, PurePosixPath
-from typing import BinaryIO, NoReturn, Self, cast
+from pathlib import Path
+from typing import BinaryIO, Self, cast
 
 from rock_env.arguments import shown
 from rock_env.errors import InvalidArgument, ResourceExhausted
-from rock_env.server.images.dockerfile import MAX_DOCKERFILE_BYTES, images_named
+from rock_env.server.images.archive import entry_path, members, rewritten
+from rock_env.server.images.dockerfile import MAX_DOCKERFILE_BYTES, Needs, needs_of
 from rock_env.threads import for_callers
 
 __all__ = ["MAX_CONTEXT_BYTES", "BuildContext"]
 
 MAX_CONTEXT_BYTES = 4 << 30
 """Default limit of a context. A larger one is nearly always a forgotten .dockerignore."""
-_MAX_FILES = 200_000
-_BLOCK_BYTES = 1 << 20
-_HEADER_BYTES = 64 << 10
-"""Of one header of a member, such as its long name; tarfile reads each into memory."""
 _TENANT_BYTES = 8 << 30
 """Of all contexts of a tenant that are on disk at once."""
 _KINDS = {tarfile.REGTYPE: "file", tarfile.AREGTYPE: "file", tarfile.DIRTYPE: "folder"} | {
@@ -37,37 +34,9 @@ _KINDS = {tarfile.REGTYPE: "file", tarfile.AREGTYPE: "file", tarfile.DIRTYPE: "f
     tarfile.LNKTYPE: "link",
 }
 
-
-_HEADERS = frozenset(
-    {
-        *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
-        *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
-    }
-)
 _RETRY_S = 30.0
 _spooled: Counter[str] = Counter()
 """Bytes of contexts on disk, by tenant."""
-
-
-class _Member(tarfile.TarInfo):
-    """A member without what makes a small archive large: long headers, and files with holes."""
-
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        member = super().frombuf(buf, encoding, errors)
-        if member.type in _HEADERS and member.size > _HEADER_BYTES:
-            raise InvalidArgument(
-                f"the build context holds a header of {member.size} bytes, expected at most {_HEADER_BYTES}. Shorten the "
-                "name or the attributes of its file."
-            )
-        return member
-
-    def _sparse(self, *_: object) -> NoReturn:
-        raise InvalidArgument(
-            "the build context holds a sparse file, which may claim any size. Make the tar without --sparse."
-        )
-
-    _proc_sparse = _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10 = _sparse
 
 
 class BuildContext:
@@ -79,8 +48,8 @@ class BuildContext:
         self._tenant = tenant
         self.bytes = 0
         self.digest = ""
-        self.images: frozenset[str] = frozenset()
-        """What its Dockerfile builds upon or copies from; set, as the digest, by `seal`."""
+        self.needs = Needs()
+        """What its Dockerfile asks of the engine; set, as the digest, by `seal`."""
 
     @classmethod
     async def open(
@@ -125,7 +94,7 @@ class BuildContext:
         """Check what has arrived and return its digest. Raise `InvalidArgument` for what no build could use."""
         stop = threading.Event()
         try:
-            self.digest, self.images = await for_callers(
+            self.digest, self.needs = await for_callers(
                 self._tenant, _read, self._file, dockerfile, dict(build_args), stop
             )
         finally:
@@ -133,10 +102,10 @@ class BuildContext:
         return self.digest
 
     async def blocks(self) -> AsyncIterator[bytes]:
-        """Yield the tar in blocks."""
-        await for_callers(self._tenant, self._file.seek, 0)
-        while block := await for_callers(self._tenant, self._file.read, _BLOCK_BYTES):
-            yield block
+        """Yield the tar in blocks, as it was read and not as it was sent."""
+        pieces = rewritten(self._file)
+        while piece := await for_callers(self._tenant, next, pieces, b""):
+            yield piece
 
 
 class _Stoppable:
@@ -155,38 +124,50 @@ class _Stoppable:
 
 def _read(
     file: BinaryIO, dockerfile: str, build_args: dict[str, str], stop: threading.Event
-) -> tuple[str, frozenset[str]]:
-    """Return the context's digest and the images that its Dockerfile names."""
+) -> tuple[str, Needs]:
+    """Return the context's digest and what its Dockerfile needs."""
     file.flush()
-    file.seek(0)
-    entries: dict[str, list[object]] = {}
-    wanted, text = _path(dockerfile, "Dockerfile path"), b""
+    wanted = entry_path(dockerfile, "Dockerfile path")
     try:
-        with tarfile.open(
-            fileobj=cast("BinaryIO", _Stoppable(file, stop)), mode="r:", tarinfo=_Member
-        ) as tar:
-            for member in tar:
-                path = _path(member.name, "path")
-                if path in entries and not (member.isdir() and entries[path][0] == "folder"):
-                    raise InvalidArgument(f"the build context holds {shown(path)} twice. Make the tar anew.")
-                entries[path] = _entry(tar, member)
-                if path == wanted and member.isreg():
-                    text = _text(tar, member)
-                if len(entries) > _MAX_FILES:
-                    raise InvalidArgument(
-                        f"the build context has more than {_MAX_FILES} files; use .dockerignore."
-                    )
-    except (tarfile.TarError, UnicodeError, OverflowError) as error:
+        entries, text = _entries(cast("BinaryIO", _Stoppable(file, stop)), wanted)
+    except InvalidArgument:
+        raise
+    except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidArgument(f"the build context is not a complete, uncompressed tar: {error}.") from error
-    _check_dockerfile(entries, dockerfile)
+    _check_dockerfile(entries, wanted)
     _check_links(entries)
     try:
-        images = images_named(text.decode(), build_args)
+        needs = needs_of(text.decode(), build_args)
     except UnicodeDecodeError as error:
         raise InvalidArgument(f"the Dockerfile is not UTF-8: {error.reason}.") from error
-    shape = [dockerfile, sorted(build_args.items()), sorted(entries.items())]
-    digest = hashlib.sha256(json.dumps(shape, separators=(",", ":")).encode()).hexdigest()
-    return f"sha256:{digest}", images
+    return f"sha256:{_digest([dockerfile, sorted(build_args.items())], entries)}", needs
+
+
+def _entries(file: BinaryIO, dockerfile: str) -> tuple[dict[str, list[object]], bytes]:
+    """Return what the digest says of each path, and the Dockerfile's text."""
+    entries: dict[str, list[object]] = {}
+    text = b""
+    for tar, member in members(file):
+        path = entry_path(member.name, "path")
+        if path in entries and not (member.isdir() and entries[path][0] == "folder"):
+            raise InvalidArgument(f"the build context holds {shown(path)} twice. Make the tar anew.")
+        entries[path] = _entry(tar, member)
+        if path == dockerfile and member.isreg():
+            text = _text(tar, member)
+    return entries, text
+
+
+def _digest(asked: list[object], entries: Mapping[str, list[object]]) -> str:
+    """Return the hash of the JSON of both, which is never in memory as a whole."""
+    found = hashlib.sha256(f"{_json(asked)[:-1]},[".encode())
+    for number, item in enumerate(sorted(entries.items())):
+        found.update(f"{',' if number else ''}{_json(item)}".encode())
+    found.update(b"]]")
+    return found.hexdigest()
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 def _text(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
@@ -201,13 +182,16 @@ def _text(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 
 def _check_links(entries: Mapping[str, list[object]]) -> None:
     """Refuse files that would be written through a link, such as over the Dockerfile that was read."""
-    for name in entries:
-        for parent in PurePosixPath(name).parents:
-            if entries.get(str(parent), ["folder"])[0] != "folder":
-                raise InvalidArgument(
-                    f"the build context holds {shown(name)} beneath {shown(str(parent))}, which is no folder there. Make "
-                    "the tar anew."
-                )
+    above = "." if entries.get(".", ["folder"])[0] != "folder" else ""
+    for name in sorted(
+        entries, key=lambda name: name.replace("/", "\0")
+    ):  # what is beneath a path follows it
+        if above and (above == "." or name.startswith(f"{above}/")):
+            raise InvalidArgument(
+                f"the build context holds {shown(name)} beneath {shown(above)}, which is no folder there. Make the tar anew."
+            )
+        if entries[name][0] != "folder":
+            above = name
 
 
 def _entry(tar: tarfile.TarFile, member: tarfile.TarInfo) -> list[object]:
@@ -217,7 +201,7 @@ def _entry(tar: tarfile.TarFile, member: tarfile.TarInfo) -> list[object]:
             f"the build context holds {shown(member.name)}, which is no file, folder or link. List it in .dockerignore."
         )
     if kind == "link":
-        _path(member.linkname, "link target")
+        entry_path(member.linkname, "link target")
     content = ""
     if kind == "file":
         source = tar.extractfile(member)
@@ -228,17 +212,13 @@ def _entry(tar: tarfile.TarFile, member: tarfile.TarInfo) -> list[object]:
     return [kind, 0 if kind == "symlink" else member.mode & 0o777, linked, content]
 
 
-def _path(name: str, what: str) -> str:
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or "\0" in name:
-        raise InvalidArgument(f"the build context holds the {what} {shown(name)}, which leads out of it.")
-    name.encode()  # raises UnicodeEncodeError for what is not UTF-8: JSON could not carry it
-    return str(path)
-
-
 def _check_dockerfile(entries: Mapping[str, list[object]], dockerfile: str) -> None:
-    path = _path(dockerfile, "Dockerfile path")
-    if path not in entries or entries[path][0] != "file":
+    kind = entries.get(dockerfile, [""])[0]
+    if kind in ("symlink", "link"):
+        raise InvalidArgument(
+            f"the Dockerfile {shown(dockerfile)} is a link in the build context. Put the file itself there."
+        )
+    if kind != "file":
         top = sorted(name for name in entries if "/" not in name and name != ".")[:20]
         raise InvalidArgument(
             f"the build context has no {dockerfile[:200]!r}; at its top it has: {', '.join(top)[:500] or 'nothing'}. Name "

@@ -1,51 +1,109 @@
-"""Which images a Dockerfile builds upon or copies from, so that the registry can say whether a tenant may.
+"""What a Dockerfile asks of the engine besides its context, so that the registry can say whether a tenant may.
 
-Used by `server/images/context`. It reads instructions as the engine's classic builder does, and refuses what the releases of
-that builder read differently: an image that is not told for certain is one that nobody checked.
+Used by `server/images/context` and, for the triggers of base images, by the registry. It reads instructions as the engine's
+classic builder does, and refuses what the releases of that builder read differently: an image that is not told for certain
+is one that nobody checked.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from rock_env.arguments import shown
 from rock_env.errors import InvalidArgument
 
-__all__ = ["MAX_DOCKERFILE_BYTES", "images_named"]
+__all__ = ["MAX_DOCKERFILE_BYTES", "MOST_IMAGES", "Needs", "needs_of", "needs_of_triggers"]
 
 MAX_DOCKERFILE_BYTES = 1 << 20
-_BLANK = re.compile(r"[\t\v\f\r ]+")
-"""What divides an instruction from the rest of its line, to the builder."""
-_DIRECTIVE = re.compile(r"#\s*([A-Za-z][A-Za-z0-9]*)\s*=\s*(.+?)\s*")
+MOST_IMAGES = 100
+"""How many images one Dockerfile may name: the engine is asked about each."""
+_MOST_CHARS = 512
+"""Of an image's name, and of a value that makes one."""
+_TRIGGERS = frozenset(
+    {
+        *("ADD", "ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "EXPOSE", "HEALTHCHECK", "LABEL"),
+        *("RUN", "SHELL", "STOPSIGNAL", "USER", "VOLUME", "WORKDIR"),
+    }
+)
+_KNOWN = _TRIGGERS | {"FROM", "MAINTAINER", "ONBUILD"}
+_BLANK = re.compile(r"[\t ]+")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_DIRECTIVE = re.compile(r"#[ \t]*escape[ \t]*=[ \t]*([\\`])[ \t]*")
 _HEREDOC = re.compile(r"(?:^|\s)\d*<<-?[^<\s]")
-_ARG = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:=(.*))?", re.DOTALL)
+_BRACES = re.compile(r"\$\{|\}|<")
+_ARG = r"""([A-Za-z_][A-Za-z0-9_]*)(?:=("[^"\\`]*"|'[^'\\`]*'|[^\s"'\\`]*))?"""
+_ARGS = re.compile(rf"{_ARG}(?:[ \t]+{_ARG})*")
+_ONE_ARG = re.compile(_ARG)
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})")
 _PLAIN = re.compile(r"[A-Za-z0-9._/:@-]+")
-_FLAG = re.compile(r"--[a-z]+=[A-Za-z0-9._/:@-]+")
+_FLAG = re.compile(r"--([a-z]+(?:-[a-z]+)*)(?:=([!#-&(-\[\]-_a-~]*))?")
+"""Of printable ASCII without quotes and escapes: the builder reads flags by bytes."""
+_STAGE = re.compile(r"[a-z][a-z0-9_.-]*")
 _INDEX = re.compile(r"[0-9]{1,9}")
+_QUOTED = re.compile(r"[$\"'\\`]")
 
 
-def images_named(text: str, build_args: Mapping[str, str]) -> frozenset[str]:
-    """Return the names and ids of images that `FROM` and `COPY --from` ask of the engine, those of its own stages left out.
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a Dockerfile asks of the engine."""
 
-    Raise `InvalidArgument` where an image cannot be told for certain.
-    """
-    named: set[str] = set()
+    images: frozenset[str] = frozenset()
+    """Names and ids in `FROM` and `COPY --from`, those of its own stages left out."""
+    platforms: frozenset[str] = frozenset()
+    """What its `FROM --platform` say."""
+    downloads: frozenset[str] = frozenset()
+    """The sources of its `ADD` that are addresses, or may become some; each shortened for a message."""
+
+
+def needs_of(text: str, build_args: Mapping[str, str]) -> Needs:
+    """Return what a Dockerfile needs. Raise `InvalidArgument` where an image cannot be told for certain."""
+    control = _CONTROL.search(text.replace("\r\n", "\n").removesuffix("\r"))
+    if control is not None:
+        line = text.replace("\r\n", "\n")[: control.start()].count("\n") + 1
+        raise InvalidArgument(
+            f"the Dockerfile holds the control character {control[0]!r} in line {line}, which releases of the builder read "
+            "differently. Take it out; tabs and line ends may stay."
+        )
+    both = []
     # Within an instruction an indented comment is one to some releases of the builder, and text to others.
     for indented in (True, False):
-        found = _Images(build_args)
+        found = _Reader(build_args)
         for instruction in _instructions(text, indented_comments=indented):
             found.take(instruction)
-        named |= found.named
-    return frozenset(named)
+        both.append(found)
+    return _joined(both)
+
+
+def needs_of_triggers(triggers: Iterable[str]) -> Needs:
+    """Return what the `ONBUILD` triggers of a base image need. Raise `InvalidArgument` as `needs_of` does."""
+    found = _Reader({})
+    for trigger in triggers:
+        if _CONTROL.search(trigger) or "\n" in trigger:
+            raise _unclear(trigger, "it is more than one line")
+        found.take(f"ONBUILD {trigger}")
+    return _joined([found])
+
+
+def _joined(found: list[_Reader]) -> Needs:
+    images = frozenset().union(*(reader.named for reader in found))
+    if len(images) > MOST_IMAGES:
+        raise InvalidArgument(f"the Dockerfile names {len(images)} images, expected at most {MOST_IMAGES}.")
+    return Needs(
+        images,
+        frozenset().union(*(reader.platforms for reader in found)),
+        frozenset().union(*(reader.downloads for reader in found)),
+    )
 
 
 def _instructions(text: str, *, indented_comments: bool) -> Iterator[str]:
     """Yield each instruction as one line, as the builder joins them."""
     lines = [line.removesuffix("\r") for line in text.removeprefix("\ufeff").split("\n")]
     escape = _escape(lines)
-    begun, goes_on = "", False
+    begun: list[str] = []
+    goes_on = False
     for line in lines:
         comment = (line.lstrip() if indented_comments or not goes_on else line).startswith("#")
         if comment or not line.strip():
@@ -54,29 +112,32 @@ def _instructions(text: str, *, indented_comments: bool) -> Iterator[str]:
         goes_on = kept.endswith(escape)
         if kept.endswith(escape * 2):
             raise _unclear(line, "whether the next line goes on with it")
-        begun += kept.removesuffix(escape) if goes_on else line
+        begun.append(kept.removesuffix(escape) if goes_on else line)
         if not goes_on:
-            yield begun.strip()
-            begun = ""
-    yield begun.strip()
+            yield "".join(begun).strip()
+            begun = []
+    yield "".join(begun).strip()
 
 
 def _escape(lines: list[str]) -> str:
     """Return what continues a line, which the first line may choose."""
     for number, line in enumerate(lines):
-        found = _DIRECTIVE.fullmatch(line.strip())
-        if found is None:
+        if not line.lstrip().startswith("#"):
             break
-        if found[1].lower() == "escape":
-            if number or found[1] != "escape" or found[2] not in ("\\", "`"):
+        key, said, _ = line.lstrip().removeprefix("#").partition("=")
+        if said and key.strip().lower() == "escape":
+            found = _DIRECTIVE.fullmatch(line)
+            if number or found is None:
                 raise _unclear(line, "expected `escape` in the first line, and a backslash or a backtick")
-            return found[2]
+            return found[1]
     return "\\"
 
 
-class _Images:
+class _Reader:
     def __init__(self, build_args: Mapping[str, str]) -> None:
         self.named: set[str] = set()
+        self.platforms: set[str] = set()
+        self.downloads: set[str] = set()
         self._build_args = build_args
         self._stages: list[str] = []
         """Their names in lower case, empty for those without one; the last one is being built."""
@@ -85,44 +146,68 @@ class _Images:
 
     def take(self, instruction: str) -> None:
         """Note what an instruction names."""
-        later = False
+        if not instruction:
+            return
         name, rest = _split(instruction)
-        while name == "ONBUILD":
-            later = True
+        if name not in _KNOWN:
+            raise InvalidArgument(
+                f"the Dockerfile has the unknown instruction {shown(name)}. There are: {' '.join(sorted(_KNOWN))}."
+            )
+        later = name == "ONBUILD"
+        if later:
             name, rest = _split(rest)
-        if name in ("RUN", "COPY", "ADD") and _HEREDOC.search(rest):
-            raise _unclear(instruction, "a here-document, which this builder has not")
+            if name not in _TRIGGERS:  # the builder keeps it unread, and strips what hides it when it is done
+                raise _unclear(instruction, f"{shown(name)} is nothing that ONBUILD may do")
+        if name == "RUN" and rest.startswith("--"):
+            raise InvalidArgument(
+                f"the Dockerfile has {shown(instruction)}: only BuildKit knows options of RUN, and the builder here is the "
+                "engine's classic one. Leave the option out; a cache mount changes nothing but how long a build takes."
+            )
+        if name in ("RUN", "COPY", "ADD") and _has_heredoc(rest):
+            raise InvalidArgument(
+                f"the Dockerfile has a here-document, which this builder has not, in {shown(instruction)}. Write the file "
+                "beside the Dockerfile and COPY it, or write it with printf."
+            )
         if name == "ARG" and not self._stages:
             self._arg(rest)
         elif name == "FROM":
             self._stage(instruction, rest)
         elif name in ("COPY", "ADD"):
             self._copied(instruction, rest, later=later)
+            if name == "ADD":
+                self.downloads.update(_downloads(rest))
 
     def _arg(self, rest: str) -> None:
-        for word in rest.split():
-            found = _ARG.fullmatch(word)
-            if found is None:
-                self._args.clear()  # who knows which it sets
-                continue
-            value = self._build_args.get(found[1], found[2])
-            if value and len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
-                value = value[1:-1]
-            self._args.pop(found[1], None)
-            if value and _PLAIN.fullmatch(value):
-                self._args[found[1]] = value
+        if not _ARGS.fullmatch(rest):
+            self._args.clear()  # who knows which it sets
+            return
+        for found in _ONE_ARG.finditer(rest):
+            name, default = found[1], found[2]
+            if default and default[0] in "\"'":
+                default = default[1:-1]
+            value = self._build_args.get(name, default)
+            self._args.pop(name, None)
+            if value and len(value) <= _MOST_CHARS and _PLAIN.fullmatch(value):
+                self._args[name] = value
 
     def _stage(self, instruction: str, rest: str) -> None:
         words = _words(instruction, rest)
         while words and words[0].startswith("--"):
-            if not _FLAG.fullmatch(words.pop(0)):
+            flag, said, platform = words.pop(0).partition("=")
+            if flag != "--platform" or not said:
                 raise _unclear(instruction, "its flags")
+            self.platforms.add(self._filled(instruction, platform))
         if len(words) not in (1, 3):
             raise _unclear(instruction, "expected `FROM IMAGE` or `FROM IMAGE AS NAME`")
         image = self._filled(instruction, words[0])
         if image.lower() not in self._stages and image != "scratch":
             self.named.add(image)
-        self._stages.append(words[2].lower() if len(words) == 3 else "")
+        stage = words[2].lower() if len(words) == 3 else ""
+        if stage and not _STAGE.fullmatch(stage):
+            raise _unclear(
+                instruction, "a stage's name has letters, digits, '-', '_' and '.', a letter first"
+            )
+        self._stages.append(stage)
 
     def _filled(self, instruction: str, word: str) -> str:
         def value(found: re.Match[str]) -> str:
@@ -133,9 +218,9 @@ class _Images:
                 )
             return self._args[name]
 
-        filled = _VARIABLE.sub(value, word)
-        if not _PLAIN.fullmatch(filled):
-            raise _unclear(instruction, f"its image is {shown(filled)}")
+        filled = _VARIABLE.sub(value, word) if len(word) <= _MOST_CHARS else word
+        if len(filled) > _MOST_CHARS or not _PLAIN.fullmatch(filled):
+            raise _unclear(instruction, f"it names {shown(filled)}")
         return filled
 
     def _copied(self, instruction: str, rest: str, *, later: bool) -> None:
@@ -145,10 +230,15 @@ class _Images:
         for word in _words(instruction, rest):
             if not word.startswith("--"):
                 return
-            if not _FLAG.fullmatch(word):
+            found = _FLAG.fullmatch(word)
+            if found is None:
                 raise _unclear(instruction, "its flags")
-            flag, _, source = word.partition("=")
-            if flag == "--from" and not self._is_stage(source, later=later):
+            if found[1] != "from":
+                continue
+            source = found[2] or ""
+            if len(source) > _MOST_CHARS or not _PLAIN.fullmatch(source):
+                raise _unclear(instruction, "its flags")
+            if not self._is_stage(source, later=later):
                 self.named.add(source)
 
     def _is_stage(self, source: str, *, later: bool) -> bool:
@@ -159,14 +249,51 @@ class _Images:
 
 def _split(instruction: str) -> tuple[str, str]:
     word, *rest = _BLANK.split(instruction.strip(), maxsplit=1)
-    return word.upper(), rest[0] if rest else ""
+    return word.upper() if word.isascii() else word, rest[0] if rest else ""
 
 
 def _words(instruction: str, rest: str) -> list[str]:
     """Return the words of a line in which nothing but spaces and tabs divides them."""
-    if any((char.isspace() and char not in " \t") or ord(char) < 32 for char in rest.replace("\t", " ")):
+    if any(char.isspace() and char not in " \t" for char in rest):
         raise _unclear(instruction, "it has blanks that are neither spaces nor tabs")
     return rest.split()
+
+
+def _has_heredoc(rest: str) -> bool:
+    """Return whether a builder may find a here-document: a word that begins with `<<`, once variables are filled in."""
+    if "<" not in rest:
+        return False
+    if _HEREDOC.search(rest):
+        return True
+    depth = 0
+    for found in _BRACES.finditer(rest) if "${" in rest else ():
+        if found[0] == "<":
+            around = rest[max(found.start() - 1, 0) : found.end() + 2]
+            if depth or around.startswith("}") or around.endswith("<${"):
+                return True
+        else:
+            depth = max(0, depth + (1 if found[0] == "${" else -1))
+    return False
+
+
+def _downloads(rest: str) -> Iterator[str]:
+    """Yield the sources of an ADD that are addresses to the builder, or may become some."""
+    words = [word for word in rest.split() if not word.startswith("--")]
+    listed = rest[rest.find("[") :] if words and words[0].startswith("[") else ""
+    if listed:
+        try:
+            words = json.JSONDecoder().raw_decode(listed)[0]
+        except (ValueError, RecursionError):
+            words = []
+        if not words or not all(isinstance(word, str) for word in words):
+            if re.search(r"http|[\\$]", listed, re.IGNORECASE):
+                yield shown(listed)
+            return
+    for word in words[:-1]:
+        plain = _QUOTED.split(word, maxsplit=1)[0]
+        schemes = ("http://", "https://")
+        if plain.startswith(schemes) or (plain != word and any(url.startswith(plain) for url in schemes)):
+            yield shown(word)
 
 
 def _unclear(line: str, why: str) -> InvalidArgument:

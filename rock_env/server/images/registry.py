@@ -257,7 +257,7 @@ class Registry:
         """
         try:
             await self._check_name(tenant, wish.name)
-            for image in context.images:
+            for image in context.needs.images:
                 await self._check_base(tenant, image)
             self._check_builds(tenant)
             running = self._running(tenant, wish.name, context.digest)

@@ -272,7 +272,7 @@ async def test_a_build_that_fails_says_where_and_why(place: Place, folder: Path)
         with pytest.raises(NotFound):
             await registry.get("broken")
         (folder / "Dockerfile").write_text("FORM nothing\n")
-        with pytest.raises(InvalidArgument, match="unknown instruction: FORM"):
+        with pytest.raises(InvalidArgument, match="unknown instruction 'FORM'"):
             await registry.register(folder, "broken")
         with pytest.raises(InvalidArgument, match="bad image name 'Broken'"):
             await registry.register(folder, "Broken")

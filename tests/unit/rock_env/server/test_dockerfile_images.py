@@ -9,7 +9,7 @@ import pytest
 
 from rock_env.errors import InvalidArgument
 from rock_env.server.images.context import BuildContext
-from rock_env.server.images.dockerfile import images_named
+from rock_env.server.images.dockerfile import MOST_IMAGES, needs_of, needs_of_triggers
 
 THEIRS = "deadbeef0123"
 
@@ -34,11 +34,16 @@ THEIRS = "deadbeef0123"
         ("FROM a\nRUN x \\\n  # said\nCOPY --from=b / /", {"a", "b"}),
         ("FROM a\nRUN x \\\n# said\n\n   y\nCOPY [\"--from=b\", \"/\"]", {"a"}),
         ("FROM a\nLABEL x=\"FROM b\"\nRUN echo FROM c", {"a"}),
-        ("ONBUILD " * 100_000 + "RUN x", set()),
+        ("FROM a\nCOPY --link --chown=$U:${G} --from=b / /", {"a", "b"}),
+        ("ARG P=linux/amd64\nFROM --platform=$P a", {"a"}),
+        ('ARG FLAGS="-DX=1 -DY=2" BASE=a\nFROM $BASE', {"a"}),
+        ("FROM a\nCOPY n\u00e4me\u00a0x /\nRUN echo $((1<<2)) $X<b ${Y:-z} < b", {"a"}),
+        (f'ARG T={THEIRS}\nARG A="x T=a C="\nFROM $T', {THEIRS}),
+        ("# note: escape = no directive\nFROM a\nRUN x \\\n y", {"a"}),
     ],
 )  # fmt: skip
 def test_what_is_named(text: str, named: set[str]) -> None:
-    assert images_named(text, {"B": "given", "UNUSED": THEIRS}) == named
+    assert needs_of(text, {"B": "given", "UNUSED": THEIRS}).images == named
 
 
 @pytest.mark.parametrize(
@@ -54,20 +59,93 @@ def test_what_is_named(text: str, named: set[str]) -> None:
         "FROM",
         "FROM --pl'at'form=x a",
         f"FROM a\nCOPY --chown=1\u00a0--from={THEIRS} / /",
-        f"FROM a\nCOPY --chown=1\x1c --from={THEIRS} / /",
         f'FROM a\nCOPY --fr"om"={THEIRS} / /',
         f"FROM a\nCOPY --from=\\{THEIRS} / /",
         "FROM a\nCOPY --from=$X / /",
         f"FROM a\nRUN x \\\\\nCOPY --from={THEIRS} / /",
         f"# check=skip\n# escape=`\nFROM a\nCOPY --from={THEIRS} / /",
         "# Escape=`\nFROM a",
-        "FROM a\nRUN <<EOF\nFROM x AS deadbeef\nEOF",
-        "FROM a\nCOPY <<-'EOF' /x\nEOF",
+        f"#\u00a0escape=`\nFROM a\nRUN x \\\nFROM a AS deadbeef\nFROM a\nCOPY --from={THEIRS} / /",
+        "FROM a\nONBUILD \ufeffCOPY --from=deadbeef / /",
+        "FROM a\nONBUILD ONBUILD RUN x",
+        "FROM a\nONBUILD FROM b",
+        f"ARG A={'x' * 513}\nFROM $A",
+        "ARG A=" + "x" * 500 + "\nFROM $A$A",
+        "FROM a AS rock-image:00",
+        "FROM --chown=x a",
     ],
 )
 def test_what_cannot_be_told_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgument, match="cannot be told"):
-        images_named(text, {})
+        needs_of(text, {})
+
+
+@pytest.mark.parametrize("control", ["\x1c", "\x1f", "\v", "\f", "\0", "\r", "\x7f"])
+def test_what_only_some_take_for_a_blank_line_is_refused(control: str) -> None:
+    """The builder ends `RUN` at such a line, and begins a stage with the next one."""
+    with pytest.raises(InvalidArgument, match=r"control character .* in line 3"):
+        needs_of(f"FROM a\r\nRUN x \\\r\n{control}x\r\nFROM {THEIRS}", {})
+
+
+@pytest.mark.parametrize(
+    "run",
+    ["<<EOF", "cat 3<<-'EOF'", "${X:-}<<EOF", "<${X:-}<EOF", "${X:-<<EOF}", "${X:-${Y:-<<EOF}}"],
+)
+def test_a_here_document_is_refused(run: str) -> None:
+    with pytest.raises(InvalidArgument, match=r"here-document.*printf"):
+        needs_of(f"FROM a\nRUN {run}\nFROM a AS deadbeef\nEOF\nFROM a\nCOPY --from=deadbeef / /", {})
+
+
+def test_what_the_builder_cannot_do_is_said_before_it_is_built() -> None:
+    with pytest.raises(InvalidArgument, match="only BuildKit"):
+        needs_of("FROM a\nRUN --mount=type=cache,target=/x pip install y", {})
+    with pytest.raises(InvalidArgument, match="unknown instruction 'INCLUDE'"):
+        needs_of("FROM a\nINCLUDE b", {})
+
+
+def test_no_dockerfile_keeps_its_reader_busy() -> None:
+    """Each took minutes or gigabytes while it was read by backtracking, or filled in without a bound."""
+    assert needs_of("# a=x" + " " * 1_000_000 + "y\nFROM a", {}).images == {"a"}
+    with pytest.raises(InvalidArgument):
+        needs_of("FROM a\nRUN " + "${" * 500_000 + "<", {})
+    with pytest.raises(InvalidArgument):
+        needs_of("ARG A=" + "x" * 500_000 + "\nFROM " + "$A" * 200_000, {})
+    with pytest.raises(InvalidArgument):
+        needs_of("ONBUILD " * 125_000 + "RUN x", {})
+    with pytest.raises(InvalidArgument, match=f"names {MOST_IMAGES + 1} images"):
+        needs_of("".join(f"FROM a{number}\n" for number in range(MOST_IMAGES + 1)), {})
+
+
+@pytest.mark.parametrize(
+    ("add", "is_one"),
+    [
+        ("https://x.example/a /a", True),
+        ("--chown=1:1 a http://127.0.0.1/ /a", True),
+        ("$SOURCE /a", True),
+        ("h${X}://y /a", True),
+        ('"http://x" /a', True),
+        ('["http://x", "/a"]', True),
+        ('["\\u0068ttp://x", "/a"] rest', True),
+        ('["http://x", 1]', True),
+        ("a.tar.gz $HOME/", False),
+        ("app-${VERSION}.tar https /a", False),
+        ('["a", "http://x"]', False),
+    ],
+)
+def test_what_the_engine_would_download_is_told(add: str, is_one: bool) -> None:
+    assert bool(needs_of(f"FROM a\nADD {add}", {}).downloads) == is_one
+    assert bool(needs_of_triggers([f"ADD {add}"]).downloads) == is_one
+
+
+def test_triggers_of_a_base_image_are_read() -> None:
+    assert needs_of_triggers(["RUN x", f"COPY --from={THEIRS} / /"]).images == {THEIRS}
+    for hidden in ("\ufeffCOPY --from=x / /", "RUN x\nCOPY --from=x / /", "#\tescape=`", "ONBUILD RUN x"):
+        with pytest.raises(InvalidArgument, match="cannot be told"):
+            needs_of_triggers([hidden])
+
+
+def test_platforms_are_told() -> None:
+    assert needs_of("FROM --platform=linux/arm64 a\nFROM b", {}).platforms == {"linux/arm64"}
 
 
 def packed(*members: tuple[str, bytes | str]) -> bytes:
@@ -90,7 +168,7 @@ async def sealed(tar: bytes) -> frozenset[str]:
     try:
         await context.write(tar)
         await context.seal(dockerfile="Dockerfile", build_args={})
-        return context.images
+        return context.needs.images
     finally:
         context.close()
 
