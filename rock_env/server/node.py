@@ -64,7 +64,8 @@ class Node:
         self.registry: Registry | None = None
         self.cache: ImageCache | None = None
         if engine is not None:
-            wanted = RegistryOptions(spool=state, limits=BuildLimits(network=options.build_network))
+            limits = BuildLimits(network=options.build_network)
+            wanted = RegistryOptions(spool=state, limits=limits, shared=not options.private)
             self.registry = Registry(engine, self._own_images, wanted, make_room=self._make_room)
             self.cache = ImageCache(self.registry, in_use=self._images_in_use)
 

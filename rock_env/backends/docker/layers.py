@@ -17,12 +17,13 @@ from rock_env.backends.docker.engine import Engine, EngineRefusal, finished
 from rock_env.backends.docker.graft import GRAFT_BYTES, layers_above
 from rock_env.errors import FailedPrecondition, InfraError, NotFound
 
-__all__ = ["LABEL_FROM", "DockerLayers", "is_snapshot"]
+__all__ = ["LABEL_FROM", "SNAPSHOTS", "DockerLayers", "is_snapshot"]
 
 LABEL_FROM = "rock.from"
 """On a container: the snapshot it was started from."""
 _LABEL_ID, _LABEL_PARENT = "rock.snapshot", "rock.snapshot.parent"
-_REPOSITORY = "rock-snap"
+SNAPSHOTS = "rock-snap"
+"""The repository that snapshots are tagged in."""
 _THAW_TRIES, _THAW_S = 50, 0.02
 
 
@@ -83,7 +84,7 @@ class DockerLayers:
         config = {**below.config, "Labels": labels, "WorkingDir": below.workdir or "/"}
         params = {
             "container": container["Id"],
-            "repo": _REPOSITORY,
+            "repo": SNAPSHOTS,
             "tag": f"{self._state_id}-{snapshot_id}",
             "pause": "0",
         }
@@ -165,4 +166,4 @@ class DockerLayers:
         ]
 
     def _tag(self, snapshot_id: str) -> str:
-        return f"{_REPOSITORY}:{self._state_id}-{snapshot_id}"
+        return f"{SNAPSHOTS}:{self._state_id}-{snapshot_id}"

@@ -41,13 +41,13 @@ _LATEST = (1 << 33) - 1
 """The last time that a plain header holds, in seconds since the epoch."""
 
 
-class Archive(tarfile.TarFile):
+class BoundedTar(tarfile.TarFile):
     """A tar that knows how many headers of one member it is in."""
 
     headers = 0
 
 
-class Member(tarfile.TarInfo):
+class TarMember(tarfile.TarInfo):
     """A member without what makes a small archive large: long headers, headers of headers, and files with holes."""
 
     @classmethod
@@ -64,7 +64,7 @@ class Member(tarfile.TarInfo):
     @classmethod
     def fromtarfile(cls, archive: tarfile.TarFile) -> Self:
         """Read a member with the headers before it."""
-        assert isinstance(archive, Archive)
+        assert isinstance(archive, BoundedTar)
         if archive.headers >= _MOST_HEADERS:
             raise InvalidArgument(
                 f"the build context holds a member with more than {_MOST_HEADERS} headers. Make the tar anew."
@@ -75,7 +75,7 @@ class Member(tarfile.TarInfo):
         finally:
             archive.headers -= 1
 
-    def _proc_pax(self, archive: Archive) -> tarfile.TarInfo:
+    def _proc_pax(self, archive: BoundedTar) -> tarfile.TarInfo:
         """Check that records lie side by side: overlapping ones take memory by the square of their size."""
         assert archive.fileobj is not None
         at = archive.fileobj.tell()
@@ -100,17 +100,17 @@ class Member(tarfile.TarInfo):
     _proc_sparse = _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10 = _sparse
 
 
-def members(file: BinaryIO) -> Iterator[tuple[Archive, Member]]:
+def members(file: BinaryIO) -> Iterator[tuple[BoundedTar, TarMember]]:
     """Yield each member of a tar, with the tar to read it from. Memory does not grow with their number.
 
     Raise `InvalidArgument` for more than a context may hold, and what tarfile raises.
     """
     file.seek(0)
     count = path_bytes = 0
-    with Archive.open(fileobj=file, mode="r:", tarinfo=Member) as tar:
-        assert isinstance(tar, Archive)
+    with BoundedTar.open(fileobj=file, mode="r:", tarinfo=TarMember) as tar:
+        assert isinstance(tar, BoundedTar)
         while (member := tar.next()) is not None:
-            assert isinstance(member, Member)
+            assert isinstance(member, TarMember)
             tar.members.clear()  # type: ignore[attr-defined]  # the stubs leave it out
             count += 1
             path_bytes += _path_bytes(member.name) + _path_bytes(member.linkname)
@@ -162,7 +162,7 @@ def rewritten(file: BinaryIO) -> Iterator[bytes]:
     yield bytes(piece) + bytes(2 * tarfile.BLOCKSIZE)
 
 
-def _header(member: Member) -> bytes:
+def _header(member: TarMember) -> bytes:
     path = entry_path(member.name, "path")
     made = tarfile.TarInfo("./" if path == "." else f"./{path}")
     made.type = tarfile.REGTYPE if member.isreg() else member.type

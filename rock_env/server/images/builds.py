@@ -11,7 +11,8 @@ import json
 import re
 import secrets
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from rock_env.server.images.context import BuildContext
     from rock_env.server.images.records import ImageRecord
 
-__all__ = ["BuildLimits", "BuildRun", "build_image", "maker_of"]
+__all__ = ["BuildLimits", "BuildRun", "build_image", "maker_of", "pull_image"]
 
 _BUILD = "build-"
 _KEPT_LOG_BYTES = 4 << 20
@@ -34,6 +35,12 @@ _LAST_CHARS = 1200
 """What of the log an error quotes: an error crosses the wire in a header."""
 _MOST_STAGES = 64
 """How many leftovers are looked at: a build's commands can write as if there were more."""
+_PROXIES = frozenset(
+    name
+    for kind in ("http", "https", "ftp", "no", "all")
+    for name in (f"{kind}_proxy", f"{kind}_proxy".upper())
+)
+"""Arguments that every RUN sees and that the builder's cache leaves out."""
 _STEP = re.compile(r"Step \d+/\d+ : .*")
 _LAYER = re.compile(r" ---> ([0-9a-f]{12})")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -132,12 +139,14 @@ async def build_image(
     build_args: Mapping[str, str],
     limits: BuildLimits,
     build: BuildRun,
+    shared: bool = False,
 ) -> str:
-    """Run a build and return the image's id; its log and leftovers go to `build`.
+    """Run a build and return the image's id; its log and leftovers go to `build`. `shared`: other tenants build there, too.
 
     Raise `InvalidArgument`, with the failing step and the last lines, if it fails.
     """
     params = {
+        "version": "1",
         "dockerfile": dockerfile,
         "buildargs": json.dumps(dict(build_args)),
         "labels": json.dumps({"rock.image": "1"}),
@@ -147,17 +156,55 @@ async def build_image(
         "memswap": str(limits.memory_bytes),
         "networkmode": limits.network,
     }
+    if shared and not _PROXIES.isdisjoint(build_args):
+        params["nocache"] = "1"  # steps of another proxy count as the same ones
     reading = _Reading(build)
-    transport = httpx.AsyncHTTPTransport(uds=str(engine.socket))
     try:
         async with (
             asyncio.timeout(limits.timeout_s),
+            aclosing(_messages(engine, "/build", params, context.blocks())) as messages,
+        ):
+            async for message in messages:
+                reading.take(message)
+    except TimeoutError as error:
+        raise InvalidArgument(
+            f"the build ran longer than {limits.timeout_s:g} s and was ended{reading.where}.{reading.quoted}"
+        ) from error
+    return reading.result()
+
+
+async def pull_image(engine: Engine, image: str, *, limits: BuildLimits, build: BuildRun) -> None:
+    """Have the engine get an image from its registry; what it says goes to the log. Raise `InvalidArgument` if it cannot."""
+    whole = image if "@" in image or ":" in image.rpartition("/")[2] else f"{image}:latest"
+    reading = _Reading(build)
+    try:
+        async with (
+            asyncio.timeout(limits.timeout_s),
+            aclosing(_messages(engine, "/images/create", {"fromImage": whole})) as messages,
+        ):
+            async for message in messages:
+                reading.take(message)
+    except TimeoutError as error:
+        raise InvalidArgument(
+            f"the engine took longer than {limits.timeout_s:g} s to get the image {image!r}."
+        ) from error
+    if reading.failure:
+        raise InvalidArgument(f"the engine cannot get the image {image!r}: {reading.failure}.")
+
+
+async def _messages(
+    engine: Engine, path: str, params: Mapping[str, str], content: AsyncIterator[bytes] | None = None
+) -> AsyncGenerator[Mapping[str, Any]]:
+    """Yield what the engine says while it works on a call of its builder's."""
+    transport = httpx.AsyncHTTPTransport(uds=str(engine.socket))
+    try:
+        async with (
             httpx.AsyncClient(transport=transport, base_url=f"http://docker/{API}", timeout=None) as client,
             client.stream(
                 "POST",
-                "/build",
+                path,
                 params=params,
-                content=context.blocks(),
+                content=content,
                 headers={"Content-Type": "application/x-tar"},
             ) as response,
         ):
@@ -165,18 +212,13 @@ async def build_image(
                 raise _refused(response.status_code, (await response.aread()).decode(errors="replace"))
             async for line in response.aiter_lines():
                 if line.strip():
-                    reading.take(json.loads(line))
-    except TimeoutError as error:
-        raise InvalidArgument(
-            f"the build ran longer than {limits.timeout_s:g} s and was ended{reading.where}.{reading.quoted}"
-        ) from error
+                    yield json.loads(line)
     except httpx.TransportError as error:
         raise Unavailable(
             f"the Docker engine left a build: {error or type(error).__name__}. Try again."
         ) from error
     except json.JSONDecodeError as error:
         raise InfraError(f"the Docker engine's builder said what is no JSON: {error}") from error
-    return reading.result()
 
 
 class _Reading:
@@ -187,14 +229,14 @@ class _Reading:
         self._base = True
         self._image = ""
         self._step = ""
-        self._failure = ""
+        self.failure = ""
         self._last: deque[str] = deque(maxlen=_LAST_LINES)
 
     def take(self, message: Mapping[str, Any]) -> None:
         text = str(message.get("stream", "")) or _progress(message)
         if "error" in message:
-            self._failure = str(message["error"]).strip()
-            text = f"{self._failure}\n"
+            self.failure = str(message["error"]).strip()
+            text = f"{self.failure}\n"
         if text:
             self._build.write(text.encode())
         for line in _COLOURS.sub("", text).splitlines():
@@ -219,8 +261,8 @@ class _Reading:
         return f" Its last lines:\n{lines}" if lines else ""
 
     def result(self) -> str:
-        if self._failure:
-            raise InvalidArgument(f"the build failed{self.where}: {self._failure}.{self.quoted}")
+        if self.failure:
+            raise InvalidArgument(f"the build failed{self.where}: {self.failure}.{self.quoted}")
         del self._build.leftovers[-1:]  # the image itself
         if not self._image:
             raise InfraError(f"the Docker engine's builder ended without an image{self.where}.{self.quoted}")

@@ -18,8 +18,9 @@ from typing import Any
 
 import msgspec
 
+from rock_env.arguments import shown
 from rock_env.backends.docker.engine import Engine, EngineRefusal
-from rock_env.backends.docker.layers import is_snapshot
+from rock_env.backends.docker.layers import SNAPSHOTS, is_snapshot
 from rock_env.errors import (
     FailedPrecondition,
     InvalidArgument,
@@ -29,8 +30,9 @@ from rock_env.errors import (
     Unavailable,
     plugin_call,
 )
-from rock_env.server.images.builds import BuildLimits, BuildRun, build_image
+from rock_env.server.images.builds import BuildLimits, BuildRun, build_image, pull_image
 from rock_env.server.images.context import MAX_CONTEXT_BYTES, BuildContext
+from rock_env.server.images.dockerfile import Needs, needs_of_triggers
 from rock_env.server.images.records import ImageRecord, RecordKeeper
 from rock_env.spec import SandboxSpec
 
@@ -43,6 +45,11 @@ TAG = "rock-image"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._/-]{0,127}(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?", re.ASCII)
 _ID = re.compile(r"(sha256:)?[0-9a-f]{1,64}")
 """What the engine may take for an id, or for the beginning of one."""
+_ARCHITECTURES = {
+    "amd64": ("amd64", "x86_64", "x86-64"),
+    "arm64": ("arm64", "aarch64", "arm64/v8", "aarch64/v8"),
+}
+"""What the engine takes for its own architecture."""
 MOST_NAMES = 1000
 """How many names of images one tenant may have."""
 MOST_BUILDS = 8
@@ -60,6 +67,8 @@ class RegistryOptions:
     limits: BuildLimits = field(default_factory=BuildLimits)
     spool: Path | None = None
     """Where contexts wait for their build; None is the system's folder for temporary files."""
+    shared: bool = False
+    """Whether others than the one who started the server build here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,20 +225,71 @@ class Registry:
             )
         return image_id, int(described.get("Size", 0))
 
-    async def _check_base(self, tenant: str, image: str) -> None:
-        """Raise `InvalidArgument` for an image that a Dockerfile may not name. What the engine lacks it may pull."""
+    async def _check_needs(self, tenant: str, needs: Needs) -> None:
+        """Raise `InvalidArgument` for a Dockerfile that asks of the engine what is not its tenant's to have."""
+        if self.options.shared and needs.downloads:
+            raise InvalidArgument(
+                f"the Dockerfile adds {min(needs.downloads)}, which may be an address: the engine would fetch it from the "
+                "server's own network. Use COPY for a file of the context, and RUN with curl for a download."
+            )
+        arch = await self._arch(needs.platforms) if self.options.shared and needs.platforms else ""
+        for image in needs.images:
+            described = await self._check_base(tenant, image)
+            if described is None:
+                continue
+            if arch and described.get("Architecture") != arch:
+                raise InvalidArgument(
+                    f"the Docker engine has the image {image!r} for {described.get('Architecture')!r}, and the Dockerfile "
+                    f"asks for {shown(min(needs.platforms))}. Name one for {arch!r}, or leave --platform out."
+                )
+            beyond = needs_of_triggers(map(str, (described.get("Config") or {}).get("OnBuild") or ()))
+            if self.options.shared and beyond.downloads:
+                raise InvalidArgument(
+                    f"the image {image!r} adds {min(beyond.downloads)} where it is built upon."
+                )
+            for other in beyond.images:
+                await self._check_base(tenant, other)
+
+    async def _arch(self, platforms: frozenset[str]) -> str:
+        """Return the engine's architecture. Raise `InvalidArgument` for a platform of another: it would be fetched anew."""
+        arch = str((await self.engine.call("GET", "/version"))["Arch"])
+        names = _ARCHITECTURES.get(arch, (arch,))
+        known = {"linux", *names, *(f"linux/{name}" for name in names)}
+        for platform in platforms:
+            if platform.lower() not in known:
+                raise InvalidArgument(
+                    f"the Dockerfile asks for the platform {shown(platform)}, and this engine has {arch}. Leave it out."
+                )
+        return arch
+
+    async def _check_base(self, tenant: str, image: str) -> Mapping[str, Any] | None:
+        """Return what the engine knows of an image, None where it may pull it.
+
+        Raise `InvalidArgument` for one that a Dockerfile of the tenant's may not name.
+        """
         try:
             described = await self.engine.image(image)
         except InvalidArgument:
-            if not _ID.fullmatch(image):
-                return
+            if not _ID.fullmatch(image) and not _is_of_servers(image):
+                return None
         else:
             if await self._is_open(tenant, image, described):
-                return
+                return described
         raise InvalidArgument(
             f"the Dockerfile names the image {image!r}, which the Docker engine has not. Name an image that it has or can "
             "pull, or the whole id of one of yours."
         )
+
+    async def _get_bases(self, build: BuildRun, needs: Needs) -> None:
+        """Get what the engine lacks before the build does, and check all once more: what an image does where it is built
+        upon is known when it is there.
+        """
+        for image in needs.images:
+            if await self._check_base(build.tenant, image) is None:
+                await pull_image(self.engine, image, limits=self.options.limits, build=build)
+                if await self._check_base(build.tenant, image) is None:
+                    raise InvalidArgument(f"the engine got the image {image!r}, and has it not by that name.")
+        await self._check_needs(build.tenant, needs)
 
     async def _is_open(self, tenant: str, image: str, described: Mapping[str, Any]) -> bool:
         """Return whether a tenant may use an image of the engine's. One that another tenant built is as good as none.
@@ -257,8 +317,7 @@ class Registry:
         """
         try:
             await self._check_name(tenant, wish.name)
-            for image in context.needs.images:
-                await self._check_base(tenant, image)
+            await self._check_needs(tenant, context.needs)
             self._check_builds(tenant)
             running = self._running(tenant, wish.name, context.digest)
             done = running or await self._found(tenant, wish.name, context.digest)
@@ -317,6 +376,8 @@ class Registry:
             with plugin_call(f"building {wish.name!r}"):
                 async with self._turn:
                     await self._make_room()
+                    if self.options.shared:
+                        await self._get_bases(build, context.needs)
                     build.began_at = time.time()
                     image_id = await build_image(
                         self.engine,
@@ -325,6 +386,7 @@ class Registry:
                         build_args=wish.build_args,
                         limits=self.options.limits,
                         build=build,
+                        shared=self.options.shared,
                     )
                 await self._tag(image_id)
                 described = await self.engine.image(image_id)
@@ -398,6 +460,11 @@ class Registry:
 
 def _tag(image_id: str) -> str:
     return f"{TAG}:{image_id.removeprefix('sha256:')[:32]}"
+
+
+def _is_of_servers(image: str) -> bool:
+    """Return whether a name is one that servers give: nobody pulls it, and it may come to be while a build runs."""
+    return image.partition("@")[0].rpartition("/")[2].partition(":")[0] in (TAG, SNAPSHOTS)
 
 
 def _made_at(described: Mapping[str, Any]) -> float:
