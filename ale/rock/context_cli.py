@@ -25,7 +25,12 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Of the contex
 @context_app.command("add")
 def context_add(
     name: NameArgument,
-    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="Such as grpcs://rock.example.org:8120.")],
+    address: Annotated[
+        str,
+        typer.Argument(
+            metavar="ADDRESS", help="Such as grpcs://rock.example.org:8120; none with --kubernetes."
+        ),
+    ] = "",
     *,
     token_file: Annotated[
         Path | None,
@@ -41,13 +46,42 @@ def context_add(
         Path | None, typer.Option("--cert", metavar="FILE", help="PEM of the client's certificate.")
     ] = None,
     key: Annotated[Path | None, typer.Option("--key", metavar="FILE", help="PEM of its key.")] = None,
+    kubernetes: Annotated[
+        bool,
+        typer.Option(
+            "--kubernetes",
+            help="Reach it through the API of the cluster it runs in, as `kubectl port-forward` does.",
+        ),
+    ] = False,
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option("--kubeconfig", metavar="FILE", help="Of that cluster; none: kubectl's."),
+    ] = None,
+    context: Annotated[
+        str, typer.Option("--context", help="Of the kubeconfig; none: the one that is current now.")
+    ] = "",
+    namespace: Annotated[str, typer.Option("--namespace", help="That it was installed in.")] = "rock",
+    service: Annotated[str, typer.Option("--service", help="Its Service.")] = "rock",
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Of the Service, for gRPC.")] = 8120,
 ) -> None:
     """Keep an installation under a name, or change it. The files are named, not copied."""
     from rock_env.client import installations
+    from rock_env.errors import InvalidArgument
 
+    where = None
+    if kubernetes:
+        where = installations.in_cluster(kubeconfig, context, namespace=namespace, service=service, port=port)
+    elif not address or kubeconfig or context:
+        raise InvalidArgument(
+            "a context needs an ADDRESS, or --kubernetes for an installation that is reached through its cluster's API"
+        )
+    if where is not None and address:
+        raise InvalidArgument(
+            f"--kubernetes finds the way by itself: leave it or the address {address!r} out"
+        )
     files = {"token_file": token_file, "ca": ca, "cert": cert, "key": key}
     paths = {each: str(path.expanduser().absolute()) for each, path in files.items() if path is not None}
-    replaced = installations.add(name, installations.Installation(address, **paths))
+    replaced = installations.add(name, installations.Installation(address, **paths, kubernetes=where))
     sys.stderr.write(f"context {name} {'changed' if replaced else 'added'}. Try it: ale rock status {name}\n")
 
 
@@ -76,8 +110,14 @@ def context_list(
     from rock_env.client import installations
 
     contexts, in_use = installations.listed()
-    names = ("address", "token_file", "ca", "cert", "key")
-    told = {name: {each: getattr(context, each) for each in names} for name, context in contexts.items()}
+    names = ("token_file", "ca", "cert", "key")
+    told = {
+        name: {
+            "address": context.address or f"kubernetes: {context.kubernetes}",
+            **{each: getattr(context, each) for each in names},
+        }
+        for name, context in contexts.items()
+    }
     if as_json:
         sys.stdout.write(f"{json.dumps({'in_use': in_use, 'contexts': told}, indent=1)}\n")
         return

@@ -33,6 +33,8 @@ class Credentials:
     """PEM file of the client's certificate, for a server that asks for one; ROCK_CERT."""
     key: str = ""
     """PEM file of its key; ROCK_KEY."""
+    server_name: str = ""
+    """Whom the server's certificate names, where a port of this machine leads to it; empty: the address's host."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
@@ -52,7 +54,10 @@ class Credentials:
         if not is_tls(address):
             return grpc.aio.insecure_channel(target(address), options=CLIENT_OPTIONS)
         credentials = client_credentials(ca=self.ca, cert=self.cert, key=self.key)
-        return grpc.aio.secure_channel(target(address), credentials, options=CLIENT_OPTIONS)
+        options: list[tuple[str, str | int]] = [*CLIENT_OPTIONS]
+        if self.server_name:
+            options += [("grpc.ssl_target_name_override", self.server_name), ("grpc.enable_http_proxy", 0)]
+        return grpc.aio.secure_channel(target(address), credentials, options=options)
 
     def metadata(self) -> tuple[tuple[str, str], ...] | None:
         """Return what goes with each call."""

@@ -9,21 +9,26 @@ from __future__ import annotations
 import os
 import re
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
 from rock_env.client.credentials import Credentials
+from rock_env.client.forwarding import InCluster, forwarded_port
 from rock_env.errors import FailedPrecondition, InvalidArgument, UnknownName, nearest
+from rock_env.security.kubeconfig import current_context, default_kubeconfig, read_kubeconfig
 from rock_env.store.whole_file import replace_file
 from rock_env.wire.channel import target
 
 __all__ = [
     "DEFAULT_ADDRESS",
+    "InCluster",
     "Installation",
     "add",
     "address_in_use",
+    "in_cluster",
     "installations_file",
     "listed",
     "resolved",
@@ -40,15 +45,27 @@ _Path = Annotated[str, msgspec.Meta(max_length=4096)]
 
 
 class Installation(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, frozen=True):
-    """One installation. Paths are absolute, or empty for what the environment holds (`ROCK_TOKEN`, …)."""
+    """One installation: its address, or the Service that is reached through a cluster's API.
 
-    address: str
+    Paths are absolute, or empty for what the environment holds (`ROCK_TOKEN`, …).
+    """
+
+    address: str = ""
     token_file: _Path = ""
     """Holds an API token."""
     ca: _Path = ""
     """PEM files, as in `Credentials`."""
     cert: _Path = ""
     key: _Path = ""
+    kubernetes: InCluster | None = None
+
+    def __post_init__(self) -> None:
+        if bool(self.address) == (self.kubernetes is not None):
+            raise ValueError("a context has an address or a Service of a cluster, and not both")
+
+    def reached(self) -> str:
+        """Return an address at which it is reached from this process, which may open a port; see `forwarded_port`."""
+        return self.address if self.kubernetes is None else _local(forwarded_port(self.kubernetes))
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -76,13 +93,43 @@ def add(name: str, installation: Installation) -> bool:
     """
     if not _NAME.fullmatch(name):
         raise InvalidArgument(f"bad context {name!r}: expected up to 63 of a-z, 0-9, '-', '_' and '.'")
-    target(installation.address)
-    _credentials(name, installation, Credentials()).check(installation.address)
+    address = installation.address or _local(0)
+    target(address)
+    _credentials(name, installation, Credentials()).check(address)
     kept = _read()
     replaces = name in kept.contexts
     kept.contexts[name] = installation
     _write(kept)
     return replaces
+
+
+def in_cluster(
+    kubeconfig: Path | None, context: str, *, namespace: str, service: str, port: int
+) -> InCluster:
+    """Return a Service as a context names it, with the kubeconfig and its context that mean it now.
+
+    Raise `InvalidArgument` for names that cannot be, and `FailedPrecondition` for a kubeconfig that cannot be used.
+    """
+    path = kubeconfig or default_kubeconfig()
+    if path is None:
+        raise FailedPrecondition(
+            "no cluster is known here: neither KUBECONFIG nor ~/.kube/config names a file that exists. Give --kubeconfig "
+            "FILE."
+        )
+    path = path.expanduser().absolute()
+    context = context or current_context(path)
+    read_kubeconfig(path, context, programs=True)
+    fields = {
+        "kubeconfig": str(path),
+        "context": context,
+        "namespace": namespace,
+        "service": service,
+        "port": port,
+    }
+    try:
+        return msgspec.convert(fields, InCluster)
+    except msgspec.ValidationError as error:
+        raise InvalidArgument(f"such a Service cannot be: {error}") from error
 
 
 def use(name: str) -> None:
@@ -116,8 +163,12 @@ def resolved(place: str, credentials: Credentials | None = None) -> tuple[str, C
     own = _credentials(place, found, Credentials.from_environment())
     if credentials is not None:
         names = ("token", "ca", "cert", "key")
-        own = Credentials(**{name: getattr(given, name) or getattr(own, name) for name in names})
-    return found.address, own
+        own = replace(own, **{name: getattr(given, name) or getattr(own, name) for name in names})
+    return found.reached(), own
+
+
+def _local(port: int) -> str:
+    return f"grpcs://127.0.0.1:{port}"
 
 
 def _unknown(name: str, kept: _File) -> UnknownName:
@@ -137,7 +188,9 @@ def _credentials(name: str, installation: Installation, otherwise: Credentials) 
                 f"the {each} of context {name!r} cannot be read: {path}. Add the context again."
             )
     token = _token(name, installation.token_file) if installation.token_file else otherwise.token
-    return Credentials(token, **{each: path or getattr(otherwise, each) for each, path in files.items()})
+    server_name = installation.kubernetes.server_name if installation.kubernetes else ""
+    known = {each: path or getattr(otherwise, each) for each, path in files.items()}
+    return Credentials(token, **known, server_name=server_name)
 
 
 def _token(name: str, path: str) -> str:

@@ -55,7 +55,9 @@ def _openssl(folder: Path, *words: str) -> None:
 
 
 def make_certificates(folder: Path) -> Path:
-    """Make `ca`, `server` (for 127.0.0.1) and `client`, and beside them `other-ca` and its `stranger`."""
+    """Make `ca`, `server` (for 127.0.0.1, and the Service `rock` of a namespace `rock`) and `client`, and beside them
+    `other-ca` and its `stranger`.
+    """
     if shutil.which("openssl") is None:
         pytest.skip("the openssl command is absent: TLS is NOT tested. Install openssl.")
     curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
@@ -66,7 +68,9 @@ def make_certificates(folder: Path) -> Path:
             *("-keyout", f"{ca}.key", "-out", f"{ca}.pem"),
         )
         for name in names:
-            (folder / "extensions").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+            (folder / "extensions").write_text(
+                "subjectAltName=IP:127.0.0.1,DNS:localhost,DNS:rock.rock.svc\n"
+            )
             _openssl(
                 folder, "req", *curve, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr"
             )

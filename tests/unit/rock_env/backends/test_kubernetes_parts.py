@@ -16,7 +16,7 @@ import pytest
 from rock_env.backends.base import site_of
 from rock_env.backends.kubernetes import access as where
 from rock_env.backends.kubernetes import carry
-from rock_env.backends.kubernetes.access import Access, TokenSource, find_access, read_kubeconfig
+from rock_env.backends.kubernetes.access import Access, find_access
 from rock_env.backends.kubernetes.api import Api, ApiRefusal
 from rock_env.backends.kubernetes.backend import KubernetesBackend
 from rock_env.backends.kubernetes.manifest import PodOrder, own_fields, pod, pod_name
@@ -34,6 +34,7 @@ from rock_env.errors import (
     Unavailable,
 )
 from rock_env.guest.places import Refused, take_from_image
+from rock_env.security.kubeconfig import TokenSource, read_kubeconfig
 from rock_env.spec import NetworkPolicy, Resources, SandboxSpec
 
 ORDER = PodOrder(
@@ -393,7 +394,7 @@ def test_a_pods_own_account_is_used_and_its_token_read_again(
     assert (found.url, found.namespace, found.token()) == ("https://[fd00::1]:443", "home", "first")
     (tmp_path / "token").write_text("second")
     assert found.token() == "first"
-    monkeypatch.setattr(where, "_TOKEN_S", -1.0)
+    monkeypatch.setattr(found.token, "_until", float("-inf"))
     assert found.token() == "second"
 
 

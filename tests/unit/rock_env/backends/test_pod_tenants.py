@@ -15,7 +15,7 @@ import pytest
 
 from rock_env.backends.base import own_part, part_of, site_of, sites_of
 from rock_env.backends.kubernetes import namespace as in_namespace
-from rock_env.backends.kubernetes.access import Access, TokenSource
+from rock_env.backends.kubernetes.access import Access
 from rock_env.backends.kubernetes.api import Api
 from rock_env.backends.kubernetes.backend import KubernetesBackend
 from rock_env.backends.kubernetes.manifest import BOX_ID
@@ -25,6 +25,7 @@ from rock_env.backends.plugin import choose_backends
 from rock_env.backends.pool import PooledBackend
 from rock_env.backends.router import BackendRouter
 from rock_env.errors import FailedPrecondition, InvalidArgument, PermissionDenied
+from rock_env.security.kubeconfig import TokenSource
 from rock_env.spec import SandboxSpec
 
 SPEC = SandboxSpec(image="debian")
