@@ -20,6 +20,9 @@ __all__ = ["Guard"]
 _KIND = "guard"
 _LEGAL, _TEXT = "legal_share", "text_nll"
 _EVALUATED = f"eval/{_LEGAL}"
+_RISE = "text_nll_rise"
+_WORTH_SAYING = 0.1
+"""Share of `guard.text_rise` from which forgetting is said: by default 0.1 nats, a tenth more perplexity."""
 
 
 class Guard:
@@ -78,6 +81,24 @@ class Guard:
         before = self._known.get(_EVALUATED)
         if before is not None:
             self._check_legal(before, now[_LEGAL], int(now["episodes"]), "optim.lr")
+
+    def beside_evaluation(self) -> dict[str, float]:
+        """Measure the text and how much more it costs than before the model learned; nothing as in `text`."""
+        found = self.text()
+        if _TEXT not in found or _TEXT not in self._known:
+            return found
+        return {**found, _RISE: found[_TEXT] - self._known[_TEXT]}
+
+    def forgetting(self, now: Mapping[str, float], *, step: int) -> str:
+        """Say that the model has forgotten some of its English, where it did; `now` is of an evaluation."""
+        bound, rise = self._options.text_rise, now.get(_RISE, 0.0)
+        if rise <= bound * _WORTH_SAYING:
+            return ""
+        return (
+            f"step {step}: the model forgets: plain English costs it {now[_TEXT]:.2f} nats per token, "
+            f"{now[_TEXT] - rise:.2f} before it learned. The run halts where that is {bound:g} more (guard.text_rise); "
+            "with a lower rate it forgets less."
+        )
 
     @property
     def _plays_around_warmup(self) -> bool:

@@ -404,11 +404,14 @@ class Run:
         values = {
             **found,
             **growth(found, self._state.eval_warmup if step else {}),
+            **self._guard.beside_evaluation(),
             "env_steps": float(self._state.env_steps),
             "train_s": time.monotonic() - self._started,
         }
         self._metrics.write(step, "eval", values)
         self._observer.on_eval(evaluation)
+        if forgets := self._guard.forgetting(values, step=step):
+            self._observer.on_log(forgets)
         self._guard.check_evaluation(values, step=step)
         return evaluation, values
 

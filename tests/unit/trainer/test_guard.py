@@ -17,6 +17,7 @@ from agent_runtime.types import Trajectory
 from trainer import checkpoint
 from trainer.actors import Learner
 from trainer.config import TrainConfig
+from trainer.config.watching import GuardOptions
 from trainer.engine.plain_text import plain_text
 from trainer.errors import Halted
 from trainer.run import Run
@@ -104,6 +105,10 @@ def test_a_run_that_harms_nothing_reports_its_numbers(tmp_path: Path, llama: str
         found["train", 1],
     ]
     assert all(record["text_nll"] == pytest.approx(before["text_nll"], abs=0.1) for record in measured)
+    for measured_at in (found["eval", 0], found["eval", 1]):
+        rise = measured_at["text_nll"] - before["text_nll"]
+        assert measured_at["text_nll_rise"] == pytest.approx(rise)
+    assert found["eval", 1]["text_nll"] == found["train", 1]["text_nll"], "of the same weights"
     assert {record["legal_share"] for record in (before, after, found["eval", 0])} <= {
         0.0,
         1.0,
@@ -111,6 +116,21 @@ def test_a_run_that_harms_nothing_reports_its_numbers(tmp_path: Path, llama: str
         0.5,
         0.75,
     }
+
+
+def test_a_model_that_forgets_is_said_to_before_it_halts_the_run(tmp_path: Path, llama: str) -> None:
+    config = pretrained(llama, optim={"lr": HIGH}, warmup={"epochs": 0}, guard={"text_rise": 1e6})
+    _, said = local_run(tmp_path / "unheeded", config)
+    assert not [line for line in said if "forgets" in line]
+    last = records(tmp_path / "unheeded")[-1]
+    assert last["text_nll_rise"] > 1
+    config = config.model_copy(update={"guard": GuardOptions(text_rise=2 * last["text_nll_rise"], tasks=2)})
+    _, said = local_run(tmp_path / "said", config)
+    now, before = last["text_nll"], last["text_nll"] - last["text_nll_rise"]
+    (line,) = [line for line in said if "forgets" in line]
+    assert line.startswith(
+        f"step 1: the model forgets: plain English costs it {now:.2f} nats per token, {before:.2f}"
+    )
 
 
 def test_a_warm_up_that_destroys_the_model_halts_after_its_first_pass(tmp_path: Path, llama: str) -> None:
