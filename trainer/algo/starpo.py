@@ -7,8 +7,9 @@ Source: arXiv 2504.20073 (RAGEN), StarPO in its GRPO form and the filter of Star
     J   = aggregate over tokens of  min(r_t A_i, clip(r_t, 1 - clip_low, 1 + clip_high) A_i)
     over the `keep_share` of the step's groups whose R deviate most
 
-StarPO-S is `keep_share 0.25`, `clip_high 0.28` and no KL term. A dropped group counts in no divisor but `constant`'s and the
-token ledger says so; groups without any deviation never teach. Its critic is left out [ours].
+With its defaults this is `grpo`, to the last bit: `turn_rewards` and `keep_share` are what it adds. StarPO-S is
+`keep_share 0.25`, `clip_high 0.28` and no KL term. A dropped group counts in no divisor but `constant`'s and the token
+ledger says so; groups without any deviation never teach. Its critic is left out [ours].
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class StarPO:
 
 STARPO = AlgorithmSpec(
     name="starpo",
-    summary="whole interactions, filtered by how much their groups disagree (arXiv 2504.20073)",
+    summary="GRPO, with turn rewards or a filter of groups by their variance if asked for (arXiv 2504.20073)",
     options=StarPOOptions,
     build=StarPO,
 )

@@ -11,11 +11,13 @@ import torch
 from algo_cases import CORRECTIONS, SPECS, refused
 from algo_reference import CONTEXT, batch_for, computed, differentiated, learners, tables, trajectory
 from family_reference import family_group
+from local_fleet import config_of, local_run
 
 from trainer.algo.base import credit_step
 from trainer.algo.terms.kl import KLOptions, kl_estimate, kl_per_token
 from trainer.algo.terms.returns import chunk_returns, state_advantages, state_ids
 from trainer.data.build import build_batch
+from trainer.metrics import read_summary
 
 INF = float("inf")
 
@@ -77,6 +79,25 @@ def test_the_names_are_the_settings():
         made("step_reinforce", baseline="none", aggregation="constant"),
         made("reinforce", baseline="none", gamma=0.95),
     )
+
+
+def test_starpo_at_its_defaults_is_grpo_to_the_last_bit(tmp_path):
+    mu, prox, pi = tables()
+    (loss, gradient), (other_loss, other) = (
+        computed(made(name), family_group(mu), prox, pi) for name in ("starpo", "grpo")
+    )
+    assert loss == other_loss
+    assert np.abs(gradient).max() > 1e-4
+    assert gradient.tobytes() == other.tobytes()
+    for name in ("starpo", "grpo"):
+        local_run(tmp_path / name, config_of(algo=name), change=first_succeeds)
+    digests = {read_summary(tmp_path / name).model_digest for name in ("starpo", "grpo")}
+    assert len(digests) == 1
+
+
+def first_succeeds(trajectory):
+    """Let the first rollout of each group succeed: without a difference nothing would be learned."""
+    return replace(trajectory, reward=float(not trajectory.index), passed=not trajectory.index)
 
 
 def test_a_batch_of_one_group_is_normalised_like_the_group():
