@@ -143,9 +143,10 @@ class EnvBoxes:
 
     async def delete(self, sandbox_id: str, *, env_id: str = "") -> None:
         """Destroy the box, if it is still there and, where an environment is named, that one's."""
+        only = (lambda record: record.labels.get(_ENV_ID) == env_id) if env_id else None
         with suppress(NotFound):
-            if not env_id or await self._is_of(sandbox_id, env_id):
-                await self._core.delete(sandbox_id)
+            if not env_id or await self._is_of(sandbox_id, env_id):  # of another server's, the store knows
+                await self._core.delete(sandbox_id, only=only)
 
     async def freeze(self, sandbox_id: str) -> str:
         """Snapshot the box and return the snapshot's id. Raise `Unimplemented` where the backend cannot."""

@@ -196,16 +196,19 @@ class SandboxCore:
         finally:
             self.ledger.watchers.remove(watcher)
 
-    async def delete(self, sandbox_id: str) -> SandboxRecord:
-        """Destroy the box; deleting what is deleted returns its record."""
+    async def delete(
+        self, sandbox_id: str, *, only: Callable[[SandboxRecord], bool] | None = None
+    ) -> SandboxRecord:
+        """Destroy the box; deleting what is deleted returns its record, and so does what `only` says no to."""
         held = self.ledger.visible(sandbox_id)
         if held is None:
             record = await self.get(sandbox_id)
             if record.state in LIVE:
                 raise elsewhere(record)
             return record
-        held.give_up(_ended_waiting(held, "deleted by its user"))
-        await self.tasks.run(self.lives.destroy(held, "deleted by its user"))
+        if only is None or only(held.record):
+            held.give_up(_ended_waiting(held, "deleted by its user"))
+            await self.tasks.run(self.lives.destroy(held, "deleted by its user", only=only))
         return held.record
 
     async def renew(self, sandbox_id: str, lease_s: float) -> SandboxRecord:

@@ -260,10 +260,16 @@ class Lives:
             record = transition(record, state, at=self._ledger.now(), reason=reason)
         return record
 
-    async def destroy(self, held: HeldSandbox, reason: str) -> None:
-        """Destroy the box and record it. Raise `InfraError` if that failed; it is tried again until it is done."""
+    async def destroy(
+        self, held: HeldSandbox, reason: str, *, only: Callable[[SandboxRecord], bool] | None = None
+    ) -> None:
+        """Destroy the box and record it, if `only` says so of the record once it can no longer change.
+
+        Raise `InfraError` if that failed; it is tried again until it is done.
+        """
         async with held.lock:
-            await self.destroy_locked(held, reason)
+            if only is None or only(held.record):
+                await self.destroy_locked(held, reason)
 
     async def destroy_locked(self, held: HeldSandbox, reason: str) -> None:
         """Do what `destroy` does; the lock is the caller's."""

@@ -234,6 +234,26 @@ async def test_the_sandbox_ends_while_it_waits_for_its_record(server: Server) ->
     assert server.load() == (0, 0, 0)
 
 
+async def test_a_close_that_waits_for_the_record_leaves_the_box_to_who_took_it_over(server: Server) -> None:
+    env_id, box = await server.begun()
+    held = server.sandboxes.ledger.held[box]
+
+    def waiting() -> int:
+        return len(held.lock._waiters or ())
+
+    async with held.lock:
+        taking = asyncio.create_task(server.take_over(box))
+        await until(lambda: waiting() == 1)
+        closing = asyncio.create_task(server.close(env_id))
+        await until(lambda: waiting() == 2)
+    taken = await taking
+    await closing
+    assert await server.grade(taken) == 0.0
+    assert server.load() == (1, 1, 1)
+    await server.close(taken)
+    assert server.load() == (0, 0, 0)
+
+
 async def failing(state: bytes) -> None:
     raise ValueError("as asked")
 
