@@ -6,6 +6,8 @@ A state is opaque here: of an environment in a worker only env hosts read it, of
 from __future__ import annotations
 
 import asyncio
+import hashlib
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
@@ -34,7 +36,13 @@ from rock_env.wire.envs import error_of
 __all__ = ["Borrowed", "Branches"]
 
 MAX_CHECKPOINT_BYTES = 1 << 30
-"""All checkpoints of one server; a game's state is a few hundred bytes, so this is millions."""
+"""All checkpoints of one server; a game's state is a few hundred bytes, so this is hundreds of thousands."""
+MAX_TENANT_BYTES = MAX_CHECKPOINT_BYTES // 2
+"""Of one tenant's checkpoints."""
+MOST_KEYS = 256
+"""Checkpoints and forks of one environment whose replies are kept for who asks again."""
+_OVERHEAD_BYTES = 1024
+"""What a checkpoint takes beside its state."""
 MAX_FORK = 4096
 
 
@@ -69,7 +77,8 @@ class _Checkpoint:
 
     @property
     def size(self) -> int:
-        return self.state.size if isinstance(self.state, BoxedState) else int(self.state.ByteSize())
+        held = self.state.size if isinstance(self.state, BoxedState) else int(self.state.ByteSize())
+        return held + _OVERHEAD_BYTES
 
 
 class Branches:
@@ -84,7 +93,8 @@ class Branches:
         self._borrow = borrow
         core.reapers.append(self._reap)
         self._checkpoints: dict[str, _Checkpoint] = {}
-        self._bytes = 0
+        self._bytes: Counter[str] = Counter()
+        """Of checkpoints, by tenant."""
 
     async def checkpoint(self, request: pb.CheckpointRequest) -> pb.CheckpointResponse:
         """Store the state of an environment. Idempotent by key."""
@@ -206,12 +216,35 @@ class Branches:
     async def _once(self, hosted: Hosted, key: str, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """Run `work` in a task of the core's, or join the one that an equal key started."""
 
-        def begin(name: str) -> Coroutine[Any, Any, Any]:
-            if name:
-                hosted.keys.append(name)
-            return work()
+        async def noted(name: str) -> Any:
+            try:
+                return await work()
+            except BaseException:
+                if name in hosted.keys:
+                    hosted.keys.remove(name)
+                raise
 
-        return await self._joined(f"{hosted.env_id}/{key}" if key else "", begin)
+        name = f"{hosted.env_id}/{hashlib.sha256(key.encode()).hexdigest()}" if key else ""
+        if name and name not in self._core.kept:
+            self._forget_oldest(hosted)
+            hosted.keys.append(name)
+        return await self._joined(name, noted)
+
+    def _forget_oldest(self, hosted: Hosted) -> None:
+        """Make room for one more key of an environment. Raise `ResourceExhausted` where so many calls run."""
+        kept = self._core.kept
+        own = [name for name in hosted.keys if name.startswith(f"{hosted.env_id}/")]
+        if len(own) < MOST_KEYS:
+            return
+        oldest = next((name for name in own if kept[name].done()), None)
+        if oldest is None:
+            raise ResourceExhausted(
+                f"{len(own)} checkpoints and forks of environment {hosted.env_id!r} run, of at most {MOST_KEYS} with a key. "
+                "Wait for one to end.",
+                retry_after_s=1.0,
+            )
+        hosted.keys.remove(oldest)
+        del kept[oldest]
 
     async def _joined(self, name: str, work: Callable[[str], Coroutine[Any, Any, Any]]) -> Any:
         """Run `work` as the one of its name, whose reply is kept; join the one that runs already."""
@@ -247,16 +280,20 @@ class Branches:
     async def _checkpoint(self, hosted: Hosted) -> pb.CheckpointResponse:
         state = await self._snapshot(hosted)
         checkpoint = _Checkpoint(state, asyncio.get_running_loop().time())
-        size = checkpoint.size
-        if self._bytes + size > MAX_CHECKPOINT_BYTES:
-            await self._give_up(state)
-            raise ResourceExhausted(
-                f"checkpoint store full: {self._bytes} bytes in {len(self._checkpoints)} checkpoints, "
-                f"got {size} more, limit {MAX_CHECKPOINT_BYTES}. Unused ones expire with the idle timeout.",
-                retry_after_s=60.0,
-            )
+        size, tenant = checkpoint.size, checkpoint.tenant
+        for taken, most, whose in (
+            (self._bytes[tenant], MAX_TENANT_BYTES, "your checkpoints"),
+            (self._bytes.total(), MAX_CHECKPOINT_BYTES, "all checkpoints"),
+        ):
+            if taken + size > most:
+                await self._give_up(state)
+                raise ResourceExhausted(
+                    f"checkpoint store full: {whose} take {taken} bytes, got {size} more, limit {most}. Unused ones expire "
+                    "with the idle timeout.",
+                    retry_after_s=60.0,
+                )
         checkpoint_id = self._core.new_id()
-        self._bytes += size
+        self._bytes[tenant] += size
         self._checkpoints[checkpoint_id] = checkpoint
         return pb.CheckpointResponse(checkpoint_id=checkpoint_id)
 
@@ -321,6 +358,8 @@ class Branches:
         """Drop checkpoints not used since `oldest` (event-loop time)."""
         for checkpoint_id in [key for key, kept in self._checkpoints.items() if kept.last_used < oldest]:
             dropped = self._checkpoints.pop(checkpoint_id)
-            self._bytes -= dropped.size
+            self._bytes[dropped.tenant] -= dropped.size
+            if not self._bytes[dropped.tenant]:
+                del self._bytes[dropped.tenant]
             with acting_for(dropped.tenant):
                 self._core.spawn(self._give_up(dropped.state))
