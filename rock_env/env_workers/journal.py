@@ -9,9 +9,11 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, TypeVar
 
-from rock_env.errors import FailedPrecondition, ResetDivergence, RockError
+from rock_env.errors import FailedPrecondition, InvalidArgument, ResetDivergence, RockError
 
-__all__ = ["Journal", "Phase", "check_goes_on", "check_observation"]
+__all__ = ["MOST_KEY_CHARS", "Journal", "Phase", "check_goes_on", "check_key", "check_observation"]
+
+MOST_KEY_CHARS = 1024
 
 Reply = TypeVar("Reply")
 
@@ -23,6 +25,14 @@ class Phase(Enum):
     RUNNING = "running"
     DONE = "done"
     BROKEN = "broken"
+
+
+def check_key(key: str) -> None:
+    """Raise `InvalidArgument` for an idempotency key that is longer than one may be: it is kept."""
+    if len(key) > MOST_KEY_CHARS:
+        raise InvalidArgument(
+            f"idempotency_key has {len(key)} characters, expected at most {MOST_KEY_CHARS}."
+        )
 
 
 class Journal:
@@ -45,8 +55,10 @@ class Journal:
     def replay(self, sequence: int, key: str, kind: type[Reply]) -> Reply | None:
         """Return the stored reply of a retry, or None for the next call in order.
 
-        Raise `FailedPrecondition` for a gap, or for the last sequence under another key or by another call.
+        Raise `FailedPrecondition` for a gap, or for the last sequence under another key or by another call, and
+        `InvalidArgument` for a key that is too long.
         """
+        check_key(key)
         if sequence == self.sequence + 1:
             return None
         if sequence == self.sequence and sequence > 0:

@@ -221,8 +221,7 @@ class EnvServiceCore:
         loop = asyncio.get_running_loop()
         replies: list[asyncio.Future[pb.MakeResponse]] = []
         fresh = []
-        for item in items:
-            key = own_key(item)
+        for item, key in zip(items, [*map(own_key, items)], strict=True):  # all checked before one is taken
             reply = self._made.get(key) if key else None
             if reply is None:
                 reply = loop.create_future()

@@ -22,6 +22,7 @@ from rock_env.errors import (
     FailedPrecondition,
     InvalidArgument,
     NotFound,
+    ResourceExhausted,
     RockError,
     Unimplemented,
     plugin_call,
@@ -37,6 +38,11 @@ from rock_env.spec import EnvSpec, TaskSpec
 from rock_env.wire.envs import evaluate_response, reset_response, step_response
 
 __all__ = ["SandboxedEnv"]
+
+
+MOST_STEPS = 50_000
+MOST_ACTION_CHARS = 16 << 20
+"""Of all actions of one episode: they are kept, to be repeated in a fresh box."""
 
 
 class SandboxedEnv:
@@ -272,6 +278,7 @@ class SandboxedEnv:
         journal.need_step()
         episode = self._episode
         assert episode is not None  # a sound episode has its record
+        _check_length(episode, request.action)
         await self._keep_no_more()
         journal.touch()
         async with self._using() as box:
@@ -383,3 +390,13 @@ class SandboxedEnv:
                 await self._drop_box()
             finally:
                 await self._rules.close()
+
+
+def _check_length(episode: BoxedState, action: str) -> None:
+    """Raise `ResourceExhausted` for one more action than an episode may have."""
+    steps, chars = len(episode.actions) + 1, sum(map(len, episode.actions)) + len(action)
+    if steps > MOST_STEPS or chars > MOST_ACTION_CHARS:
+        raise ResourceExhausted(
+            f"the episode would have {steps} actions of {chars} characters, of at most {MOST_STEPS} of "
+            f"{MOST_ACTION_CHARS}. Reset the environment."
+        )

@@ -1,4 +1,4 @@
-"""What Checkpoint and Fork keep for who asks again, and what a tenant's checkpoints take: both have bounds."""
+"""What is kept of environments for who asks again, and of episodes and checkpoints: all have bounds."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 from test_take_over import Server, running
 
 from rock_env.env_workers.frames import Kind
-from rock_env.errors import FailedPrecondition, ResourceExhausted
+from rock_env.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.security.auth import acting_for
-from rock_env.server.envs import branches
+from rock_env.server.envs import branches, sandboxed
 
 
 async def begun(server: Server) -> str:
@@ -55,9 +55,9 @@ async def test_so_many_calls_with_a_key_run_at_once(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(branches, "MOST_KEYS", 2)
     async with running() as server:
         env_id = await begun(server)
-        sandboxed = server.core.find(env_id).sandboxed
-        assert sandboxed is not None
-        async with sandboxed._lock:
+        held = server.core.find(env_id).sandboxed
+        assert held is not None
+        async with held._lock:
             running_ones = [asyncio.create_task(checkpoint(server, env_id, key)) for key in "ab"]
             await asyncio.sleep(0)
             with pytest.raises(ResourceExhausted, match=r"2 checkpoints and forks .* run"):
@@ -85,4 +85,33 @@ async def test_a_tenants_checkpoints_leave_room_for_others(monkeypatch: pytest.M
         server.branches._reap(asyncio.get_running_loop().time() + 1)
         assert not server.branches._bytes
         await checkpoint(server, env_id)
+        await server.close(env_id)
+
+
+async def test_a_keys_length_is_bounded() -> None:
+    long = "k" * 1025
+    async with running() as server:
+        asked = [pb.MakeRequest(env="kept_box", idempotency_key=key) for key in ("a", long)]
+        with pytest.raises(InvalidArgument, match="1025 characters, expected at most 1024"):
+            await server.core.make(asked)
+        assert not server.core._made, "no key is left that waits for ever"
+        env_id = await server.make()
+        reset = pb.ResetRequest(env_id=env_id, sequence=1, idempotency_key=long, task_id="train/0")
+        with pytest.raises(InvalidArgument, match="1025 characters"):
+            await server.core.one(Kind.RESET, reset, None)
+        await server.close(env_id)
+
+
+@pytest.mark.parametrize(("bound", "most"), [("MOST_STEPS", 2), ("MOST_ACTION_CHARS", 5)])
+async def test_an_episode_remembers_so_much(bound: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandboxed, bound, most)
+    async with running() as server:
+        env_id = await begun(server)
+        for action in ("1", "22"):
+            await server.do(Kind.STEP, env_id, action=action)
+        with pytest.raises(ResourceExhausted, match="3 actions of 6 characters"):
+            await server.core.one(
+                Kind.STEP, pb.StepRequest(env_id=env_id, sequence=4, idempotency_key="4", action="333"), None
+            )
+        assert await server.grade(env_id) == 22.0, "and is sound"
         await server.close(env_id)
