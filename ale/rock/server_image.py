@@ -1,4 +1,5 @@
-"""What the server's image holds: a Python base, the packages that are installed here in the same versions, and ROCK.
+"""What the images of the server and of the trainer hold: a Python base, packages in the versions that are installed here,
+and this project.
 
 Packages come as wheels for the base's platform, so that the image can be built on another one. The local Docker engine hands
 out the base and takes the result; every layer of ours is written here.
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
@@ -21,13 +23,20 @@ from ale.docker import docker
 from ale.rock.image_archive import BaseImage, ImageFile, read_base, write_image, write_layer
 from rock_env.errors import InfraError, InvalidArgument, Unavailable
 
-__all__ = ["NAME", "PROJECT", "USER", "build", "download", "pinned", "read_python_base", "unpacked"]
+__all__ = [
+    "PROJECT",
+    "SERVER",
+    "TRAINER",
+    "USER",
+    "Own",
+    "build",
+    "download",
+    "pinned",
+    "read_python_base",
+    "unpacked",
+]
 
 PROJECT = "ale-rl"
-NAME = "rock-server"
-_EXTRAS = ("postgres",)
-_PACKAGES = ("rock_env", "sandboxes")
-"""Of this project; the trainer, the agents and the command line stay outside."""
 _LIB = "opt/rock/lib"
 USER = "1000:1000"
 _PYTHON = "3.11"
@@ -36,22 +45,47 @@ _GLIBC = range(36, 16, -1)
 """Minor versions of glibc that the base may run wheels of: Debian 12 has 2.36."""
 
 
-def build(path: Path, folder: Path, *, base: str, name: str) -> str:
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What an image is for."""
+
+    title: str
+    extras: tuple[str, ...]
+    packages: tuple[str, ...]
+    """Of this project."""
+    entrypoint: tuple[str, ...]
+    programs: Mapping[str, str] = field(default_factory=dict)
+    """Commands on the path, and the module that each runs."""
+
+
+SERVER = Own("rock-server", ("postgres",), ("rock_env", "sandboxes"), ("python", "-m", "rock_env.server"))
+"""The trainer, the agents and the command line stay outside."""
+TRAINER = Own(
+    "rock-trainer",
+    ("train", "kuberay"),
+    ("rock_env", "sandboxes", "agent_runtime", "trainer", "ale"),
+    (),
+    {"ale": "ale", "ray": "ray.scripts.scripts"},
+)
+"""Ray's own operator runs `ray` in it."""
+
+
+def build(path: Path, folder: Path, *, base: str, name: str, own: Own = SERVER) -> str:
     """Write the image to `path` and return its id; `folder` is for what is needed meanwhile.
 
     Raise `InvalidArgument` for a base that does not fit or a package that is not installed, `Unavailable` without Docker.
     """
     below, machine = read_python_base(base, folder)
-    versions = pinned(PROJECT, _EXTRAS, machine)
+    versions = pinned(PROJECT, own.extras, machine)
     wheels = download(versions, machine, folder / "wheels")
     layers = [
         write_layer(folder / "packages.tar", unpacked(wheels, _LIB), comment="packages"),
-        write_layer(folder / "rock.tar", _own(), comment="ROCK"),
+        write_layer(folder / "rock.tar", _own(own), comment="ROCK"),
     ]
     settings = {
         "User": USER,
         "WorkingDir": "/tmp",
-        "Entrypoint": ["python", "-m", "rock_env.server"],
+        "Entrypoint": list(own.entrypoint),
         "Env": [
             f"PYTHONPATH=/{_LIB}",
             "PYTHONPYCACHEPREFIX=/tmp/pycache",  # the root file system is read-only
@@ -59,7 +93,10 @@ def build(path: Path, folder: Path, *, base: str, name: str) -> str:
             "HOME=/tmp",
             "USER=rock",
         ],
-        "Labels": {"org.opencontainers.image.title": NAME, "org.opencontainers.image.version": _version()},
+        "Labels": {
+            "org.opencontainers.image.title": own.title,
+            "org.opencontainers.image.version": _version(),
+        },
     }
     return write_image(path, below, layers, name=name, settings=settings)
 
@@ -115,8 +152,8 @@ def pinned(project: str, extras: tuple[str, ...], machine: str) -> dict[str, str
             installed = metadata.distribution(name)
         except metadata.PackageNotFoundError as error:
             raise InvalidArgument(
-                f"the server's image needs the package {name}, which is not installed here. Install it: "
-                f"pip install '{PROJECT}[{','.join(_EXTRAS)}]'"
+                f"the image needs the package {name}, which is not installed here. Install it: "
+                f"pip install '{PROJECT}[{','.join(extras)}]'"
             ) from error
         found[name] = installed.version
         for requirement in map(Requirement, installed.requires or ()):
@@ -137,7 +174,7 @@ def download(versions: Mapping[str, str], machine: str, folder: Path) -> list[Pa
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
         raise InfraError(
-            f"pip did not fetch the server's packages as wheels for Python {_PYTHON} on Linux {machine}: "
+            f"pip did not fetch the image's packages as wheels for Python {_PYTHON} on Linux {machine}: "
             f"{done.stderr.strip()[-1000:]}"
         )
     return sorted(folder.glob("*.whl"))
@@ -164,9 +201,13 @@ def _place(name: str) -> str:
     return inner if kind in ("purelib", "platlib") else ""
 
 
-def _own() -> Iterator[ImageFile]:
-    """Yield this project's own files as they are here, and what makes its plugins known."""
-    for package in _PACKAGES:
+def _own(own: Own) -> Iterator[ImageFile]:
+    """Yield this project's own files as they are here, what makes its plugins known, and the programs."""
+    for program, module in own.programs.items():
+        yield ImageFile(
+            f"usr/local/bin/{program}", f'#!/bin/sh\nexec python -m {module} "$@"\n'.encode(), True
+        )
+    for package in own.packages:
         spec = importlib.util.find_spec(package)
         assert spec is not None
         for place in spec.submodule_search_locations or ():

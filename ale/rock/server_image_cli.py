@@ -1,4 +1,4 @@
-"""`ale rock image build` and `push`: the images of the server, the guest in pods and the built-in tasks, for helm/rock.
+"""`ale rock image build` and `push`: the images of server, guest, built-in tasks and trainer, for clusters.
 
 As in `ale/rock/cli.py`, nothing heavy is imported before a command runs. What a command makes goes to standard output.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -19,8 +20,18 @@ import typer
 __all__ = ["add_server_image_commands"]
 
 _MIB = 1 << 20
-_SERVER, _GUEST, _TASKS = "rock-server", "rock-guest", "rock-tasks"
+_STDERR = 2
+_SERVER, _GUEST, _TASKS, _TRAINER = "rock-server", "rock-guest", "rock-tasks", "rock-trainer"
+_LOADERS = {
+    "kind": (("kind", "load", "image-archive"), "--name"),
+    "k3d": (("k3d", "image", "import"), "--cluster"),
+    "minikube": (("minikube", "image", "load"), "--profile"),
+}
+"""How a cluster on this machine takes an archive, and which option names the cluster."""
+_LOCAL = "docker.io/library"
+"""Where these tools put names without a registry."""
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", re.ASCII)
+_CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", re.ASCII)
 
 BaseOption = Annotated[
     str, typer.Option("--base", metavar="IMAGE", help="Debian or Ubuntu with Python 3.11 as `python`.")
@@ -32,6 +43,13 @@ TasksOption = Annotated[
 ]
 GuestOption = Annotated[
     bool, typer.Option("--guest", help="The image that brings the guest into pods, instead of the server's.")
+]
+
+TrainerOption = Annotated[
+    bool,
+    typer.Option(
+        "--trainer", help="The image that trains on a Ray cluster, some gigabytes, instead of the server's."
+    ),
 ]
 
 
@@ -51,13 +69,17 @@ def build_command(
     tag: TagOption = "",
     guest: GuestOption = False,
     tasks: TasksOption = False,
+    trainer: TrainerOption = False,
 ) -> None:
-    """Build the server's own image, or the guest's or the tasks', from what is installed here, and load it into Docker."""
+    """Build the server's own image, or the guest's, the tasks' or the trainer's, from what is installed here, and load it
+    into Docker.
+    """
     from rock_env.errors import InvalidArgument
 
-    if guest and tasks:
-        raise InvalidArgument("--guest and --tasks name two images; build one after the other")
-    name = f"{_GUEST if guest else _TASKS if tasks else _SERVER}:{_tag(tag)}"
+    asked = [each for each, wanted in ((_GUEST, guest), (_TASKS, tasks), (_TRAINER, trainer)) if wanted]
+    if len(asked) > 1:
+        raise InvalidArgument(f"{' and '.join(asked)} are two images; build one after the other")
+    name = f"{asked[0] if asked else _SERVER}:{_tag(tag)}"
     with _built(base, name) as (image_id, archive):
         if output is not None:
             shutil.move(archive, output)
@@ -72,27 +94,79 @@ def build_command(
 
 def push_command(
     registry: Annotated[
-        str, typer.Argument(metavar="REGISTRY", help="Host and folder, such as registry.example.org/team.")
-    ],
+        str,
+        typer.Argument(
+            metavar="REGISTRY", help="Host and folder, such as registry.example.org/team; none with --load."
+        ),
+    ] = "",
     *,
     base: BaseOption = "python:3.11-slim",
     tag: TagOption = "",
+    trainer: Annotated[
+        bool, typer.Option("--trainer", help="Also the image that trains on a Ray cluster, some gigabytes.")
+    ] = False,
+    load: Annotated[
+        str,
+        typer.Option(
+            "--load", metavar="TOOL", help="kind, k3d or minikube: into its cluster, and no registry."
+        ),
+    ] = "",
+    cluster: Annotated[
+        str, typer.Option("--cluster", metavar="NAME", help="With --load; none: the tool's own choice.")
+    ] = "",
 ) -> None:
     """Build the images of the server, the guest and the tasks, and push them where a cluster pulls from.
 
     `docker login` first, where the registry asks for it.
     """
     from ale.docker import check_registry, docker
+    from rock_env.errors import InvalidArgument
 
-    check_registry(registry)
-    names = [f"{registry}/{each}:{_tag(tag)}" for each in (_SERVER, _GUEST, _TASKS)]
+    if bool(registry) == bool(load) or (cluster and not load):
+        raise InvalidArgument(
+            "push to a REGISTRY, or --load kind, k3d or minikube [--cluster NAME]: one of both"
+        )
+    if load:
+        _loader(load, "", cluster)
+    else:
+        check_registry(registry)
+    images = (_SERVER, _GUEST, _TASKS, *((_TRAINER,) if trainer else ()))
+    names = [f"{f'{registry}/' if registry else ''}{each}:{_tag(tag)}" for each in images]
     for name in names:
         with _built(base, name) as (_, archive):
-            docker("load", "--input", str(archive))
-            docker("push", name, shown=True)
+            if load:
+                _run(_loader(load, str(archive), cluster))
+            else:
+                docker("load", "--input", str(archive))
+                docker("push", name, shown=True)
     more = f" --set image.tag={tag}" if tag else ""
-    _say(f"Pushed. Install it: helm install rock ./helm/rock --set image.registry={registry}{more}")
+    _say(f"Done. Install it: helm install rock ./helm/rock --set image.registry={registry or _LOCAL}{more}")
     sys.stdout.write("".join(f"{name}\n" for name in names))
+
+
+def _loader(tool: str, archive: str, cluster: str) -> list[str]:
+    """Return the command that has a cluster take an archive. Raise `InvalidArgument` or `Unavailable`."""
+    from rock_env.errors import InvalidArgument, Unavailable
+
+    if tool not in _LOADERS:
+        raise InvalidArgument(f"bad --load {tool!r}: expected one of {', '.join(_LOADERS)}")
+    if cluster and not _CLUSTER.fullmatch(cluster):
+        raise InvalidArgument(f"bad --cluster {cluster!r}: expected letters, digits, '_', '.' and '-'")
+    if shutil.which(tool) is None:
+        raise Unavailable(
+            f"there is no program {tool} here. Install it, or push to a registry that the cluster pulls from: ale rock "
+            "image push REGISTRY"
+        )
+    words, option = _LOADERS[tool]
+    return [*words, archive, *([option, cluster] if cluster else [])]
+
+
+def _run(command: list[str]) -> None:
+    from rock_env.errors import Unavailable
+
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=_STDERR, check=False)
+    if done.returncode:
+        raise Unavailable(f"`{' '.join(command)}` ended with status {done.returncode}; it says why above")
 
 
 @contextmanager
@@ -107,8 +181,11 @@ def _built(base: str, name: str) -> Iterator[tuple[str, Path]]:
         if what == _GUEST:
             image_id = guest_image.build(archive, Path(folder), name=name)
         else:
-            build = tasks_image.build if what == _TASKS else server_image.build
-            image_id = build(archive, Path(folder), base=base, name=name)
+            if what == _TASKS:
+                image_id = tasks_image.build(archive, Path(folder), base=base, name=name)
+            else:
+                own = server_image.TRAINER if what == _TRAINER else server_image.SERVER
+                image_id = server_image.build(archive, Path(folder), base=base, name=name, own=own)
         _say(f"{image_id}: {archive.stat().st_size / _MIB:.0f} MiB")
         yield image_id, archive
 
