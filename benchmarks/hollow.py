@@ -110,7 +110,7 @@ class Kubelet:
     async def run(self) -> None:
         """Follow the pods until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._ends())
+            group.create_task(self._ends(group))
             listed = await self._api.call("GET", self._pods)
             since = listed["metadata"]["resourceVersion"]
             while True:
@@ -141,12 +141,12 @@ class Kubelet:
         await self._tell(pod, {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]})
         self.told_at[address] = perf_counter()
 
-    async def _ends(self) -> None:
+    async def _ends(self, group: asyncio.TaskGroup) -> None:
         while True:
             address = await self._guests.ended.get()
             pod = self._named.get(self._at.pop(address, ""))
             if pod is not None:
-                await self._tell(pod, {**pod["status"], "phase": "Succeeded"})
+                group.create_task(self._tell(pod, {**pod["status"], "phase": "Succeeded"}))
 
     async def _tell(self, pod: dict[str, Any], status: dict[str, Any]) -> None:
         path = f"{self._pods}/{pod['metadata']['name']}/status"

@@ -1,16 +1,17 @@
 """What sandboxes cost as pods of a real cluster, beside the cluster's own ways.
 
-`python -m benchmarks.kubernetes --guest IMAGE --image IMAGE [--namespace NAME] [--quick]`, with the cluster in KUBECONFIG
-and its pods within reach of this machine. It needs the package `kubernetes`, whose exec it compares with. The last line is
-one JSON object; null is what was not measured:
+`python -m benchmarks.kubernetes --guest IMAGE --image IMAGE [--namespace NAME] [--hollow KUBECONFIG] [--quick]`, with the
+cluster in KUBECONFIG and its pods within reach of this machine. `--hollow` names a second cluster, without nodes, for what
+`benchmarks/hollow.py` measures with 1,000 sandboxes. It needs the package `kubernetes`, whose exec it compares with. The
+last line is one JSON object; null is what was not measured:
 
 - `exec_over_client_exec`: median time of `true` in a live sandbox over that by the official client's exec in the same pod;
 - `api_requests_per_1000_commands`: requests to the cluster's API while 1,000 commands run;
 - `create_ready_over_pod_p50`: median time to a usable sandbox over that of a bare pod of its image from create to Running;
-- `warm_claim_over_pod_p50`: the same for a sandbox out of stock;
+- `warm_claim_over_pod_p50`: the same for a sandbox out of a server's stock;
 - `trajectory_50_actions_s`: seconds for a sandbox, 50 commands in it and its end;
 - `api_writes_per_sandbox`: requests that change something, for a sandbox from its create to its end;
-- `server_mb_at_1000`: memory of a server with 1,000 sandboxes;
+- `server_mb_at_1000`: memory of a server with 1,000 sandboxes, in MB;
 - `leaked_objects`: pods that are left at the end.
 """
 
@@ -19,16 +20,25 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import secrets
 from collections import Counter
 from statistics import median
 from time import perf_counter
 from typing import Any
 
+import grpc
 import httpx
 
+from benchmarks import hollow
 from rock_env.backends.kubernetes.backend import KubernetesBackend, KubernetesOptions
+from rock_env.client import Client
+from rock_env.local import embedded
+from rock_env.proto.v1 import admin_pb2
+from rock_env.proto.v1.admin_pb2_grpc import AdminServiceStub
 from rock_env.spec import Resources, SandboxSpec
+from rock_env.wire.channel import target
+from rock_env.wire.sandboxes import spec_message
 
 SPEC = SandboxSpec(resources=Resources(cpus=0.1, memory_bytes=128 << 20, disk_bytes=128 << 20))
 COMMANDS = 1000
@@ -53,7 +63,7 @@ class Requests:
         httpx.AsyncClient.send = self._send  # type: ignore[method-assign]
 
 
-class Client:
+class OfficialClient:
     """The official client, and bare pods by it."""
 
     def __init__(self, options: KubernetesOptions) -> None:
@@ -91,6 +101,11 @@ class Client:
         core.delete_namespaced_pod(name, namespace, grace_period_seconds=0)
         return took
 
+    def sandboxes(self) -> int:
+        """Return how many pods of sandboxes there are in the namespace, whoever made them."""
+        label = "app.kubernetes.io/managed-by=rock"
+        return len(self._core().list_namespaced_pod(self._options.namespace, label_selector=label).items)
+
 
 async def timed(call: Any) -> float:
     began = perf_counter()
@@ -105,9 +120,43 @@ async def trajectory(backend: KubernetesBackend) -> None:
     await box.close()
 
 
-async def measure(options: KubernetesOptions, rounds: int) -> dict[str, float | None]:
+async def claims(options: KubernetesOptions, rounds: int) -> list[float]:
+    """Return how long a Create takes that a server's stock answers, in seconds, each after the stock is whole again."""
+    given = (
+        f"namespace={options.namespace},guest={options.guest},image={options.image},profile={options.profile}"
+    )
+    spec, took = spec_message(SPEC), []
+    async with (
+        embedded([f"--backend=kubernetes:{given}"]) as address,
+        Client(address) as client,
+        grpc.aio.insecure_channel(target(address)) as channel,
+    ):
+        admin = AdminServiceStub(channel)
+        await admin.SetPool(admin_pb2.SetPoolRequest(spec=spec, size=2))
+
+        async def ready() -> int:
+            pools = (await admin.ListPools(admin_pb2.ListPoolsRequest())).pools
+            return sum(pool.ready for pool in pools)
+
+        for _ in range(rounds):
+            while await ready() < 2:  # noqa: ASYNC110  the server tells nobody
+                await asyncio.sleep(0.1)
+            began = perf_counter()
+            box = await client.sandboxes.create(spec=SPEC)
+            took.append(perf_counter() - began)
+            await box.delete()
+    return took
+
+
+async def server_mb_at_1000(kubeconfig: str) -> float:
+    """Return the memory of a server with 1,000 sandboxes on a cluster without nodes, in MB."""
+    os.environ["KUBECONFIG"] = kubeconfig
+    return float((await hollow.measure([1000], idle_s=0))["server_mb"][-1])
+
+
+async def measure(options: KubernetesOptions, rounds: int, hollow_cluster: str) -> dict[str, float | None]:
     """Return the figures, each a median of `rounds`; bare pods and sandboxes take turns."""
-    client, backend = Client(options), KubernetesBackend(options)
+    client, backend = OfficialClient(options), KubernetesBackend(options)
     await backend.census()  # opens it
     bare, ready = [], []
     with Requests() as whole:
@@ -122,16 +171,17 @@ async def measure(options: KubernetesOptions, rounds: int) -> dict[str, float | 
     theirs = [await asyncio.to_thread(client.exec_s, pod) for _ in range(10 * rounds)]
     await box.close()
     actions = [await timed(trajectory(backend)) for _ in range(rounds)]
-    left = len(await backend.census())
     await backend.close()
+    claimed = await claims(options, rounds)
+    left = await asyncio.to_thread(client.sandboxes)
     return {
         "exec_over_client_exec": round(median(own) / median(theirs), 3),
         "api_requests_per_1000_commands": during.count.total(),
         "create_ready_over_pod_p50": round(median(ready) / median(bare), 2),
-        "warm_claim_over_pod_p50": None,
+        "warm_claim_over_pod_p50": round(median(claimed) / median(bare), 3),
         "trajectory_50_actions_s": round(median(actions), 2),
         "api_writes_per_sandbox": round((whole.count["POST"] + whole.count["DELETE"]) / rounds, 2),
-        "server_mb_at_1000": None,
+        "server_mb_at_1000": await server_mb_at_1000(hollow_cluster) if hollow_cluster else None,
         "leaked_objects": left,
     }
 
@@ -144,11 +194,12 @@ def main() -> None:
     parser.add_argument("--image", required=True, help="image of the sandboxes, which has `true` and `sleep`")
     parser.add_argument("--namespace", default="default")
     parser.add_argument("--quick", action="store_true", help="3 rounds instead of 10")
+    parser.add_argument("--hollow", default="", metavar="KUBECONFIG", help="of a cluster without nodes")
     asked = parser.parse_args()
     options = KubernetesOptions(
         guest=asked.guest, image=asked.image, namespace=asked.namespace, profile="image"
     )
-    print(json.dumps(asyncio.run(measure(options, 3 if asked.quick else 10))))
+    print(json.dumps(asyncio.run(measure(options, 3 if asked.quick else 10, asked.hollow))))
 
 
 if __name__ == "__main__":
