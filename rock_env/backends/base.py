@@ -24,6 +24,7 @@ __all__ = [
     "part_of",
     "site_of",
     "sites_of",
+    "snapshot_site_of",
     "that_takes_over",
 ]
 
@@ -40,7 +41,8 @@ class Backend(Protocol):
 
     A backend that keeps nothing of its boxes on the server's host has a property `site: str` besides, the name of where
     they are: any server of the same store whose backend has the same name and site can take up, count and destroy all of
-    them. Without it, or where it is empty, only a server with the same state folder can.
+    them. Without it, or where it is empty, only a server with the same state folder can. A property `snapshot_site: str`
+    says so of its snapshots.
     """
 
     @property
@@ -179,4 +181,10 @@ def sites_of(backend: Backend) -> frozenset[str]:
 def site_of(backend: Backend) -> str:
     """Return where a backend's boxes are, as records name it; empty where only this host's servers reach them."""
     site: str = getattr(backend, "site", "")
+    return f"{SITE}{backend.name}/{site}" if site else ""
+
+
+def snapshot_site_of(backend: Backend) -> str:
+    """Return where a backend's snapshots are, as records name it; empty where only this server's folder has them."""
+    site: str = getattr(backend, "snapshot_site", "")
     return f"{SITE}{backend.name}/{site}" if site else ""

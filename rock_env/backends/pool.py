@@ -116,6 +116,7 @@ class PooledBackend:
         self._inner, self.name, self.hosts = inner, inner.name, inner.hosts
         self.site: str = getattr(inner, "site", "")
         self.sites: frozenset[str] = getattr(inner, "sites", frozenset({self.site}))
+        self.snapshot_site: str = getattr(inner, "snapshot_site", "")
         self.maker = ""
         """Part of the id of each box in stock, by which other servers that see it know whose it is."""
         self._durable = durable

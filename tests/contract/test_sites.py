@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memory_backend import Box, MemoryBackend, Node
+from memory_backend import Box, Layer, MemoryBackend, Node
 from waiting import until
 
 from rock_env.backends.pool import PooledBackend
@@ -19,7 +19,9 @@ from rock_env.errors import FailedPrecondition, RockError, Unavailable
 from rock_env.lifecycle import SandboxRecord, SandboxState, born, transition
 from rock_env.server.replicas.member import Replica
 from rock_env.server.replicas.seats import Seat
+from rock_env.server.sandboxes.checkpoints import CheckpointTree, TreeWish
 from rock_env.server.sandboxes.core import SandboxCore, SandboxWish
+from rock_env.snapshots import SnapshotState
 from rock_env.spec import SandboxSpec
 from rock_env.store.postgres.members import Members
 from rock_env.store.postgres.records import PostgresStore
@@ -33,6 +35,12 @@ class SiteBackend(MemoryBackend):
     """One server's view of what many servers reach."""
 
     site = "east/boxes"
+
+
+class SnapshotSiteBackend(SiteBackend):
+    """Its snapshots are there, too."""
+
+    snapshot_site = "east/boxes"
 
 
 @dataclass
@@ -255,3 +263,41 @@ async def test_servers_leave_each_others_stock_and_remove_that_of_the_dead(
         await until(lambda: made.id in first.held)
         await until(lambda: set(site.boxes) == first.pool.stock | {made.box_id})
         assert set(left) > set(site.boxes)
+
+
+async def test_snapshots_at_a_site_are_every_servers_and_those_of_the_dead_are_given_up(
+    store: PostgresStore, tmp_path: Path
+) -> None:
+    """What only its server knew of goes with it, and nothing that a server which lives makes or knows."""
+    site = Node()
+    async with server(store, tmp_path, "a", SnapshotSiteBackend(site)) as first:
+        tree = CheckpointTree(first.core)
+        box = (await first.core.create(SandboxWish(SandboxSpec()))).id
+        kept = await tree.snapshot(box, TreeWish())
+        own = await tree.snapshot(box, TreeWish(ephemeral=True))
+        assert (kept.folder, kept.id.endswith("-ea")) == (SITE, True)
+        made = [SnapshotState.MAKING, SnapshotState.READY]
+        dead = [
+            await store.add_snapshot(
+                replace(kept, id=f"sn-0{at}-edead", state=state, ephemeral=at == 1, sandbox_id="gone")
+            )
+            for at, state in enumerate([*made, SnapshotState.READY])
+        ]
+        for each in dead:
+            site.layers[each.id] = Layer("", {})
+        async with server(store, tmp_path, "b", SnapshotSiteBackend(site)) as second:
+            wish = SandboxWish(kept.spec, snapshot_id=kept.id, backend=kept.backend)
+            assert (await second.core.create(wish)).state is RUNNING, "any server starts from it"
+            await until(lambda: not {dead[0].id, dead[1].id} & set(site.layers))
+            assert {kept.id, own.id, dead[2].id} <= set(site.layers)
+            (counted,) = await second.core.census(sweep=True)
+            assert (counted.missing_layers, counted.stray_layers) == ((), ())
+        states = {each.id: (await store.get_snapshot(each.id)).state for each in (kept, own, *dead)}  # type: ignore[union-attr]
+        assert [*states.values()] == [
+            SnapshotState.READY,
+            SnapshotState.READY,
+            SnapshotState.COLLECTED,
+            SnapshotState.COLLECTED,
+            SnapshotState.READY,
+        ]
+    assert not site.misuse

@@ -44,8 +44,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and $v.sandboxes.enabled (regexMatch "^kubernetes(:|$)" $given) -}}
 {{- $guest := printf "%s/%s:%s" (trimSuffix "/" $v.image.registry) (default "rock-guest" $v.image.guestRepository) (default (index . 0).Chart.AppVersion $v.image.tag) -}}
 {{- $options := list (printf "namespace=%s" (include "rock.sandboxNamespace" (index . 0))) (printf "guest=%s" $guest) (printf "port=%v" $v.sandboxes.guestPort) -}}
+{{- with $v.server.snapshots -}}
+{{- if .enabled -}}
+{{- $options = concat $options (list "snapshots=/var/lib/rock-snapshots" (printf "snapshot_room=%d" (mul .roomGiB 1073741824))) -}}
+{{- end -}}
+{{- end -}}
+{{- if not (dig "snapshots" "enabled" false $v.server) -}}
 {{- /* Within server.scratchSize. */ -}}
 {{- $options = concat $options (list "snapshot_room=1073741824" "snapshot_bytes=268435456") -}}
+{{- end -}}
 {{- if eq $v.sandboxes.podSecurity "baseline" -}}{{- $options = append $options "profile=image" -}}{{- end -}}
 {{- if or $v.sandboxes.internet $v.sandboxes.allow -}}{{- $options = append $options "network=namespace" -}}{{- end -}}
 {{- if $v.sandboxes.tenants -}}
@@ -112,6 +119,10 @@ imagePullSecrets:
 {{- else -}}
 {{- .Values.postgresql.externalUrl -}}
 {{- end -}}
+{{- end -}}
+
+{{- define "rock.snapshotsClaim" -}}
+{{- default (printf "%s-snapshots" (include "rock.fullname" .)) .Values.server.snapshots.existingClaim -}}
 {{- end -}}
 
 {{- define "rock.sandboxNamespace" -}}

@@ -1,4 +1,6 @@
-"""Snapshots of pods: what of a box's files is no more as its image has it, one file each in the server's state folder.
+"""Snapshots of pods: what of a box's files is no more as its image has it, one file each in a folder.
+
+The folder is the server's own, or one that all servers of a store share.
 
 Used by the `kubernetes` backend only. Each is whole by itself: no snapshot and no pod builds upon another one. What is in
 one is a guest's word, and read by guests alone.
@@ -20,7 +22,6 @@ from rock_env.threads import for_callers, for_life
 
 __all__ = ["Archives"]
 
-_FOLDER = "snapshots"
 _ENDING = ".tar"
 _PART = ".part"
 _ABANDONED_S = 3600.0
@@ -32,13 +33,17 @@ _HEADS_BYTES = 256 << 20
 
 
 class Archives:
-    """The snapshots below `root`; without one they end with this object. `share` names whose threads an act takes.
+    """The snapshots in `folder`; without one they end with this object. `share` names whose threads an act takes.
 
-    One holds at most `most_bytes` of files, and all together `room_bytes`.
+    One holds at most `most_bytes` of files, and all together `room_bytes`. Where others write to the folder, too (`shared`),
+    what it holds is looked at for each; several that are written at a time may exceed the room by what they hold.
     """
 
-    def __init__(self, root: Path | None, *, most_bytes: int, room_bytes: int) -> None:
-        self._root = root
+    def __init__(
+        self, folder: Path | None, *, shared: bool = False, most_bytes: int, room_bytes: int
+    ) -> None:
+        self._folder = folder
+        self._shared = shared
         self._temporary: Path | None = None
         self._most_bytes = most_bytes + _HEADS_BYTES
         self._room_bytes = room_bytes
@@ -51,9 +56,9 @@ class Archives:
         Raise `FailedPrecondition` if the id is taken, and `ResourceExhausted` where there is no room.
         """
         path = await for_life(self._path, snapshot_id)
-        if self._held_bytes is None:
+        if self._held_bytes is None or self._shared:
             held = await for_life(_bytes_below, path.parent)
-            self._held_bytes = held if self._held_bytes is None else self._held_bytes
+            self._held_bytes = held if self._held_bytes is None or self._shared else self._held_bytes
         part = path.with_name(f".{snapshot_id}.{secrets.token_hex(4)}{_PART}")
         size, kept = 0, False
         try:
@@ -86,7 +91,7 @@ class Archives:
         """Raise `NotFound` for a snapshot that is not here."""
         if not await for_life(self._path(snapshot_id).exists):
             raise NotFound(
-                f"there is no snapshot {snapshot_id!r} in this server's state folder. Ask the server that made it."
+                f"there is no snapshot {snapshot_id!r} where this server keeps them. Ask the server that made it."
             )
 
     async def read(self, snapshot_id: str, *, share: str) -> AsyncGenerator[bytes]:
@@ -100,7 +105,7 @@ class Archives:
 
     async def all(self) -> set[str]:
         """Return the ids of all snapshots."""
-        folder = self._temporary if self._root is None else self._root / _FOLDER
+        folder = self._temporary if self._folder is None else self._folder
         return await for_life(_names, folder) if folder is not None else set()
 
     async def delete(self, snapshot_id: str) -> None:
@@ -116,9 +121,10 @@ class Archives:
             await for_life(shutil.rmtree, folder, ignore_errors=True)
 
     def _path(self, snapshot_id: str) -> Path:
-        if self._root is not None:
-            folder = self._root / _FOLDER
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._folder is not None:
+            folder = self._folder
+            if not self._shared:  # that one is mounted, or the disk behind it would be filled instead
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         else:
             if self._temporary is None:
                 self._temporary = Path(tempfile.mkdtemp(prefix="rock-snapshots-"))

@@ -40,7 +40,12 @@ class KubernetesBackend:
         secret: Callable[[], Awaitable[bytes]] | None = None,
     ) -> None:
         self._options = options
-        self._archives = Archives(root, most_bytes=options.snapshot_bytes, room_bytes=options.snapshot_room)
+        self._archives = Archives(
+            options.snapshots or (root and root / "snapshots"),
+            shared=options.snapshots is not None,
+            most_bytes=options.snapshot_bytes,
+            room_bytes=options.snapshot_room,
+        )
 
         def part(namespace: str) -> NamespaceBackend:
             own = options.model_copy(update={"namespace": namespace})
@@ -59,6 +64,11 @@ class KubernetesBackend:
     def sites(self) -> frozenset[str]:
         """Return that of every namespace: a server without one of them takes up no box that is there."""
         return frozenset(part.site for part in self._parts)
+
+    @property
+    def snapshot_site(self) -> str:
+        """Return where snapshots are; empty where each server has its own."""
+        return self._shared.site if self._options.snapshots else ""
 
     def hosts(self, spec: SandboxSpec) -> bool:
         """Return whether the spec names an image, or the operator one for all."""
@@ -127,7 +137,7 @@ class KubernetesBackend:
         return await self._holding(sandbox_id).snapshot(sandbox_id, snapshot_id=snapshot_id)
 
     async def snapshots(self) -> set[str]:
-        """Return the ids of all snapshots in this server's state folder."""
+        """Return the ids of all snapshots in the folder that this server keeps them in."""
         return await self._archives.all()
 
     async def delete_snapshot(self, snapshot_id: str) -> None:

@@ -65,10 +65,13 @@ class KubernetesOptions(BackendOptions):
     """How long a pod may take to be placed, pull its image and start, in seconds."""
     room_s: float = Field(3600.0, gt=0, le=3600)
     """How long of these it may have no node: where no autoscaler makes one, there is little to wait for."""
+    snapshots: Path | None = None
+    """Folder, mounted by all servers of the store and used by nobody else, that holds snapshots instead of each server's
+    state folder: then any of them can use those of the others."""
     snapshot_bytes: int = Field(1 << 30, ge=1)
     """What the changed files of one snapshot may hold, in bytes."""
     snapshot_room: int = Field(20 << 30, ge=1)
-    """What all snapshots in a server's state folder may hold, in bytes."""
+    """What all snapshots in a folder may hold, in bytes."""
 
     @field_validator("tenants", mode="before")
     @classmethod

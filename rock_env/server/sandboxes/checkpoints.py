@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-import secrets
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rock_env.backends.base import that_takes_over
+from rock_env.backends.base import snapshot_site_of, that_takes_over
 from rock_env.errors import (
     FailedPrecondition,
     InfraError,
@@ -31,7 +30,7 @@ from rock_env.server.capacity.quotas import Ask
 from rock_env.server.own_tasks import logged
 from rock_env.server.sandboxes.box_call import COPY_S, box_call
 from rock_env.server.sandboxes.core import SandboxCore, SandboxWish, new_sandbox_id
-from rock_env.server.sandboxes.layers import KEPT
+from rock_env.server.sandboxes.layers import KEPT, new_snapshot_id
 from rock_env.server.sandboxes.ledger import HeldSandbox
 from rock_env.server.sandboxes.lives import WORKING
 from rock_env.server.sandboxes.ownership import elsewhere
@@ -193,9 +192,11 @@ class CheckpointTree:
             )
         parent = source.snapshot_id
         await self._check_room(source.tenant)
+        ownership, site = self._ledger.ownership, snapshot_site_of(self._core.backends.named(source.backend))
+        shared = site in ownership.sites
         record = await self._store.add_snapshot(
             SnapshotRecord(
-                id=_new_id(),
+                id=new_snapshot_id(ownership.maker if shared else ""),
                 backend=source.backend,
                 spec=source.spec,
                 sandbox_id=source.id,
@@ -207,7 +208,7 @@ class CheckpointTree:
                 forked=forked,
                 idempotency_key=wish.key,
                 request_digest=wish.digest,
-                folder=self._ledger.ownership.folder,
+                folder=site if shared else ownership.folder,
             )
         )
         try:
@@ -369,8 +370,3 @@ class CheckpointTree:
             await self._store.save_snapshot(replace(record, state=SnapshotState.DELETED))
             await self._core.layers.collect(record.id)
         return await self.get(record.id)
-
-
-def _new_id() -> str:
-    """Return an id that no other snapshot has; ids ascend with time, and the store forgets the lowest first."""
-    return f"sn-{time.time_ns() // 1_000_000:012x}{secrets.token_hex(4)}"

@@ -8,22 +8,39 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from graphlib import TopologicalSorter
 
 from rock_env.backends.router import BackendRouter
 from rock_env.errors import RockError, Unavailable, plugin_call
+from rock_env.lifecycle import SITE
+from rock_env.server.own_tasks import logged
 from rock_env.server.sandboxes.ownership import Ownership, is_here
 from rock_env.snapshots import SnapshotRecord, SnapshotState
 from rock_env.store.base import SandboxStore, SnapshotQuery
 
-__all__ = ["KEPT", "LayerReferences"]
+__all__ = ["KEPT", "LayerReferences", "new_snapshot_id"]
 
 log = logging.getLogger(__name__)
 
 KEPT = frozenset(SnapshotState) - {SnapshotState.COLLECTED}
 """States of snapshots that have a layer."""
+
+
+def new_snapshot_id(maker: str) -> str:
+    """Return an id that no other snapshot has; ids ascend with time, and the store forgets the lowest first.
+
+    `maker` is that of the server where others have the same layers, else empty.
+    """
+    return f"sn-{time.time_ns() // 1_000_000:012x}{secrets.token_hex(4)}{f'-{maker}' if maker else ''}"
+
+
+def _maker_of(snapshot: str) -> str:
+    """Return the `maker` of the server that made the snapshot; empty where its id does not say."""
+    return snapshot.removeprefix("sn-").partition("-")[2]
 
 
 class LayerReferences:
@@ -64,7 +81,8 @@ class LayerReferences:
     async def reconcile(self) -> None:
         """Finish what a killed server left: snapshots half made or half removed, and records of layers that are gone.
 
-        Snapshots whose layer is in another state folder are another node's.
+        Snapshots whose layer is in another state folder are another node's, and at a site those of servers that live are
+        theirs.
         """
         for record in await self._here(KEPT):
             if record.state is SnapshotState.MAKING:
@@ -75,7 +93,7 @@ class LayerReferences:
             await self._store.save_snapshot(replace(record, state=SnapshotState.DELETED))
         there = await self.listed()
         for name, layers in there.items():
-            for record in await self.kept_here(name):
+            for record in await self._ours(await self.kept_here(name)):
                 if record.state is SnapshotState.READY and record.id not in layers:
                     log.warning("a snapshot's layer is gone snapshot_id=%s backend=%s", record.id, name)
                     await self._store.save_snapshot(replace(record, state=SnapshotState.DELETED))
@@ -88,7 +106,19 @@ class LayerReferences:
 
     async def _here(self, states: frozenset[SnapshotState]) -> Sequence[SnapshotRecord]:
         found = await self._store.find_snapshots(SnapshotQuery(states=states))
-        return [record for record in found if is_here(self._ownership, record.folder)]
+        return await self._ours([record for record in found if is_here(self._ownership, record.folder)])
+
+    async def _ours(self, records: Sequence[SnapshotRecord]) -> Sequence[SnapshotRecord]:
+        """Return those that no other server that lives made, where others have the same layers."""
+        living = await self._ownership.makers()  # after the records: who made one of them is known by now
+        return [it for it in records if not (it.folder.startswith(SITE) and _maker_of(it.id) in living)]
+
+    async def end_those_of_the_dead(self) -> None:
+        """Give up what died with its server, at sites that this server reaches: half made, or known to that server alone."""
+        for record in await self._here(KEPT):
+            dead = record.folder.startswith(SITE) and _maker_of(record.id) != self._ownership.maker
+            if dead and (record.state is not SnapshotState.READY or record.ephemeral):
+                await logged(self.give_up(record))
 
     async def give_up(self, record: SnapshotRecord) -> None:
         """End a snapshot that died with the server that made it; its key is free."""

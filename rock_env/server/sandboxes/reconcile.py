@@ -140,7 +140,11 @@ class Reconciler:
                     await self._ledger.save(held, replace(held.record, snapshot_id=snapshot.parent))
 
     async def sweep_sites(self) -> None:
-        """Destroy, at the sites this server reaches, what no record and no server that lives knows: stock of the dead."""
+        """Destroy, at the sites this server reaches, what no record and no server that lives knows.
+
+        That is stock of the dead, and snapshots that they were making or alone knew of.
+        """
+        await self._layers.end_those_of_the_dead()
         at_sites = {backend.name for backend in self._backends if site_of(backend)}
         await self._destroy_orphans([it for it in await self.census() if it.backend in at_sites])
 

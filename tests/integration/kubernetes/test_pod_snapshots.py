@@ -189,3 +189,25 @@ async def test_a_clean_pod_takes_the_work_over_and_not_what_steers_a_grade(
     assert await run(clean, "ls; cat work.py /srv/deep/f") == "work.py\nwork\ndeep\n"
     with pytest.raises(NotFound):
         await backend.take_over("clean", snapshot="unknown", steering=Steering())
+
+
+async def test_servers_that_mount_one_folder_start_pods_from_each_others_snapshots(
+    options: KubernetesOptions, tmp_path: Path
+) -> None:
+    async def secret() -> bytes:
+        return b"m" * 32
+
+    (tmp_path / "all").mkdir()
+    mounted = options.model_copy(update={"snapshots": tmp_path / "all"})
+    one, two = (KubernetesBackend(mounted, root=tmp_path / name, secret=secret) for name in "ab")
+    try:
+        box = await one.create(SPEC, sandbox_id="mounted")
+        await run(box, "echo kept > /tmp/f")
+        await one.snapshot("mounted", snapshot_id="sn-1")
+        copy = await two.create(SPEC, sandbox_id="copy", snapshot="sn-1")
+        assert await run(copy, "cat /tmp/f") == "kept\n"
+        await two.delete_snapshot("sn-1")
+        assert await one.snapshots() == set()
+    finally:
+        for each in (one, two):
+            await each.close()

@@ -28,7 +28,7 @@ OPTIONAL = {
         "tlsSecret": "hosts",
     },
     "metrics": {"serviceMonitor": {"enabled": True}},
-    "server": {"quotas": "[default]\nboxes = 10\n"},
+    "server": {"quotas": "[default]\nboxes = 10\n", "snapshots": {"enabled": True}},
     "sandboxes": {
         "internet": True,
         "allow": [{"cidr": "10.1.0.0/16", "ports": [443]}],

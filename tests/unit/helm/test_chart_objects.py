@@ -246,6 +246,32 @@ def test_the_backend_of_pods_gets_what_the_chart_knows(values: dict[str, Any], e
     assert (chosen.options.namespace, chosen.options.guest) == (SANDBOXES, guest)
 
 
+def test_snapshots_are_in_a_volume_of_all_replicas_by_choice() -> None:
+    objects = render(OPTIONAL)
+    claim = only(objects, "PersistentVolumeClaim", "rock-snapshots")
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert "annotations" not in claim["metadata"], "it goes with the release"
+    spec = dict(pod_specs(objects))["rock"]
+    (container,) = spec["containers"]
+    mounts = {each["mountPath"]: each for each in container["volumeMounts"]}
+    (wish,) = backends(OPTIONAL)
+    (chosen,) = choose_backends([wish])
+    assert isinstance(chosen.options, KubernetesOptions)
+    folder, room = chosen.options.snapshots, chosen.options.snapshot_room
+    assert mounts[str(folder)]["subPath"] == f"{NAMESPACE}-rock", "two releases may have one claim"
+    assert room == 18 << 30
+    options, _ = parse(container["args"])
+    assert chosen.options.snapshot_bytes < options.most_snapshot_bytes == room // 2
+    own = render(merged(OPTIONAL, {"server": {"snapshots": {"existingClaim": "shelf"}}}))
+    assert ("PersistentVolumeClaim", "rock-snapshots") not in kinds(own)
+    claims = [
+        each["persistentVolumeClaim"]["claimName"]
+        for each in dict(pod_specs(own))["rock"]["volumes"]
+        if "persistentVolumeClaim" in each
+    ]
+    assert claims == ["shelf"]
+
+
 def test_other_backends_are_passed_on_as_they_are() -> None:
     assert backends({"server": {"backends": ["process", "docker"]}}) == ["process", "docker"]
     assert backends({"sandboxes": {"enabled": False}}) == ["kubernetes"]

@@ -27,10 +27,10 @@ async def content(kept: Archives, name: str) -> bytes:
 
 
 async def test_a_snapshot_is_read_as_it_was_kept_by_every_server_of_the_folder(tmp_path: Path) -> None:
-    kept = Archives(tmp_path, most_bytes=100, room_bytes=1 << 30)
+    kept = Archives(tmp_path / "snapshots", most_bytes=100, room_bytes=1 << 30)
     assert await kept.all() == set()
     assert await kept.keep("one", blocks(b"ab", b"", b"c" * 3_000_000), share="box") == 3_000_002
-    other = Archives(tmp_path, most_bytes=100, room_bytes=1 << 30)
+    other = Archives(tmp_path / "snapshots", most_bytes=100, room_bytes=1 << 30)
     assert await other.all() == {"one"}
     assert await content(other, "one") == b"ab" + b"c" * 3_000_000
     assert (tmp_path / "snapshots").stat().st_mode & 0o077 == 0
@@ -46,7 +46,7 @@ async def test_a_snapshot_is_read_as_it_was_kept_by_every_server_of_the_folder(t
 
 async def test_what_fails_midway_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "_HEADS_BYTES", 0)
-    kept = Archives(tmp_path, most_bytes=10, room_bytes=1 << 30)
+    kept = Archives(tmp_path / "snapshots", most_bytes=10, room_bytes=1 << 30)
     with pytest.raises(InvalidArgument, match="more than 10 bytes"):
         await kept.keep("large", blocks(b"x" * 6, b"x" * 6), share="box")
     with pytest.raises(InvalidArgument, match="the guest refused"):
@@ -67,7 +67,7 @@ async def test_what_fails_midway_leaves_nothing(tmp_path: Path, monkeypatch: pyt
 
 
 async def test_what_a_killed_server_was_writing_goes_and_what_is_being_written_stays(tmp_path: Path) -> None:
-    kept = Archives(tmp_path, most_bytes=10, room_bytes=1 << 30)
+    kept = Archives(tmp_path / "snapshots", most_bytes=10, room_bytes=1 << 30)
     await kept.keep("one", blocks(b"x"), share="box")
     old, new = (tmp_path / "snapshots" / f".{name}.part" for name in ("old", "new"))
     for part in (old, new):
@@ -89,12 +89,12 @@ async def test_without_a_state_folder_snapshots_end_with_the_server() -> None:
 
 
 async def test_all_snapshots_of_a_server_have_one_room(tmp_path: Path) -> None:
-    kept = Archives(tmp_path, most_bytes=100, room_bytes=10)
+    kept = Archives(tmp_path / "snapshots", most_bytes=100, room_bytes=10)
     await kept.keep("one", blocks(b"x" * 6), share="box")
     with pytest.raises(ResourceExhausted, match="more than 10 bytes"):
         await kept.keep("two", blocks(b"x" * 2, b"x" * 3), share="box")
     await kept.keep("two", blocks(b"x" * 4), share="box")
-    later = Archives(tmp_path, most_bytes=100, room_bytes=10)
+    later = Archives(tmp_path / "snapshots", most_bytes=100, room_bytes=10)
     with pytest.raises(ResourceExhausted):
         await later.keep("three", blocks(b"x"), share="box")
     await later.delete("one")
@@ -106,9 +106,27 @@ async def test_all_snapshots_of_a_server_have_one_room(tmp_path: Path) -> None:
 
 
 async def test_snapshots_that_are_written_at_once_share_the_room(tmp_path: Path) -> None:
-    kept = Archives(tmp_path, most_bytes=100, room_bytes=10)
+    kept = Archives(tmp_path / "snapshots", most_bytes=100, room_bytes=10)
     acts = [kept.keep(f"s{number}", blocks(b"x", b"x", b"x"), share="box") for number in range(8)]
     done = await asyncio.gather(*acts, return_exceptions=True)
     assert 1 <= len([size for size in done if size == 3]) <= 3
     assert all(size == 3 or isinstance(size, ResourceExhausted) for size in done)
     assert sum(path.stat().st_size for path in (tmp_path / "snapshots").iterdir()) <= 10
+
+
+async def test_servers_that_share_a_folder_share_its_room_and_need_it_mounted(tmp_path: Path) -> None:
+    one, two = (Archives(tmp_path / "all", shared=True, most_bytes=100, room_bytes=15) for _ in range(2))
+    with pytest.raises(InfraError, match="could not be kept"):
+        await one.keep("early", blocks(b"x"), share="box")
+    assert not (tmp_path / "all").exists()
+    (tmp_path / "all").mkdir()
+    await one.keep("one", blocks(b"x" * 10), share="box")
+    await two.need("one")
+    with pytest.raises(ResourceExhausted, match="more than 15 bytes"):
+        await two.keep("two", blocks(b"x" * 10), share="box")
+    await one.delete("one")
+    assert await two.keep("two", blocks(b"x" * 10), share="box") == 10
+    assert await one.all() == {"two"}
+    for each in (one, two):
+        await each.close()
+    assert (tmp_path / "all" / "two.tar").exists()

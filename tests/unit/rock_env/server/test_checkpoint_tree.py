@@ -428,7 +428,7 @@ async def test_layers_that_a_killed_server_left_are_removed_children_first(
 ) -> None:
     """Found as: create, fail_to_fork, fork(1), delete_box of the source, be_killed_amid(calls=4, verb="delete")."""
     unused = iter(ids.split())
-    monkeypatch.setattr(checkpoints, "_new_id", lambda: next(unused))
+    monkeypatch.setattr(checkpoints, "new_snapshot_id", lambda maker: next(unused))
     box = await server.make()
     for _ in range(3):
         await server.tree.delete((await server.tree.snapshot(box, TreeWish())).id)
