@@ -149,7 +149,8 @@ def _memory(config: TrainConfig) -> list[str]:
         roles, told = [], [f"memory: not known. {' '.join(str(error).split())}"]
     check_placement(config, roles)
     if roles:
-        told = ["", "memory, worked out from the model's config (docs/learners.md):", *role_lines(roles)]
+        lines = role_lines(roles, placed=bool(config.placement.pool))
+        told = ["", "memory, worked out from the model's config (docs/learners.md):", *lines]
     if config.placement.pool:
         told += [
             "",

@@ -429,7 +429,7 @@ def _memory(model: str, options: HFOptions, config: TrainConfig) -> list[Role]:
         masters=shared.masters,
         offload=options.offload,
     )
-    device = _device(options).type
+    device = roles.device_of(config, "learner", _device(options).type)
     found = roles.learner(shape, plan, device)
     if roles.needs_reference(config):
         found.append(roles.reference(shape, plan, device))
@@ -441,7 +441,7 @@ def _sampler_memory(model: str, options: HFOptions, config: TrainConfig) -> list
     return [
         roles.sampler(
             Shape.of(about),
-            _device(options).type,
+            roles.device_of(config, "sampler", _device(options).type),
             processes=config.rollout.engines,
             half=options.half,
             rows=options.max_rows,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import tomllib
+from functools import cache
+from importlib import resources
 from typing import Any
 
 from safetensors import SafetensorError
@@ -30,8 +33,25 @@ def read(kind: str, model: str, **how: Any) -> Any:
 
 
 def model_config(model: str) -> Any:
-    """Return the Transformers config of a model that is on this machine. Raise `InvalidArgument`."""
-    return read("AutoConfig", model, local_files_only=True)
+    """Return the Transformers config of a model on this machine, or of what `known_models.toml` says of it.
+
+    Raise `InvalidArgument` for any other.
+    """
+    try:
+        return read("AutoConfig", model, local_files_only=True)
+    except InvalidArgument:
+        about = _known().get(model)
+        if about is None:
+            raise
+        from transformers import AutoConfig
+
+        return AutoConfig.for_model(about["kind"], **{name: about[name] for name in about if name != "kind"})
+
+
+@cache
+def _known() -> dict[str, dict[str, Any]]:
+    text = (resources.files("trainer.engine") / "known_models.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
 
 
 def max_context(model: str, wanted: int | None, config: Any) -> int:

@@ -18,6 +18,7 @@ __all__ = [
     "STORE",
     "Role",
     "adapter_parameters",
+    "device_of",
     "learner",
     "needs_critic",
     "needs_reference",
@@ -54,6 +55,13 @@ def adapter_parameters(shape: Shape, rank: int) -> int:
     values = (shape.attention - shape.queries) // 2
     attention = 2 * (shape.width + shape.queries) + 2 * (shape.width + values)
     return shape.layers * rank * (attention + 3 * (shape.width + shape.inner))
+
+
+def device_of(config: TrainConfig, role: str, otherwise: str) -> str:
+    """Return the kind of device that a role's processes compute on: CUDA where the placement gives them some."""
+    placement = config.placement
+    has_gpus = bool(placement.pool) and any(placement.pool[n].gpus for n in placement.bundles(role))
+    return "cuda" if has_gpus else otherwise
 
 
 def learner(shape: Shape, plan: UpdatePlan, device: str) -> list[Role]:
@@ -121,14 +129,18 @@ def _algorithm(config: TrainConfig) -> Algorithm:
     return spec.build(spec.options(**config.algo_options))
 
 
-def role_lines(roles: list[Role]) -> list[str]:
-    """Return the roles as a table of GB (10^9 bytes), and what each device holds where all processes share one."""
+def role_lines(roles: list[Role], *, placed: bool = False) -> list[str]:
+    """Return the roles as a table of GB (10^9 bytes), and what each device holds where all processes share one.
+
+    `placed`: where they are is said elsewhere.
+    """
     rows = [f"{'role':<10}{'processes':>10}{'device':>8}{'each':>12}  of which"]
     for role in roles:
         parts = ", ".join(f"{name} {size / 1e9:.2f}" for name, size in role.parts.items() if size)
         total = f"{role.total / 1e9:.2f} GB"
         rows.append(f"{role.name:<10}{role.processes:>10}{role.device:>8}{total:>12}  {parts}")
-    for device in dict.fromkeys(role.device for role in roles if role.device != HOST):
+    devices = [] if placed else [role.device for role in roles if role.device != HOST]
+    for device in dict.fromkeys(devices):
         together = sum(role.processes * role.total for role in roles if role.device == device)
         rows.append(f"all on one {device}: {together / 1e9:.2f} GB")
     return rows

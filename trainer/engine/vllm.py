@@ -49,18 +49,18 @@ def _inference(model: str, options: VllmOptions, seed: int) -> VllmBatch:
 
 def _memory(model: str, options: VllmOptions, config: TrainConfig) -> list[Role]:
     about = model_config(model)
-    on_cuda = torch.cuda.is_available()
+    device = roles.device_of(config, "sampler", "cuda" if torch.cuda.is_available() else "cpu")
     return [
         roles.sampler(
             Shape.of(about),
-            "cuda" if on_cuda else "cpu",
+            device,
             processes=config.rollout.engines,
             half=options.half,
             rows=options.max_rows,
             max_context=max_context(model, options.max_context, about),
             cache_bytes=options.cache_bytes,
             remembered_bytes=0,
-            keeps_weights=not on_cuda,
+            keeps_weights=device == "cpu",
         )
     ]
 
