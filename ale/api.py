@@ -30,7 +30,7 @@ from trainer.loop import train as train_loop
 from trainer.metrics import METRICS, Evaluation, Observer, RunSummary, read_summary
 from trainer.rollout.cli_agents import agent_options
 from trainer.rollout.experts import check_data
-from trainer.rollout.tasks import task_ids
+from trainer.rollout.tasks import is_sample, task_ids
 from trainer.stopping import too_slow
 
 __all__ = ["evaluate", "train"]
@@ -85,13 +85,13 @@ def train(
 
 
 def evaluate(config: TrainConfig, *, ray_address: str | None = None) -> Evaluation:
-    """Measure `config.model` on `eval.tasks` tasks of `eval.split`, from their true start.
+    """Measure `config.model` on `eval.tasks` tasks of `eval.split`, from their true start, and `eval.samples` times each.
 
     With a run's settings and its exported model this repeats the run's last evaluation. Failed rollouts are left out
     and counted. Raise `Halted` if all failed, other `TrainerError`s, or `RockError`.
     """
     config = _checked(config)
-    trajectories = play_tasks(config, ray_address=ray_address)
+    trajectories = play_tasks(config, ray_address=ray_address, sampled=True)
     done = [trajectory for trajectory in trajectories if trajectory.has_reward]
     if not done:
         failure = trajectories[0].failure
@@ -110,6 +110,8 @@ def evaluate(config: TrainConfig, *, ray_address: str | None = None) -> Evaluati
 
 
 def _measured(env: Environment, trajectories: Sequence[Trajectory]) -> Evaluation:
+    samples = [trajectory for trajectory in trajectories if is_sample(trajectory)]
+    trajectories = [trajectory for trajectory in trajectories if not is_sample(trajectory)]
     done = [trajectory for trajectory in trajectories if trajectory.has_reward]
     places = [trajectory.task_id.rpartition("/") for trajectory in trajectories]
     optima = [env.spec.optimum(env.params, env.source.get(split, int(index))) for split, _, index in places]
@@ -118,7 +120,7 @@ def _measured(env: Environment, trajectories: Sequence[Trajectory]) -> Evaluatio
             f"all {len(trajectories)} episodes of {env.name} failed to run: success on none is no number. Mend the cause, "
             "then evaluate again."
         )
-    return evaluation_of(0, trajectories, sum(optima) / len(optima))
+    return evaluation_of(0, trajectories, sum(optima) / len(optima), samples=samples)
 
 
 def _check_tasks(config: TrainConfig) -> None:

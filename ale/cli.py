@@ -329,6 +329,10 @@ def evaluate(
     tasks: TasksOption = None,
     split: Annotated[str | None, _SPLIT] = None,
     temperature: Annotated[float | None, typer.Option("--temperature", min=0.0, help="0 is greedy.")] = None,
+    samples: Annotated[
+        int | None,
+        typer.Option("--samples", min=0, help="Episodes of each task sampled beside that, for pass@k."),
+    ] = None,
     seed: SeedOption = None,
     overrides: SetOptions = None,
     ray_address: RayOption = None,
@@ -337,7 +341,12 @@ def evaluate(
     with held():
         from ale.training.evaluating import EvalCommand, eval_command
 
-    chosen = {"eval.tasks": tasks, "eval.split": split, "eval.temperature": temperature}
+    chosen = {
+        "eval.tasks": tasks,
+        "eval.split": split,
+        "eval.temperature": temperature,
+        "eval.samples": samples,
+    }
     settings = [f"{name}={value}" for name, value in chosen.items() if value is not None]
     eval_command(
         EvalCommand(

@@ -5,6 +5,7 @@ It never learns, and never writes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -18,8 +19,8 @@ from trainer.placement import Fleet
 from trainer.rollout.experts import quizzes
 from trainer.rollout.failures import check_failures, handing_over
 from trainer.rollout.report import episode_metrics, illegal_share
-from trainer.rollout.success import combined, interval_of, passed_by_task
-from trainer.rollout.tasks import eval_requests, task_ids
+from trainer.rollout.success import combined, interval_of, pass_at, passed_by_task, powers_up_to
+from trainer.rollout.tasks import eval_requests, is_sample, sample_requests, task_ids
 from trainer.seeds import derive
 
 __all__ = ["Evaluator", "evaluation_of", "mixed"]
@@ -32,15 +33,18 @@ class Evaluator:
         self._config, self._fleet = config, fleet
         self._parts = {each.name: _Part(each, fleet) for each in environments}
 
-    def play(self, step: int, count: int, apart: Sequence[str] = ()) -> tuple[Evaluation, list[bytes]]:
+    def play(
+        self, step: int, count: int, apart: Sequence[str] = (), *, sampled: bool = False
+    ) -> tuple[Evaluation, list[bytes]]:
         """Play `count` tasks of `eval.split`, and `eval.apart_tasks` or as many of each split in `apart`.
 
-        Of several environments it is as many of each, and the result the mean by their shares. Return the result and the
-        encoded episodes.
+        With `sampled`, play `eval.samples` more episodes of each of the former at `eval.samples_temperature`. Of several
+        environments it is as many of each, and the result the mean by their shares. Return the result and the encoded
+        episodes.
 
         Raise `Halted`, with the episodes, where too many failed, or all of one split: it has no success then, not one of 0.
         """
-        found = {name: part.play(step, count, apart) for name, part in self._parts.items()}
+        found = {name: part.play(step, count, apart, sampled=sampled) for name, part in self._parts.items()}
         if len(found) == 1:
             return next(iter(found.values()))
         evaluations = {name: evaluation for name, (evaluation, _) in found.items()}
@@ -76,10 +80,15 @@ def evaluation_of(
     optimum: float,
     *,
     apart: Mapping[str, Sequence[Trajectory]] | None = None,
+    samples: Sequence[Trajectory] = (),
 ) -> Evaluation:
-    """Return what episodes of one environment say, and those of other splits; at least one of each must have a verdict."""
+    """Return what episodes of one environment say, those of other splits, and sampled ones of the same tasks.
+
+    At least one of each must have a verdict.
+    """
     splits = {split: [t for t in members if t.has_reward] for split, members in (apart or {}).items()}
     whole = [t for t in episodes if t.has_reward]
+    tries = list(passed_by_task(samples).values())
     return Evaluation(
         step=step,
         success=float(np.mean([t.passed for t in whole])),
@@ -94,6 +103,8 @@ def evaluation_of(
         legal_share=1 - illegal_share([t for members in (whole, *splits.values()) for t in members]),
         reward=float(np.mean([t.reward for t in whole])),
         turns=float(np.mean([len(t.turns) for t in whole])),
+        pass_at={k: pass_at(k, tries) for k in powers_up_to(max(map(len, tries), default=0))},
+        pass_interval=interval_of(tries) if tries else Interval(),
         counted=episode_metrics(whole),
     )
 
@@ -109,6 +120,7 @@ def mixed(evaluations: Mapping[str, Evaluation], shares: Mapping[str, float]) ->
         return combined(list(zip(weights, estimates, intervals, strict=True)))
 
     apart = {split: [each.apart[split] for each in every] for split in every[0].apart}
+    ks = [k for k in every[0].pass_at if all(k in each.pass_at for each in every)]
     return Evaluation(
         step=every[0].step,
         success=mean(each.success for each in every),
@@ -124,6 +136,10 @@ def mixed(evaluations: Mapping[str, Evaluation], shares: Mapping[str, float]) ->
         legal_share=mean(each.legal_share for each in every),
         reward=mean(each.reward for each in every),
         turns=mean(each.turns for each in every),
+        pass_at={k: mean(each.pass_at[k] for each in every) for k in ks},
+        pass_interval=interval(
+            [each.pass_at.get(1, math.nan) for each in every], [each.pass_interval for each in every]
+        ),
         counted={name: mean(each.counted[name] for each in every) for name in every[0].counted},
         envs=dict(evaluations),
     )
@@ -137,25 +153,32 @@ class _Part:
         self._source = env.source
         self._optima: dict[str, float] = {}
 
-    def play(self, step: int, count: int, apart: Sequence[str] = ()) -> tuple[Evaluation, list[bytes]]:
+    def play(
+        self, step: int, count: int, apart: Sequence[str], *, sampled: bool
+    ) -> tuple[Evaluation, list[bytes]]:
         """Play tasks of one environment, as `Evaluator.play`."""
         config, seed = self._config.eval, derive(self._config.seed, "held-out tasks")
         ids = task_ids(self._source, config.split, config.tasks, seed)[:count]
         beside = config.apart_tasks or count
         others = [each for split in apart for each in task_ids(self._source, split, beside, seed)]
         requests = self._requests(self._config, step, [*ids, *others])
+        if sampled:
+            params = self._env.params.canonical()
+            requests += sample_requests(self._config, params, step, ids, label=self._env.label)
         encoded = self._fleet.run(requests, step)
         trajectories = [decode(data) for data in encoded]
+        samples = [t for t in trajectories if is_sample(t)]
         by_split: dict[str, list[Trajectory]] = {split: [] for split in (config.split, *apart)}
-        for trajectory in trajectories:
+        for trajectory in [t for t in trajectories if not is_sample(t)]:
             by_split[trajectory.task_id.rpartition("/")[0]].append(trajectory)
         with handing_over(encoded):
             self._check(trajectories, self._config.rollout.max_failure_rate, "rollouts")
             for split, members in by_split.items():
                 self._check(members, 1.0, f"evaluation episodes of split {split!r}")
+            self._check(samples, 1.0, "sampled evaluation episodes")
         whole = by_split.pop(config.split)
         optimum = float(np.mean([self._optimum(task_id) for task_id in ids]))
-        return evaluation_of(step, whole, optimum, apart=by_split), encoded
+        return evaluation_of(step, whole, optimum, apart=by_split, samples=samples), encoded
 
     def legal_share(self, count: int, turns: int) -> float:
         """Play first turns of one environment, as `Evaluator.legal_share`."""

@@ -78,6 +78,10 @@ class Evaluation:
     reward: float = math.nan
     """Mean reward of the episodes, and their mean number of turns; NaN where nobody counted."""
     turns: float = math.nan
+    pass_at: Mapping[int, float] = field(default_factory=dict)
+    """By k, the share of tasks that k sampled episodes pass at least once; empty where none were sampled."""
+    pass_interval: Interval = field(default_factory=Interval)
+    """Of k = 1."""
     counted: Mapping[str, float] = field(default_factory=dict)
     """What else the episodes of the split say, by its name in docs/metrics.md."""
     envs: Mapping[str, Evaluation] = field(default_factory=dict)
@@ -102,6 +106,8 @@ class Evaluation:
             "legal_share": self.legal_share,
             **self.counted,
             **{f"success/{split}": success for split, success in self.apart.items()},
+            **{f"pass@{k}": value for k, value in self.pass_at.items()},
+            **self.pass_interval.metrics("pass@1"),
         }
         for split, interval in self.apart_intervals.items():
             values |= interval.metrics("success", f"/{split}")

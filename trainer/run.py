@@ -214,7 +214,7 @@ class Run:
     def evaluate_warmup(self) -> None:
         """Measure where the steps start."""
         self._measure_held_out(0)
-        found, self._state.eval_warmup = self._evaluate(0, self._config.eval.tasks, self._config.eval.apart)
+        found, self._state.eval_warmup = self._evaluate(0, whole=True)
         self._state.success_warmup, self._state.apart_warmup = found.success, dict(found.apart)
         self._state.envs_warmup = {env: own.success for env, own in found.envs.items()}
 
@@ -324,7 +324,7 @@ class Run:
 
     def evaluate(self, step: int) -> None:
         """Evaluate on a few held-out tasks."""
-        self._evaluate(step, self._config.eval.progress_tasks)
+        self._evaluate(step, whole=False)
 
     def is_checkpoint_due(self, step: int) -> bool:
         """Return whether this step is saved."""
@@ -342,7 +342,7 @@ class Run:
     def finish(self) -> RunSummary:
         """Save, evaluate once more, export the model, and write the summary."""
         self.save()  # an evaluation may fail, and the steps are done
-        final, said = self._evaluate(self._config.steps, self._config.eval.tasks, self._config.eval.apart)
+        final, said = self._evaluate(self._config.steps, whole=True)
         with writing("the model", self._folder):
             fill_whole(self._folder / lineage.MODEL, self._fleet.export)
         state, config, story = self._state, self._config, self._lineage
@@ -393,12 +393,12 @@ class Run:
     def _learns_from_rollouts(self) -> bool:
         return self._fleet.learns_from_rollouts
 
-    def _evaluate(
-        self, step: int, count: int, apart: Sequence[str] = ()
-    ) -> tuple[Evaluation, dict[str, float]]:
+    def _evaluate(self, step: int, *, whole: bool) -> tuple[Evaluation, dict[str, float]]:
         self._observer.on_phase("evaluate")
+        options = self._config.eval
+        count, apart = (options.tasks, options.apart) if whole else (options.progress_tasks, ())
         with self._stored_if_halted():
-            evaluation, encoded = self._evaluator.play(step, count, apart)
+            evaluation, encoded = self._evaluator.play(step, count, apart, sampled=whole)
         self._write("eval", step, encoded)
         found = evaluation.metrics()
         values = {

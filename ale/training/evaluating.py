@@ -13,7 +13,7 @@ from rich.console import Console
 from ale import api
 from ale.terminal import stdout
 from ale.training.model_play import model_settings
-from ale.training.progress import bracketed
+from ale.training.progress import bracketed, sampled
 from trainer.metrics import Evaluation
 
 __all__ = ["EvalCommand", "eval_command"]
@@ -47,4 +47,5 @@ def eval_command(command: EvalCommand) -> None:
 
 def _success(found: Evaluation) -> str:
     interval = bracketed(found.metrics(), digits=4)
-    return f"success {found.success:.4f}{interval} of an optimum of {found.optimum:.4f}"
+    tries = "".join(f", {each}" for each in sampled(found.metrics()))
+    return f"success {found.success:.4f}{interval} of an optimum of {found.optimum:.4f}{tries}"

@@ -16,7 +16,7 @@ from trainer.config import TrainConfig
 from trainer.engine.chosen import check_model
 from trainer.environments import open_environments
 from trainer.placement import Fleet
-from trainer.rollout.tasks import eval_requests, task_ids
+from trainer.rollout.tasks import eval_requests, sample_requests, task_ids
 from trainer.seeds import derive
 
 __all__ = ["model_settings", "play_requests", "play_tasks"]
@@ -39,17 +39,24 @@ def model_settings(model: str, *, named: dict[str, object], overrides: list[str]
 
 
 def play_tasks(
-    config: TrainConfig, *, ray_address: str | None = None, artifacts: Path | None = None
+    config: TrainConfig,
+    *,
+    ray_address: str | None = None,
+    artifacts: Path | None = None,
+    sampled: bool = False,
 ) -> list[Trajectory]:
     """Play `eval.tasks` tasks of `eval.split` once each; the same ones, with the same seeds, as a run's evaluations.
 
-    Of several environments as many of each. Raise `TrainerError` or `RockError`.
+    With `sampled`, play `eval.samples` more episodes of each as well. Of several environments as many of each. Raise
+    `TrainerError` or `RockError`.
     """
     seed = derive(config.seed, "held-out tasks")
     requests: list[RolloutRequest] = []
     for env in open_environments(config):
         tasks = task_ids(env.source, config.eval.split, config.eval.tasks, seed)
         requests += eval_requests(env.config, env.params.canonical(), 0, tasks, label=env.label)
+        if sampled:
+            requests += sample_requests(env.config, env.params.canonical(), 0, tasks, label=env.label)
     return play_requests(config, requests, ray_address=ray_address, artifacts=artifacts)
 
 

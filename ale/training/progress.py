@@ -20,7 +20,7 @@ from ale.training.stop import STOPPING, StopRequest
 if TYPE_CHECKING:
     from trainer.metrics import Evaluation
 
-__all__ = ["LiveProgress", "PlainProgress", "StepClock", "bracketed", "duration"]
+__all__ = ["LiveProgress", "PlainProgress", "StepClock", "bracketed", "duration", "sampled"]
 
 SHOWN = {
     "success": "{:.3f} success",
@@ -175,26 +175,36 @@ def _numbers(metrics: Mapping[str, float]) -> list[str]:
     return [form.format(metrics[name]) for name, form in SHOWN.items() if name in metrics]
 
 
-def bracketed(record: Mapping[str, float], of: str = "", digits: int = 3) -> str:
-    """Return ` [0.931, 0.977]`: the 95 % interval in an evaluation's record of the success, or of that on a split.
+def bracketed(record: Mapping[str, float], name: str = "success", *, of: str = "", digits: int = 3) -> str:
+    """Return ` [0.931, 0.977]`: the 95 % interval in an evaluation's record of the success, or of another share.
 
     "" where the record has none.
     """
-    low, high = (record.get(f"success_{end}{of}", math.nan) for end in ("low", "high"))
+    low, high = (record.get(f"{name}_{end}{of}", math.nan) for end in ("low", "high"))
     return "" if math.isnan(low) else f" [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def sampled(record: Mapping[str, float]) -> list[str]:
+    """Return `pass@1 0.912 [0.880, 0.936]`, `pass@4 0.990` and so on, as an evaluation's record has them."""
+    return [
+        f"{name} {value:.3f}{bracketed(record, name)}"
+        for name, value in record.items()
+        if name.removeprefix("pass@").isdecimal()
+    ]
 
 
 def _evaluation(evaluation: Evaluation) -> str:
     failures = f", {evaluation.failures} failed" if evaluation.failures else ""
     record = evaluation.metrics()
-    apart = "".join(
-        f"; {split} {success:.3f}{bracketed(record, f'/{split}')}"
+    beside = "".join(
+        f"; {split} {success:.3f}{bracketed(record, of=f'/{split}')}"
         for split, success in evaluation.apart.items()
     )
-    apart += "".join(
+    beside += "".join(
         f"; {env} {own.success:.3f}{bracketed(own.metrics())}" for env, own in evaluation.envs.items()
     )
+    tries = ", ".join(sampled(record))
     return (
         f"success {evaluation.success:.3f}{bracketed(record)} = {evaluation.share:.2f} of the optimum"
-        f" ({evaluation.episodes} episodes{failures}){apart}"
+        f" ({evaluation.episodes} episodes{failures}){beside}{tries and f'; sampled {tries}'}"
     )

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from ale import config as configuration
 from ale.training import runs
-from ale.training.progress import LiveProgress, PlainProgress, bracketed
+from ale.training.progress import LiveProgress, PlainProgress, bracketed, sampled
 from rock_env.errors import InvalidArgument
 from trainer import checkpoint
 from trainer.config import TrainConfig, dealt
@@ -188,9 +188,11 @@ def _print_result(command: TrainCommand, folder: Path, summary: RunSummary) -> N
         said = f"{env}: {summary.envs_warmup[env]:.3f}{before} -> {success:.3f}{after}"
         out.print(said, markup=False, highlight=False)
     for split, success in summary.apart_final.items():
-        before, after = (bracketed(record, f"/{split}") for record in (was, now))
+        before, after = (bracketed(record, of=f"/{split}") for record in (was, now))
         said = f"{split}: {summary.apart_warmup[split]:.3f}{before} -> {success:.3f}{after}"
         out.print(said, markup=False, highlight=False)
+    if tries := sampled(now):
+        out.print(f"sampled: {', '.join(sampled(was))} -> {', '.join(tries)}", markup=False, highlight=False)
     if summary.time_shares:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in summary.time_shares.items())
         out.print(f"processor time: {shares}", markup=False, highlight=False, soft_wrap=True)

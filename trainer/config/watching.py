@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from trainer.config.section import Section
 
@@ -25,6 +25,11 @@ class EvalOptions(Section):
     """Tasks of those in between: the first so many of `tasks`."""
     temperature: NonNegativeFloat = 0.0
     """0 is greedy."""
+    samples: int = Field(default=0, ge=0, le=1024)
+    """Episodes of each of `tasks` that are sampled beside that, after the warm-up and at the end, for pass@1, pass@2, pass@4
+    and so on; 0: none."""
+    samples_temperature: PositiveFloat = 1.0
+    """Of those; 1 is what training samples at."""
 
 
 class GuardOptions(Section):

@@ -9,14 +9,25 @@ import math
 import random
 from collections.abc import Sequence
 
-from agent_runtime.types import AgentConfig, RolloutRequest, SamplingParams, Start
+from agent_runtime.types import AgentConfig, RolloutRequest, SamplingParams, Start, Trajectory
 from rock_env.spec import TaskSource
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError
 from trainer.rollout.anchors import Anchor
 from trainer.seeds import derive
 
-__all__ = ["agent_of", "anchored_groups", "eval_requests", "expert_requests", "task_ids", "train_requests"]
+__all__ = [
+    "agent_of",
+    "anchored_groups",
+    "eval_requests",
+    "expert_requests",
+    "is_sample",
+    "sample_requests",
+    "task_ids",
+    "train_requests",
+]
+
+_SAMPLES = "eval-samples-"
 
 
 def task_ids(source: TaskSource, split: str, count: int, seed: int) -> list[str]:
@@ -95,6 +106,34 @@ def eval_requests(
         )
         for number, task_id in enumerate(tasks)
     ]
+
+
+def sample_requests(
+    config: TrainConfig, params_json: str, step: int, tasks: Sequence[str], *, label: str = ""
+) -> list[RolloutRequest]:
+    """Return a group of `eval.samples` requests for each held-out task.
+
+    Environments' seeds are the same at every evaluation, those of sampling are not.
+    """
+    return [
+        _request(
+            config,
+            params_json,
+            f"eval-{step:06d}-{label}{number:05d}-{index:04d}",
+            task_id=task_id,
+            group=f"{_SAMPLES}{label}{number:05d}",
+            index=index,
+            start=Start(env_seed=derive(config.seed, "eval samples", number, index)),
+            temperature=config.eval.samples_temperature,
+        )
+        for number, task_id in enumerate(tasks)
+        for index in range(config.eval.samples)
+    ]
+
+
+def is_sample(trajectory: Trajectory) -> bool:
+    """Return whether the episode was asked for by `sample_requests`."""
+    return trajectory.group_id.startswith(_SAMPLES)
 
 
 def expert_requests(

@@ -21,6 +21,8 @@ EVALUATION = Evaluation(
     interval=Interval(0.381, 0.619),
     apart={"new": 0.25},
     apart_intervals={"new": Interval(0.1234, 0.4)},
+    pass_at={1: 0.45, 4: 0.75},
+    pass_interval=Interval(0.4, 0.5),
 )
 
 
@@ -45,7 +47,7 @@ def test_without_a_terminal_each_event_is_one_line() -> None:
     assert lines[1].startswith("step 3/10  0.250 success  1,234 turns/s  99,999 tokens/s")
     assert lines[3] == (
         "step 4  held-out success 0.500 [0.381, 0.619] = 0.62 of the optimum (64 episodes, 1 failed); "
-        "new 0.250 [0.123, 0.400]"
+        "new 0.250 [0.123, 0.400]; sampled pass@1 0.450 [0.400, 0.500], pass@4 0.750"
     )
     assert lines[4] == "resumed after step 2 [not markup]"
 

@@ -101,6 +101,6 @@ def test_a_setting_without_effect_is_said_before_the_run_begins(tmp_path: Path) 
 def test_an_evaluation_without_one_verdict_says_why_and_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     failure = RolloutFailure("env_lost", "The worker died.", 0)
     lost = replace(played("?"), reward=math.nan, passed=False, stop_reason=StopReason.FAILED, failure=failure)
-    monkeypatch.setattr(api, "play_tasks", lambda config, ray_address: [lost, lost])
+    monkeypatch.setattr(api, "play_tasks", lambda config, ray_address, sampled: [lost, lost])
     with pytest.raises(Halted, match=r"all 2 .* env_lost: The worker died\. .*evaluate again"):
         api.evaluate(resolve(options={"env": "math"}).config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,9 @@ from agent_runtime.types import Trajectory
 from trainer.environments import open_environments
 from trainer.errors import Halted
 from trainer.evaluation import Evaluator
+from trainer.metrics import Interval
+from trainer.rollout.success import passed_by_task
+from trainer.rollout.tasks import is_sample
 
 
 class LosingFleet(LocalFleet):
@@ -69,6 +73,45 @@ def test_a_split_apart_is_measured_on_as_many_tasks_as_were_asked_for():
     splits = [decode(data).task_id.rpartition("/")[0] for data in encoded]
     assert (splits.count("held_out"), splits.count("train")) == (2, 1)
     assert found.episodes == 2
+
+
+def test_samples_are_measured_apart_from_greedy_episodes_and_leave_them_as_they_are():
+    plain = config_of(eval={"tasks": 3})
+    config = config_of(eval={"tasks": 3, "samples": 4})
+    greedy, alone = Evaluator(plain, open_environments(plain), LosingFleet(plain, lambda _: False)).play(0, 3)
+    measured = Evaluator(config, open_environments(config), Lucky(config, lambda _: False))
+    without, _ = measured.play(0, 3)
+    assert without == greedy, "not where nobody asks for samples"
+    found, encoded = measured.play(0, 3, sampled=True)
+    samples = [t for t in map(decode, encoded) if is_sample(t)]
+    assert (len(encoded), len(samples), found.episodes) == (15, 12, 3)
+    assert [actions_of(data) for data in encoded[:3]] == [actions_of(data) for data in alone]
+    assert replace(found, pass_at={}, pass_interval=Interval()).metrics() == greedy.metrics()
+    assert dict(found.pass_at) == pytest.approx({1: 0.25, 2: 0.5, 4: 1.0})
+    values = found.metrics()
+    assert values["pass@1_low"] < values["pass@1"] == 0.25 < values["pass@1_high"]
+    assert {task: len(own) for task, own in passed_by_task(samples).items()} == dict.fromkeys(
+        {t.task_id for t in samples}, 4
+    )
+
+
+class Lucky(LosingFleet):
+    """A fleet whose policy passes the third sample of each task."""
+
+    def run(self, requests: Any, policy_step: int) -> list[bytes]:
+        played = [decode(data) for data in super().run(requests, policy_step)]
+        return [encode(replace(t, passed=t.index == 2) if is_sample(t) else t) for t in played]
+
+
+def actions_of(data: bytes) -> tuple[str, ...]:
+    return decode(data).actions
+
+
+def test_samples_without_one_verdict_halt_the_run():
+    config = config_of(eval={"tasks": 2, "samples": 1})
+    measured = Evaluator(config, open_environments(config), LosingFleet(config, is_sample))
+    with pytest.raises(Halted, match="2 of 2 sampled evaluation episodes failed"):
+        measured.play(0, 2, sampled=True)
 
 
 def test_more_failures_than_allowed_halt_the_run():

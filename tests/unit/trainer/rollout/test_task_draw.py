@@ -2,7 +2,7 @@ import pytest
 
 from trainer.config import AnchorOptions, RolloutOptions, TrainConfig
 from trainer.errors import ConfigError
-from trainer.rollout.tasks import eval_requests, task_ids, train_requests
+from trainer.rollout.tasks import eval_requests, sample_requests, task_ids, train_requests
 from trainer.seeds import derive
 
 
@@ -53,6 +53,22 @@ def test_evaluation_seeds_are_the_same_at_every_step():
     early, late = (eval_requests(config, "{}", step, ["held_out/1"])[0] for step in (0, 50))
     assert early.start == late.start
     assert early.id != late.id
+
+
+def test_samples_of_an_evaluation_are_independent_and_reproducible():
+    config = TrainConfig.model_validate({"eval": {"samples": 3, "samples_temperature": 0.7}})
+    tasks = ["held_out/1", "held_out/2"]
+    early, again, late = (sample_requests(config, "{}", step, tasks) for step in (0, 0, 50))
+    assert early == again
+    assert [(request.task_id, request.index) for request in early] == [
+        (t, n) for t in tasks for n in range(3)
+    ]
+    for seeds in ({r.seed for r in early + late}, {r.id for r in early + late}):
+        assert len(seeds) == 12
+    assert len({request.start.env_seed for request in early}) == 6
+    assert [r.start for r in early] == [r.start for r in late], "the same luck of the environment"
+    assert {request.sampling.temperature for request in early} == {0.7}
+    assert sample_requests(TrainConfig(), "{}", 0, tasks) == []
 
 
 def test_derived_seeds_depend_on_every_part():
