@@ -11,7 +11,7 @@ from rock_env.errors import FailedPrecondition, InvalidArgument
 from rock_env.spec import EnvParams, TaskSpec
 from sandboxes.sokoban.board import Board
 from sandboxes.sokoban.level import DIRECTIONS, SYMBOLS, check_level, render, unrender
-from sandboxes.sokoban.params import SokobanParams, narrow
+from sandboxes.sokoban.params import SokobanParams, narrow, symbols_in
 
 __all__ = ["Sokoban", "direction_of", "make"]
 
@@ -32,6 +32,7 @@ class Sokoban:
     """The player pushes every box onto a target. Implements `rock_env.env.Env`."""
 
     def __init__(self, params: SokobanParams) -> None:
+        self._params = params
         self._symbols = params.symbols
         self._max_turns = params.turn_limit
         self._board: Board | None = None
@@ -40,6 +41,7 @@ class Sokoban:
     def reset(self, task: TaskSpec, seed: int) -> tuple[str, Info]:
         """Start `task`; `seed` changes nothing here. Raise `InvalidArgument` if its payload is no level."""
         check_level(task.payload, f"the payload of task {task.id!r}")
+        self._symbols = symbols_in(self._params, task.split)
         self._board = Board(render(task.payload, self._symbols), SYMBOLS[self._symbols])
         self._turn = 0
         return self._board.text, {}
@@ -64,21 +66,23 @@ class Sokoban:
         return Verdict(0.0 if left else 1.0, not left, f"{left} boxes off target after {self._turn} turns")
 
     def snapshot(self) -> bytes:
-        """Return board and turn as JSON."""
-        return json.dumps({"sokoban": self._playing().text, "turn": self._turn}).encode()
+        """Return board, turn and symbols as JSON."""
+        values = {"sokoban": self._playing().text, "turn": self._turn, "symbols": self._symbols}
+        return json.dumps(values).encode()
 
     def restore(self, state: bytes) -> str:
         """Continue from a snapshot taken under the same arguments. Raise `InvalidArgument` if it is none."""
         try:
             values = json.loads(state)
             grid, turn = str(values["sokoban"]), int(values["turn"])
+            symbols = values.get("symbols", self._params.symbols)
+            look = SYMBOLS[symbols]
         except (ValueError, KeyError, TypeError) as error:
             raise InvalidArgument(
                 f"not a sokoban snapshot: got {state[:40]!r}. Pass the bytes that snapshot() returned."
             ) from error
-        check_level(unrender(grid, self._symbols), "the grid of a sokoban snapshot")
-        self._board = Board(grid, SYMBOLS[self._symbols])
-        self._turn = turn
+        check_level(unrender(grid, symbols), "the grid of a sokoban snapshot")
+        self._board, self._symbols, self._turn = Board(grid, look), symbols, turn
         return grid
 
     def reseed(self, seed: int) -> None:

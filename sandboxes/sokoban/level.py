@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 from rock_env.errors import InvalidArgument, NotFound
 
 __all__ = [
+    "CANONICAL",
     "DIRECTIONS",
     "SYMBOLS",
     "SymbolSet",
@@ -26,7 +27,7 @@ __all__ = [
 ]
 
 DIRECTIONS = ("up", "down", "left", "right")
-Symbols = Literal["roll", "boxoban"]
+Symbols = Literal["roll", "boxoban", "letters"]
 
 
 class SymbolSet(NamedTuple):
@@ -44,6 +45,8 @@ class SymbolSet(NamedTuple):
 SYMBOLS: dict[Symbols, SymbolSet] = {
     "roll": SymbolSet(wall="#", floor="_", target="O", box="X", box_on="√", player="P", player_on="S"),
     "boxoban": SymbolSet(wall="#", floor=" ", target=".", box="$", box_on="*", player="@", player_on="+"),
+    # RAGEN's SokobanDifferentGridVocab.
+    "letters": SymbolSet(wall="W", floor=".", target="G", box="B", box_on="C", player="A", player_on="@"),
 }
 CANONICAL = SYMBOLS["boxoban"]
 

@@ -12,8 +12,8 @@ from rock_env.env import Oracle
 from rock_env.errors import ResourceExhausted
 from rock_env.spec import EnvParams, TaskSpec
 from sandboxes.sokoban.board import Board
-from sandboxes.sokoban.level import DIRECTIONS, SYMBOLS, SymbolSet, render, steps
-from sandboxes.sokoban.params import narrow
+from sandboxes.sokoban.level import CANONICAL, DIRECTIONS, SYMBOLS, SymbolSet, steps
+from sandboxes.sokoban.params import narrow, symbols_in
 
 __all__ = ["make_oracle", "optimum", "shortest_solution"]
 
@@ -137,8 +137,8 @@ class SokobanOracle:
 
 
 def make_oracle(params: EnvParams, task: TaskSpec) -> Oracle:
-    """Return a player of shortest solutions; `task` is not needed, the observation shows everything."""
-    return SokobanOracle(SYMBOLS[narrow(params).symbols])
+    """Return a player of shortest solutions; of `task` it needs the symbols, the observation shows everything else."""
+    return SokobanOracle(SYMBOLS[symbols_in(narrow(params), task.split)])
 
 
 def optimum(params: EnvParams, task: TaskSpec) -> float:
@@ -149,5 +149,5 @@ def optimum(params: EnvParams, task: TaskSpec) -> float:
     own = narrow(params)
     if own.boxoban_file is None and own.turn_limit >= own.shape.moves:
         return 1.0
-    solution = shortest_solution(render(task.payload, own.symbols), SYMBOLS[own.symbols])
+    solution = shortest_solution(task.payload, CANONICAL)
     return 1.0 if solution is not None and len(solution) <= own.turn_limit else 0.0

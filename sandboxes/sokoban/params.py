@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Literal
 
 from pydantic import Field, model_validator
 
-from rock_env.errors import InvalidArgument
-from rock_env.spec import EnvParams, HostPath, TaskSource
+from rock_env.errors import InvalidArgument, nearest
+from rock_env.spec import EnvParams, HostPath, TaskSource, TaskSpec
 from rock_env.tasks import ListedTasks, ProceduralTasks
 from sandboxes.sokoban.generator import Shape, random_level
 from sandboxes.sokoban.level import SYMBOLS, Symbols, read_boxoban
 
-__all__ = ["SokobanParams", "narrow", "tasks"]
+__all__ = ["NEW_SYMBOLS", "SokobanParams", "SokobanTasks", "narrow", "symbols_in", "tasks"]
+
+NEW_SYMBOLS = "held_out_symbols"
+"""The split of the levels of held_out, shown in symbols that no other split has."""
 
 BOXOBAN_TURNS = 120
 """gym-sokoban's limit for Boxoban levels."""
@@ -36,7 +40,7 @@ class SokobanParams(EnvParams):
     max_turns: int | None = Field(default=None, ge=1, le=1000)
     """Turn limit; not given: 30 for 6x6, 60 for 8x8, rows × cols for custom, 120 for a Boxoban file."""
     symbols: Symbols = "roll"
-    """How cells look: roll `# _ O √ X P S`, boxoban `#   . * $ @ +`."""
+    """How cells look: roll `# _ O √ X P S`, boxoban `#   . * $ @ +`, letters `W . G C B A @`."""
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> SokobanParams:
@@ -73,9 +77,16 @@ def narrow(params: EnvParams) -> SokobanParams:
     return params
 
 
-def instruction(params: SokobanParams) -> str:
-    """Return the rules, the same text for every task of these arguments."""
-    look = SYMBOLS[params.symbols]
+def symbols_in(params: SokobanParams, split: str) -> Symbols:
+    """Return what the tasks of a split look like: as the arguments say, and of `NEW_SYMBOLS` otherwise."""
+    if split != NEW_SYMBOLS:
+        return params.symbols
+    return "roll" if params.symbols == "letters" else "letters"
+
+
+def instruction(params: SokobanParams, symbols: Symbols) -> str:
+    """Return the rules, the same text for every task of these arguments and symbols."""
+    look = SYMBOLS[symbols]
     floor = "a space is floor" if look.floor == " " else f"{look.floor} floor"
     return (
         "You are playing Sokoban. Each turn you see the room as text, one character per cell:\n"
@@ -87,14 +98,39 @@ def instruction(params: SokobanParams) -> str:
     )
 
 
+class SokobanTasks:
+    """Levels by split; satisfies `TaskSource`. Splits are disjoint by level but for `NEW_SYMBOLS`, which has held_out's."""
+
+    def __init__(self, params: SokobanParams) -> None:
+        told = instruction(params, params.symbols)
+        self._told_new = instruction(params, symbols_in(params, NEW_SYMBOLS))
+        self._levels: TaskSource = (
+            ProceduralTasks(partial(random_level, params.shape), salt="sokoban", instruction=told)
+            if params.boxoban_file is None
+            else ListedTasks(read_boxoban(params.boxoban_file), instruction=told)
+        )
+        self.splits: tuple[str, ...] = (*self._levels.splits, NEW_SYMBOLS)
+
+    def count(self, split: str) -> int:
+        """Return how many tasks `split` has. Raise `UnknownName` for an unknown split."""
+        if split not in self.splits:
+            raise nearest("split", split, self.splits)
+        return self._levels.count("held_out" if split == NEW_SYMBOLS else split)
+
+    def get(self, split: str, index: int) -> TaskSpec:
+        """Return task `index` of `split`. Raise `InvalidArgument` when out of range, `UnknownName`."""
+        if split != NEW_SYMBOLS:
+            self.count(split)
+            return self._levels.get(split, index)
+        level = self._levels.get("held_out", index)
+        return replace(level, id=f"{split}/{index}", split=split, instruction=self._told_new)
+
+
 @lru_cache(maxsize=64)
-def _tasks(params: SokobanParams) -> TaskSource:
-    told = instruction(params)
-    if params.boxoban_file is not None:
-        return ListedTasks(read_boxoban(params.boxoban_file), instruction=told)
-    return ProceduralTasks(partial(random_level, params.shape), salt="sokoban", instruction=told)
+def _tasks(params: SokobanParams) -> SokobanTasks:
+    return SokobanTasks(params)
 
 
-def tasks(params: EnvParams) -> TaskSource:
+def tasks(params: EnvParams) -> SokobanTasks:
     """Return the tasks: generated levels split by content, or the levels of a file."""
     return _tasks(narrow(params))

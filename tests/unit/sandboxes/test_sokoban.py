@@ -101,6 +101,50 @@ def test_boxoban_symbols_are_the_canonical_ones() -> None:
     )
 
 
+@pytest.mark.parametrize("symbols", SYMBOLS)
+def test_levels_of_new_symbols_are_held_out_ones_in_others(symbols: str) -> None:
+    params = env_params(ENV, f'{{"symbols": "{symbols}"}}')
+    source = ENV.tasks(params)
+    assert source.splits == ("train", "held_out", "held_out_symbols")
+    assert source.count("held_out_symbols") == source.count("held_out")
+    env = ENV.factory(params)
+    for index in range(10):
+        known, new = source.get("held_out", index), source.get("held_out_symbols", index)
+        assert (new.id, new.payload) == (f"held_out_symbols/{index}", known.payload)
+        shown, _ = env.reset(known, 0)
+        observation, _ = env.reset(new, 0)
+        assert observation != shown
+        assert observation == ENV.factory(params).reset(new, 0)[0]
+        assert set(observation) - {"\n"} <= set(SYMBOLS["roll" if symbols == "letters" else "letters"])
+        assert all(f"{cell} " in new.instruction for cell in observation if cell != "\n")
+        player, solution = ENV.oracle(params, new), oracle.shortest_solution(known.payload, BOXOBAN)
+        assert solution is not None
+        for _ in solution:
+            assert not env.evaluate().passed
+            observation = env.step(player(observation)).observation
+        assert env.evaluate().passed
+        assert ENV.optimum(params, new) == 1.0
+        tight = env_params(ENV, f'{{"symbols": "{symbols}", "max_turns": {max(len(solution) - 1, 1)}}}')
+        assert ENV.optimum(tight, new) == float(len(solution) == 1)
+
+
+def test_a_snapshot_keeps_the_symbols_of_its_task() -> None:
+    params = env_params(ENV, "{}")
+    env, other = ENV.factory(params), ENV.factory(params)
+    observation, _ = env.reset(ENV.tasks(params).get("held_out_symbols", 0), 0)
+    assert isinstance(env, Sokoban)
+    assert isinstance(other, Sokoban)
+    assert other.restore(env.snapshot()) == observation
+    assert other.step("up") == env.step("up")
+    before = (
+        b'{"sokoban": "#######\\n#PX_O_#\\n#######", "turn": 0}'  # of the version that had no other symbols
+    )
+    assert other.restore(before) == "#######\n#PX_O_#\n#######"
+    for symbols in (b'"none"', b"[]"):
+        with pytest.raises(InvalidArgument, match="not a sokoban snapshot"):
+            other.restore(before[:-1] + b', "symbols": ' + symbols + b"}")
+
+
 @pytest.mark.parametrize(
     ("action", "direction"),
     [
@@ -230,6 +274,7 @@ def test_a_boxoban_file_is_the_task_list(tmp_path: Path) -> None:
     params = ENV.params.model_validate({"boxoban_file": path})
     tasks = ENV.tasks(params)
     assert (tasks.count("train"), tasks.count("held_out")) == (8, 2)
+    assert tasks.get("held_out_symbols", 1).payload == tasks.get("held_out", 1).payload
     got = {tasks.get(split, index).payload for split in tasks.splits for index in range(tasks.count(split))}
     assert got == set(levels)
     env = ENV.factory(params)
