@@ -37,7 +37,9 @@ _BRACES = re.compile(r"\$\{|\}|<")
 _ARG = r"""([A-Za-z_][A-Za-z0-9_]*)(?:=("[^"\\`]*"|'[^'\\`]*'|[^\s"'\\`]*))?"""
 _ARGS = re.compile(rf"{_ARG}(?:[ \t]+{_ARG})*")
 _ONE_ARG = re.compile(_ARG)
-_VARIABLE = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})")
+_VARIABLE = re.compile(
+    r"\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)(?::-([A-Za-z0-9._/:@-]+))?\})"
+)
 _PLAIN = re.compile(r"[A-Za-z0-9._/:@-]+")
 _FLAG = re.compile(r"--([a-z]+(?:-[a-z]+)*)(?:=([!#-&(-\[\]-_a-~]*))?")
 """Of printable ASCII without quotes and escapes: the builder reads flags by bytes."""
@@ -67,14 +69,23 @@ def needs_of(text: str, build_args: Mapping[str, str]) -> Needs:
             f"the Dockerfile holds the control character {control[0]!r} in line {line}, which releases of the builder read "
             "differently. Take it out; tabs and line ends may stay."
         )
-    both = []
+    built, unknown = [], ""
     # Within an instruction an indented comment is one to some releases of the builder, and text to others.
     for indented in (True, False):
         found = _Reader(build_args)
         for instruction in _instructions(text, indented_comments=indented):
+            name = _split(instruction)[0]
+            if name not in _KNOWN:  # who reads it so builds nothing
+                unknown = unknown or name
+                break
             found.take(instruction)
-        both.append(found)
-    return _joined(both)
+        else:
+            built.append(found)
+    if not built:
+        raise InvalidArgument(
+            f"the Dockerfile has the unknown instruction {shown(unknown)}. There are: {' '.join(sorted(_KNOWN))}."
+        )
+    return _joined(built)
 
 
 def needs_of_triggers(triggers: Iterable[str]) -> Needs:
@@ -116,7 +127,8 @@ def _instructions(text: str, *, indented_comments: bool) -> Iterator[str]:
         if not goes_on:
             yield "".join(begun).strip()
             begun = []
-    yield "".join(begun).strip()
+    if begun:
+        yield "".join(begun).strip()
 
 
 def _escape(lines: list[str]) -> str:
@@ -141,18 +153,14 @@ class _Reader:
         self._build_args = build_args
         self._stages: list[str] = []
         """Their names in lower case, empty for those without one; the last one is being built."""
-        self._args: dict[str, str] = {}
-        """Those before the first stage whose value is plain."""
+        self._args: dict[str, str | None] = {}
+        """Those before the first stage that have a value, None where it is not plain."""
+        self._lost = False
+        """Whether an ARG could not be read: who knows which it set."""
 
     def take(self, instruction: str) -> None:
         """Note what an instruction names."""
-        if not instruction:
-            return
         name, rest = _split(instruction)
-        if name not in _KNOWN:
-            raise InvalidArgument(
-                f"the Dockerfile has the unknown instruction {shown(name)}. There are: {' '.join(sorted(_KNOWN))}."
-            )
         later = name == "ONBUILD"
         if later:
             name, rest = _split(rest)
@@ -179,16 +187,31 @@ class _Reader:
 
     def _arg(self, rest: str) -> None:
         if not _ARGS.fullmatch(rest):
-            self._args.clear()  # who knows which it sets
+            self._args.clear()
+            self._lost = True
             return
-        for found in _ONE_ARG.finditer(rest):
-            name, default = found[1], found[2]
-            if default and default[0] in "\"'":
-                default = default[1:-1]
-            value = self._build_args.get(name, default)
-            self._args.pop(name, None)
-            if value and len(value) <= _MOST_CHARS and _PLAIN.fullmatch(value):
-                self._args[name] = value
+        args = list(_ONE_ARG.finditer(rest))
+        for found in args:
+            name, value = found[1], found[2]
+            if name in self._build_args:
+                value = self._build_args[name]
+            elif value and "$" in value:
+                # What is set in the same line is not seen there, and nothing is within single quotes.
+                value = self._expanded(value) if len(args) == 1 and value[0] != "'" else ""
+            elif value and value[0] in "\"'":
+                value = value[1:-1]
+            if value is None:
+                self._args.pop(name, None)
+            else:
+                plain = len(value) <= _MOST_CHARS and _PLAIN.fullmatch(value)
+                self._args[name] = value if plain else None
+
+    def _expanded(self, value: str) -> str:
+        """Return a default with what it refers to filled in; empty where that is not plain."""
+        try:
+            return self._filled("ARG", value.strip('"'))
+        except InvalidArgument:
+            return ""
 
     def _stage(self, instruction: str, rest: str) -> None:
         words = _words(instruction, rest)
@@ -211,12 +234,15 @@ class _Reader:
 
     def _filled(self, instruction: str, word: str) -> str:
         def value(found: re.Match[str]) -> str:
-            name = found[1] or found[2]
-            if name not in self._args:
+            name, default = found[1] or found[2], found[3]
+            known = self._args.get(name)
+            if name not in self._args and name not in self._build_args and not self._lost:
+                known = default
+            if known is None or not _PLAIN.fullmatch(known):
                 raise _unclear(
                     instruction, f"no ARG before the first FROM gives ${shown(name)} a plain value"
                 )
-            return self._args[name]
+            return known
 
         filled = _VARIABLE.sub(value, word) if len(word) <= _MOST_CHARS else word
         if len(filled) > _MOST_CHARS or not _PLAIN.fullmatch(filled):

@@ -39,6 +39,10 @@ THEIRS = "deadbeef0123"
         ('ARG FLAGS="-DX=1 -DY=2" BASE=a\nFROM $BASE', {"a"}),
         ("FROM a\nCOPY n\u00e4me\u00a0x /\nRUN echo $((1<<2)) $X<b ${Y:-z} < b", {"a"}),
         (f'ARG T={THEIRS}\nARG A="x T=a C="\nFROM $T', {THEIRS}),
+        ("ARG X\nFROM ${X:-a}:${TAG:-1}", {"a:1"}),
+        ('ARG R=r.example\nARG T\nARG X="$R/a:${T:-1}"\nFROM $X', {"r.example/a:1"}),
+        ("ARG B=default\nFROM ${B:-a}", {"given"}),
+        ("FROM a\nRUN x && \\\n    # said\n    rm -rf y\nCOPY --from=b / /", {"a", "b"}),
         ("# note: escape = no directive\nFROM a\nRUN x \\\n y", {"a"}),
     ],
 )  # fmt: skip
@@ -49,7 +53,13 @@ def test_what_is_named(text: str, named: set[str]) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "FROM ${X:-a}",
+        "FROM ${UNUSED:-a}",
+        "ARG X=$Y\nFROM ${X:-a}",
+        "ARG X=\nFROM ${X:-a}",
+        "ARG 'X'=b\nFROM ${X:-a}",
+        "ARG A=b\nARG A=c X=$A\nFROM $X",
+        "ARG A=b\nARG X='$A'\nFROM $X",
+        "FROM ${X:-$Y}",
         "FROM $UNDECLARED",
         "ARG X\nFROM $X",
         "ARG X=$Y\nFROM $X",
@@ -77,7 +87,7 @@ def test_what_is_named(text: str, named: set[str]) -> None:
 )
 def test_what_cannot_be_told_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgument, match="cannot be told"):
-        needs_of(text, {})
+        needs_of(text, {"UNUSED": THEIRS})
 
 
 @pytest.mark.parametrize("control", ["\x1c", "\x1f", "\v", "\f", "\0", "\r", "\x7f"])
