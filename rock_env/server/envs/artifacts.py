@@ -94,8 +94,12 @@ class EpisodeArtifacts:
         try:
             async with asyncio.timeout_at(late) as limit:
                 content = await self._content(box, attachment.path)
-                digest = await for_callers(self._tenant, _digest, content)
-            self._keep(digest, content)
+                try:
+                    digest = await for_callers(self._tenant, _digest, content)
+                    self._keep(digest, content)
+                except BaseException:
+                    self._room.give_back(self._tenant, len(content))
+                    raise
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -107,23 +111,30 @@ class EpisodeArtifacts:
         return Artifact(name, media_type, digest, len(content))
 
     async def _content(self, box: Sandbox, path: str) -> bytes:
+        """Return a file; room for it is taken as it comes, so that many at once stay within the tenant's bytes."""
         most = self._room.bounds.file_bytes
         content = bytearray()
-        async for block in box.read_stream(path, offset=0, length=most + 1):
-            content += block
-            if len(content) > most:
-                raise ResourceExhausted(f"it has more than {most} bytes")
+        try:
+            async for block in box.read_stream(path, offset=0, length=most + 1):
+                self._room.take(self._tenant, len(block))
+                content += block
+                if len(content) > most:
+                    raise ResourceExhausted(f"it has more than {most} bytes")
+        except BaseException:
+            self._room.give_back(self._tenant, len(content))
+            raise
         return bytes(content)
 
     def _keep(self, digest: str, content: bytes) -> None:
+        """Keep a file whose room is taken; that of one which is kept already is given back."""
         if digest in self._kept:
+            self._room.give_back(self._tenant, len(content))
             return
         bounds, taken = self._room.bounds, sum(map(len, self._kept.values()))
         if len(self._kept) >= bounds.episode_files or taken + len(content) > bounds.episode_bytes:
             raise ResourceExhausted(
                 f"an episode has at most {bounds.episode_files} artifacts of {bounds.episode_bytes} bytes together"
             )
-        self._room.take(self._tenant, len(content))
         self._kept[digest] = content
 
 
