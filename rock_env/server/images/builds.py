@@ -32,6 +32,7 @@ _KEPT_LOG_BYTES = 4 << 20
 """How much of a log is kept for readers that come late; what they are too late for is said."""
 _LAST_LINES = 12
 _LAST_CHARS = 1200
+_STEP_CHARS, _FAILURE_CHARS = 400, 1500
 """What of the log an error quotes: an error crosses the wire in a header."""
 _MOST_STAGES = 64
 """How many leftovers are looked at: a build's commands can write as if there were more."""
@@ -188,6 +189,8 @@ async def pull_image(engine: Engine, image: str, *, limits: BuildLimits, build: 
         raise InvalidArgument(
             f"the engine took longer than {limits.timeout_s:g} s to get the image {image!r}."
         ) from error
+    except InfraError as error:  # a registry that does not answer
+        raise InvalidArgument(f"the engine cannot get the image {image!r}: {error.message}") from error
     if reading.failure:
         raise InvalidArgument(f"the engine cannot get the image {image!r}: {reading.failure}.")
 
@@ -235,13 +238,13 @@ class _Reading:
     def take(self, message: Mapping[str, Any]) -> None:
         text = str(message.get("stream", "")) or _progress(message)
         if "error" in message:
-            self.failure = str(message["error"]).strip()
-            text = f"{self.failure}\n"
+            text = str(message["error"]).strip() + "\n"
+            self.failure = _short(text.strip(), _FAILURE_CHARS)
         if text:
             self._build.write(text.encode())
         for line in _COLOURS.sub("", text).splitlines():
             if _STEP.match(line):
-                self._step = line
+                self._step = _short(line, _STEP_CHARS)
                 self._base = line.partition(" : ")[2].upper().startswith("FROM ")
                 if self._base and len(self._build.leftovers) < _MOST_STAGES:
                     self._build.leftovers.append("")  # of this stage, so far
@@ -267,6 +270,11 @@ class _Reading:
         if not self._image:
             raise InfraError(f"the Docker engine's builder ended without an image{self.where}.{self.quoted}")
         return self._image
+
+
+def _short(text: str, most: int) -> str:
+    """Return both ends of a long text: the builder repeats a step in what it says of its failure."""
+    return text if len(text) <= most else f"{text[: most // 2]} … {text[-most // 2 :]}"
 
 
 def _progress(message: Mapping[str, Any]) -> str:

@@ -36,6 +36,7 @@ class TalkingEngine:
             MADE: described(MADE),
         }
         self.remote: dict[str, dict[str, Any]] = {}
+        self.outcome: dict[str, Any] = {"aux": {"ID": MADE}}
         self.calls: list[tuple[str, dict[str, str]]] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -60,8 +61,10 @@ class TalkingEngine:
         if path == "/version":
             return 200, {"Arch": "amd64"}
         if path == "/build":
-            return 200, {"aux": {"ID": MADE}}
+            return 200, self.outcome
         if path == "/images/create":
+            if asked["fromImage"].startswith("127."):
+                return 500, {"message": "connection refused"}
             found = self.remote.get(asked["fromImage"])
             if found is None:
                 return 200, {"error": "manifest unknown"}
@@ -135,6 +138,8 @@ async def test_what_the_engine_lacks_is_pulled_before_the_build(engine: Both) ->
     ]
     with pytest.raises(InvalidArgument, match="cannot get the image 'nowhere': manifest unknown"):
         await build(client, "FROM nowhere")
+    with pytest.raises(InvalidArgument, match=r"cannot get the image '127\.0\.0\.1/x': .*connection refused"):
+        await build(client, "FROM 127.0.0.1/x")
 
 
 @pytest.mark.parametrize(
@@ -179,3 +184,12 @@ async def test_a_build_through_a_proxy_takes_no_step_from_the_cache(engine: Both
     ):
         await build(client, "FROM base", build_args=build_args, shared=shared)
     assert [asked.get("nocache") for path, asked in said.calls if path == "/build"] == ["1", None, None]
+
+
+async def test_what_an_error_says_fits_into_a_header(engine: Both) -> None:
+    """gRPC's clients take 8 KiB; the builder repeats a step of any length in what it says of its failure."""
+    said, client = engine
+    said.outcome = {"error": f"The command '{'x' * 60_000}' returned a non-zero code: 7"}
+    with pytest.raises(InvalidArgument, match=r"The command 'x.*code: 7") as caught:
+        await build(client, "FROM base")
+    assert len(str(caught.value)) < 4096
