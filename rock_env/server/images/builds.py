@@ -30,6 +30,8 @@ __all__ = ["BuildLimits", "BuildRun", "build_image", "maker_of", "pull_image"]
 _BUILD = "build-"
 _KEPT_LOG_BYTES = 4 << 20
 """How much of a log is kept for readers that come late; what they are too late for is said."""
+MOST_LOG_CHARS = 256 << 20
+"""Of all that a build says: it is read on the event loop."""
 _LAST_LINES = 12
 _LAST_CHARS = 1200
 _STEP_CHARS, _FAILURE_CHARS = 400, 1500
@@ -229,6 +231,7 @@ class _Reading:
 
     def __init__(self, build: BuildRun) -> None:
         self._build = build
+        self._written = 0
         self._base = True
         self._image = ""
         self._step = ""
@@ -242,7 +245,14 @@ class _Reading:
             self.failure = _short(text.strip(), _FAILURE_CHARS)
         if text:
             self._build.write(text.encode())
-        for line in _COLOURS.sub("", text).splitlines():
+            self._written += len(text)
+            if self._written > MOST_LOG_CHARS:
+                raise InvalidArgument(
+                    f"the build wrote more than {MOST_LOG_CHARS} characters and was ended{self.where}.{self.quoted}"
+                )
+        # The builder says a step in a message of its own, on one line; of what commands write the end is enough.
+        looked_at = text.partition("\n")[0] if text.startswith("Step ") else text[-_LAST_CHARS:]
+        for line in _COLOURS.sub("", looked_at).splitlines():
             if _STEP.match(line):
                 self._step = _short(line, _STEP_CHARS)
                 self._base = line.partition(" : ")[2].upper().startswith("FROM ")

@@ -193,3 +193,12 @@ async def test_what_an_error_says_fits_into_a_header(engine: Both) -> None:
     with pytest.raises(InvalidArgument, match=r"The command 'x.*code: 7") as caught:
         await build(client, "FROM base")
     assert len(str(caught.value)) < 4096
+
+
+async def test_what_a_build_says_is_bounded(engine: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    said, client = engine
+    said.outcome = {"stream": "x\n" * 1000 + "the last\n", "aux": {"ID": MADE}}
+    await build(client, "FROM base")
+    monkeypatch.setattr("rock_env.server.images.builds.MOST_LOG_CHARS", 1999)
+    with pytest.raises(InvalidArgument, match="wrote more than 1999 characters"):
+        await build(client, "FROM base\nRUN yes")
