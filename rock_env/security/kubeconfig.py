@@ -10,9 +10,11 @@ import base64
 import binascii
 import json
 import os
+import re
 import ssl
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml  # type: ignore[import-untyped]
 
@@ -33,6 +36,12 @@ _PROGRAM_S = 120.0
 """A program may have its user sign in with a browser."""
 _EARLY_S = 60.0
 _MOST_BYTES = 4 << 20
+_MOST_DEPTH = 100
+"""What loads YAML calls itself for each level, and the process ends where its stack does."""
+_MOST_TOKEN_BYTES = 64 << 10
+_TOKEN = re.compile(r"[!-~]*", re.ASCII)
+_IMPERSONATES = ("as", "as-uid", "as-groups", "as-user-extra")
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class TokenSource:
@@ -49,16 +58,26 @@ class TokenSource:
         self._file = file
         self._program = program
         self._until = float("-inf")
+        self._lock = threading.Lock()
 
     def __call__(self) -> str:
-        """Return the token; empty where there is none. Reads a file of a few hundred bytes; a program takes its time."""
+        """Return the token; empty where there is none. Reads a file of a few hundred bytes; a program takes its time.
+
+        Threads that ask at once wait for one reading. Raise `FailedPrecondition` where the file has no token, and what the
+        program raises.
+        """
+        with self._lock:
+            return self._now()
+
+    def _now(self) -> str:
         if time.monotonic() < self._until:
             return self._token
         if self._program is not None:
-            self._token, holds_s = self._program()
+            token, holds_s = self._program()
+            self._token = _shown(token)
             self._until = time.monotonic() + (_TOKEN_S if holds_s is None else holds_s - _EARLY_S)
         elif self._file is not None:
-            self._token = self._file.read_text().strip()
+            self._token = _shown(_in_file(self._file))
             self._until = time.monotonic() + _TOKEN_S
         return self._token
 
@@ -100,14 +119,21 @@ def read_kubeconfig(path: Path, context: str = "", *, programs: bool = False) ->
         chosen = _named(config, "context", context or config["current-context"])
         cluster = _named(config, "cluster", chosen["cluster"])
         user = _named(config, "user", chosen["user"])
+        if acts := next((each for each in _IMPERSONATES if user.get(each)), ""):
+            raise FailedPrecondition(
+                f"the kubeconfig {path} has its account act as another ({acts!r}), which is not done here: it would act "
+                "with its own rights. Use an account that has just those."
+            )
         for way in ("exec", "auth-provider", "username"):
             if way in user and not (way == "exec" and programs):
                 raise FailedPrecondition(
                     f"the kubeconfig {path} signs in by {way!r}, which is not done here: no program is run for it. Use one "
                     "with a client certificate or a service account's token (`kubectl create token`)."
                 )
+        url = str(cluster["server"]).rstrip("/")
+        _check_private(url, user)
         return Access(
-            str(cluster["server"]).rstrip("/"),
+            url,
             _tls(cluster, user, path.parent),
             _token(user, path.parent),
             str(chosen.get("namespace") or "default"),
@@ -129,11 +155,51 @@ def _usable(path: Path) -> Iterator[None]:
 
 
 def _parsed(path: Path) -> Any:
+    content, loader = _bounded(path), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    depth = 0
+    for event in yaml.parse(content, Loader=loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _MOST_DEPTH:
+            raise ValueError(f"it is nested more than {_MOST_DEPTH} deep")
+    return yaml.load(content, Loader=loader)
+
+
+def _bounded(path: Path, most_bytes: int = _MOST_BYTES) -> bytes:
     with path.open("rb") as file:
-        content = file.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise ValueError(f"it has more than {_MOST_BYTES} bytes")
-    return yaml.load(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise ValueError(f"{path} has more than {most_bytes} bytes")
+    return content
+
+
+def _in_file(path: Path) -> str:
+    try:
+        return _bounded(path, _MOST_TOKEN_BYTES).decode()
+    except (OSError, ValueError) as error:
+        raise FailedPrecondition(
+            f"the token for the cluster cannot be read: {path}: {error}. Put it there again."
+        ) from error
+
+
+def _shown(token: str) -> str:
+    """Return a token without blanks at its ends. Raise `FailedPrecondition`, without the token, where it cannot be sent."""
+    token = token.strip()
+    if not _TOKEN.fullmatch(token):
+        raise FailedPrecondition(
+            f"the token for the cluster cannot be one: among its {len(token)} characters are blanks or others that no "
+            "header takes. Sign in again."
+        )
+    return token
+
+
+def _check_private(url: str, user: Mapping[str, Any]) -> None:
+    """Raise `ValueError` where others could read the account's token on its way."""
+    parts = urlsplit(url)
+    if parts.scheme == "https":
+        return
+    shows = any(user.get(way) for way in ("token", "tokenFile", "exec"))
+    if parts.scheme != "http" or (shows and parts.hostname not in _LOOPBACK):
+        raise ValueError(f"the cluster's server is {url!r}, expected https:// for an account with a token")
 
 
 def _named(config: Any, kind: str, name: str) -> Any:
@@ -148,7 +214,7 @@ def _token(user: Mapping[str, Any], folder: Path) -> TokenSource:
         return TokenSource(program=_program(user["exec"], folder))
     if "tokenFile" in user:
         return TokenSource(file=folder / user["tokenFile"])
-    return TokenSource(str(user.get("token") or ""))
+    return TokenSource(_shown(str(user.get("token") or "")))
 
 
 def _program(order: Mapping[str, Any], folder: Path) -> Callable[[], tuple[str, float | None]]:
@@ -176,7 +242,9 @@ def _program(order: Mapping[str, Any], folder: Path) -> Callable[[], tuple[str, 
                 check=True,
             )
             status = json.loads(done.stdout)["status"]
-            token, ends = str(status["token"]), status.get("expirationTimestamp")
+            token, ends = status["token"], status.get("expirationTimestamp")
+            if not isinstance(token, str):
+                raise TypeError(f"its token is of type {type(token).__name__}, expected a string")
             holds_s = datetime.fromisoformat(ends).timestamp() - time.time() if ends else None
         except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as error:
             raise Unauthenticated(
@@ -191,7 +259,10 @@ def _program(order: Mapping[str, Any], folder: Path) -> Callable[[], tuple[str, 
 def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any], folder: Path) -> ssl.SSLContext:
     authority = _content(cluster, "certificate-authority", folder)
     tls = ssl.create_default_context(cadata=authority.decode() if authority else None)
-    if cluster.get("insecure-skip-tls-verify"):
+    unchecked = cluster.get("insecure-skip-tls-verify", False)
+    if not isinstance(unchecked, bool):
+        raise TypeError(f"insecure-skip-tls-verify is {unchecked!r}, expected true or false")
+    if unchecked:
         tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
     certificate, key = (_content(user, f"client-{what}", folder) for what in ("certificate", "key"))
     if certificate and key:
@@ -211,4 +282,4 @@ def _content(fields: Mapping[str, Any], name: str, folder: Path) -> bytes:
             return base64.b64decode(data)
         except binascii.Error as error:
             raise ValueError(f"{name}-data is not base64") from error
-    return (folder / fields[name]).read_bytes() if fields.get(name) else b""
+    return _bounded(folder / fields[name]) if fields.get(name) else b""
