@@ -8,9 +8,11 @@ another. It speaks no protocol of ROCK and sees no token: TLS passes through.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import random
+import re
 import socket
 import threading
 from collections.abc import Mapping
@@ -36,6 +38,9 @@ that the chart runs on; newer ones speak SPDY inside a WebSocket besides."""
 _DATA, _ERROR = 0, 1
 _HEAD_BYTES = 3
 _CALL_S = 10.0
+"""How long the API may take to answer, the whole of what it says."""
+_MOST_ANSWER_BYTES = 32 << 20
+_POD = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 _BLOCK_BYTES = 64 << 10
 _PAUSE_S = 0.5
 """A connection that finds no pod is held for so long: its client connects again at once."""
@@ -64,7 +69,8 @@ class InCluster(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, 
 
 
 _forwarders: dict[tuple[int, InCluster], _Forwarder] = {}
-_lock = threading.Lock()
+_opening: dict[tuple[int, InCluster], threading.Lock] = {}
+"""One each: a cluster that does not answer keeps nobody from another."""
 
 
 def forwarded_port(where: InCluster) -> int:
@@ -74,7 +80,7 @@ def forwarded_port(where: InCluster) -> int:
     `FailedPrecondition` where the account may not look, or there is no such Service.
     """
     key = (os.getpid(), where)  # threads do not outlive a fork
-    with _lock:
+    with _opening.setdefault(key, threading.Lock()):
         if key not in _forwarders:
             _forwarders[key] = _Forwarder(
                 where, read_kubeconfig(Path(where.kubeconfig), where.context, programs=True)
@@ -170,6 +176,17 @@ class _Forwarder:
 
     async def _pods(self) -> list[tuple[str, int]]:
         """Return the Service's pods that are ready, in any order, with the port that it means. Raise `RockError`."""
+        try:
+            return await self._found()
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            if isinstance(error, RockError):
+                raise
+            raise Unavailable(
+                f"the API of the Kubernetes cluster at {self._access.url} says of {self._where} what is no Service or no "
+                f"pod: {type(error).__name__}"
+            ) from error
+
+    async def _found(self) -> list[tuple[str, int]]:
         service = (await self._get(f"services/{self._where.service}"))["spec"]
         ports = [each["targetPort"] for each in service["ports"] if each["port"] == self._where.port]
         if not ports or not service.get("selector"):
@@ -182,32 +199,46 @@ class _Forwarder:
         for pod in (await self._get("pods", labelSelector=selector))["items"]:
             port = _number(pod, ports[0])
             if port and _is_ready(pod):
-                found.append((pod["metadata"]["name"], port))
+                found.append((_POD.fullmatch(pod["metadata"]["name"])[0], port))  # type: ignore[index]
         random.shuffle(found)
         return found
 
     async def _get(self, path: str, **params: str) -> Any:
+        headers = {**await self._headers(), "Accept-Encoding": "identity"}
         try:
-            answer = await self._client.get(
-                f"{self._path}/{path}", params=params, headers=await self._headers()
-            )
-        except httpx.TransportError as error:
+            async with (
+                asyncio.timeout(_CALL_S),
+                self._client.stream("GET", f"{self._path}/{path}", params=params, headers=headers) as answer,
+            ):
+                status, content = answer.status_code, await _whole(answer)
+        except (httpx.TransportError, TimeoutError) as error:
             raise Unavailable(
                 f"the API of the Kubernetes cluster does not answer at {self._access.url}: {error or type(error).__name__}"
             ) from error
-        if answer.status_code >= 500:
-            raise Unavailable(f"the API of the Kubernetes cluster answers with status {answer.status_code}")
-        if answer.status_code != 200:
+        if status >= 500:
+            raise Unavailable(f"the API of the Kubernetes cluster answers with status {status}")
+        if status != 200:
             raise FailedPrecondition(
-                f"the cluster refuses the way to {self._where} (status {answer.status_code}): {_said(answer)}. The account "
+                f"the cluster refuses the way to {self._where} (status {status}): {_said(content)}. The account "
                 "needs get on services, list on pods and create on pods/portforward there; `ale rock context list` says "
                 "where it leads."
             )
-        return answer.json()
+        return json.loads(content)
 
     async def _headers(self) -> dict[str, str]:
         token = await asyncio.to_thread(self._access.token)
         return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+async def _whole(answer: httpx.Response) -> bytes:
+    content = bytearray()
+    async for block in answer.aiter_raw():
+        content += block
+        if len(content) > _MOST_ANSWER_BYTES:
+            raise Unavailable(
+                f"the API of the Kubernetes cluster answers with more than {_MOST_ANSWER_BYTES} bytes"
+            )
+    return bytes(content)
 
 
 async def _there(reader: asyncio.StreamReader, tunnel: ClientConnection) -> None:
@@ -246,8 +277,8 @@ def _is_ready(pod: Mapping[str, Any]) -> bool:
     return ready and not pod["metadata"].get("deletionTimestamp")
 
 
-def _said(answer: httpx.Response) -> str:
+def _said(content: bytes) -> str:
     try:
-        return str(answer.json()["message"])[:500]
-    except (ValueError, KeyError, TypeError):
+        return str(json.loads(content)["message"])[:500]
+    except (ValueError, KeyError, TypeError, RecursionError):
         return "no reason given"

@@ -32,6 +32,8 @@ class ClusterApi:
     """Objects of pods that are not to be used."""
     target: int | str = "grpc"
     refusal: tuple[int, str] | None = None
+    odd: bytes | None = None
+    """Said instead of everything else."""
     reached: list[str] = field(default_factory=list)
     """Which pods connections went to."""
     open: dict[str, list[ServerConnection]] = field(default_factory=dict)
@@ -59,6 +61,8 @@ class ClusterApi:
             return _json(401, {"message": "Unauthorized"})
         if self.refusal is not None:
             return _json(self.refusal[0], {"message": self.refusal[1]})
+        if self.odd is not None:
+            return Response(200, "OK", Headers({"Content-Length": str(len(self.odd))}), self.odd)
         if path == f"{PREFIX}services/rock":
             ports = [{"port": 8120, "targetPort": self.target}, {"port": 8121, "targetPort": 8121}]
             return _json(200, {"spec": {"ports": ports, "selector": {"app": "rock", "part": "server"}}})

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ from typer.testing import CliRunner, Result
 
 import rock_env
 from ale.rock.cli import rock_app
-from rock_env.client import installations
+from rock_env.client import forwarding, installations
 from rock_env.client.forwarding import InCluster, forwarded_port
 from rock_env.client.installations import Installation
 from rock_env.errors import FailedPrecondition, InvalidArgument, RockError, Unauthenticated, Unavailable
@@ -164,6 +166,98 @@ def test_an_api_that_is_gone_is_unavailable(tmp_path: Path) -> None:
                 gone.kubeconfig(tmp_path), "", namespace="rock", service="rock", port=8120
             )
         )
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b"",
+        b"no JSON",
+        b"[]",
+        b"null",
+        b"{}",
+        b'{"spec": {"ports": [{"port": 8120}]}}',
+        b"[" * 100_000,
+        b"\xff",
+    ],
+)
+def test_what_is_no_answer_of_an_api_is_said_of_it(cluster: ClusterApi, where: InCluster, odd: bytes) -> None:
+    cluster.odd = odd
+    with pytest.raises(Unavailable, match=r"says of rock/rock in here what is no Service"):
+        forwarded_port(where)
+
+
+def test_a_pod_of_another_path_is_none(cluster: ClusterApi, where: InCluster) -> None:
+    ports = [{"name": "grpc", "containerPort": 1}]
+    cluster.others = [pod("../../kube-system/pods/x", ready="True", ports=ports)]
+    with pytest.raises(Unavailable, match="no pod"):
+        forwarded_port(where)
+
+
+def test_an_answer_larger_than_any_list_of_pods_is_not_kept(
+    cluster: ClusterApi, where: InCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarding, "_MOST_ANSWER_BYTES", 1000)
+    cluster.odd = b" " * 1001
+    with pytest.raises(Unavailable, match="more than 1000 bytes"):
+        forwarded_port(where)
+
+
+@contextmanager
+def answers_without_an_end(folder: Path) -> Iterator[tuple[InCluster, threading.Event]]:
+    """Serve an API that says a byte now and then; the event is set once it is asked."""
+    asked, over = threading.Event(), threading.Event()
+
+    def serve() -> None:
+        connection = listener.accept()[0]
+        with connection, suppress(OSError):
+            connection.recv(65536)
+            asked.set()
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+            while not over.wait(0.05):
+                connection.sendall(b" ")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        folder.mkdir()
+        path = ClusterApi(f"http://127.0.0.1:{listener.getsockname()[1]}").kubeconfig(folder)
+        try:
+            yield installations.in_cluster(path, "", namespace="rock", service="rock", port=8120), asked
+        finally:
+            over.set()
+            thread.join()
+
+
+def test_an_answer_without_an_end_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forwarding, "_CALL_S", 1.0)
+    with (
+        answers_without_an_end(tmp_path / "slow") as (where, _),
+        pytest.raises(Unavailable, match="does not answer"),
+    ):
+        forwarded_port(where)
+
+
+def test_a_cluster_that_does_not_answer_keeps_nobody_from_another(
+    cluster: ClusterApi, where: InCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarding, "_CALL_S", 3600.0)
+    cluster.pods["one"] = 1
+    found: list[int] = []
+    other = threading.Thread(target=lambda: found.append(forwarded_port(where)), daemon=True)
+    with answers_without_an_end(tmp_path / "slow") as (slow, asked):
+
+        def wait_for_it() -> None:
+            with suppress(Unavailable):
+                forwarded_port(slow)
+
+        waiting = threading.Thread(target=wait_for_it)
+        waiting.start()
+        assert asked.wait(60)
+        other.start()
+        other.join(60)
+        assert found, "it waits for a cluster that is not its own"
+    waiting.join()
 
 
 def program(folder: Path, script: str) -> dict[str, object]:
