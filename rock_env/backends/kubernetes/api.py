@@ -112,7 +112,7 @@ class Api:
                 if response.status_code != 200:
                     _answer(response.status_code, await response.aread())
                 async for line in response.aiter_lines():
-                    event = json.loads(line)
+                    event = _change(line)
                     if event["type"] == "ERROR":
                         status = event["object"]
                         raise _refusal(int(status.get("code") or 0), status)
@@ -130,6 +130,19 @@ class Api:
             "Sandboxes that run go on. See whether `kubectl get --raw /readyz` answers.",
             retry_after_s=_RETRY_S,
         )
+
+
+def _change(line: str) -> dict[str, Any]:
+    """Read one change. Raise `Unavailable` for a part of one: what is between here and the API may end in the middle."""
+    try:
+        event: dict[str, Any] = json.loads(line)
+        if event["type"] != "ERROR":
+            event["object"]["metadata"]["resourceVersion"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise Unavailable(
+            f"the API of the Kubernetes cluster cut a change off, or it is none: {type(error).__name__}"
+        ) from error
+    return event
 
 
 def _retry_after(response: httpx.Response, otherwise: float) -> float:
