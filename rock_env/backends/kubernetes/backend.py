@@ -106,15 +106,23 @@ class KubernetesBackend:
 
     async def adopt(self, sandbox_id: str, *, spec: SandboxSpec) -> GuestBox | None:
         """Take up a durable box of an earlier server, or of another server of the store; None if it is gone."""
+        knowing = [part for part in self._parts if part.has_heard_of(sandbox_id)]
         unasked: RockError | None = None
-        for part in sorted(self._parts, key=lambda part: not part.has_heard_of(sandbox_id)):
-            try:
-                box = await part.adopt(sandbox_id, spec=spec)
-            except (FailedPrecondition, Unavailable) as error:  # it may be there
-                unasked = unasked or error
-            else:
-                if box is not None:
-                    return box
+        # All at once: a namespace that does not answer keeps no box of another from its tenant.
+        asked = [asyncio.ensure_future(part.adopt(sandbox_id, spec=spec)) for part in knowing or self._parts]
+        try:
+            for answer in asyncio.as_completed(asked):
+                try:
+                    box = await answer
+                except (FailedPrecondition, Unavailable) as error:  # it may be there
+                    unasked = unasked or error
+                else:
+                    if box is not None:
+                        return box
+        finally:
+            for each in asked:
+                each.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
         if unasked is not None:
             raise unasked
         return None

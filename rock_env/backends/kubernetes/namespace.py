@@ -164,8 +164,8 @@ class NamespaceBackend:
         try:
             found = await cluster.api.call("GET", f"{cluster.path}/{name}")
         except ApiRefusal as refusal:
-            if refusal.status != 404:
-                raise
+            if refusal.status != 404:  # that says nothing of the box
+                raise Unavailable(refusal.message) from refusal
             return None
         if is_over(found) or found["metadata"].get("deletionTimestamp"):
             log.info("a sandbox is gone sandbox_id=%s: %s", sandbox_id, end_of(found))

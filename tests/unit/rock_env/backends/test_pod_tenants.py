@@ -19,12 +19,13 @@ from rock_env.backends.kubernetes.access import Access
 from rock_env.backends.kubernetes.api import Api
 from rock_env.backends.kubernetes.backend import KubernetesBackend
 from rock_env.backends.kubernetes.manifest import BOX_ID
+from rock_env.backends.kubernetes.namespace import NamespaceBackend
 from rock_env.backends.kubernetes.options import KubernetesOptions
 from rock_env.backends.observed import observed
 from rock_env.backends.plugin import choose_backends
 from rock_env.backends.pool import PooledBackend
 from rock_env.backends.router import BackendRouter
-from rock_env.errors import FailedPrecondition, InvalidArgument, PermissionDenied
+from rock_env.errors import FailedPrecondition, InvalidArgument, PermissionDenied, Unavailable
 from rock_env.security.kubeconfig import TokenSource
 from rock_env.spec import SandboxSpec
 
@@ -117,6 +118,7 @@ class Cluster:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pods: dict[str, dict[str, dict[str, Any]]] = {"boxes": {}, "boxes-a": {}, "boxes-b": {}}
         self.forbidden = ""
+        self.broken = ""
         self.calls: Counter[str] = Counter()
         access = Access("https://cluster.example", ssl.create_default_context(), TokenSource("word"), "x")
         monkeypatch.setattr(in_namespace, "find_access", lambda *_: access)
@@ -145,6 +147,8 @@ class Cluster:
         pods = self.pods[namespace]
         if not name:
             return httpx.Response(200, json={"items": [*pods.values()], "metadata": {"resourceVersion": "1"}})
+        if namespace == self.broken:
+            return httpx.Response(500, json={"message": "etcdserver: leader changed"})
         if name not in pods:
             return httpx.Response(404, json={"message": "not found", "reason": "NotFound"})
         return httpx.Response(200, json=pods.pop(name) if request.method == "DELETE" else pods[name])
@@ -186,6 +190,36 @@ async def test_a_box_is_looked_for_in_every_namespace_and_one_that_cannot_be_ask
     backend = KubernetesBackend(options(TWO), secret=secret)
     with pytest.raises(FailedPrecondition, match="refuses this server"):
         await backend.adopt("gone", spec=SPEC)
+    await backend.close()
+
+
+async def test_a_namespace_whose_api_fails_does_not_say_that_a_box_is_lost(cluster: Cluster) -> None:
+    cluster.broken = "boxes-a"
+    backend = KubernetesBackend(options(TWO), secret=secret)
+    with pytest.raises(Unavailable, match="leader changed"):
+        await backend.adopt("somewhere", spec=SPEC)
+    await backend.close()
+
+
+async def test_a_namespace_that_does_not_answer_keeps_no_box_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found, given_up = object(), []
+
+    async def adopt(part: NamespaceBackend, sandbox_id: str, *, spec: SandboxSpec) -> object:
+        if part.site.endswith("/boxes-b"):
+            return found
+        try:
+            return await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            given_up.append(part.site)
+            raise
+
+    monkeypatch.setattr(NamespaceBackend, "adopt", adopt)
+    backend = KubernetesBackend(options(TWO), secret=secret)
+    async with asyncio.timeout(30):
+        assert await backend.adopt("box", spec=SPEC) is found
+    assert sorted(given_up) == ["/boxes", "/boxes-a"]
     await backend.close()
 
 
