@@ -258,8 +258,18 @@ def read_summary(folder: Path) -> RunSummary | None:
 
 
 def write_summary(folder: Path, summary: RunSummary) -> None:
-    """Write `summary.json` atomically, null for a number that is none (JSON has no NaN). Raise `RunFolderError`."""
-    values = {name: None if value != value else value for name, value in asdict(summary).items()}
+    """Write `summary.json` atomically. Raise `RunFolderError`.
+
+    JSON has no NaN and no infinity: a number that is none is null, and left out where it is one of several by name.
+    """
+    values = {name: _finite(value) for name, value in asdict(summary).items()}
     with writing("summary.json", folder):
         content = json.dumps(values, indent=2, allow_nan=False).encode() + b"\n"
         write_whole(folder / "summary.json", lambda beside: beside.write_bytes(content))
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, Mapping):
+        found = {name: _finite(each) for name, each in value.items()}
+        return {name: each for name, each in found.items() if each is not None}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -44,8 +44,10 @@ def interval_of(passed: Iterable[Sequence[bool]]) -> Interval:
     mean = sum(map(sum, tasks)) / total
     variance = sum((sum(each) - mean * len(each)) ** 2 for each in tasks) / total**2
     independent = mean * (1 - mean)
-    # Equal verdicts of all say nothing about how much tasks differ: then each counts once.
-    size = min(independent / variance, total) if variance else float(total if independent else len(tasks))
+    # Equal verdicts of all say nothing about how much tasks differ, nor does one task alone: then each counts once.
+    if not independent or len(tasks) == 1:
+        return _wilson(mean, len(tasks))
+    size = min(independent / variance, total) if variance else float(total)
     return _wilson(mean, size)
 
 

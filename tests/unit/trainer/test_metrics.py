@@ -1,6 +1,7 @@
 """The record of a run: appended at once, cut back on resume, and one clear error where the disk is full."""
 
 import json
+import math
 import resource
 import signal
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from trainer.errors import RunFolderError
-from trainer.metrics import MetricsLog, RunSummary, write_summary
+from trainer.metrics import MetricsLog, RunSummary, read_summary, write_summary
 
 
 @contextmanager
@@ -106,3 +107,16 @@ def test_a_summary_is_written_whole_or_not_at_all(tmp_path):
     assert list(tmp_path.iterdir()) == []
     write_summary(tmp_path, summary)
     assert json.loads((tmp_path / "summary.json").read_text())["success_final"] == 0.5
+
+
+def test_a_summary_leaves_out_what_is_no_number_of_an_evaluation(tmp_path):
+    said = {"success": 0.5, "text_nll": math.inf, "text_nll_rise": math.nan}
+    memory = {"learner": {"estimated": 2}}
+    summary = RunSummary(
+        "e", "a", 0, math.nan, 0.5, 1.0, 0.0, 0.5, 1.0, 2, 3, 4, memory=memory, eval_final=said
+    )
+    write_summary(tmp_path, summary)
+    read = read_summary(tmp_path)
+    assert read is not None
+    assert math.isnan(read.success_warmup)
+    assert (read.eval_final, read.memory) == ({"success": 0.5}, memory)

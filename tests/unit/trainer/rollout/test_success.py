@@ -61,6 +61,13 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(tasks, samples, mean):
     assert 0.925 <= covered / 1000 <= 0.985
 
 
+@pytest.mark.parametrize("passed", [0, 1, 500, 1000])
+def test_however_often_one_task_is_tried_it_says_little_of_others(passed):
+    interval = interval_of([[n < passed for n in range(1000)]])
+    assert interval.high - interval.low > 0.75
+    assert interval.low <= passed / 1000 <= interval.high
+
+
 def test_success_on_nothing_has_no_interval():
     with pytest.raises(ValueError, match="no episode has a verdict"):
         interval_of([])
