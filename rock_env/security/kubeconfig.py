@@ -12,6 +12,7 @@ import json
 import os
 import re
 import ssl
+import stat
 import subprocess
 import tempfile
 import threading
@@ -124,6 +125,11 @@ def read_kubeconfig(path: Path, context: str = "", *, programs: bool = False) ->
                 f"the kubeconfig {path} has its account act as another ({acts!r}), which is not done here: it would act "
                 "with its own rights. Use an account that has just those."
             )
+        if programs and "exec" in user and path.stat().st_mode & stat.S_IWOTH:
+            raise FailedPrecondition(
+                f"others may write the kubeconfig {path}, and say which program is run to sign in. Look into it, then: "
+                f"chmod 600 {path}"
+            )
         for way in ("exec", "auth-provider", "username"):
             if way in user and not (way == "exec" and programs):
                 raise FailedPrecondition(
@@ -145,7 +151,15 @@ def _usable(path: Path) -> Iterator[None]:
     """Say of every damage which file it is in."""
     try:
         yield
-    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
+    except (
+        OSError,
+        yaml.YAMLError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        ValueError,
+        RecursionError,
+    ) as error:
         if isinstance(error, RockError):
             raise
         raise FailedPrecondition(

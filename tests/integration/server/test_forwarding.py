@@ -287,6 +287,9 @@ print(json.dumps({"status": status}))
     assert not (tmp_path / "ran").exists(), "naming a context runs nothing"
     assert forwarded_port(where)
     assert (tmp_path / "ran").read_text() == "x", "its token holds"
+    path.chmod(0o602)
+    with pytest.raises(FailedPrecondition, match="others may write the kubeconfig"):
+        installations.in_cluster(path, "", namespace="rock", service="rock", port=8120)
     (tmp_path / "other").mkdir()
     broken = cluster.kubeconfig(tmp_path / "other", exec=program(tmp_path / "other", "print('no token')"))
     with pytest.raises(Unauthenticated, match="sign-in' gave no token"):

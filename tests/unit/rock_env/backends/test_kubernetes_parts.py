@@ -351,7 +351,9 @@ def test_an_account_that_a_program_signs_in_is_refused_with_the_remedy(tmp_path:
         read_kubeconfig(kubeconfig(tmp_path, **user))
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"contexts": []}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"contexts": []}', "[" * 50_000, "x" * (5 << 20), "a: &a [*a]", "\0"]
+)
 def test_a_damaged_kubeconfig_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "config").write_text(text)
     with pytest.raises(FailedPrecondition, match="cannot be used"):
