@@ -32,8 +32,8 @@ from rock_env.plugins import own
 from trainer.accounts import Accounts, most_bytes, processor_s
 from trainer.actors import Learner
 from trainer.config import TrainConfig
-from trainer.engine.actors import InferenceActor, ReferenceActor, SteppedActor
 from trainer.engine.chosen import asks_singly, memory_of
+from trainer.engine.inference_actors import InferenceActor, ReferenceActor, SteppedActor
 from trainer.engine.placed import processes
 from trainer.errors import ConfigError, Halted
 from trainer.ray_errors import deliberate, reason

@@ -19,7 +19,7 @@ from rock_env.plugins import env_params, load, load_env
 from trainer.accounts import Accounts
 from trainer.actors import Learner
 from trainer.config import FilterOptions, TrainConfig
-from trainer.engine.actors import InferenceActor
+from trainer.engine.inference_actors import InferenceActor
 from trainer.metrics import Evaluation
 from trainer.reward.actor import Rewarded
 from trainer.reward.kept import KeptAnswers

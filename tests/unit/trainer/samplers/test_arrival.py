@@ -13,8 +13,8 @@ from random_llama import random_llama
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from trainer.config import TrainConfig
-from trainer.engine.actors import InferenceActor
 from trainer.engine.generate import TorchInference
+from trainer.engine.inference_actors import InferenceActor
 from trainer.errors import Halted
 from trainer.samplers.arrival import Arrived, check_agreement, check_arrival
 from trainer.samplers.proof import named_tensors

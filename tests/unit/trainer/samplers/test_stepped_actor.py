@@ -13,8 +13,8 @@ from agent_runtime.policy import PolicyError, SampleRequest
 from agent_runtime.types import SamplingParams
 from trainer.actors import Learner
 from trainer.config import TrainConfig
-from trainer.engine.actors import InferenceActor, SteppedActor
 from trainer.engine.chosen import asks_singly
+from trainer.engine.inference_actors import InferenceActor, SteppedActor
 from trainer.errors import ConfigError
 from trainer.rollout.sampler import AskingSampler
 
