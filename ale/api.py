@@ -87,7 +87,7 @@ def train(
 def evaluate(config: TrainConfig, *, ray_address: str | None = None) -> Evaluation:
     """Measure `config.model` on `eval.tasks` tasks of `eval.split`, from their true start, and `eval.samples` times each.
 
-    With a run's settings and its exported model this repeats the run's last evaluation. Failed rollouts are left out
+    With a run's settings and its exported model this repeats the run's last greedy evaluation. Failed rollouts are left out
     and counted. Raise `Halted` if all failed, other `TrainerError`s, or `RockError`.
     """
     config = _checked(config)

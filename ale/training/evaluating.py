@@ -39,13 +39,17 @@ def eval_command(command: EvalCommand) -> None:
     failures = f", {found.failures} failed to run" if found.failures else ""
     stdout().print(
         f"{command.model} on {config.env} ({config.eval.split}): {_success(found)}, share {found.share:.4f}, "
-        f"{found.episodes} episodes{failures}"
+        f"{found.episodes} episodes{failures}{_tries(found)}"
     )
     for env, own in found.envs.items():
-        stdout().print(f"{env}: {_success(own)}")
+        stdout().print(f"{env}: {_success(own)}{_tries(own)}")
 
 
 def _success(found: Evaluation) -> str:
     interval = bracketed(found.metrics(), digits=4)
-    tries = "".join(f", {each}" for each in sampled(found.metrics()))
-    return f"success {found.success:.4f}{interval} of an optimum of {found.optimum:.4f}{tries}"
+    return f"success {found.success:.4f}{interval} of an optimum of {found.optimum:.4f}"
+
+
+def _tries(found: Evaluation) -> str:
+    tries = ", ".join(sampled(found.metrics()))
+    return tries and f"; sampled {tries}"

@@ -186,13 +186,14 @@ def _print_result(command: TrainCommand, folder: Path, summary: RunSummary) -> N
     for env, success in summary.envs_final.items():
         before, after = (bracketed(_of_env(record, env)) for record in (was, now))
         said = f"{env}: {summary.envs_warmup[env]:.3f}{before} -> {success:.3f}{after}"
-        out.print(said, markup=False, highlight=False)
+        out.print(said, markup=False, highlight=False, soft_wrap=True)
     for split, success in summary.apart_final.items():
         before, after = (bracketed(record, of=f"/{split}") for record in (was, now))
         said = f"{split}: {summary.apart_warmup[split]:.3f}{before} -> {success:.3f}{after}"
-        out.print(said, markup=False, highlight=False)
+        out.print(said, markup=False, highlight=False, soft_wrap=True)
     if tries := sampled(now):
-        out.print(f"sampled: {', '.join(sampled(was))} -> {', '.join(tries)}", markup=False, highlight=False)
+        said = f"sampled: {', '.join(sampled(was))} -> {', '.join(tries)}"
+        out.print(said, markup=False, highlight=False, soft_wrap=True)
     if summary.time_shares:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in summary.time_shares.items())
         out.print(f"processor time: {shares}", markup=False, highlight=False, soft_wrap=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +120,35 @@ def test_a_warm_up_whose_evaluation_fails_is_not_done_again(
         for name in ("lost", "whole")
     ]
     assert told[0] == told[1]
+
+
+class StopsAfterOne(Listening):
+    """Somebody who stops a run after its first step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stop_requested = False
+
+    def on_step(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
+        self.stop_requested = True
+
+
+def test_a_resumed_run_compares_its_evaluations_with_its_own_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "Fleet", LostAtFirst)
+    monkeypatch.setattr(LostAtFirst, "dies", False)
+    config = config_of(steps=2, eval={"every": 1, "samples": 2})
+    whole = loop.train(config, tmp_path / "whole", observer=Listening())
+    assert loop.train(config, tmp_path / "stopped", observer=StopsAfterOne()) is None
+    resumed = loop.train(config, tmp_path / "stopped", observer=Listening(), resume=True)
+    assert whole is not None
+    assert resumed is not None
+    assert resumed.model_digest == whole.model_digest
+    for again, first in ((resumed.eval_warmup, whole.eval_warmup), (resumed.eval_final, whole.eval_final)):
+        assert {**again, "train_s": 0} == {**first, "train_s": 0}
+    assert {"turn_tokens_growth", "pass@1_low", "pass@2"} <= resumed.eval_final.keys()
+    assert "turn_tokens_growth" not in resumed.eval_warmup
 
 
 class Losing(LocalFleet):
