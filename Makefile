@@ -31,11 +31,14 @@ fast: $(VENV)/.ready
 integration: $(VENV)/.ready
 	$(BIN)/python -m pytest tests/integration tests/escape tests/chaos -n 2 --dist loadfile --durations 40
 
-pods: $(VENV)/.ready  # on the cluster that KUBECONFIG names; without one they skip, saying how to get one
-	$(BIN)/python -m pytest tests/integration/kubernetes --ignore tests/integration/kubernetes/test_installation.py -n 2 --dist loadfile -rs --durations 5
+ON_CLUSTER := tests/integration/kubernetes
+AS_A_WHOLE := $(ON_CLUSTER)/test_installation.py $(ON_CLUSTER)/test_pod_rights.py
 
-cluster: $(VENV)/.ready  # likewise; one installation, so one test process
-	$(BIN)/python -m pytest tests/integration/kubernetes/test_installation.py -rs --durations 10
+pods: $(VENV)/.ready  # on the cluster that KUBECONFIG names; without one they skip, saying how to get one
+	$(BIN)/python -m pytest $(ON_CLUSTER) $(AS_A_WHOLE:%=--ignore %) -n 2 --dist loadfile -rs --durations 5
+
+cluster: $(VENV)/.ready  # likewise; one installation, so one test process, and nothing else on the cluster meanwhile
+	$(BIN)/python -m pytest $(AS_A_WHOLE) -rs --durations 10
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff format --check .

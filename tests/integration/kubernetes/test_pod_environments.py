@@ -74,7 +74,7 @@ async def test_a_checkpoint_is_a_snapshot_and_goes_on_in_another_pod(rock: Clien
     assert "kept" in seen.observation
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_ipa_trains_two_steps_on_swe_with_pods(backend: str, tmp_path: Path) -> None:
     words = ["train", "--env", "swe", "--algo", "ipa", "--model", "tiny", "--steps", "2"]
     small = ("eval.tasks=1", "eval.progress_tasks=1", "warmup.epochs=5", "env_args.max_turns=6")
@@ -87,7 +87,7 @@ def test_ipa_trains_two_steps_on_swe_with_pods(backend: str, tmp_path: Path) -> 
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         check=False,
-        timeout=220,
+        timeout=500,
     )
     assert done.returncode == 0, done.stderr
     run = tmp_path / "runs" / "swe-ipa-seed0"

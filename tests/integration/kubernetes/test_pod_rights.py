@@ -52,7 +52,7 @@ def test_requests_are_told_as_access_control_tells_them() -> None:
         right("GET", "/version", watch=False)
 
 
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(600)
 def test_a_suite_uses_exactly_the_rights_that_the_chart_gives(
     guest_image: str,  # noqa: F811
     namespace: str,  # noqa: F811
