@@ -41,6 +41,8 @@ _CALL_S = 10.0
 """How long the API may take to answer, the whole of what it says."""
 _MOST_ANSWER_BYTES = 32 << 20
 _POD = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
+_MOST_CARRIED = 256
+"""Connections at a time, two descriptors of this process each: other users of the machine can open them, too."""
 _BLOCK_BYTES = 64 << 10
 _PAUSE_S = 0.5
 """A connection that finds no pod is held for so long: its client connects again at once."""
@@ -95,6 +97,7 @@ class _Forwarder:
         self._where = where
         self._access = access
         self._said = ""
+        self._carried = 0
         self._path = f"/api/v1/namespaces/{where.namespace}"
         self._loop = asyncio.new_event_loop()
         name = f"forwarding to {where.namespace}/{where.service}"
@@ -117,7 +120,7 @@ class _Forwarder:
         )
         try:
             await self._pods()
-            self._server = await asyncio.start_server(self._carry, "127.0.0.1", 0, family=socket.AF_INET)
+            self._server = await asyncio.start_server(self._take, "127.0.0.1", 0, family=socket.AF_INET)
         except BaseException:
             await self._client.aclose()
             raise
@@ -125,16 +128,31 @@ class _Forwarder:
         log.info("forwarding 127.0.0.1:%d to %s", port, self._where)
         return port
 
+    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection; one too many is closed."""
+        if self._carried >= _MOST_CARRIED:
+            self._say(f"{_MOST_CARRIED} connections are open, the most there can be")
+            writer.close()
+            return
+        self._carried += 1
+        try:
+            await self._carry(reader, writer)
+        finally:
+            self._carried -= 1
+            writer.close()
+
+    def _say(self, why: str) -> None:
+        if self._said != why:  # once for each reason: the client tries again and again
+            log.warning("cannot forward to %s: %s", self._where, why)
+        self._said = why
+
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until either end closes it."""
         try:
             tunnel = await self._reach()
         except (RockError, OSError, WebSocketException) as error:
-            if self._said != str(error):  # once for each reason: the client tries again and again
-                log.warning("cannot forward to %s: %s", self._where, error)
-            self._said = str(error)
+            self._say(str(error))
             await asyncio.sleep(_PAUSE_S)
-            writer.close()
             return
         self._said = ""
         ways = [asyncio.ensure_future(_there(reader, tunnel)), asyncio.ensure_future(_back(tunnel, writer))]

@@ -203,6 +203,23 @@ def test_an_answer_larger_than_any_list_of_pods_is_not_kept(
         forwarded_port(where)
 
 
+async def test_whoever_opens_connections_leaves_this_process_descriptors(
+    cluster: ClusterApi, where: InCluster, echo: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarding, "_MOST_CARRIED", 2)
+    cluster.pods["one"] = echo["a"]
+    async with asyncio.timeout(60):
+        async with opened(where) as (first, _), opened(where) as (second, _):
+            assert await first.readexactly(1) == await second.readexactly(1) == b"a"
+            async with opened(where) as (third, _):
+                assert await third.read() == b""
+        got = b""
+        while not got:  # once those that ended are counted no more
+            async with opened(where) as (reader, _):
+                got = await reader.read(1)
+    assert len(cluster.reached) == 3
+
+
 @contextmanager
 def answers_without_an_end(folder: Path) -> Iterator[tuple[InCluster, threading.Event]]:
     """Serve an API that says a byte now and then; the event is set once it is asked."""
