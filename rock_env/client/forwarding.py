@@ -116,7 +116,13 @@ class _Forwarder:
 
     async def _open(self) -> int:
         self._client = httpx.AsyncClient(
-            base_url=self._access.url, verify=self._access.tls, timeout=_CALL_S, trust_env=False
+            base_url=self._access.url,
+            verify=self._access.tls,
+            timeout=_CALL_S,
+            limits=httpx.Limits(
+                max_keepalive_connections=0
+            ),  # calls are rare: a kept one may be closed just then
+            trust_env=False,
         )
         try:
             await self._pods()
