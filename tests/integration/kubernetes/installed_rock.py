@@ -104,10 +104,16 @@ def database_image() -> str:
 
 
 def objects() -> set[str]:
-    """Return what the cluster has of the kinds that an installation makes, in all namespaces."""
+    """Return what the cluster has of the kinds that an installation makes, in all namespaces.
+
+    What Kubernetes itself puts into each namespace, some time after it was made, is left out.
+    """
     columns = "custom-columns=N:.metadata.namespace,K:.kind,M:.metadata.name"
     lines = kubectl("get", LEFT_OVER, "-A", "-o", columns, "--no-headers").splitlines()
-    return {" ".join(line.split()) for line in lines}
+    found = (line.split() for line in lines)
+    return {
+        " ".join(each) for each in found if not each[2].startswith(("kube-root-ca.crt", "default-token-"))
+    }
 
 
 @dataclass(frozen=True)
@@ -231,12 +237,11 @@ def environments_of(server: Mapping[str, Any]) -> int:
 
 @contextmanager
 def own_namespace(name: str) -> Iterator[str]:
-    """Make a namespace, complete with what Kubernetes itself puts there; delete it afterwards."""
+    """Make a namespace with its default account, which pods need; delete it afterwards."""
     kubectl("create", "namespace", name)
     try:
         account = ("-n", name, "get", "serviceaccount", "default", "--ignore-not-found", "-o", "name")
         eventually(lambda: kubectl(*account))
-        eventually(lambda: kubectl("-n", name, "get", "configmap,secret", "-o", "name"))
         yield name
     finally:
         kubectl("delete", "namespace", name, "--wait=false")
