@@ -17,16 +17,30 @@ sys.stdin.read()
 ray.shutdown()
 """
 
+_SEVERAL = """
+import sys
+from ray.cluster_utils import Cluster
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 3, "include_dashboard": False})
+for _ in range(int(sys.argv[1]) - 1):
+    cluster.add_node(num_cpus=3)
+cluster.wait_for_nodes()
+print(cluster.address, flush=True)
+sys.stdin.read()
+cluster.shutdown()
+"""
 
 JOINING = {"OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled"}
 """Variables of a process that joins the cluster."""
 
 
 @contextmanager
-def ray_cluster(folder: Path) -> Iterator[str]:
-    """Run a cluster whose actors work in `folder`; yield its address. It ends with the block, or with this process."""
+def ray_cluster(folder: Path, raylets: int = 1) -> Iterator[str]:
+    """Run a cluster whose actors work in `folder`; yield its address. It ends with the block, or with this process.
+
+    Several raylets have an object store and processors each, as machines have.
+    """
     with subprocess.Popen(
-        [sys.executable, "-c", _CLUSTER],
+        [sys.executable, "-c", _CLUSTER if raylets == 1 else _SEVERAL, str(raylets)],
         cwd=folder,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -36,7 +50,7 @@ def ray_cluster(folder: Path) -> Iterator[str]:
     ) as cluster:
         assert cluster.stdout is not None
         assert cluster.stdin is not None
-        address = cluster.stdout.readline().strip()
+        address = next((line.strip() for line in cluster.stdout if ":" in line), "")
         assert address, "Ray did not start"
         try:
             yield address

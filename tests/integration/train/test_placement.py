@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from command_line import ale
 from random_llama import random_llama
-from ray_cluster import JOINING
+from ray_cluster import JOINING, ray_cluster
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 
 SETTINGS = {
     "rollout.engines": 1,
@@ -36,13 +36,13 @@ ON_TWO = {
 }
 
 
-def trained(model: str, run: Path, settings: dict[str, object]) -> str:
+def trained(model: str, run: Path, settings: dict[str, str], address: str = "") -> str:
     """Train two steps; return the digest of the weights."""
     words = [word for name, value in (SETTINGS | settings).items() for word in ("-s", f"{name}={value}")]
     about = ["--env", "frozen_lake", "--env-arg", "size=2", "--algo", "reinforce", "--steps", "2"]
-    done = ale(
-        "train", *about, "--model", model, *words, "--run", str(run), "--quiet", cwd=run.parent, timeout_s=250
-    )
+    joined = ["--ray-address", address] if address else []
+    words += ["--model", model, "--run", str(run), "--quiet", *joined]
+    done = ale("train", *about, *words, cwd=run.parent, timeout_s=400, **(JOINING if address else {}))
     assert done.returncode == 0, done.stdout + done.stderr
     return str(json.loads((run / "summary.json").read_text())["model_digest"])
 
@@ -55,6 +55,18 @@ def test_a_run_on_two_bundles_ends_with_the_bits_of_one_without(tmp_path: Path) 
     assert placed == free
     records = [json.loads(line) for line in (tmp_path / "placed" / "metrics.jsonl").read_text().splitlines()]
     assert [record["step"] for record in records if record["kind"] == "train" and record["updates"]] == [1, 2]
+
+
+def test_weights_go_from_one_raylet_to_another(tmp_path: Path) -> None:
+    """Learner and sampler have an object store each; every publish is proved by digests."""
+    there = tmp_path / "there"
+    there.mkdir()
+    apart = {"placement.pool": "[{cpus=1},{cpus=2}]", "placement.layout": "disaggregated"}
+    apart["placement.strategy"] = "STRICT_SPREAD"
+    free = trained("tiny", tmp_path / "free", {})
+    with ray_cluster(there, raylets=2) as address:
+        placed = trained("tiny", tmp_path / "placed", apart, address)
+    assert placed == free
 
 
 def test_a_bundle_that_no_machine_has_is_refused_before_anything_starts(cluster: str, tmp_path: Path) -> None:
