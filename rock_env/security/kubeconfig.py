@@ -106,7 +106,7 @@ def default_kubeconfig() -> Path | None:
 def current_context(path: Path) -> str:
     """Return the name of a kubeconfig's current context. Blocks. Raise `FailedPrecondition`."""
     with _usable(path):
-        return str(_parsed(path)["current-context"])
+        return _text(_parsed(path)["current-context"])
 
 
 def read_kubeconfig(path: Path, context: str = "", *, programs: bool = False) -> Access:
@@ -136,13 +136,13 @@ def read_kubeconfig(path: Path, context: str = "", *, programs: bool = False) ->
                     f"the kubeconfig {path} signs in by {way!r}, which is not done here: no program is run for it. Use one "
                     "with a client certificate or a service account's token (`kubectl create token`)."
                 )
-        url = str(cluster["server"]).rstrip("/")
+        url = cluster["server"].rstrip("/")
         _check_private(url, user)
         return Access(
             url,
             _tls(cluster, user, path.parent),
             _token(user, path.parent),
-            str(chosen.get("namespace") or "default"),
+            _text(chosen.get("namespace") or "default"),
         )
 
 
@@ -176,6 +176,13 @@ def _parsed(path: Path) -> Any:
         if depth > _MOST_DEPTH:
             raise ValueError(f"it is nested more than {_MOST_DEPTH} deep")
     return yaml.load(content, Loader=loader)
+
+
+def _text(value: object) -> str:
+    """Return what has to be a text. Lists that name each other are small in a file, and as texts without an end."""
+    if not isinstance(value, str):
+        raise TypeError(f"expected a text, got {type(value).__name__}")
+    return value
 
 
 def _bounded(path: Path, most_bytes: int = _MOST_BYTES) -> bytes:
@@ -217,6 +224,7 @@ def _check_private(url: str, user: Mapping[str, Any]) -> None:
 
 
 def _named(config: Any, kind: str, name: str) -> Any:
+    name = _text(name)
     for each in config[f"{kind}s"]:
         if each["name"] == name:
             return each[kind]
@@ -228,21 +236,21 @@ def _token(user: Mapping[str, Any], folder: Path) -> TokenSource:
         return TokenSource(program=_program(user["exec"], folder))
     if "tokenFile" in user:
         return TokenSource(file=folder / user["tokenFile"])
-    return TokenSource(_shown(str(user.get("token") or "")))
+    return TokenSource(_shown(_text(user.get("token") or "")))
 
 
 def _program(order: Mapping[str, Any], folder: Path) -> Callable[[], tuple[str, float | None]]:
     """Return what runs a credential plugin; see the API's `client.authentication.k8s.io`."""
-    command = str(order["command"])
+    command = _text(order["command"])
     if "/" in command:
         command = str(folder / command)
-    argv = [command, *map(str, order.get("args") or ())]
+    argv = [command, *map(_text, order.get("args") or ())]
     info = {
-        "apiVersion": str(order["apiVersion"]),
+        "apiVersion": _text(order["apiVersion"]),
         "kind": "ExecCredential",
         "spec": {"interactive": False},
     }
-    own = {str(each["name"]): str(each["value"]) for each in order.get("env") or ()}
+    own = {_text(each["name"]): _text(each["value"]) for each in order.get("env") or ()}
 
     def run() -> tuple[str, float | None]:
         env = {**os.environ, **own, "KUBERNETES_EXEC_INFO": json.dumps(info)}
@@ -275,7 +283,9 @@ def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any], folder: Path) -> s
     tls = ssl.create_default_context(cadata=authority.decode() if authority else None)
     unchecked = cluster.get("insecure-skip-tls-verify", False)
     if not isinstance(unchecked, bool):
-        raise TypeError(f"insecure-skip-tls-verify is {unchecked!r}, expected true or false")
+        raise TypeError(
+            f"insecure-skip-tls-verify is of type {type(unchecked).__name__}, expected true or false"
+        )
     if unchecked:
         tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
     certificate, key = (_content(user, f"client-{what}", folder) for what in ("certificate", "key"))

@@ -78,6 +78,32 @@ def test_files_without_an_end_and_files_that_are_gone_are_refused(tmp_path: Path
         read_kubeconfig(tmp_path / "deep")
 
 
+@pytest.mark.parametrize(
+    "place",
+    [
+        "token: {}",
+        "exec: {{command: x, apiVersion: v1, args: [{}]}}",
+        "exec: {{command: {}}}",
+        "server",
+        "context",
+    ],
+)
+def test_lists_that_name_each_other_are_no_text(tmp_path: Path, place: str) -> None:
+    # As a text it would have 2 ** 60 characters.
+    doubled = ["- &a0 [x, x]", *(f"- &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 60))]
+    text = [
+        "lists:",
+        *doubled,
+        f"current-context: {'*a59' if place == 'context' else 'here'}",
+        "contexts: [{name: here, context: {cluster: c, user: u}}]",
+        f"clusters: [{{name: c, cluster: {{server: {'*a59' if place == 'server' else 'https://10.0.0.1'}}}}}]",
+        f"users: [{{name: u, user: {{{place.format('*a59') if ':' in place else ''}}}}}]",
+    ]
+    (tmp_path / "config").write_text("\n".join(text))
+    with pytest.raises(FailedPrecondition, match="cannot be used"):
+        read_kubeconfig(tmp_path / "config", programs=True)
+
+
 def test_threads_that_need_a_token_at_once_run_its_program_once() -> None:
     ran: list[int] = []
     both = threading.Barrier(8)
