@@ -92,13 +92,18 @@ class ClusterApi:
         self.reached.append(name)
         self.open.setdefault(name, []).append(connection)
         back = asyncio.create_task(_back(reader, connection))
-        with suppress(ConnectionClosed):
-            async for message in connection:
-                assert isinstance(message, bytes)
-                assert message[0] == 0
-                writer.write(message[1:])
-        back.cancel()
-        writer.close()
+        try:
+            with suppress(ConnectionClosed):
+                async for message in connection:
+                    assert isinstance(message, bytes)
+                    assert message[0] == 0
+                    writer.write(message[1:])
+        finally:
+            back.cancel()
+            await asyncio.gather(back, return_exceptions=True)
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
 
 
 async def _back(reader: asyncio.StreamReader, connection: ServerConnection) -> None:

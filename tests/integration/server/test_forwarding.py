@@ -52,18 +52,27 @@ async def echo() -> AsyncIterator[dict[str, int]]:
 
     async def serve(name: str) -> asyncio.Server:
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write(name.encode())
-            while block := await reader.read(65536):
-                writer.write(block)
-                await writer.drain()
-            writer.close()
+            if task := asyncio.current_task():
+                answering.add(task)
+            try:
+                writer.write(name.encode())
+                while block := await reader.read(65536):
+                    writer.write(block)
+                    await writer.drain()
+            finally:
+                writer.close()
+                with suppress(OSError):
+                    await writer.wait_closed()
 
         return await asyncio.start_server(answer, "127.0.0.1", 0)
 
+    answering: set[asyncio.Task[None]] = set()
     servers = {name: await serve(name) for name in ("a", "b")}
     yield {name: server.sockets[0].getsockname()[1] for name, server in servers.items()}
     for server in servers.values():
         server.close()
+    async with asyncio.timeout(60):  # a connection ends a moment after the way that led to it
+        await asyncio.gather(*answering, return_exceptions=True)
 
 
 @asynccontextmanager
