@@ -112,7 +112,16 @@ class _Forwarder:
         try:
             self._loop.run_forever()
         finally:
+            self._loop.run_until_complete(self._end())
             self._loop.close()
+
+    async def _end(self) -> None:
+        """Close every connection; what is told of that is heard before the loop is closed."""
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for other in others:
+            other.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.sleep(0)
 
     async def _open(self) -> int:
         self._client = httpx.AsyncClient(
