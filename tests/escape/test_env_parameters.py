@@ -77,7 +77,7 @@ async def test_no_argument_names_a_file_of_the_host(server: RestServer, place: s
 async def test_data_that_the_operator_named_is_read(server: RestServer) -> None:
     async with calling(server) as call:
         found = await call("ListSplits", splits("sokoban", boxoban_file="levels"))
-        assert [split.count for split in found.splits] == [1, 1]
+        assert [split.count for split in found.splits] == [1, 1, 1]
         params = json.dumps({"boxoban_file": "levels"})
         made = await call("Make", pb.MakeRequest(env="sokoban", params_json=params))
         reset = pb.ResetRequest(env_id=made.env_id, sequence=1, idempotency_key="r", task_id="train/0")
