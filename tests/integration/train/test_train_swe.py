@@ -87,7 +87,7 @@ def test_the_coder_learns_from_what_it_did_in_sandboxes(tmp_path: Path, cluster:
     run = tmp_path / "runs" / "swe-ipa-seed0"
     summary = json.loads((run / "summary.json").read_text())
     assert list(summary["apart_final"]) == ["held_out_family"], "unseen bug families are reported apart"
-    assert f"held_out_family: {summary['apart_warmup']['held_out_family']:.3f} -> " in done.stdout
+    assert f"held_out_family: {summary['apart_warmup']['held_out_family']:.3f} [" in done.stdout
     measured = [
         rollout.task_id.rpartition("/")[0]
         for rollout in read_segment(run / "trajectories" / "eval-000001.rollouts")
