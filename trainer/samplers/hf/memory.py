@@ -30,7 +30,7 @@ class Remembered:
     session: str
     ids: IntArray
     data: torch.Tensor
-    """Its keys and values, `[L, 2, H, len(ids), D]`."""
+    """Its keys and values, `[L, 2, len(ids), H, D]`."""
 
 
 class SessionMemory:

@@ -8,7 +8,6 @@ longest row, K keys a call looks at, V vocabulary.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -44,51 +43,30 @@ def _attention(
     if attention_mask is None:  # the model is asked without a cache, by its own forward
         square = torch.ones(count, key.shape[2], dtype=torch.bool, device=key.device)
         attention_mask = square.tril(key.shape[2] - count)[None, None]
-    added = attention_mask.is_floating_point()
     if sliding_window is not None:
-        known = attention_mask == 0 if added else attention_mask
-        seen = known.sum(-1, keepdim=True)  # the mask is a prefix of the keys
+        seen = attention_mask.sum(-1, keepdim=True)  # the mask is a prefix of the keys
         place = torch.arange(key.shape[2], device=key.device)
-        inside = place >= seen - sliding_window
-        attention_mask = attention_mask.masked_fill(~inside, -math.inf) if added else attention_mask & inside
-    if scaling is None:
-        scaling = width**-0.5
-    if added and query.dtype == torch.float32:
-        return _one_token(query, key, value, attention_mask, scaling), None
+        attention_mask = attention_mask & (place >= seen - sliding_window)
     if group > 1:
         query = query.reshape(rows, key.shape[1], group * count, width)
         if count > 1:
             attention_mask = attention_mask.repeat(1, 1, group, 1)
+    if scaling is None:
+        scaling = width**-0.5
     out = torch.nn.functional.scaled_dot_product_attention(
         query, key, value, attn_mask=attention_mask, scale=scaling
     )
     return out.reshape(rows, heads, count, width).transpose(1, 2), None
 
 
-def _one_token(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, added: torch.Tensor, scaling: float
-) -> torch.Tensor:
-    """Attend with one token of each row (`R1HD`) on a processor, where reading the keys takes longest.
-
-    Two products over all heads at once read keys and values in the order in which they lie; the fused kernel goes through
-    them block by block and takes up to twice as long.
-    """
-    rows, heads, _, width = query.shape
-    kv_heads, keys = key.shape[1:3]
-    query = query.reshape(rows * kv_heads, heads // kv_heads, width)
-    added = added.expand(rows, kv_heads, 1, keys).reshape(rows * kv_heads, 1, keys)
-    scores = torch.baddbmm(added, query, key.flatten(0, 1).transpose(1, 2), alpha=scaling)
-    return torch.bmm(scores.softmax(-1), value.flatten(0, 1)).view(rows, 1, heads, width)
-
-
 class RaggedCache:
-    """Keys and values of all slots in one tensor (`[L, 2, S, H, C + 1, D]`); the last place takes what is padding."""
+    """Keys and values of all slots in one tensor (`[L, 2, S, C + 1, H, D]`); the last place takes what is padding."""
 
     def __init__(
         self, layers: int, heads: int, width: int, *, dtype: torch.dtype, device: torch.device
     ) -> None:
         self._shape = layers, heads, width
-        self.data = torch.zeros(layers, 2, 0, heads, 1, width, dtype=dtype, device=device)
+        self.data = torch.zeros(layers, 2, 0, 1, heads, width, dtype=dtype, device=device)
 
     @property
     def slots(self) -> int:
@@ -98,7 +76,7 @@ class RaggedCache:
     @property
     def room(self) -> int:
         """Return how many tokens a row can have."""
-        return self.data.shape[4] - 1
+        return self.data.shape[3] - 1
 
     @property
     def bytes_per_token(self) -> int:
@@ -113,23 +91,23 @@ class RaggedCache:
         if not keep:
             self.data = old[:, :, :0]  # the old memory is free before the new is taken
             del old
-            self.data = self.data.new_zeros(layers, 2, slots, heads, room + 1, width)
+            self.data = self.data.new_zeros(layers, 2, slots, room + 1, heads, width)
             return
-        places = min(old.shape[4] - 1, room)
-        self.data = old.new_zeros(layers, 2, slots, heads, room + 1, width)
-        self.data[:, :, :keep, :, :places] = old[:, :, :keep, :, :places]
+        places = min(old.shape[3] - 1, room)
+        self.data = old.new_zeros(layers, 2, slots, room + 1, heads, width)
+        self.data[:, :, :keep, :places] = old[:, :, :keep, :places]
 
     def read(self, slot: int, tokens: int) -> torch.Tensor:
-        """Return a copy of a slot's first tokens (`[L, 2, H, tokens, D]`)."""
-        return self.data[:, :, slot, :, :tokens].clone()
+        """Return a copy of a slot's first tokens (`[L, 2, tokens, H, D]`)."""
+        return self.data[:, :, slot, :tokens].clone()
 
     def write(self, slot: int, kept: torch.Tensor, tokens: int) -> None:
         """Put the first tokens of what `read` gave into a slot."""
-        self.data[:, :, slot, :, :tokens] = kept[:, :, :, :tokens]
+        self.data[:, :, slot, :tokens] = kept[:, :, :tokens]
 
     def copy(self, source: int, target: int, tokens: int) -> None:
         """Copy a slot's first tokens into another."""
-        self.data[:, :, target, :, :tokens] = self.data[:, :, source, :, :tokens]
+        self.data[:, :, target, :tokens] = self.data[:, :, source, :tokens]
 
     def clear(self, slot: int) -> None:
         """Zero a slot: what is not finite would reach the next row through its mask."""
@@ -150,10 +128,9 @@ class _Frame:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Store a layer's new keys and values (`RHND`) and return all of them (`RHKD`)."""
         mine = self._data[layer]
-        where = self._row_R1, self._place_RN
-        mine[0].transpose(1, 2).index_put_(where, key.transpose(1, 2))
-        mine[1].transpose(1, 2).index_put_(where, value.transpose(1, 2))
-        return mine[0, :, :, : self._keys], mine[1, :, :, : self._keys]
+        mine[0].index_put_((self._row_R1, self._place_RN), key.transpose(1, 2))
+        mine[1].index_put_((self._row_R1, self._place_RN), value.transpose(1, 2))
+        return mine[0, :, : self._keys].transpose(1, 2), mine[1, :, : self._keys].transpose(1, 2)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Return 0: positions and masks are given to the model."""
@@ -216,9 +193,6 @@ class RaggedModel:
         step_N = torch.arange(tokens_RN.shape[1], device=self.device)
         place_RN = start_R[:, None] + step_N
         mask_R1NK = torch.arange(keys, device=self.device) <= place_RN[:, None, :, None]
-        if tokens_RN.shape[1] == 1 and self.device.type == "cpu":
-            nothing = torch.zeros(mask_R1NK.shape, dtype=self.dtype)
-            mask_R1NK = nothing.masked_fill_(~mask_R1NK, -math.inf)  # once, and not in each layer
         write_RN = place_RN
         if count_R is not None:
             write_RN = torch.where(step_N < count_R[:, None], place_RN, cache.room)
