@@ -19,15 +19,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.ipa import finished, read_raw, run_all
+from benchmarks.ipa import BESIDE, RESETS, finished, read_raw, run_all
 from benchmarks.runs import markdown_table
 from benchmarks.statistics import mean_interval, success_at
 
 FIRST_SEED = {"fork_chain": 400, "frozen_lake": 400, "sokoban": 410}
 ONE = ("-s", "rollout.workers=1", "-s", "rollout.engines=1")
-BESIDE = ("-s", "algo_options.lambda_il=0.1")
-"""Imitation of the same experts beside RL, with the weight that IPA's recipes give it."""
-RESETS = ("-s", "anchors.scheduler=sequential", "-s", "anchors.start_share=0.25")
 STALE = ("-s", "rollout.staleness=8")
 NO_RL = ("-s", "algo_options.lambda_rl=0")
 

@@ -21,6 +21,7 @@ from ale.rock import guest_image as guest
 from ale.rock import tasks_image as tasks
 
 __all__ = [
+    "evict",
     "give_slots",
     "guest_image",
     "kubeconfig_of_an_account",
@@ -47,6 +48,19 @@ def kubectl(*words: str, given: str = "") -> str:
     )
     assert done.returncode == 0, f"kubectl {' '.join(words)}\n{done.stderr}"
     return done.stdout.strip()
+
+
+def evict(namespace: str, name: str) -> None:
+    """Evict a pod, as a node that is drained does."""
+    # Before the kubelet has told of it, Kubernetes 1.20 leaves a deletion until it looks at all pods, within 90 s.
+    kubectl("-n", namespace, "wait", "--for=condition=Ready", f"pod/{name}", "--timeout=60s")
+    eviction = {
+        "apiVersion": "policy/v1beta1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": namespace},
+    }
+    path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
+    kubectl("create", "--raw", path, "-f", "-", given=json.dumps(eviction))
 
 
 def give_slots(namespace: str, count: int) -> str:

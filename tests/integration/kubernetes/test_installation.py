@@ -33,7 +33,7 @@ from installed_rock import (
     skip_where_it_cannot_be,
 )
 from integration.command_line import ale
-from kubernetes_cluster import kubectl, why_no_cluster
+from kubernetes_cluster import evict, kubectl, why_no_cluster
 from waiting import until
 
 from agent_runtime.store import read_segment
@@ -210,16 +210,7 @@ async def test_a_sandbox_whose_pod_is_evicted_says_so(rock: Installed) -> None:
         box = await client.sandboxes.create(spec=SPEC, lease_s=None)
         running = asyncio.create_task(box.exec(["sleep", "600"], timeout_s=600))
         name = (await asyncio.to_thread(rock.boxes))[box.id]["metadata"]["name"]
-        # Before the kubelet has told of it, Kubernetes 1.20 leaves a deletion until it looks at all pods, within 90 s.
-        ready = ("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=60s")
-        await asyncio.to_thread(kubectl, "-n", rock.sandboxes, *ready)
-        eviction = {
-            "apiVersion": "policy/v1beta1",
-            "kind": "Eviction",
-            "metadata": {"name": name, "namespace": rock.sandboxes},
-        }
-        path = f"/api/v1/namespaces/{rock.sandboxes}/pods/{name}/eviction"
-        await asyncio.to_thread(kubectl, "create", "--raw", path, "-f", "-", given=json.dumps(eviction))
+        await asyncio.to_thread(evict, rock.sandboxes, name)
         result = await running
         assert (result.exit_code, result.ok) == (None, False)
         assert "deleted by somebody else: an eviction" in result.infra_error
@@ -252,7 +243,7 @@ async def test_a_restart_of_the_api_server_costs_no_sandbox(rock: Installed) -> 
 
 @contextmanager
 def no_api_server() -> Iterator[None]:
-    """Kill the API server of a cluster out of ../shared/cluster; start it again as it was."""
+    """Kill the API server of the cluster that CLUSTER_STATE names; start it again as it was."""
     state = os.environ.get("CLUSTER_STATE", "")
     file = Path(state) / "run" / "kube-apiserver.pid"
     if not state or not file.exists():

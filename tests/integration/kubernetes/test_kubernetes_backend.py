@@ -16,6 +16,7 @@ import httpx
 import pytest
 from docker_engine import BUSYBOX
 from kubernetes_cluster import (  # noqa: F401  fixtures
+    evict,
     give_slots,
     guest_image,
     kubeconfig_of_an_account,
@@ -160,16 +161,7 @@ async def test_a_pod_that_is_evicted_is_the_clusters_doing(
     box = await backend.create(SPEC, sandbox_id="evicted")
     task = asyncio.create_task(box.exec(["sleep", "600"], timeout_s=600))
     name = await only_pod(options.namespace)
-    # Before the kubelet has told of it, Kubernetes 1.20 leaves a deletion until it looks at all pods, within 90 s.
-    ready = ("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=60s")
-    await asyncio.to_thread(kubectl, "-n", options.namespace, *ready)
-    eviction = {
-        "apiVersion": "policy/v1beta1",
-        "kind": "Eviction",
-        "metadata": {"name": name, "namespace": options.namespace},
-    }
-    path = f"/api/v1/namespaces/{options.namespace}/pods/{name}/eviction"
-    await asyncio.to_thread(kubectl, "create", "--raw", path, "-f", "-", given=json.dumps(eviction))
+    await asyncio.to_thread(evict, options.namespace, name)
     result = await task
     assert (result.exit_code, result.ok) == (None, False)
     assert "deleted by somebody else: an eviction" in result.infra_error
