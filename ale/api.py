@@ -19,8 +19,6 @@ from ale.training.progress import PlainProgress
 from rock_env.errors import InvalidArgument, UnknownName
 from rock_env.platforms import check_hosting
 from trainer.config import TrainConfig
-from trainer.engine.chosen import check_model, learner_of, memory_of, sampler_of
-from trainer.engine.placed import check_placement
 from trainer.environments import Environment, name_of, open_environments
 from trainer.errors import ConfigError, Halted
 from trainer.evaluation import evaluation_of, mixed
@@ -28,6 +26,8 @@ from trainer.idle import idle_settings
 from trainer.lineage import MODEL
 from trainer.loop import train as train_loop
 from trainer.metrics import METRICS, Evaluation, Observer, RunSummary, read_summary
+from trainer.models.chosen import check_model, learner_of, memory_of, sampler_of
+from trainer.models.placed import check_placement
 from trainer.rollout.cli_agents import agent_options
 from trainer.rollout.experts import check_data
 from trainer.rollout.tasks import is_sample, task_ids

@@ -66,7 +66,7 @@ class _WithOptions(Protocol):
 @runtime_checkable
 class _WithProse(Protocol):
     prose: object
-    """Not None: its models are pretrained on text (`trainer.engine.base.EngineSpec`)."""
+    """Not None: its models are pretrained on text (`trainer.protocols.engines.EngineSpec`)."""
 
 
 def resolve(

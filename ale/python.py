@@ -16,9 +16,9 @@ from rock_env import plugins
 from rock_env.spec import EnvSpec
 from trainer.algo.base import AlgoOptions, Algorithm, AlgorithmSpec
 from trainer.config import TrainConfig
-from trainer.engine.base import EngineSpec
 from trainer.errors import ConfigError
 from trainer.metrics import Observer, RunSummary
+from trainer.protocols.engines import EngineSpec
 from trainer.reward.base import Answer, RewardSpec, Sample
 from trainer.reward.rule import rule_spec
 from trainer.rollout.own import digest_of, name_of, packed

@@ -29,16 +29,16 @@ import torch
 
 from benchmarks.sampler_scenarios import Scenario, Sizes
 from rock_env import plugins
-from trainer.engine.base import Weights
-from trainer.engine.coder import engine as coder
-from trainer.engine.coder import words
-from trainer.engine.coder.sampling import CoderInference
-from trainer.engine.generate import TorchInference
-from trainer.engine.net import host_weights
-from trainer.engine.tiny import tokenizer as tiny_tokens
-from trainer.engine.tiny.model import TinyModel, TinyShape
+from trainer.models.coder import engine as coder
+from trainer.models.coder import words
+from trainer.models.coder.sampling import CoderInference
+from trainer.models.tiny import tokenizer as tiny_tokens
+from trainer.models.tiny.model import TinyModel, TinyShape
+from trainer.protocols.engines import Weights
+from trainer.protocols.net import host_weights
+from trainer.samplers.answering import answering
 from trainer.samplers.arrival import check_arrival
-from trainer.samplers.chosen import answering
+from trainer.samplers.generate import TorchInference
 from trainer.samplers.hf.continuous import Bounds, ContinuousBatch
 from trainer.samplers.hf.ragged import RaggedModel
 from trainer.samplers.proof import digests, precisions

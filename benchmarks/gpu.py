@@ -24,7 +24,7 @@ import torch
 from agent_runtime.policy import SampleRequest
 from agent_runtime.types import SamplingParams
 from benchmarks.sampler_scenarios import Scenario, Sizes
-from trainer.samplers.chosen import answering
+from trainer.samplers.answering import answering
 from trainer.samplers.hf.continuous import Bounds, ContinuousBatch
 from trainer.samplers.hf.ragged import RaggedModel
 from trainer.samplers.hf.rows import Recall

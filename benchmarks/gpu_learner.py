@@ -37,12 +37,12 @@ import transformers
 
 from benchmarks.long_rows import likelihood, row
 from trainer.data.batch import TrainBatch
-from trainer.engine.base import OptimOptions
-from trainer.engine.hf import AdaptedNet, HFNet
-from trainer.engine.torch_train import TorchTrain
 from trainer.learners.lora import Adapters
 from trainer.learners.memory import Estimate, Shape, UpdatePlan
 from trainer.learners.recompute import recompute_layers
+from trainer.learners.torch_train import TorchTrain
+from trainer.models.hf import AdaptedNet, HFNet
+from trainer.protocols.engines import OptimOptions
 
 CONTEXT = 32_768
 LENGTHS = {"2k": 2_048, "8k": 8_192, "26k": 26_000}
@@ -174,9 +174,9 @@ def fsdp2(device: str) -> dict[str, float]:
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
 
-    from trainer.engine.ranks.train import RankTrain
     from trainer.learners.parallel.base import SpreadNet
     from trainer.learners.parallel.fsdp2 import PARALLELISM
+    from trainer.learners.ranks.train import RankTrain
 
     kind = torch.device(device).type
     plain = TorchTrain(

@@ -26,10 +26,10 @@ import transformers
 
 from trainer.algo.base import LossOutput
 from trainer.data.batch import TrainBatch
-from trainer.engine.base import OptimOptions
-from trainer.engine.hf import HFNet
-from trainer.engine.torch_train import TorchTrain
 from trainer.learners.recompute import recompute_layers
+from trainer.learners.torch_train import TorchTrain
+from trainer.models.hf import HFNet
+from trainer.protocols.engines import OptimOptions
 
 SHORT, LONG = 8_000, 26_000
 CONTEXT = 32_768

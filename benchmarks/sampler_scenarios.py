@@ -16,7 +16,7 @@ import numpy as np
 
 from agent_runtime.policy import SampleRequest
 from agent_runtime.types import SamplingParams
-from trainer.samplers.protocol import TokenSampler
+from trainer.protocols.token_sampler import TokenSampler
 
 
 @dataclass(frozen=True)

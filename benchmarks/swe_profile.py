@@ -25,10 +25,10 @@ from ale.training.runs import recorded_config
 from benchmarks.runs import markdown_table
 from sandboxes.swe import catalog, factory
 from sandboxes.swe.params import SweParams
-from trainer.actors import Learner
 from trainer.algo.base import Credit
 from trainer.data.build import build_batch, microbatches
-from trainer.engine.coder.words import EDIT, RANGE
+from trainer.models.coder.words import EDIT, RANGE
+from trainer.processes.learner import Learner
 
 TOOLS = ("view", "edit", "undo", "run_tests", "submit")
 GONE_WELL = "[exit code 0]"

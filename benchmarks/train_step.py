@@ -37,8 +37,8 @@ from agent_runtime.types import SamplingParams
 from trainer.algo.grpo import GRPO, GRPOOptions
 from trainer.algo.terms.monitors import Monitors
 from trainer.data.batch import Counts, TrainBatch
-from trainer.engine.base import OptimOptions
-from trainer.engine.hf import ENGINE, HFOptions
+from trainer.models.hf import ENGINE, HFOptions
+from trainer.protocols.engines import OptimOptions
 from trainer.samplers.hf.continuous import Bounds, ContinuousBatch
 from trainer.samplers.hf.ragged import RaggedModel
 

@@ -8,24 +8,38 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import cache
-from importlib.abc import MetaPathFinder
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Never
 
 __all__ = ["former", "tell_of_old_names"]
 
 
+class _Emptied(Loader):
+    """Makes a package that is gone, but held modules that have moved, so that their names are looked up as well."""
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Leave making the module to Python."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Have it say where its names are now."""
+        module.__getattr__ = former(module.__name__)  # type: ignore[method-assign]
+
+
 class _OldNames(MetaPathFinder):
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """Raise `ImportError` for an old name. Asked last, so that it costs imports that succeed nothing."""
-        new = (
-            _table().get(fullname)
-            if fullname.startswith(("rock_env.", "agent_runtime.", "trainer.", "ale."))
-            else None
-        )
-        if new is not None:
-            raise ImportError(f"the module {fullname} has moved: import {new} instead.", name=fullname)
+        if not fullname.startswith(("rock_env.", "agent_runtime.", "trainer.", "ale.")):
+            return None
+        new = _table().get(fullname)
+        if new is None:
+            return None
+        if any(old.startswith(f"{fullname}.") for old in _table()):
+            return ModuleSpec(fullname, _Emptied(), is_package=True)
+        raise ImportError(f"the module {fullname} has moved: import {new} instead.", name=fullname)
 
 
 def tell_of_old_names() -> None:

@@ -1,6 +1,6 @@
 """Train the coder's base: the weights that `--model coder` begins with.
 
-    python scripts/coder_pretrain.py [--minutes 60] [--processes 2] [--seed 0] [--out trainer/engine/coder/base.safetensors]
+    python scripts/coder_pretrain.py [--minutes 60] [--processes 2] [--seed 0] [--out trainer/models/coder/base.safetensors]
 
 What it sees: functions of Python's standard library and of installed packages with a permissive licence, a few to a file,
 each file with up to six bugs of the families that `swe` trains on (never of the unseen ones, and nothing of
@@ -38,11 +38,11 @@ from agent_runtime.types import IntArray, SamplingParams
 from sandboxes.swe import factory
 from sandboxes.swe.mutate import TRAIN_FAMILIES, Bug, bugs_in
 from sandboxes.swe.source import Source
-from trainer.engine.coder.engine import BASE, CoderOptions, TrainedCoder
-from trainer.engine.coder.net import CoderShape
-from trainer.engine.coder.sampling import CoderInference
-from trainer.engine.coder.template import CoderChatTemplate
-from trainer.engine.coder.words import EDIT, CoderWords
+from trainer.models.coder.engine import BASE, CoderOptions, TrainedCoder
+from trainer.models.coder.net import CoderShape
+from trainer.models.coder.sampling import CoderInference
+from trainer.models.coder.template import CoderChatTemplate
+from trainer.models.coder.words import EDIT, CoderWords
 
 BATCH, MOST_TOKENS, MOST_LINES, MOST_BUGS = 12, 1200, 40, 6
 SAVE_EVERY_S = 300.0

@@ -3,7 +3,7 @@
     python scripts/coder_vocabulary.py [--check]
 
 Texts are the packages that `swe` trains on (never the unseen ones), short functions of the standard library of Python 3.11,
-and what the tools and pytest say. Writes `trainer/engine/coder/vocabulary.json`; `--check` exits with 1 where that file
+and what the tools and pytest say. Writes `trainer/models/coder/vocabulary.json`; `--check` exits with 1 where that file
 would change. The base weights belong to the vocabulary: train them again after a change.
 """
 
@@ -20,7 +20,7 @@ from pathlib import Path
 from coder_pretrain import corpus
 
 from sandboxes.swe import factory
-from trainer.engine.coder.words import parts_of, words_of
+from trainer.models.coder.words import parts_of, words_of
 
 VOCABULARY = Path(__file__).parents[1] / "trainer" / "engine" / "coder" / "vocabulary.json"
 SHARED_PACKAGES, SHARED_MODULES = 2, 25

@@ -31,7 +31,7 @@ MODULES = {
     "agent_runtime.types": "records of rollouts: turns and trajectories",
     "agent_runtime.store": "read and write recorded trajectories",
     "trainer.algo.base": "what an algorithm is",
-    "trainer.engine.base": "what an engine is",
+    "trainer.protocols.engines": "what an engine is",
     "trainer.reward.base": "what a reward worker is",
 }
 Function = ast.FunctionDef | ast.AsyncFunctionDef

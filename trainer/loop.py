@@ -13,7 +13,7 @@ from agent_runtime.artifacts import folder_in
 from trainer.config import TrainConfig
 from trainer.folder import claimed
 from trainer.metrics import Observer, RunSummary
-from trainer.placement import Fleet
+from trainer.processes.placement import Fleet
 from trainer.run import Run
 from trainer.run_state import saved_state
 

@@ -18,13 +18,12 @@ from agent_runtime.store import decode, encode, kept_segment, read_encoded, segm
 from agent_runtime.types import RolloutRequest, Trajectory
 from trainer import checkpoint, lineage
 from trainer.config import TrainConfig, dealt
-from trainer.engine.chosen import learner_of
-from trainer.engine.rates import warmup_rate
 from trainer.environments import Environment, key_of, name_of, open_environments
 from trainer.errors import CheckpointError, Halted, RunFolderError
 from trainer.evaluation import Evaluator
 from trainer.folder import fill_whole, writing
 from trainer.guard import Guard
+from trainer.learners.rates import warmup_rate
 from trainer.metrics import (
     Evaluation,
     MetricsLog,
@@ -33,7 +32,8 @@ from trainer.metrics import (
     share_of,
     write_summary,
 )
-from trainer.placement import Fleet
+from trainer.models.chosen import learner_of
+from trainer.processes.placement import Fleet
 from trainer.rollout.anchors import expert_from
 from trainer.rollout.experts import HELD_OUT, Experts, hold_out, play_experts, read_experts
 from trainer.rollout.failures import check_failures

@@ -23,11 +23,11 @@ from ale.training import runs
 from rock_env import plugins
 from rock_env.errors import InvalidArgument
 from trainer import checkpoint
-from trainer.actors import Learner, Prepared
 from trainer.config import TrainConfig
 from trainer.data.ledger import FLAT_GROUP
 from trainer.environments import name_of, open_environments
 from trainer.errors import RunFolderError
+from trainer.processes.learner import Learner, Prepared
 from trainer.rollout.experts import HELD_OUT
 from trainer.rollout.filtering import rejection
 from trainer.rollout.planning import Plan, Planner

@@ -13,9 +13,9 @@ from agent_runtime.types import RolloutRequest, Trajectory
 from ale import config as configuration
 from ale.training import runs
 from trainer.config import TrainConfig
-from trainer.engine.chosen import check_model
 from trainer.environments import open_environments
-from trainer.placement import Fleet
+from trainer.models.chosen import check_model
+from trainer.processes.placement import Fleet
 from trainer.rollout.tasks import eval_requests, sample_requests, task_ids
 from trainer.seeds import derive
 

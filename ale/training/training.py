@@ -138,9 +138,9 @@ def _memory(config: TrainConfig) -> list[str]:
     """Return what the run's processes would take in memory, as far as its engines can say without loading the model, and
     where they would be. Raise `ConfigError` where they do not fit there.
     """
-    from trainer.engine.chosen import memory_of  # brings torch
-    from trainer.engine.placed import check_placement, placement_lines
-    from trainer.engine.roles import role_lines
+    from trainer.models.chosen import memory_of  # brings torch
+    from trainer.models.placed import check_placement, placement_lines
+    from trainer.models.roles import role_lines
 
     told = []
     try:

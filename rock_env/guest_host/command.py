@@ -1,6 +1,6 @@
 """The host's end of one command: output in order and acknowledged, input as far as there is room, one end.
 
-Made by `guest_link`. The guest enforces the timeout; this side only asks whether the guest still lives when an end
+Made by `guest_host.link`. The guest enforces the timeout; this side only asks whether the guest still lives when an end
 is overdue. The guest's bytes are untrusted.
 """
 

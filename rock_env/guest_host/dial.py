@@ -1,6 +1,6 @@
 """The host's end of a connection to a port of a box: bytes both ways as far as the other end has room.
 
-Made by `guest_box`. The guest's bytes are untrusted.
+Made by `guest_host.box`. The guest's bytes are untrusted.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a guest is asked and what it answers, as plain values: checked before it is sent, unpacked when it comes.
 
-Used by `guest_box` alone. Nothing here talks to a guest; what comes from one is not trusted to be well formed.
+Used by `guest_host.box` alone. Nothing here talks to a guest; what comes from one is not trusted to be well formed.
 """
 
 from __future__ import annotations

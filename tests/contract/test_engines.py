@@ -19,7 +19,7 @@ from rock_env.errors import InvalidArgument
 from trainer.algo.base import LossOutput
 from trainer.algo.terms.critic import critic_loss
 from trainer.data.batch import Counts, TrainBatch
-from trainer.engine.base import EngineSpec, LearnsValues, OptimOptions
+from trainer.protocols.engines import EngineSpec, LearnsValues, OptimOptions
 
 GRIDS = ("P_O\n_O_\n__G", "_PO\n_O_\n__G", "#####\n#PXO#\n#####\n#___#\n#####")
 

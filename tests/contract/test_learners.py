@@ -21,10 +21,10 @@ from trainer.algo.terms.critic import critic_loss
 from trainer.algo.terms.monitors import Monitors
 from trainer.data.batch import Counts
 from trainer.data.ledger import Ledger
-from trainer.engine.base import OptimOptions
-from trainer.engine.hf import ENGINE, HFOptions
 from trainer.learners.lora import ADAPTER_FOLDER
 from trainer.learners.parallel.kinds import parallelism
+from trainer.models.hf import ENGINE, HFOptions
+from trainer.protocols.engines import OptimOptions
 
 pytestmark = [pytest.mark.slow, pytest.mark.turn(1), pytest.mark.timeout(600)]
 

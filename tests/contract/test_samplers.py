@@ -19,10 +19,10 @@ from agent_runtime.policy import Message, PolicyError, SampleRequest
 from agent_runtime.types import SamplingParams
 from rock_env import plugins
 from rock_env.errors import InvalidArgument
-from trainer.engine.base import EngineSpec, OptimOptions, SamplerSpec
-from trainer.engine.chosen import sampler_spec
-from trainer.samplers.chosen import answering
-from trainer.samplers.protocol import PROTOCOL, Aborted
+from trainer.models.chosen import sampler_spec
+from trainer.protocols.engines import EngineSpec, OptimOptions, SamplerSpec
+from trainer.protocols.token_sampler import PROTOCOL, Aborted
+from trainer.samplers.answering import answering
 
 CONTEXT = 160
 MODELS = {"hf": random_llama, "vllm": partial(random_llama, head=32)}

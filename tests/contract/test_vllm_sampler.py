@@ -19,13 +19,13 @@ from random_llama import random_llama
 from agent_runtime.policy import Message, SampleRequest
 from agent_runtime.types import SamplingParams
 from rock_env.errors import InvalidArgument
-from trainer.engine import hf
-from trainer.engine.base import OptimOptions
-from trainer.engine.vllm import SAMPLER, VllmOptions
 from trainer.errors import Halted
+from trainer.models import hf
+from trainer.models.vllm import SAMPLER, VllmOptions
+from trainer.protocols.engines import OptimOptions
+from trainer.protocols.token_sampler import Aborted, Sampled
 from trainer.samplers.arrival import check_arrival
 from trainer.samplers.proof import digests, precisions
-from trainer.samplers.protocol import Aborted, Sampled
 from trainer.samplers.vllm.batch import VllmBatch
 
 pytestmark = pytest.mark.skipif(

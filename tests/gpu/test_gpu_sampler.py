@@ -15,11 +15,11 @@ from agent_runtime.types import SamplingParams
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
 transformers = pytest.importorskip("transformers", reason="pip install transformers")
 
-from trainer.samplers.chosen import answering  # noqa: E402
+from trainer.protocols.token_sampler import Sampled  # noqa: E402
+from trainer.samplers.answering import answering  # noqa: E402
 from trainer.samplers.hf.continuous import Bounds, ContinuousBatch  # noqa: E402
 from trainer.samplers.hf.ragged import RaggedModel  # noqa: E402
 from trainer.samplers.proof import arrival_fault, digests, named_tensors  # noqa: E402
-from trainer.samplers.protocol import Sampled  # noqa: E402
 
 pytestmark = [
     pytest.mark.gpu,

@@ -22,8 +22,9 @@ from sandboxes import frozen_lake
 from sandboxes.frozen_lake.env import FrozenLake
 from trainer.algo.grpo import GRPO, Grpo
 from trainer.data.batch import Credit
-from trainer.engine import hf
-from trainer.engine.base import (
+from trainer.models import hf
+from trainer.models.tiny import engine as tiny
+from trainer.protocols.engines import (
     EngineOptions,
     InferenceEngine,
     OptimOptions,
@@ -31,11 +32,10 @@ from trainer.engine.base import (
     TrainEngine,
     Weights,
 )
-from trainer.engine.generate import TorchInference
-from trainer.engine.tiny import engine as tiny
+from trainer.protocols.token_sampler import Sampled
+from trainer.samplers.generate import TorchInference
 from trainer.samplers.hf.continuous import ContinuousBatch, Outcome
 from trainer.samplers.hf.rows import Recall
-from trainer.samplers.protocol import Sampled
 
 
 class LazyGrader(FrozenLake):

@@ -1,1 +1,1 @@
-"""What lets a learner hold a real model: recomputed layers, adapters, ranks, and how much memory all of it takes."""
+"""Learners: what turns a batch and a loss into an update, in one process or in several ranks, and what memory that takes."""

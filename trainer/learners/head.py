@@ -1,6 +1,6 @@
 """Log-probabilities of chosen tokens, without ever holding the logits of a whole row.
 
-Used by `trainer.engine.torch_train`, for networks whose distribution is a softmax of logits.
+Used by `trainer.learners.torch_train`, for networks whose distribution is a softmax of logits.
 Shapes: N tokens, D width, V vocabulary.
 """
 

@@ -1,6 +1,6 @@
 """How gradients become weights: AdamW over a set of parameters, and what a learner asks of whatever does it.
 
-Used by `trainer.engine.torch_train`; `trainer.learners.parallel` brings updates whose moments are spread over ranks.
+Used by `trainer.learners.torch_train`; `trainer.learners.parallel` brings updates whose moments are spread over ranks.
 """
 
 from __future__ import annotations

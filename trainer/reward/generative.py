@@ -14,7 +14,7 @@ from pydantic import Field, PositiveInt
 from agent_runtime.policy import SampleRequest
 from agent_runtime.types import SamplingParams
 from trainer.config import engine_of
-from trainer.engine.chosen import learner_spec, sampler_spec
+from trainer.models.chosen import learner_spec, sampler_spec
 from trainer.reward.base import Answer, NoAnswer, RewardContext, RewardSpec, Sample
 from trainer.reward.prompt import PROMPT_VERSION, JudgeForm, judged, messages
 from trainer.seeds import derive

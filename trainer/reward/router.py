@@ -29,10 +29,18 @@ from trainer.errors import BatchError, ConfigError
 from trainer.reward.base import Answer, NoAnswer, RewardContext, RewardSpec, RewardWorker, Sample
 from trainer.reward.kept import Kept, KeptAnswers
 
-__all__ = ["Router", "check_learned", "fits", "reward_spec", "rewarded", "route_fields"]
+__all__ = ["Rewarded", "Router", "check_learned", "fits", "reward_spec", "rewarded", "route_fields"]
 
 _WAIT = wait_random_exponential(multiplier=0.5, max=30)
 """Between attempts: drawn up to 0.5 s, 1 s, 2 s …, so that a crowd that was turned away does not come back at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewarded:
+    """A step's trajectories with their rewards, in order, and what judging them cost."""
+
+    encoded: list[bytes]
+    metrics: dict[str, float] = field(default_factory=dict)
 
 
 class _Again(Exception):

@@ -22,8 +22,8 @@ from rock_env.errors import EnvLost, NotFound, Unavailable
 from rock_env.plugins import load_env
 from rock_env.spec import EnvSpec
 from trainer.config import TrainConfig
-from trainer.engine.chosen import learner_of
 from trainer.errors import ConfigError
+from trainer.models.chosen import learner_of
 
 __all__ = ["CliAgents", "agent_options"]
 

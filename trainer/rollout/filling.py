@@ -18,7 +18,7 @@ from rock_env.plugins import load
 from trainer.algo.base import AlgorithmSpec
 from trainer.config import TrainConfig
 from trainer.data.ledger import FLAT_GROUP, add_left_out, add_step, slug
-from trainer.reward.actor import Rewarded
+from trainer.reward.router import Rewarded
 from trainer.rollout.failures import handing_over
 from trainer.rollout.filtering import check_share, most_extra_groups, rejection, varies
 from trainer.rollout.report import sampled_tokens
@@ -27,7 +27,7 @@ __all__ = ["PlayedRollout", "Rollouts", "account", "fill", "filter_metrics"]
 
 
 class Plays(Protocol):
-    """What plays rollouts: `trainer.placement.Fleet`."""
+    """What plays rollouts: `trainer.processes.placement.Fleet`."""
 
     @property
     def server_end(self) -> str:

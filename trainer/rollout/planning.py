@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from agent_runtime.types import RolloutRequest, Trajectory
 from trainer.config import TrainConfig, dealt
-from trainer.engine.rates import learning_rate
 from trainer.environments import Environment, name_of
+from trainer.learners.rates import learning_rate
 from trainer.rollout.anchors import Anchor, injections
 from trainer.rollout.curriculum import PassRates, draw_tasks, observe
 from trainer.rollout.pools import Pools

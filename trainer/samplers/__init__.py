@@ -1,1 +1,1 @@
-"""Samplers: what answers a prompt with sampled tokens. One protocol (`protocol`), several implementations."""
+"""Samplers: what answers a prompt with sampled tokens. One protocol (`trainer.protocols`), several implementations."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from agent_runtime.policy import Completion, PolicyError, SampleRequest
-from trainer.samplers.protocol import PROTOCOL, Aborted, Sampled, VersionSpan
+from trainer.protocols.token_sampler import PROTOCOL, Aborted, Sampled, VersionSpan
 
 __all__ = ["AnswersBatches", "BatchedSampler"]
 

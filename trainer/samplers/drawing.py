@@ -1,4 +1,4 @@
-"""Draw next tokens where the logits are, without asking the host: the same samples as `trainer.engine.sampling`.
+"""Draw next tokens where the logits are, without asking the host: the same samples as `trainer.samplers.sampling`.
 
 A sample depends on the row's own distribution, seed and index only. Integers wrap modulo 2**64, as unsigned ones do; only
 the shifts need care, because torch's int64 is signed. Shapes: R rows, V vocabulary.

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from agent_runtime.policy import PolicyError, SampleRequest
-from trainer.samplers.protocol import PROTOCOL, Aborted, Sampled
+from trainer.protocols.token_sampler import PROTOCOL, Aborted, Sampled
 
 __all__ = ["Closes", "Sleeps", "SteppedBatch", "ThreadedSampler"]
 

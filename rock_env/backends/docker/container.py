@@ -117,7 +117,7 @@ def container(
 ) -> dict[str, Any]:
     """Return the body of the engine's `POST /containers/create`.
 
-    `run` is the box's own folder on the host, `shelf` a folder that all boxes see, `network` what `docker_network` adds for
+    `run` is the box's own folder on the host, `shelf` a folder that all boxes see, `network` what `network` adds for
     an allow list, None for none.
     """
     may = limits(spec)

@@ -1,7 +1,7 @@
 """The registry: images by name and tenant, built once per context, pinned to their content when a sandbox starts.
 
-Images live in the engine; the names, and what is known of them, in `registry_records`. What it builds it may also
-remove (`image_cache`); what it only took over by name it never does.
+Images live in the engine; the names, and what is known of them, in `images.records`. What it builds it may also
+remove (`images.cache`); what it only took over by name it never does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The sandboxes of this server that are not deleted: their records as stored last, their boxes, and who hears of changes.
 
-Shared by the parts of the sandbox core (`sandbox_core`, `lives`, `checkpoints`, `reconcile`). A change is stored here
+Shared by the parts of the sandbox core (`core`, `lives`, `checkpoints`, `reconcile`). A change is stored here
 before it is told to anyone; what change to make is decided elsewhere.
 
 Times are wall-clock seconds, but read once at the start and counted on by the monotonic clock: a clock that is set

@@ -1,6 +1,6 @@
 """How a sandbox's box comes, is taken up again, and goes: start, loss, deadline and destruction, each recorded.
 
-Used by `sandbox_core`, `checkpoints` and `reconcile`. The box first, then the record where the record claims that
+Used by `core`, `checkpoints` and `reconcile`. The box first, then the record where the record claims that
 something is done; the record first where it announces what will be done.
 """
 

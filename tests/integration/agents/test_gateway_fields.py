@@ -12,7 +12,7 @@ from agent_runtime.chat import Refusal, RefusalKind
 from agent_runtime.gateway.server import Gateway
 from agent_runtime.gateway.session import SessionEnd
 from rock_env import plugins
-from trainer.engine.base import EngineSpec
+from trainer.protocols.engines import EngineSpec
 
 CALL = '<tool_call>\n{"name": "bash", "arguments": {"command": "ls"}}\n</tool_call>'
 STOPS = {"chat": {"stop": ["###", "!!"]}, "messages": {"stop_sequences": ["###", "!!"]}}

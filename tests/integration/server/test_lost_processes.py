@@ -13,7 +13,7 @@ import pytest
 from processes import below, command_line
 
 from trainer.config import OptimOptions
-from trainer.engine.tiny.engine import ENGINE, TinyOptions
+from trainer.models.tiny.engine import ENGINE, TinyOptions
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(500)]
 

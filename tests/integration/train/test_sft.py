@@ -21,10 +21,10 @@ from ale.training.lineage import chain, lineage_command
 from ale.training.model_play import model_settings
 from rock_env.plugins import load, load_env
 from trainer import lineage
-from trainer.actors import Learner
 from trainer.config import TrainConfig
-from trainer.engine.base import EngineSpec
 from trainer.environments import Environment
+from trainer.processes.learner import Learner
+from trainer.protocols.engines import EngineSpec
 from trainer.rollout.experts import hold_out, quizzes, read_experts
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]

@@ -24,7 +24,7 @@ _BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)"| [\w-]+)?\n(.*?)^```$', re.MU
 
 REFUSED = """
 from rock_env.errors import UnknownName
-from trainer.engine.chosen import check_model, sampler_spec
+from trainer.models.chosen import check_model, sampler_spec
 for ask in (check_model, sampler_spec):
     try:
         ask("grue")

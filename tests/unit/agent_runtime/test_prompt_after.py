@@ -10,7 +10,7 @@ import pytest
 from agent_runtime.agents.conversation import open_conversation, prompt_after
 from agent_runtime.types import AgentConfig, PrefixTurn, Start, StopReason, Trajectory, Turn
 from rock_env.env import observation_hash
-from trainer.engine.tiny.tokenizer import TinyChatTemplate, TinyTokenizer
+from trainer.models.tiny.tokenizer import TinyChatTemplate, TinyTokenizer
 
 TEMPLATE = TinyChatTemplate(TinyTokenizer(), 512)
 OBSERVATIONS = ("P_G\n___", "_PG\n___", "__G\n_P_", "__G\n__P")

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.engines import CASES, MEASURED, measured
 from benchmarks.sampler_scenarios import Scenario, Sizes
 from rock_env import plugins
-from trainer.samplers.protocol import Sampled, VersionSpan
+from trainer.protocols.token_sampler import Sampled, VersionSpan
 
 SMALL = Sizes(history=40, new=8, answer=3, short_prompt=6, short_answer=3, long_prompt=300, long_answer=120)
 

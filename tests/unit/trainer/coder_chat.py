@@ -3,8 +3,8 @@
 import numpy as np
 
 from agent_runtime.policy import Message
-from trainer.engine.coder.template import CoderChatTemplate
-from trainer.engine.coder.words import CoderWords
+from trainer.models.coder.template import CoderChatTemplate
+from trainer.models.coder.words import CoderWords
 
 WORDS = CoderWords.built_in()
 TEMPLATE = CoderChatTemplate(WORDS, 2048)

@@ -7,9 +7,9 @@ import transformers
 
 from trainer.algo.base import LossOutput, Metric
 from trainer.data.batch import TrainBatch
-from trainer.engine.base import OptimOptions
-from trainer.engine.hf import HFNet
-from trainer.engine.torch_train import TorchTrain
+from trainer.learners.torch_train import TorchTrain
+from trainer.models.hf import HFNet
+from trainer.protocols.engines import OptimOptions
 
 VOCABULARY = 96
 

@@ -16,14 +16,13 @@ from agent_runtime.types import RolloutFailure, RolloutRequest, StopReason, Traj
 from rock_env.env import StepResult, observation_hash
 from rock_env.errors import EnvLost, ResetDivergence
 from rock_env.plugins import env_params, load, load_env
-from trainer.accounts import Accounts
-from trainer.actors import Learner
 from trainer.config import FilterOptions, TrainConfig
-from trainer.engine.inference_actors import InferenceActor
 from trainer.metrics import Evaluation
-from trainer.reward.actor import Rewarded
+from trainer.processes.accounts import Accounts
+from trainer.processes.learner import Learner
+from trainer.processes.samplers import InferenceActor
 from trainer.reward.kept import KeptAnswers
-from trainer.reward.router import Router
+from trainer.reward.router import Rewarded, Router
 from trainer.rollout.filtering import attempts
 from trainer.rollout.sampler import BatchingSampler
 from trainer.run import Run
@@ -106,7 +105,9 @@ class LocalRock:
 
 
 class LocalFleet:
-    """What `trainer.placement.Fleet` is to a run. `change` spoils experts and training rollouts on their way in."""
+    """What `trainer.processes.placement.Fleet` is to a run.
+
+    `change` spoils experts and training rollouts on their way in."""
 
     server_end = ""
 

@@ -14,12 +14,12 @@ from torch.distributed.device_mesh import init_device_mesh
 from trainer.algo.base import LossOutput
 from trainer.data.batch import TrainBatch
 from trainer.data.build import microbatches
-from trainer.engine.base import OptimOptions
-from trainer.engine.hf import HFNet
-from trainer.engine.ranks.train import RankTrain
 from trainer.learners.parallel.base import SpreadNet
 from trainer.learners.parallel.fsdp2 import PARALLELISM
+from trainer.learners.ranks.train import RankTrain
 from trainer.learners.recompute import recompute_layers
+from trainer.models.hf import HFNet
+from trainer.protocols.engines import OptimOptions
 
 LENGTHS = ([40, 9, 23, 40, 17], [12], [30, 5, 7])
 """Of three updates: several parts for each rank, one part alone so that a rank has nothing, uneven ones."""

@@ -14,11 +14,11 @@ from local_fleet import Change, LocalFleet, config_of, local_run
 from random_llama import random_llama
 
 from agent_runtime.types import Trajectory
-from trainer.actors import Learner
 from trainer.algo.ipa import Ipa
 from trainer.algo.ipa_options import IPAOptions
 from trainer.config import TrainConfig
-from trainer.engine.torch_train import TorchTrain
+from trainer.learners.torch_train import TorchTrain
+from trainer.processes.learner import Learner
 
 BASELINE = {"baseline": "leave_one_out"}
 

@@ -15,11 +15,11 @@ from random_llama import random_llama
 
 from agent_runtime.types import Trajectory
 from trainer import checkpoint
-from trainer.actors import Learner
 from trainer.config import TrainConfig
 from trainer.config.watching import GuardOptions
-from trainer.engine.plain_text import plain_text
 from trainer.errors import Halted
+from trainer.models.plain_text import plain_text
+from trainer.processes.learner import Learner
 from trainer.run import Run
 
 SANE, HIGH = 1e-6, 3.0

@@ -1,6 +1,6 @@
 """A network laid over the ranks of a learner, and what its parallelisms share.
 
-Built in every rank by `trainer.engine.hf`, driven by `trainer.engine.ranks`. Every rank runs as many forward and backward
+Built in every rank by `trainer.models.hf`, driven by `trainer.learners.ranks`. Every rank runs as many forward and backward
 passes as the others, also one that has nothing to train: `SpreadNet.idle`.
 Shapes: U rows, T tokens, M picked positions of a row, N picked tokens, D width.
 """

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from agent_runtime.policy import Completion, PolicyError, SampleRequest, first_stop
 from agent_runtime.types import FloatArray, IntArray
+from trainer.protocols.token_sampler import Aborted, Sampled, VersionSpan, check_request
 from trainer.samplers.arrival import Arrived
 from trainer.samplers.hf.decode import Decoder
 from trainer.samplers.hf.memory import Remembered, SessionMemory, common_prefix
 from trainer.samplers.hf.ragged import RaggedModel, rounded
 from trainer.samplers.hf.rows import Recall, Row, Rows
 from trainer.samplers.proof import digests, named_tensors
-from trainer.samplers.protocol import Aborted, Sampled, VersionSpan, check_request
 from trainer.samplers.weights import take_weights
 
 __all__ = ["Bounds", "ContinuousBatch", "Outcome"]

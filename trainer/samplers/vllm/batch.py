@@ -20,9 +20,9 @@ import torch
 from agent_runtime.policy import Completion, PolicyError, SampleRequest, first_stop
 from agent_runtime.types import IntArray
 from rock_env.errors import InvalidArgument
+from trainer.protocols.token_sampler import Aborted, Sampled, VersionSpan, check_request
 from trainer.samplers.arrival import Arrived
 from trainer.samplers.proof import digests
-from trainer.samplers.protocol import Aborted, Sampled, VersionSpan, check_request
 from trainer.samplers.vllm.tensors import check_given, computing_with_weights, named_views
 from trainer.samplers.weights import copy_weights
 

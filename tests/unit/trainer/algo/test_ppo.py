@@ -27,16 +27,16 @@ from safetensors.torch import load_file
 from agent_runtime.agents.conversation import Prompt
 from agent_runtime.store import encode
 from agent_runtime.types import StopReason, Trajectory, TurnLabel
-from trainer import actors
-from trainer.actors import Learner
 from trainer.algo.base import NeedsCritic, credit_step
 from trainer.algo.terms.critic import gae
 from trainer.algo.terms.monitors import critic_metrics
 from trainer.config import CurriculumOptions, OptimOptions, ReuseOptions, TrainConfig
 from trainer.data.build import build_batch, microbatches, split_rows
 from trainer.data.values import states_of, values_per_turn, with_next_state
-from trainer.engine.torch_train import STATE_FILE
 from trainer.errors import BatchError, ConfigError
+from trainer.learners.torch_train import STATE_FILE
+from trainer.processes import learner as learner_process
+from trainer.processes.learner import Learner
 from trainer.rollout.starts import Injection
 from trainer.run import Run
 
@@ -369,13 +369,13 @@ def test_an_engine_without_a_critic_is_refused_by_name(monkeypatch):
     class Unable:
         """A train engine of somebody else's."""
 
-    real = actors.learner_of
+    real = learner_process.learner_of
 
     def without(config):
         spec, options = real(config)
         return replace(spec, train=lambda *_: Unable()), options
 
-    monkeypatch.setattr(actors, "learner_of", without)
+    monkeypatch.setattr(learner_process, "learner_of", without)
     with pytest.raises(ConfigError, match=r"'ppo' needs a critic and the engine 'tiny' can have none"):
         learner()
 

@@ -17,15 +17,15 @@ from local_fleet import Listening, config_of, local_run, lost, stripped
 from agent_runtime.store import encode
 from agent_runtime.types import Trajectory
 from rock_env import plugins
-from trainer.actors import Learner
 from trainer.algo.base import Algorithm, AlgorithmSpec, LossOutput
 from trainer.algo.terms.monitors import LOG_RATIO_BOUND, Monitors
 from trainer.data.build import build_batch
 from trainer.data.screen import NO_TOKEN, screened_credits
-from trainer.engine.base import OptimOptions
-from trainer.engine.tiny.model import TinyModel, TinyShape
-from trainer.engine.torch_train import TorchTrain
 from trainer.errors import BatchError, CheckpointError, Halted
+from trainer.learners.torch_train import TorchTrain
+from trainer.models.tiny.model import TinyModel, TinyShape
+from trainer.processes.learner import Learner
+from trainer.protocols.engines import OptimOptions
 from trainer.run import Run
 
 MU, _, PI = tables()

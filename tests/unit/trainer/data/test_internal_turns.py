@@ -18,11 +18,11 @@ from agent_runtime.graph import validate
 from agent_runtime.store import read_segment
 from agent_runtime.types import PrefixTurn, Trajectory, TurnFault, TurnLabel
 from rock_env.env import observation_hash
-from trainer.actors import Learner
 from trainer.algo.ipa import Ipa, IPAOptions
 from trainer.algo.terms.returns import chunk_of_turn, credit_group, state_ids
 from trainer.config import AgentOptions, FilterOptions
 from trainer.data.build import build_batch
+from trainer.processes.learner import Learner
 from trainer.rollout.anchors import AnchorPool
 from trainer.rollout.filtering import ILLEGAL, rejection
 from trainer.rollout.report import agent_metrics, fault_metrics

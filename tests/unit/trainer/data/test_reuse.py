@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from local_fleet import config_of, local_run
 
 from agent_runtime.store import decode, encode
-from trainer.actors import Learner
 from trainer.algo.base import Credit
 from trainer.config import ReuseOptions
 from trainer.data.build import build_batch
 from trainer.data.reuse import ReuseBuffer
 from trainer.errors import CheckpointError
+from trainer.processes.learner import Learner
 
 
 def sampled(name: str, version: int, *, won: bool = True):

@@ -7,9 +7,9 @@ from torch import nn
 from torch.utils import checkpoint
 
 from rock_env.errors import InvalidArgument
-from trainer.engine.hf import HFOptions
 from trainer.learners import head
 from trainer.learners.recompute import layers_of, recompute_layers
+from trainer.models.hf import HFOptions
 
 LENGTHS = [40, 9, 23, 40, 17]
 

@@ -11,10 +11,10 @@ from safetensors import safe_open
 from agent_runtime.policy import SampleRequest
 from agent_runtime.types import SamplingParams
 from rock_env.errors import InvalidArgument
-from trainer.engine.base import OptimOptions
-from trainer.engine.hf import ENGINE, HFOptions
-from trainer.engine.torch_train import STATE_FILE
 from trainer.learners.lora import ADAPTER_FOLDER
+from trainer.learners.torch_train import STATE_FILE
+from trainer.models.hf import ENGINE, HFOptions
+from trainer.protocols.engines import OptimOptions
 
 peft = pytest.importorskip("peft", reason="needs peft: pip install 'ale-rl[lora]'")
 

@@ -75,9 +75,9 @@ MEASURED = """
 import pathlib, re
 import torch
 from benchmarks.long_rows import likelihood, row, smol
-from trainer.engine.base import OptimOptions
-from trainer.engine.hf import HFNet
-from trainer.engine.torch_train import TorchTrain
+from trainer.protocols.engines import OptimOptions
+from trainer.models.hf import HFNet
+from trainer.learners.torch_train import TorchTrain
 from trainer.learners.recompute import recompute_layers
 def peak():  # ru_maxrss would begin with that of whoever started this process
     return int(re.search(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())[1])

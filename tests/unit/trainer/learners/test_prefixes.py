@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from learner_cases import gradients, learner, llama, rows_of, weighted_likelihood
 
-from trainer.engine.hf import HFNet
 from trainer.learners.prefixes import laid_out, trees_of
 from trainer.learners.recompute import recompute_layers
+from trainer.models.hf import HFNet
 
 WIDTH = 8
 

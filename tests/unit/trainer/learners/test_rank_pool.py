@@ -8,9 +8,9 @@ from random_llama import random_llama
 
 from rock_env import plugins
 from rock_env.errors import InvalidArgument, UnknownName
-from trainer.engine.base import OptimOptions
-from trainer.engine.hf import ENGINE, HFOptions
 from trainer.learners.parallel.kinds import parallelism
+from trainer.models.hf import ENGINE, HFOptions
+from trainer.protocols.engines import OptimOptions
 
 OPTIM = OptimOptions(microbatch_tokens=64)
 

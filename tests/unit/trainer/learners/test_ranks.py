@@ -9,7 +9,7 @@ import torch.multiprocessing
 from learner_cases import learner, rows_of
 from rank_cases import alone, model, run
 
-from trainer.engine.torch_train import STATE_FILE
+from trainer.learners.torch_train import STATE_FILE
 
 pytestmark = pytest.mark.slow
 

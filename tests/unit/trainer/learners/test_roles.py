@@ -12,11 +12,12 @@ from random_llama import random_llama
 
 from ale.training.training import TrainCommand, train_command
 from trainer.config import TrainConfig
-from trainer.engine import roles
-from trainer.engine.chosen import memory_of
-from trainer.engine.hf import HFOptions
 from trainer.errors import ConfigError
 from trainer.learners.memory import Shape
+from trainer.models import roles
+from trainer.models.chosen import memory_of
+from trainer.models.hf import HFOptions
+from trainer.protocols.memory import Role
 
 QWEN3 = transformers.Qwen3Config(
     vocab_size=151_936,
@@ -40,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-def found(folder: str, algo: str = "grpo", **options: object) -> dict[str, roles.Role]:
+def found(folder: str, algo: str = "grpo", **options: object) -> dict[str, Role]:
     given = HFOptions.model_validate({"device": "cpu", "dtype": "bfloat16", **options})
     chosen = {"kl_weight": 0.1, "kl_reference": "frozen"} if algo == "reinforce" else {}
     config = TrainConfig(model=folder, algo=algo, algo_options=chosen)

@@ -15,7 +15,7 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 
 from agent_runtime.types import Trajectory
 from trainer.config import TrainConfig
-from trainer.engine.hf import ENGINE, HFOptions
+from trainer.models.hf import ENGINE, HFOptions
 from trainer.reward.generative import GenerativeOptions
 from trainer.reward.prompt import PROMPT_VERSION, messages
 

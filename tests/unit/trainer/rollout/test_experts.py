@@ -23,11 +23,11 @@ from agent_runtime.types import (
 )
 from rock_env.env import observation_hash
 from rock_env.plugins import load_env
-from trainer.actors import Learner
 from trainer.config import TrainConfig
-from trainer.engine.tiny.tokenizer import END, TinyChatTemplate, TinyTokenizer
 from trainer.environments import Environment
 from trainer.errors import BatchError, ConfigError
+from trainer.models.tiny.tokenizer import END, TinyChatTemplate, TinyTokenizer
+from trainer.processes.learner import Learner
 from trainer.rollout.experts import MOST_QUIZZES, check_data, hold_out, quizzes, read_experts, recorded
 from trainer.rollout.starts import Injection, Origin
 

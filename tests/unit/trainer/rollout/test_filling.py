@@ -23,7 +23,7 @@ from trainer.config import FilterOptions, RolloutOptions, TrainConfig
 from trainer.data.build import build_batch
 from trainer.data.screen import screened_credits
 from trainer.errors import Halted, LedgerError
-from trainer.reward.actor import Rewarded
+from trainer.reward.router import Rewarded
 from trainer.rollout.filling import Rollouts, account, fill, filter_metrics
 from trainer.rollout.filtering import ILLEGAL, attempts, rejection
 from trainer.rollout.report import sampled_tokens

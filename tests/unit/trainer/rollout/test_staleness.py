@@ -14,9 +14,9 @@ from pydantic import ValidationError
 
 from agent_runtime.store import read_segment, segment_path
 from agent_runtime.types import Trajectory
-from trainer.actors import Learner
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError
+from trainer.processes.learner import Learner
 from trainer.run import Run
 
 STEPS = 5

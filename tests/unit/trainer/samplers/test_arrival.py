@@ -13,10 +13,10 @@ from random_llama import random_llama
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from trainer.config import TrainConfig
-from trainer.engine.generate import TorchInference
-from trainer.engine.inference_actors import InferenceActor
 from trainer.errors import Halted
+from trainer.processes.samplers import InferenceActor
 from trainer.samplers.arrival import Arrived, check_agreement, check_arrival
+from trainer.samplers.generate import TorchInference
 from trainer.samplers.proof import named_tensors
 
 ENGINES = ["tiny", "coder", "hf", "hf bfloat16", "hf lora", "hf tied"]

@@ -21,10 +21,10 @@ from random_models import (
 
 from agent_runtime.policy import PolicyError
 from rock_env.errors import InvalidArgument
-from trainer.engine.sampling import uniforms
+from trainer.protocols.token_sampler import Aborted, Sampled
 from trainer.samplers.drawing import uniforms_on_device
 from trainer.samplers.hf.ragged import RaggedModel
-from trainer.samplers.protocol import Aborted, Sampled
+from trainer.samplers.sampling import uniforms
 
 
 def assert_exact(model, one, sampled):

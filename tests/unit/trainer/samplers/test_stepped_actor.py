@@ -11,11 +11,11 @@ from random_llama import random_llama
 
 from agent_runtime.policy import PolicyError, SampleRequest
 from agent_runtime.types import SamplingParams
-from trainer.actors import Learner
 from trainer.config import TrainConfig
-from trainer.engine.chosen import asks_singly
-from trainer.engine.inference_actors import InferenceActor, SteppedActor
 from trainer.errors import ConfigError
+from trainer.models.chosen import asks_singly
+from trainer.processes.learner import Learner
+from trainer.processes.samplers import InferenceActor, SteppedActor
 from trainer.rollout.sampler import AskingSampler
 
 

@@ -1,1 +1,0 @@
-"""Engines: what samples from a policy (inference) and what updates it (train)."""

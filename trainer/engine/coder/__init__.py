@@ -1,8 +1,0 @@
-"""The `coder` engine: a small policy for software tasks."""
-
-from typing import TYPE_CHECKING
-
-from rock_env.moved import former
-
-if not TYPE_CHECKING:
-    __getattr__ = former(__name__)

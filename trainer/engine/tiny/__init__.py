@@ -1,8 +1,0 @@
-"""The `tiny` engine: a transformer from scratch for text games."""
-
-from typing import TYPE_CHECKING
-
-from rock_env.moved import former
-
-if not TYPE_CHECKING:
-    __getattr__ = former(__name__)

@@ -1,0 +1,1 @@
+"""The `coder` engine: a small policy for software tasks."""

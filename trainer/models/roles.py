@@ -1,0 +1,125 @@
+"""What the processes of a run take in memory, worked out from the model's config before anything is loaded.
+
+Estimates, in bytes; a learner's and a sampler's are compared with what a GPU counts in `docs/results`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from rock_env.plugins import load
+from trainer.algo.base import Algorithm, AlgorithmSpec, NeedsCritic, NeedsReference
+from trainer.config import TrainConfig
+from trainer.learners.memory import Estimate, Shape, UpdatePlan
+from trainer.protocols.memory import HOST, STORE, Role
+
+__all__ = [
+    "adapter_parameters",
+    "device_of",
+    "learner",
+    "needs_critic",
+    "needs_reference",
+    "reference",
+    "role_lines",
+    "sampler",
+    "store",
+]
+
+_LOGITS = 4 + 4 + 8 + 8
+"""Bytes that drawing takes per logit: itself, its log-probability, and the cumulative mass in float64 with its input."""
+
+
+def adapter_parameters(shape: Shape, rank: int) -> int:
+    """Return how many numbers LoRA adapters of all linear layers have, the output layer's excepted."""
+    values = (shape.attention - shape.queries) // 2
+    attention = 2 * (shape.width + shape.queries) + 2 * (shape.width + values)
+    return shape.layers * rank * (attention + 3 * (shape.width + shape.inner))
+
+
+def device_of(config: TrainConfig, role: str, otherwise: str) -> str:
+    """Return the kind of device that a role's processes compute on: CUDA where the placement gives them some."""
+    placement = config.placement
+    has_gpus = bool(placement.pool) and any(placement.pool[n].gpus for n in placement.bundles(role))
+    return "cuda" if has_gpus else otherwise
+
+
+def learner(shape: Shape, plan: UpdatePlan, device: str) -> list[Role]:
+    """Return the learner's role, one process a rank, and its moments apart where they lie on the host."""
+    found = Estimate.of(shape, plan)
+    parts = {each.name: getattr(found, each.name) for each in fields(found)}
+    roles = [Role("learner", plan.ranks, device, found.total, parts, found.weights + found.moments)]
+    if plan.offload:
+        moments = plan.moments(plan.adapters or shape.parameters)
+        roles.append(Role("offloaded", plan.ranks, HOST, moments, {"moments": moments}, moments))
+    return roles
+
+
+def reference(shape: Shape, plan: UpdatePlan, device: str) -> Role:
+    """Return the frozen reference policy, which the learner's ranks keep beside what trains."""
+    weights = plan.share("weights", (2 if plan.half and plan.adapters else 4) * shape.parameters)
+    return Role("reference", plan.ranks, device, weights, {"weights": weights}, weights)
+
+
+def sampler(
+    shape: Shape,
+    device: str,
+    *,
+    processes: int,
+    half: bool,
+    rows: int,
+    max_context: int,
+    cache_bytes: int,
+    remembered_bytes: int,
+    keeps_weights: bool = True,
+) -> Role:
+    """Return the samplers' role. Keys and values grow up to their bounds. `keeps_weights`: also while they sleep."""
+    number = 2 if half else 4
+    token_bytes = shape.layers * (shape.attention - shape.queries) * number
+    parts = {
+        "weights": number * shape.parameters,
+        "cache": min(cache_bytes, rows * max_context * token_bytes),
+        "remembered": remembered_bytes,
+        "logits": rows * shape.vocabulary * _LOGITS,
+    }
+    resting = parts["weights"] if keeps_weights else 0
+    return Role("sampler", processes, device, sum(parts.values()), parts, resting)
+
+
+def store(shape: Shape) -> Role:
+    """Return the weights on their way from learner to samplers: once, whole and in float32, in Ray's object store."""
+    weights = 4 * shape.parameters
+    return Role(STORE, 1, HOST, weights, {"weights": weights}, weights)
+
+
+def needs_reference(config: TrainConfig) -> bool:
+    """Return whether the run's algorithm reads a frozen reference policy, under its options."""
+    algorithm = _algorithm(config)
+    return isinstance(algorithm, NeedsReference) and algorithm.needs_reference
+
+
+def needs_critic(config: TrainConfig) -> bool:
+    """Return whether the run's algorithm has a critic."""
+    return isinstance(_algorithm(config), NeedsCritic)
+
+
+def _algorithm(config: TrainConfig) -> Algorithm:
+    spec = load("ale.algorithms", config.algo)
+    assert isinstance(spec, AlgorithmSpec)
+    return spec.build(spec.options(**config.algo_options))
+
+
+def role_lines(roles: list[Role], *, placed: bool = False) -> list[str]:
+    """Return the roles as a table of GB (10^9 bytes), and what each device holds where all processes share one.
+
+    `placed`: where they are is said elsewhere.
+    """
+    rows = [f"{'role':<10}{'processes':>10}{'device':>8}{'each':>12}  of which"]
+    for role in roles:
+        parts = ", ".join(f"{name} {size / 1e9:.2f}" for name, size in role.parts.items() if size)
+        total = f"{role.total / 1e9:.2f} GB"
+        rows.append(f"{role.name:<10}{role.processes:>10}{role.device:>8}{total:>12}  {parts}")
+    devices = [] if placed else [role.device for role in roles if role.device != HOST]
+    for device in dict.fromkeys(devices):
+        together = sum(role.processes * role.total for role in roles if role.device == device)
+        rows.append(f"all on one {device}: {together / 1e9:.2f} GB")
+    return rows

@@ -1,0 +1,1 @@
+"""The `tiny` engine: a transformer from scratch for text games."""

@@ -1,0 +1,199 @@
+"""The rollout worker: a Ray async actor that runs hundreds of rollouts at once against ROCK and an inference engine.
+
+It decides nothing: requests come in, trajectories (encoded for the store, so that they cross processes as one buffer)
+go out in the order of the requests. It holds no weights and never learns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import ray
+from ray.exceptions import RayError
+
+from agent_runtime.agents.chat_loop import run_rollout
+from agent_runtime.agents.cli_rollout import BoxedRock
+from agent_runtime.agents.oracle import record_expert
+from agent_runtime.artifacts import Keeping
+from agent_runtime.freezing import Freezer
+from agent_runtime.policy import Completion, PolicyError, SampleRequest
+from agent_runtime.store import encode
+from agent_runtime.surviving import Surviving
+from agent_runtime.types import RolloutRequest, Trajectory
+from rock_env.catalog import Catalog
+from rock_env.client import Client
+from rock_env.env_workers.here import HereGames
+from rock_env.plugins import NO_OWN, Own, env_params, give, load_env
+from rock_env.spec import EnvSpec
+from trainer.config import TrainConfig
+from trainer.models.chosen import asks_singly, learner_of, sampler_of
+from trainer.processes.ray_errors import reason
+from trainer.rollout.cli_agents import CliAgents
+from trainer.rollout.filtering import attempts
+from trainer.rollout.sampler import AskingSampler, BatchingSampler, SlotSampler
+
+__all__ = ["RolloutWorker"]
+
+_Played = TypeVar("_Played")
+
+_OWN_SERVER_S = 3.0
+_SERVER_S = 60.0
+"""How long a call is tried again. The run's own server never starts again; another's may be upgraded meanwhile."""
+
+
+class RolloutWorker:
+    """One actor: one ROCK connection (none without an address), one sampler, and for CLI agents one gateway."""
+
+    def __init__(self, config: TrainConfig, rock_address: str, engine: Any, artifacts: str = "") -> None:
+        """`artifacts` is the folder where those of rollouts are kept; "": they are not."""
+        self._config = config
+        self._rock_address = rock_address
+        self._engine = engine
+        self._games = None if rock_address else HereGames(Catalog())
+        """Makes the environments in this process, where the run has no server."""
+        self._client: Client | None = None
+        self._artifacts = artifacts
+        self._freezer: Freezer | None = None
+        self._agents: CliAgents | None = None
+
+    async def ready(self, own: Own = NO_OWN) -> None:
+        """Open the chat template, the gateway and the connection. First of all calls; see `trainer.processes.learner`."""
+        give(own)
+        spec, options = learner_of(self._config)
+        self._template = spec.template(self._config.model, options)
+        self._stops = sampler_of(self._config)[0].stops
+        if self._config.agent.name:
+            assert spec.tools is not None  # checked before any process was started
+            self._agents = CliAgents(self._config, spec.tools(self._config.model, options))
+            await self._agents.open()
+        if not self._games:
+            await self._connect()
+
+    async def process_id(self) -> int:
+        """Return the actor's process, for the accounts."""
+        return os.getpid()
+
+    async def run(self, requests: Sequence[RolloutRequest], policy_step: int) -> list[bytes]:
+        """Run the requests and return one encoded trajectory each, failures included."""
+        play, sampler = await self._player(policy_step)
+
+        async def once(request: RolloutRequest) -> bytes:
+            return encode(await play(request))
+
+        return await self._spread(requests, once, sampler)
+
+    async def play(self, requests: Sequence[RolloutRequest], policy_step: int) -> list[list[bytes]]:
+        """Run the requests, sample rejected rollouts again; return all attempts at each, the one that counts last."""
+        play, sampler = await self._player(policy_step)
+
+        async def until_accepted(request: RolloutRequest) -> list[bytes]:
+            return [encode(one) for one in await attempts(request, play, self._config.filter)]
+
+        return await self._spread(requests, until_accepted, sampler)
+
+    async def record(self, requests: Sequence[RolloutRequest]) -> list[bytes]:
+        """Let the environment's oracle play the requests."""
+        rock = self._games or self._keeping(Surviving(await self._connect()))
+
+        async def play(request: RolloutRequest) -> bytes:
+            spec: EnvSpec = load_env(request.env)
+            params = env_params(spec, request.params_json)
+            split, _, index = request.task_id.rpartition("/")
+            task = spec.tasks(params).get(split, int(index))
+            oracle = spec.oracle(params, task)
+            return encode(await record_expert(request, rock=rock, oracle=oracle, template=self._template))
+
+        return await self._spread(requests, play, None)
+
+    async def _player(
+        self, policy_step: int
+    ) -> tuple[Callable[[RolloutRequest], Awaitable[Trajectory]], SlotSampler]:
+        """Return what plays one request with the published policy, and the sampler that its rollouts share."""
+        rock = self._games or self._keeping(await self._freezing())
+        sampler: SlotSampler = (
+            AskingSampler(self._answer, stops=self._stops)
+            if asks_singly(self._config)
+            else BatchingSampler(
+                self._sample, lockstep=self._config.rollout.batching == "lockstep", stops=self._stops
+            )
+        )
+
+        async def play(request: RolloutRequest) -> Trajectory:
+            if self._agents is not None:
+                boxed = self._keeping(await self._freezing())
+                return await self._agents.play(request, rock=boxed, sampler=sampler, policy_step=policy_step)
+            return await run_rollout(
+                request, rock=rock, sampler=sampler, template=self._template, policy_step=policy_step
+            )
+
+        return play, sampler
+
+    async def _spread(
+        self,
+        requests: Sequence[RolloutRequest],
+        play: Callable[[RolloutRequest], Awaitable[_Played]],
+        sampler: SlotSampler | None,
+    ) -> list[_Played]:
+        """Run `play` over the requests in at most `concurrency` slots; a slot is live until nothing is left to start."""
+        results: dict[int, _Played] = {}
+        queue: Iterator[tuple[int, RolloutRequest]] = iter(enumerate(requests))
+        slots = min(self._config.rollout.concurrency, len(requests))
+
+        async def slot() -> None:
+            try:
+                for number, request in queue:
+                    results[number] = await play(request)
+            finally:
+                if sampler is not None:
+                    sampler.leave()
+
+        if sampler is not None:
+            for _ in range(slots):
+                sampler.join()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(slots):
+                group.create_task(slot())
+        return [results[number] for number in range(len(requests))]
+
+    async def _sample(self, requests: Sequence[SampleRequest]) -> Sequence[Completion]:
+        try:
+            completions: list[Completion] = await self._engine.sample.remote(requests)
+        except RayError as error:
+            message = f"the inference engine failed a batch of {len(requests)}: {reason(error)}."
+            raise PolicyError(message) from error
+        return completions
+
+    async def _answer(self, request: SampleRequest) -> Completion:
+        answer = self._engine.answer.remote(request)
+        try:
+            completion: Completion = await answer
+        except asyncio.CancelledError:
+            ray.cancel(answer)  # nobody waits for its other tokens
+            raise
+        except RayError as error:
+            message = f"the inference engine failed turn {request.turn} of rollout {request.rollout_id!r}: {reason(error)}."
+            raise PolicyError(message) from error
+        return completion
+
+    async def _freezing(self) -> Freezer:
+        """Return where rollouts get their environments, which some may leave open."""
+        if self._freezer is None:
+            surviving = Surviving(await self._connect(), in_sandbox=self._agents is not None)
+            self._freezer = Freezer(surviving, self._config.rollout.freeze)
+        return self._freezer
+
+    def _keeping(self, rock: BoxedRock) -> BoxedRock:
+        """Return the same, with artifacts kept where there is a folder for them."""
+        return Keeping(rock, Path(self._artifacts)) if self._artifacts else rock
+
+    async def _connect(self) -> Client:
+        if self._client is None:
+            own = not self._config.rollout.rock_address
+            client = Client(self._rock_address, retry_for_s=_OWN_SERVER_S if own else _SERVER_S)
+            await client.__aenter__()
+            self._client = client
+        return self._client
