@@ -39,6 +39,8 @@ _KEYS: dict[str, Callable[[Row], object]] = {
     "env": lambda row: row.env,
 }
 """What `--by` takes."""
+_KINDS = {"step": "training", "eval": "evaluation", "expert": "experts"}
+"""How the rollouts of each kind of file are called; files of other kinds by their own name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,25 +126,42 @@ def list_command(where: str, *, wanted: Wanted, sort: str = "", limit: int, as_j
 
 
 def grouped_command(where: str, *, wanted: Wanted, by: str, limit: int, as_json: bool = False) -> None:
-    """Print one line per task, step, group or environment: rollouts, successes, rewards. The hardest come first."""
-    groups: dict[tuple[str, str], list[Row]] = {}
+    """Print one line per task, step, group or environment: rollouts, successes, rewards.
+
+    Steps come in their order, the training's rollouts, the evaluations' and the experts' in tables of their own; all else
+    comes hardest first.
+    """
+    groups: dict[tuple[str, str, str], list[Row]] = {}
     try:
         for path, row in rows(where):
             if wanted.fits(path, row):
                 env = row.env if by == "task" else ""  # environments have tasks of the same name
-                groups.setdefault((env, str(_KEYS[by](row))), []).append(row)
+                kind = path.stem.partition("-")[0] if by == "step" else ""
+                groups.setdefault((kind, env, str(_KEYS[by](row))), []).append(row)
     finally:
-        several = len({env for env, _ in groups}) > 1
-        named = {
-            _task(found[0], several) if by == "task" else key: found for (_, key), found in groups.items()
-        }
-        summed = sorted((_sum(key, found) for key, found in named.items()), key=lambda each: each.place)
-        if as_json:
-            for each in summed[:limit]:
-                sys.stdout.write(f"{json.dumps(each.fields(by))}\n")
-        elif summed:
-            print_table((by, *_Group.HEADS), [each.cells() for each in summed[:limit]])
-            stdout().print(f"\n{min(limit, len(summed))} of {len(summed)} shown, the hardest first")
+        several = len({env for _, env, _ in groups}) > 1
+        summed: dict[str, list[_Group]] = {}
+        for (kind, _, key), found in groups.items():
+            named = _task(found[0], several) if by == "task" else key
+            summed.setdefault(kind, []).append(_sum(named, found))
+        for kind in sorted(
+            summed, key=lambda each: list(_KINDS).index(each) if each in _KINDS else len(_KINDS)
+        ):
+            lines = sorted(summed[kind], key=lambda each: each.key if kind else each.place)
+            _print_groups(lines, by=by, kind=kind, limit=limit, as_json=as_json)
+
+
+def _print_groups(lines: Sequence[_Group], *, by: str, kind: str, limit: int, as_json: bool) -> None:
+    if as_json:
+        for each in lines[:limit]:
+            named = {"kind": kind} if kind else {}
+            sys.stdout.write(f"{json.dumps(named | each.fields(by))}\n")
+        return
+    if kind:
+        stdout().print(_KINDS.get(kind, kind))
+    print_table((by, *_Group.HEADS), [each.cells() for each in lines[:limit]])
+    order = "in their order" if kind else "the hardest first"
+    stdout().print(f"\n{min(limit, len(lines))} of {len(lines)} shown, {order}")
 
 
 def grid_command(where: str, *, wanted: Wanted, limit: int) -> None:

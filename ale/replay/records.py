@@ -14,9 +14,10 @@ from agent_runtime.types import Trajectory
 from ale.errors import RecordError
 from ale.replay.places import raise_damaged, segments
 from ale.replay.rows import found_by_row
+from ale.training import runs
 from rock_env.errors import did_you_mean
 
-__all__ = ["find", "iterate"]
+__all__ = ["find", "has_window", "iterate"]
 
 
 def iterate(where: str) -> Iterator[tuple[Path, Trajectory]]:
@@ -34,6 +35,18 @@ def iterate(where: str) -> Iterator[tuple[Path, Trajectory]]:
             damaged.append(error)
         damaged += records
     raise_damaged(damaged)
+
+
+def has_window(where: str) -> bool:
+    """Return whether these are records of a run whose prompts hold the newest observations alone (`agent.window_turns`).
+
+    Each of its turns begins a context anew, by that setting.
+    """
+    place = Path(where) if Path(where).exists() else runs.locate(where)
+    for folder in (place, *place.absolute().parents[:2]):
+        if (folder / runs.CONFIG).is_file():
+            return runs.recorded_config(folder).agent.window_turns > 0
+    return False
 
 
 def find(where: str, identity: str | None) -> Trajectory:

@@ -12,7 +12,7 @@ import numpy as np
 from agent_runtime.store import read_at
 from agent_runtime.types import OF_FIRST, OF_GRADE, Trajectory, Turn, TurnLabel
 from ale.errors import RecordError
-from ale.replay.records import find
+from ale.replay.records import find, has_window
 from ale.replay.rows import rows
 from ale.terminal import stdout
 
@@ -23,7 +23,7 @@ def show_command(where: str, identity: str | None, *, tokens: bool, next_failed:
     """Print a trajectory, or the first after it that did not solve its task. Raise `RecordError` or `StoreError`."""
     out = stdout()
     chosen = _next_failed(where, identity) if next_failed else find(where, identity)
-    for line in transcript(chosen, tokens=tokens):
+    for line in transcript(chosen, tokens=tokens, window=has_window(where)):
         out.print(line)
 
 
@@ -39,8 +39,11 @@ def _next_failed(where: str, identity: str | None) -> Trajectory:
     raise RecordError(f"every rollout of {where!r}{after} solved its task: there is none to show.")
 
 
-def transcript(trajectory: Trajectory, *, tokens: bool) -> Iterator[str]:
-    """Yield the lines: what it was, each turn with action, observation and reward, and how it ended."""
+def transcript(trajectory: Trajectory, *, tokens: bool, window: bool = False) -> Iterator[str]:
+    """Yield the lines: what it was, each turn with action, observation and reward, and how it ended.
+
+    `window`: every turn begins a context anew by the run's settings, so that none is told of.
+    """
     yield f"{trajectory.id}  {trajectory.env} {trajectory.params_json}  task {trajectory.task_id}"
     yield f"env seed {trajectory.start.env_seed}, sampling seed {trajectory.seed}, step {trajectory.policy_step}"
     if trajectory.start.anchor:
@@ -59,7 +62,7 @@ def transcript(trajectory: Trajectory, *, tokens: bool) -> Iterator[str]:
     for number, turn in enumerate(trajectory.turns):
         reward = trajectory.turn_rewards[number] if number < len(trajectory.turn_rewards) else None
         fault = trajectory.turn_faults[number] if trajectory.turn_faults else ""
-        yield _head(turn, reward, fault, _kind(trajectory, number))
+        yield _head(turn, reward, fault, _kind(trajectory, number), window)
         if tokens:
             yield from _tokens(turn)
         yield from _indented(trajectory.actions[number], mark="> ")
@@ -95,12 +98,12 @@ def _kind(trajectory: Trajectory, turn: int) -> str:
     return ", memory" if turn in trajectory.internal_turns else ""
 
 
-def _head(turn: Turn, reward: float | None, fault: str, kind: str) -> str:
+def _head(turn: Turn, reward: float | None, fault: str, kind: str, window: bool) -> str:
     who = "expert" if turn.policy_version < 0 else f"policy version {turn.policy_version}"
     logprob = "" if turn.policy_version < 0 else f", log-probability {np.sum(turn.logprobs):.3f}"
     earned = "" if reward is None else f", reward {reward:g}"
     wrong = f", {fault.replace('_', ' ')}" if fault else ""
-    anew = ", context begun anew" if turn.parent is None and turn.index else ""
+    anew = ", context begun anew" if turn.parent is None and turn.index and not window else ""
     return (
         f"-- turn {turn.index}: {who}, {len(turn.completion_ids)} tokens{logprob}{earned}{wrong}{kind}{anew}"
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_runtime.types import Trajectory
-from ale.replay.records import iterate
+from ale.replay.records import has_window, iterate
 from ale.terminal import print_table, stdout
 from ale.training import runs
 from ale.training.plots import read_metrics
@@ -76,7 +76,7 @@ class Statistics:
     phases: dict[str, Phase] = field(default_factory=lambda: defaultdict(Phase))
     """Making, resetting and grading, where the records tell of them."""
     contexts: Counter[str] = field(default_factory=Counter)
-    """By label, turns that began a context anew although their rollout had one."""
+    """By label, turns that began a context anew although their rollout had one and its settings let it grow."""
 
 
 def collect(records: Iterable[tuple[Path, Trajectory]], into: Statistics) -> None:
@@ -143,6 +143,8 @@ def stats_command(where: str, *, as_json: bool) -> None:
     try:
         collect(iterate(where), found)
     finally:
+        if has_window(where):
+            found.contexts.clear()
         if found.kinds and as_json:
             sys.stdout.write(f"{json.dumps(_json(found, fates), indent=1)}\n")
         elif found.kinds:

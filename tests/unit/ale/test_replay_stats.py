@@ -126,6 +126,19 @@ def test_rollouts_are_counted_together_and_the_hardest_come_first(
     grouped_command(str(tmp_path), wanted=Wanted(failed=True), by="step", limit=9, as_json=True)
     (only,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert (only["step"], only["rollouts"], only["reward"]) == ("000002", 1, None)
+    evaluated = [replace(plain, task_id="c", policy_step=2, passed=True, reward=1.0)]
+    write_segment(path.with_name("eval-000002.rollouts"), evaluated)
+    grouped_command(str(tmp_path), wanted=Wanted(), by="step", limit=9, as_json=True)
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(each["kind"], each["step"], each["rollouts"]) for each in found] == [
+        ("step", "000001", 2),
+        ("step", "000002", 2),
+        ("eval", "000002", 1),
+    ]
+    grouped_command(str(tmp_path), wanted=Wanted(), by="step", limit=9)
+    said = capsys.readouterr().out
+    assert said.index("training") < said.index("evaluation")
+    path.with_name("eval-000002.rollouts").unlink()
     grid_command(str(tmp_path), wanted=Wanted(), limit=9)
     said = capsys.readouterr().out
     assert [line.split() for line in said.splitlines()[:3]] == [
@@ -167,3 +180,21 @@ def test_the_next_failed_rollout_is_shown(tmp_path: Path, capsys: pytest.Capture
         shown("d")
     with pytest.raises(RecordError, match="no trajectory 'e'"):
         shown("e")
+
+
+def test_a_run_whose_prompts_have_a_window_raises_no_alarm_about_contexts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = a_trajectory()
+    anew = [replace(turn, parent=None) for turn in plain.turns]
+    write_segment(tmp_path / "trajectories" / "step-000001.rollouts", [replace(plain, turns=tuple(anew))])
+
+    def counted() -> dict[str, int]:
+        stats_command(str(tmp_path), as_json=True)
+        contexts: dict[str, int] = json.loads(capsys.readouterr().out)["contexts_anew"]
+        return contexts
+
+    assert sum(counted().values()) == len(anew) - 1
+    for turns, found in ((0, len(anew) - 1), (1, 0)):
+        (tmp_path / "config.toml").write_text(f'env = "frozen_lake"\n[agent]\nwindow_turns = {turns}\n')
+        assert sum(counted().values()) == found
