@@ -6,6 +6,7 @@ Reads `TrainConfig`'s fields only; holds no values.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -88,6 +89,20 @@ def _unknown(name: str, prefix: str, model: type[BaseModel], source: str) -> Con
     same_leaf = [option for option in known if option.rpartition(".")[2] == leaf]
     # Of several options with this last word the nearest is meant, however far it is from what was typed.
     near = difflib.get_close_matches(name, same_leaf, n=1, cutoff=0.0)
+    near = near or _by_meaning(leaf, prefix)
     hint = f" Did you mean {near[0]!r}?" if near else did_you_mean(name, known)
     here = ", ".join(prefix + field for field in model.model_fields)
     return ConfigError(f"unknown option {name!r} in {source}.{hint} Known here: {here}")
+
+
+def _by_meaning(leaf: str, section: str) -> list[str]:
+    """Return the options of a section whose descriptions hold all words of a name (`learning_rate`), the briefest first."""
+    words = set(leaf.split("_"))
+    if len(words) < 2:
+        return []
+    said = {
+        name: re.findall(r"[a-z]+", text.lower())
+        for name, text in comments().items()
+        if name.startswith(section) and "." not in name[len(section) :]
+    }
+    return sorted((name for name in said if words <= set(said[name])), key=lambda name: len(said[name]))

@@ -57,6 +57,8 @@ __all__ = [
 log = logging.getLogger(__name__)
 _NEAR = 0.5
 """Share of equal characters, as difflib counts, from which a name is near another."""
+_COMPARED = 8
+"""Of so many near names that one is meant to which the fewest edits lead; two letters that changed places are one."""
 _LISTED = 40
 """Most names in one message."""
 
@@ -190,8 +192,14 @@ def nearest(what: str, got: str, known: Iterable[str]) -> UnknownName:
 
 def did_you_mean(got: str, known: Iterable[str]) -> str:
     """Return " Did you mean 'NAME'?" for the known name nearest to what was got, or nothing where none is near."""
-    close = difflib.get_close_matches(got, list(known), n=1, cutoff=_NEAR)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    close = difflib.get_close_matches(got, list(known), n=_COMPARED, cutoff=_NEAR)
+    if not close:
+        return ""
+    from rapidfuzz.distance import (
+        OSA,  # this module is imported wherever a command or a server starts, and this is rare
+    )
+
+    return f" Did you mean {min(close, key=lambda name: OSA.distance(got, name))!r}?"
 
 
 def listed(names: Sequence[str]) -> str:

@@ -58,8 +58,11 @@ def folder_name(env: str) -> str:
 
 
 def locate(run: str) -> Path:
-    """Return the folder of a run given by name (inside `runs/`) or by path (anything with a separator)."""
-    return Path(run) if os.sep in run or run in {".", ".."} else HOME / run
+    """Return the folder of a run given by path or by name; a name is looked for in `runs/` first, then in this folder."""
+    here = (
+        os.sep in run or run in {".", ".."} or (not (HOME / run).exists() and (Path(run) / CONFIG).is_file())
+    )
+    return Path(run) if here else HOME / run
 
 
 def known() -> list[str]:

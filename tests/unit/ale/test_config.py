@@ -70,6 +70,7 @@ def test_options_of_another_algorithm_are_left_out_and_said_so(tmp_path: Path) -
             "unknown option 'trainer.optim.lr' in the command line. Did you mean 'optim.lr'",
         ),
         ("learning_rate=1", "Did you mean"),
+        ("optim.learning_rate=1", "Did you mean 'optim.lr'?"),
         ("optim=1", "is a section"),
         ("seed.x=1", "is one option"),
         ("optim.lr", "NAME=VALUE"),

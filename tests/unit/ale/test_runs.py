@@ -36,3 +36,16 @@ def test_names_live_in_runs_and_paths_where_they_say(tmp_path: Path) -> None:
     assert runs.locate("lake") == Path("runs/lake")
     assert runs.locate(str(tmp_path)) == tmp_path
     assert runs.default_name(resolve(options={"seed": 3}).config) == "frozen_lake-ipa-seed3"
+
+
+def test_a_run_is_found_by_name_in_runs_and_then_in_this_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert runs.locate("s10") == runs.HOME / "s10"
+    (tmp_path / "s10").mkdir()
+    assert runs.locate("s10") == runs.HOME / "s10"  # a folder that is no run
+    (tmp_path / "s10" / runs.CONFIG).write_text("")
+    assert runs.locate("s10") == Path("s10")
+    (runs.HOME / "s10").mkdir(parents=True)
+    assert runs.locate("s10") == runs.HOME / "s10"

@@ -13,6 +13,7 @@ from rock_env.errors import (
     InvalidArgument,
     RockError,
     UnknownName,
+    did_you_mean,
     from_code,
     listed,
     nearest,
@@ -74,3 +75,8 @@ def test_of_many_names_the_first_are_listed_and_the_rest_counted() -> None:
     assert said.endswith("env_039, and 960 more")
     assert "Did you mean 'env_99" in said
     assert listed([]) == "(none)"
+
+
+def test_the_name_that_the_fewest_edits_lead_to_is_meant() -> None:
+    assert "'grpo'" in did_you_mean("gpro", ["dapo", "gspo", "grpo", "ppo"])
+    assert did_you_mean("qqqq", ["grpo"]) == ""
