@@ -120,16 +120,18 @@ def connect(
     ca: str | Path | None = None,
     cert: str | Path | None = None,
     key: str | Path | None = None,
+    trust_libraries: bool = False,
 ) -> Connection:
     """Connect to a running server: `unix:///path`, `host:port`, `grpc://host:port`, or `grpcs://host:port` with TLS, or the
     name of a context.
 
-    Without an address a server is started for this connection alone, and ends with it. `token` is an API token; `ca`,
+    Without an address a server is started for this connection alone, and ends with it; it fences hosted libraries (`gem:`,
+    `gym:`) in, unless they are trusted to do what you may. `token` is an API token; `ca`,
     `cert` and `key` are PEM files: the CA to trust instead of the public ones, and the client's own certificate. What
     is None comes from the context, else from `ROCK_TOKEN`, `ROCK_CA`, `ROCK_CERT` and `ROCK_KEY`.
     """
     if not address:
-        server = start_embedded()
+        server = start_embedded(["--trust-libraries"] if trust_libraries else [])
         return Connection(server.address, credentials=Credentials(), server=server)
     given = {"token": token, "ca": ca, "cert": cert, "key": key}
     chosen = {name: str(value) for name, value in given.items() if value is not None}

@@ -9,16 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import subprocess
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
+from rock_env.env_workers.fencing import Fence, Fencing, how_it_ended
 from rock_env.env_workers.frames import MOST_BYTES, Frame, Kind, WorkerFrameReader, pack
 from rock_env.env_workers.starting import start_worker
-from rock_env.env_workers.worker_fence import UNFENCED
-from rock_env.env_workers.worker_view import WorkerView
 from rock_env.errors import EnvLost, InfraError, ResourceExhausted
 from rock_env.security.auth import current_tenant
 from rock_env.threads import for_life
@@ -62,12 +60,14 @@ class _Call:
 class EnvHostWorker(asyncio.Protocol):
     """One worker process and the socket to it. Use only on the server's event loop."""
 
-    def __init__(self, process: subprocess.Popen[bytes], hang_grace_s: float) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], hang_grace_s: float, fence: Fence | None = None
+    ) -> None:
         self.envs = 0
         """How many environments live here: the pool's measure of load, kept by the core."""
         self.lost: EnvLost | None = None
         self.pid = process.pid
-        self._process = process
+        self._process, self._fence = process, fence
         self._hang_grace_s = hang_grace_s
         self._reader = WorkerFrameReader(MOST_BYTES)
         self._calls: dict[int, _Call] = {}  # in sending order, which is the worker's order
@@ -174,7 +174,8 @@ class EnvHostWorker(asyncio.Protocol):
             self._killed_for = self._killed_for or "it closed its connection, so the service killed it"
             self._process.kill()
             code = await for_life(self._process.wait)
-        why = self._killed_for or _cause(code)
+        ended = await for_life(how_it_ended, code, self._fence)
+        why = self._killed_for or ended
         self.lost = EnvLost(f"the env-host worker (pid {self.pid}) died: {why}. Make the environment again.")
         calls, self._calls = self._calls, {}
         if calls or self.envs:
@@ -192,14 +193,8 @@ class EnvHostWorker(asyncio.Protocol):
         except subprocess.TimeoutExpired:
             self._process.kill()
             await for_life(self._process.wait)
-
-
-def _cause(code: int) -> str:
-    if code == UNFENCED:
-        return "it could not be fenced in, and the server's log says why"
-    if code == -signal.SIGKILL:
-        return "signal 9, which the kernel sends where memory is full"
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
+        if self._fence is not None:
+            await for_life(self._fence.take_down)
 
 
 def _load(worker: EnvHostWorker) -> int:
@@ -240,18 +235,18 @@ class EnvHostPool:
         references: Sequence[str] = (),
         hang_grace_s: float = 5.0,
         memory_bytes: int = 0,
-        view: WorkerView | None = None,
+        fencing: Fencing | None = None,
     ) -> None:
         """Take how many workers one tenant has, and what each may allocate; 0 is one per CPU, and no limit.
 
-        Without a view of its own the code of an environment sees what the server's user may.
+        Without a fence the code of an environment may do what the server's user may.
         """
         self.size = workers or _cpus()
         self._shares: dict[tuple[str, str], _Share] = {}
         self._references = tuple(references)
         self._hang_grace_s = hang_grace_s
         self._memory_bytes = memory_bytes
-        self._view = view
+        self._fencing = fencing
 
     @property
     def workers(self) -> list[EnvHostWorker]:
@@ -303,7 +298,7 @@ class EnvHostPool:
         async with share.starting:
             for slot, worker in enumerate(share.slots):
                 if worker is None or worker.gone:
-                    share.slots[slot] = await self._spawn()
+                    share.slots[slot] = await self._spawn(library)
         return share
 
     async def release(self) -> None:
@@ -314,15 +309,16 @@ class EnvHostPool:
         gone = [self._shares.pop(key) for key in idle]
         await asyncio.gather(*(worker.close() for share in gone for worker in share.alive))
 
-    async def _spawn(self) -> EnvHostWorker:
+    async def _spawn(self, library: str) -> EnvHostWorker:
+        fence = None if self._fencing is None else await self._fencing.of(library)
         variables = {**os.environ, "PYTHONHASHSEED": "0"}  # the order of a set is no chance of an episode
         process, ours = start_worker(
-            "rock_env.env_workers.host", self._references, self._memory_bytes, self._view, variables
+            "rock_env.env_workers.host", self._references, self._memory_bytes, fence, variables
         )
         ours.setblocking(False)
         loop = asyncio.get_running_loop()
         _, worker = await loop.create_unix_connection(
-            lambda: EnvHostWorker(process, self._hang_grace_s), sock=ours
+            lambda: EnvHostWorker(process, self._hang_grace_s, fence), sock=ours
         )
         log.info("env host started pid=%d", process.pid)
         return worker

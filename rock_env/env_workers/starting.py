@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
-from rock_env.env_workers.worker_view import WorkerView
+from rock_env.env_workers.fencing import Fence
 from rock_env.errors import ResourceExhausted
 
 __all__ = ["start_worker"]
@@ -20,7 +20,7 @@ def start_worker(
     module: str,
     references: Sequence[str],
     memory_bytes: int,
-    view: WorkerView | None,
+    fence: Fence | None,
     variables: Mapping[str, str],
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Return the process and the server's end of its socket. Raise `ResourceExhausted` where none can be started."""
@@ -29,17 +29,18 @@ def start_worker(
         ours, theirs = socket.socketpair()
         try:
             with theirs:  # vfork and exec, about a millisecond; the worker's stdout joins the server's log
-                command += [f"--fd={theirs.fileno()}", f"--parent={os.getpid()}"]
+                command += [f"--fd={theirs.fileno()}", f"--parent={os.getpid() if fence is None else 1}"]
                 command += [f"--env={reference}" for reference in references]
                 command += [f"--memory-bytes={memory_bytes}"]
-                if view is not None:
-                    command, variables = view.command(command), view.variables(variables)
+                if fence is not None:
+                    command = fence.command(command, memory_bytes)
+                    variables = fence.view.variables(variables)
                 process = subprocess.Popen(
                     command,
                     env=variables,
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
-                    stdout=sys.stderr.fileno(),
+                    stdout=2,
                 )
         except BaseException:
             ours.close()

@@ -1,11 +1,13 @@
-"""What the code of an environment sees of the host where others call the server: Python, its package, the operator's data.
+"""What the code of a fenced worker sees of the host: Python, its package, the operator's data.
 
-Asked by the pool of env hosts (`pool`). It looks and decides; `worker_fence` carries it out.
+Asked by `fencing`. It looks and decides; `worker_fence` carries it out.
 """
 
 from __future__ import annotations
 
-import json
+import marshal
+import os
+import platform
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -13,14 +15,19 @@ from pathlib import Path
 
 import rock_env
 from rock_env import registered
-from rock_env.backends.process.host_view import system
+from rock_env.backends.process.cgroups import Places
+from rock_env.backends.process.host_view import box_identity, system
+from rock_env.backends.process.seccomp import MACHINES, assemble
 
 __all__ = ["WorkerView"]
 
-_PROGRAM = (
-    "import os, sys; sys.path.append(os.environ['ROCK']); "
-    "from rock_env.env_workers.worker_fence import main; main(sys.argv[1:])"
-)
+_PROGRAM = """import os, sys, types
+for name in "rock_env", "rock_env.backends.process":
+    package = sys.modules[name] = types.ModuleType(name)
+    package.__path__ = [os.path.join(os.environ["ROCK"], *name.split("."))]
+from rock_env.env_workers.worker_fence import main
+main(sys.argv[1:])"""
+"""It does without what these packages themselves import, which would cost more than the fence."""
 _KEPT = ("LANG", "LD_LIBRARY_PATH", "PATH", "TZ")
 _KEPT_BEGINNINGS = ("LC_", "OMP_", "PYTHON")
 """Variables of the server that a worker gets; others may be secrets."""
@@ -40,14 +47,32 @@ class WorkerView:
         shown = [Path(sys.prefix), Path(sys.executable).resolve().parents[1], *_code(), self._home / "envs"]
         shown += [Path(name).absolute() for name in files if name.endswith(".py")]
         shown += map(Path, data)
-        binds += [
-            (str(path), str(path)) for path in dict.fromkeys(shown) if path.exists() and path != Path("/")
-        ]
-        self._plan = json.dumps({"links": links, "binds": binds, "hidden": [], "cwd": str(Path.cwd())})
+        machine = platform.machine()
+        self._plan = {
+            "links": links,
+            "binds": binds,
+            "hidden": [],
+            "shown": [
+                (str(path), str(path))
+                for path in dict.fromkeys(shown)
+                if os.access(path, os.R_OK) and path != Path("/")
+            ],
+            "cwd": str(Path.cwd()),
+            "filter": assemble(machine) if machine in MACHINES else b"",
+            "parent": os.getpid(),
+            "user": os.geteuid() != 0,
+        }
 
-    def command(self, command: Sequence[str]) -> list[str]:
-        """Return the command line that becomes `command` behind the fence."""
-        return [sys.executable, "-I", "-S", "-c", _PROGRAM, self._plan, *command]
+    def command(
+        self, command: Sequence[str], places: Places, group: str, limits: Mapping[str, float]
+    ) -> list[str]:
+        """Return the command line that becomes `command` behind the fence, at a user of its own, in a control group.
+
+        Without places for groups it has none.
+        """
+        own = {"identity": box_identity(), "cgroups": places, "group": group, "limits": limits}
+        plan = marshal.dumps({**self._plan, **own}, 2).hex()
+        return [sys.executable, "-I", "-S", "-c", _PROGRAM, plan, *command]
 
     def variables(self, ours: Mapping[str, str]) -> dict[str, str]:
         """Return the worker's variables, of the server's."""
@@ -70,6 +95,8 @@ def _code() -> list[Path]:
             found.append(folder)
         elif folder.is_dir():
             found += sorted(
-                path for path in folder.iterdir() if path.suffix in _CODE or (path / "__init__.py").is_file()
+                path
+                for path in folder.iterdir()
+                if path.suffix in _CODE or os.access(path / "__init__.py", os.R_OK)
             )
     return found

@@ -18,6 +18,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from rock_env.arguments import Data
 from rock_env.backends.plugin import BackendPlace, ChosenBackend, choose_backends
 from rock_env.backends.router import BackendRouter
 from rock_env.catalog import Catalog
+from rock_env.env_workers.fencing import Fencing
 from rock_env.env_workers.pool import EnvHostPool
 from rock_env.env_workers.worker_view import WorkerView
 from rock_env.errors import InvalidArgument, RockError
@@ -240,20 +242,15 @@ async def _stored(
 
 
 def _env_service(options: ServerOptions, sandboxes: SandboxCore, shared: Sharing) -> EnvServiceCore:
-    view, memory_bytes = None, int(options.worker_memory_gib * (1 << 30))
-    if options.sandbox_isolation == "namespaces":
-        view = WorkerView(options.env, options.named_data.values())
+    memory_bytes = int(options.worker_memory_gib * (1 << 30))
+    view = partial(WorkerView, options.env, options.named_data.values())
+    fencing = Fencing(view, options.worker_fence, trust_libraries=options.trust_libraries)
     rules = None
     if not options.private:
-        if view is None:
-            log.info(
-                "the code of environments sees the files of this user: workers have a view of their own with "
-                "--isolation namespaces, which --tokens turns on"
-            )
         rules = RulesPool(
             references=options.env,
             memory_bytes=memory_bytes,
-            view=view,
+            fencing=fencing,
             make_timeout_s=options.step_timeout_s,
             hang_grace_s=options.hang_grace_s,
         )
@@ -264,7 +261,7 @@ def _env_service(options: ServerOptions, sandboxes: SandboxCore, shared: Sharing
             references=options.env,
             hang_grace_s=options.hang_grace_s,
             memory_bytes=memory_bytes,
-            view=view,
+            fencing=fencing,
         ),
         rules=rules,
         sandboxes=sandboxes,

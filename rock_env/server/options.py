@@ -169,7 +169,13 @@ class ServerOptions:
     isolation: Isolation = field(
         default="auto",
         metadata=_told(
-            "Of process sandboxes. auto: namespaces, or none where they do not work and there are no --tokens."
+            "Of process sandboxes and workers. auto: namespaces, or none where they do not work and there are no --tokens."
+        ),
+    )
+    trust_libraries: bool = field(
+        default=False,
+        metadata=_told(
+            "Let hosted libraries (gem:, gym:) run as other environments do, also without a fence."
         ),
     )
     metrics: str = field(
@@ -226,6 +232,13 @@ class ServerOptions:
     def sandbox_isolation(self) -> Isolation:
         """Return how sandboxes are fenced: among tenants a box without a fence is not a fallback, it is a leak."""
         return "namespaces" if self.tokens and self.isolation == "auto" else self.isolation
+
+    @property
+    def worker_fence(self) -> Literal["always", "where possible", "never"]:
+        """Return which workers are fenced in, beside those of hosted libraries; of a private server none by itself."""
+        if self.sandbox_isolation == "namespaces":
+            return "always"
+        return "never" if self.private or self.isolation == "none" else "where possible"
 
     @property
     def private(self) -> bool:

@@ -125,6 +125,8 @@ class RolloutOptions(Section):
     backends: tuple[str, ...] = ()
     """What the embedded server hosts sandboxes on: installed backends (`ale.backends`), each `NAME` or
     `NAME:KEY=VALUE,KEY=VALUE`, the first of several that takes a sandbox first. Empty: `process` and `docker`."""
+    trust_libraries: bool = False
+    """Whether the embedded server lets hosted libraries (`gem:`, `gym:`) do what you may, instead of fencing them in."""
 
     @field_validator("train_labels")
     @classmethod
@@ -141,6 +143,11 @@ class RolloutOptions(Section):
             raise ValueError(
                 f"rollout.backends={self.backends!r} would do nothing: the server at {self.rock_address} chose its own. "
                 "Start that server with --backend, or leave rollout.rock_address out"
+            )
+        if self.trust_libraries and self.rock_address:
+            raise ValueError(
+                f"rollout.trust_libraries would do nothing: the server at {self.rock_address} fences its workers in. Start "
+                "that server with --trust-libraries, or leave rollout.rock_address out"
             )
         if self.freeze and not self.rock_address:
             raise ValueError(

@@ -410,8 +410,9 @@ def _counts(resources: Mapping[str, float]) -> str:
 
 
 def _hosted_on(config: TrainConfig) -> list[str]:
-    """Return the embedded server's options for the backends that the run asked for."""
-    return [f"--backend={backend}" for backend in config.rollout.backends]
+    """Return the embedded server's options for what the run asked of it."""
+    trusting = ["--trust-libraries"] if config.rollout.trust_libraries else []
+    return [*trusting, *(f"--backend={backend}" for backend in config.rollout.backends)]
 
 
 def _from_anywhere(config: TrainConfig) -> TrainConfig:

@@ -10,7 +10,7 @@ with the one uid there is.
 """
 
 # pathlib would cost more than a box's start.
-# ruff: noqa: PTH102, PTH103, PTH110, PTH112, PTH115, PTH120, PTH123, PTH211
+# ruff: noqa: PTH102, PTH103, PTH110, PTH112, PTH115, PTH120, PTH211
 from __future__ import annotations
 
 import fcntl
@@ -30,9 +30,12 @@ __all__ = [
     "FILES",
     "LAYER_PARTS",
     "enclose",
+    "enter_root",
     "enter_user_namespace",
     "lay_devices",
+    "lay_read_only",
     "lay_system",
+    "leave_host",
     "prepare",
     "renounce",
 ]
@@ -103,16 +106,27 @@ def lay_system(skeleton: str, plan: dict[str, Any]) -> None:
     for target, link in plan["links"]:
         os.symlink(target, skeleton + link)
     for host, inside in plan["binds"]:
-        point = skeleton + inside
-        if os.path.isdir(host):
-            os.makedirs(point, 0o755, exist_ok=True)
-        elif not os.path.exists(point):  # a file; below a bound folder its place exists
-            os.makedirs(os.path.dirname(point), 0o755, exist_ok=True)
-            os.close(os.open(point, os.O_CREAT | os.O_WRONLY, 0o644))
-        kernel.mount(host, point, flags=kernel.BIND | kernel.REC)
-        kernel.mount_attributes(point, _READ_ONLY, recursive=True)
+        lay_read_only(host, skeleton + inside)
     for folder in plan["hidden"]:
         kernel.mount("hidden", skeleton + folder, "tmpfs", _LOCKED | kernel.RDONLY, "mode=0755,size=4k")
+
+
+def lay_read_only(host: str, point: str, owners: int = -1) -> None:
+    """Bind a folder or file at `point`; with a user namespace (a descriptor) who owns it is read as there, if that works."""
+    if os.path.isdir(host):
+        os.makedirs(point, 0o755, exist_ok=True)
+    elif not os.path.exists(point):  # a file; below a bound folder its place exists
+        os.makedirs(os.path.dirname(point), 0o755, exist_ok=True)
+        os.close(os.open(point, os.O_CREAT | os.O_WRONLY, 0o644))
+    if owners >= 0:
+        try:
+            kernel.bind_as_owner(host, point, _READ_ONLY, owners)
+        except OSError:  # the file system does not offer it: what all may read can be read
+            pass
+        else:
+            return
+    kernel.mount(host, point, flags=kernel.BIND | kernel.REC)
+    kernel.mount_attributes(point, _READ_ONLY, recursive=True)
 
 
 def lay_devices(skeleton: str) -> None:
@@ -155,9 +169,7 @@ def _overlay_options(*, user: bool) -> str:
 
 def enclose(order: dict[str, Any]) -> None:
     """Move this process, pid 1 of its namespace, into namespaces and a file system of the box's own."""
-    kernel.unshare(kernel.NEWNS | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS | kernel.NEWCGROUP)
-    socket.sethostname("sandbox")
-    _raise_loopback()
+    leave_host()
     size = order["limits"]["disk_bytes"]
     inodes = max(_LEAST_INODES, size // _BYTES_PER_INODE)
     kernel.mount("files", BOX, "tmpfs", _LOCKED, f"mode=0755,size={size},nr_inodes={inodes}")
@@ -175,11 +187,23 @@ def enclose(order: dict[str, Any]) -> None:
     files = f"{BOX}{FILES}/{'all' if order['lowers'] else 'upper'}"
     for part, inside in zip(LAYER_PARTS, (order["workdir"], HOME, "/tmp"), strict=True):
         kernel.mount(f"{files}/{part}", BOX + inside, flags=kernel.BIND)
-    kernel.mount("", BOX, flags=kernel.BIND | kernel.REMOUNT | kernel.RDONLY | _LOCKED)
-    os.chdir(BOX)
+    enter_root(BOX, order["workdir"])
+
+
+def leave_host() -> None:
+    """Leave the host's mounts, network, ipc, names and control groups for namespaces of one's own."""
+    kernel.unshare(kernel.NEWNS | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS | kernel.NEWCGROUP)
+    socket.sethostname("sandbox")
+    _raise_loopback()
+
+
+def enter_root(folder: str, workdir: str) -> None:
+    """Make a mounted `folder`, from now on read-only, the root of all files, and go to `workdir` there."""
+    kernel.mount("", folder, flags=kernel.BIND | kernel.REMOUNT | kernel.RDONLY | _LOCKED)
+    os.chdir(folder)
     kernel.pivot_root(".", ".")
     kernel.umount(".")
-    os.chdir(order["workdir"])
+    os.chdir(workdir)
 
 
 def _own_files(order: dict[str, Any]) -> None:
@@ -227,8 +251,11 @@ def _raise_loopback() -> None:
         fcntl.ioctl(sock, 0x8914, request)  # SIOCSIFFLAGS
 
 
-def renounce(identity: int, program: bytes, *, user: bool) -> None:
-    """Become the box's user, without any privilege over anything, for ever, and filtered by `program`."""
+def renounce(identity: int, program: bytes, *, user: bool, own: int | None = None) -> None:
+    """Become the box's user, without any privilege over anything, for ever, and filtered by `program`.
+
+    `own` is a descriptor of this process's folder of /proc, where that is out of sight.
+    """
     if not user:
         os.setgroups([])
         os.setresgid(identity, identity, identity)
@@ -237,16 +264,17 @@ def renounce(identity: int, program: bytes, *, user: bool) -> None:
     kernel.prctl(
         kernel.PR_SET_DUMPABLE, 1
     )  # else our own maps are not ours to write; nobody else is here yet
-    _map_ids(BOX_UID, identity, identity)
+    _map_ids(BOX_UID, identity, identity, own)
     kernel.drop_capabilities()
     kernel.install_filter(program)
 
 
-def _map_ids(inside: int, uid: int, gid: int) -> None:
+def _map_ids(inside: int, uid: int, gid: int, own: int | None = None) -> None:
     for name, text in (
         ("setgroups", "deny"),
         ("uid_map", f"{inside} {uid} 1"),
         ("gid_map", f"{inside} {gid} 1"),
     ):
-        with open(f"/proc/self/{name}", "w") as file:
-            file.write(text)
+        file = os.open(f"/proc/self/{name}" if own is None else name, os.O_WRONLY, dir_fd=own)
+        os.write(file, text.encode())
+        os.close(file)

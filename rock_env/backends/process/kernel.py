@@ -11,6 +11,7 @@ import os
 import platform
 
 __all__ = [
+    "bind_as_owner",
     "close_all_but",
     "drop_capabilities",
     "fork",
@@ -36,10 +37,13 @@ RDONLY, NOSUID, NODEV, NOEXEC, REMOUNT, BIND, REC, PRIVATE = (
     1 << 18,
 )  # linux/mount.h
 ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV = 1, 2, 4
-PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_SECUREBITS, PR_SET_NO_NEW_PRIVS = 4, 24, 28, 38
+_ATTR_IDMAP = 0x100000
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_SECUREBITS, PR_SET_NO_NEW_PRIVS = 1, 4, 24, 28, 38
 _MNT_DETACH = 2
-_AT_RECURSIVE = 0x8000
+_AT_RECURSIVE, _AT_EMPTY_PATH = 0x8000, 0x1000
 _AT_FDCWD = -100
+_OPEN_TREE, _MOVE_MOUNT = 428, 429  # on all machines
+_OPEN_TREE_CLONE, _MOVE_MOUNT_FROM_DESCRIPTOR = 1, 4
 _SECCOMP_SET_MODE_FILTER = 1
 _CAPABILITY_VERSION_3 = 0x20080522
 _SECUREBITS = 0xEF  # linux/securebits.h: no root, no fixup, no ambient, all locked; keep-caps off and locked
@@ -99,6 +103,26 @@ def mount_attributes(target: str, attributes: int, *, recursive: bool) -> None:
     path = os.fsencode(target)
     call = _libc.syscall(_MOUNT_SETATTR, _AT_FDCWD, path, at, ctypes.byref(attr), ctypes.sizeof(attr))
     _check(call, f"mount_setattr({target!r}), which needs Linux 5.12")
+
+
+def bind_as_owner(source: str, target: str, attributes: int, namespace: int) -> None:
+    """Bind a tree with attributes; who owns its files is read as in a user namespace (a descriptor).
+
+    The file system has to offer that: overlayfs, for one, does not.
+    """
+    flags = ctypes.c_uint(_OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_RECURSIVE)
+    tree = _libc.syscall(_OPEN_TREE, _AT_FDCWD, os.fsencode(source), flags)
+    _check(min(tree, 0), f"open_tree({source!r})")
+    try:
+        attr = _MountAttr(attributes | _ATTR_IDMAP, 0, 0, namespace)
+        at = ctypes.c_uint(_AT_EMPTY_PATH | _AT_RECURSIVE)
+        size = ctypes.c_size_t(ctypes.sizeof(attr))
+        _check(_libc.syscall(_MOUNT_SETATTR, tree, b"", at, ctypes.byref(attr), size), f"mapping {source!r}")
+        flags = ctypes.c_uint(_MOVE_MOUNT_FROM_DESCRIPTOR)
+        moved = _libc.syscall(_MOVE_MOUNT, tree, b"", _AT_FDCWD, os.fsencode(target), flags)
+        _check(moved, f"move_mount to {target!r}")
+    finally:
+        os.close(tree)
 
 
 def umount(target: str) -> None:

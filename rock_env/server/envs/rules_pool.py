@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from rock_env.env import Attachment, FreshBoxes, Info, Scalar, StepResult, Verdict
+from rock_env.env_workers.fencing import Fence, Fencing, how_it_ended
 from rock_env.env_workers.rules_wire import Failed, FromWorker, Wish, framed, read_frame, rebuilt
 from rock_env.env_workers.starting import start_worker
-from rock_env.env_workers.worker_view import WorkerView
 from rock_env.errors import (
     DeadlineExceeded,
     EnvLost,
@@ -47,6 +47,8 @@ _TENANTS_RETRY_S = 30.0
 _GRACES = 6
 """So many times the grace of an env host a worker may take to give up a call: it has one loop for all its environments, and
 an honest one may be parsing a large report for another of them."""
+_END_S = 1.0
+"""How long a worker that has closed its socket may take to end."""
 _CLOSE_GRACE_S = 2.0
 _TURN = 32
 """So many messages of a worker are taken before others have their turn."""
@@ -70,13 +72,14 @@ class RulesWorker:
         *,
         give_up_s: float,
         room_bytes: int,
+        fence: Fence | None = None,
     ) -> None:
         """Take a process, the two ways of its socket and what its unread answers may have in all."""
         self.envs = 0
         """How many environments live here."""
         self.lost: EnvLost | None = None
         self.pid = process.pid
-        self._process, self._reader, self._writer = process, reader, writer
+        self._process, self._reader, self._writer, self._fence = process, reader, writer, fence
         self._give_up_s, self._room = give_up_s, ByteRoom(room_bytes)
         self._calls: dict[int, RulesCall] = {}
         self._given_up: dict[int, asyncio.TimerHandle] = {}
@@ -130,7 +133,9 @@ class RulesWorker:
                 if number % _TURN == 0:
                     await asyncio.sleep(0)  # others have their turn, however much it says
         except (asyncio.IncompleteReadError, ConnectionError):
-            pass
+            with suppress(subprocess.TimeoutExpired):
+                code = await for_life(self._process.wait, _END_S)
+                why = await for_life(how_it_ended, code, self._fence)
         except Exception as error:  # noqa: BLE001 -- named boundary: what a worker says
             why = f"it said what no worker says ({type(error).__name__}: {error})"
         self._end(why)
@@ -185,7 +190,7 @@ class RulesWorker:
         if self.lost is not None:
             return
         self._process.kill()
-        why = why or "its process ended"
+        why = why or "it closed its connection"
         self.lost = EnvLost(
             f"the worker of the environment's code (pid {self.pid}) died: {why}. Make the environment again."
         )
@@ -205,6 +210,8 @@ class RulesWorker:
         self._listening.cancel()
         await asyncio.gather(self._listening, return_exceptions=True)
         await for_life(self._process.wait, _CLOSE_GRACE_S)
+        if self._fence is not None:
+            await for_life(self._fence.take_down)
 
 
 class RulesPool:
@@ -215,12 +222,12 @@ class RulesPool:
         *,
         references: Sequence[str],
         memory_bytes: int,
-        view: WorkerView | None,
+        fencing: Fencing | None,
         make_timeout_s: float,
         hang_grace_s: float,
     ) -> None:
-        """Take what a worker is started with; without a view its code sees what the server's user may."""
-        self._references, self._memory_bytes, self._view = tuple(references), memory_bytes, view
+        """Take what a worker is started with; without a fence its code may do what the server's user may."""
+        self._references, self._memory_bytes, self._fencing = tuple(references), memory_bytes, fencing
         self._make_timeout_s, self._give_up_s = make_timeout_s, _GRACES * hang_grace_s
         self._workers: dict[str, RulesWorker] = {}
         self._starting: dict[str, asyncio.Lock] = {}
@@ -272,12 +279,20 @@ class RulesPool:
             )
 
     async def _spawn(self) -> RulesWorker:
+        fence = None if self._fencing is None else await self._fencing.of()
         process, ours = start_worker(
-            "rock_env.env_workers.rules_host", self._references, self._memory_bytes, self._view, os.environ
+            "rock_env.env_workers.rules_host", self._references, self._memory_bytes, fence, os.environ
         )
         reader, writer = await asyncio.open_connection(sock=ours)
         log.info("rules worker started pid=%d", process.pid)
-        return RulesWorker(process, reader, writer, give_up_s=self._give_up_s, room_bytes=self._memory_bytes)
+        return RulesWorker(
+            process,
+            reader,
+            writer,
+            give_up_s=self._give_up_s,
+            room_bytes=self._memory_bytes,
+            fence=fence,
+        )
 
     async def close(self) -> None:
         """Stop every worker."""

@@ -63,6 +63,36 @@ async def main():
 asyncio.run(main())
 """
 
+WORKER = """
+import asyncio, os, subprocess, sys
+from rock_env.env_workers.fencing import Fencing, how_it_ended
+from rock_env.env_workers.worker_view import WorkerView
+
+INSIDE = '''
+import os, sys
+sys.stdout = sys.stderr
+print(os.getuid(), os.getppid())
+for act in (lambda: os.kill(int(sys.argv[1]), 0), lambda: open(sys.argv[2]), lambda: os.mkdir("/usr/x")):
+    try:
+        act()
+    except OSError as error:
+        print(type(error).__name__)
+if os.fork() == 0:
+    os._exit(0)
+os.kill(os.getpid(), 11)
+'''
+
+async def main():
+    open(sys.argv[1] + "/secret", "w").close()
+    fence = await Fencing(lambda: WorkerView((), ()), "always").of()
+    inside = [sys.executable, "-c", INSIDE, str(os.getpid()), sys.argv[1] + "/secret"]
+    done = subprocess.run(fence.command(inside, 1 << 30), env=fence.view.variables(os.environ), stderr=subprocess.PIPE)
+    print(done.stderr.decode(), end="")
+    print(how_it_ended(done.returncode, fence))
+
+asyncio.run(main())
+"""
+
 
 @pytest.fixture
 def interpreter() -> list[str]:
@@ -96,12 +126,13 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-def test_the_same_box_without_privileges(interpreter: list[str], folder: Path) -> None:
+def ran(interpreter: list[str], folder: Path, script: str) -> list[str]:
+    """Run a script as the other user; return its lines."""
     with contextlib.suppress(OSError):
         cgroups.find()  # as another server of this machine, which is root, has left it
     other = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
     done = subprocess.run(  # type: ignore[call-overload]
-        [*interpreter, "-c", SCRIPT, str(folder)],
+        [*interpreter, "-c", script, str(folder)],
         env={"PYTHONPATH": os.pathsep.join(PACKAGES), "PATH": os.environ["PATH"]},
         cwd="/",
         capture_output=True,
@@ -110,10 +141,14 @@ def test_the_same_box_without_privileges(interpreter: list[str], folder: Path) -
         timeout=60,
         **other,
     )
-    if "cannot isolate sandboxes" in done.stderr:
+    if "cannot isolate sandboxes" in done.stderr or "cannot be fenced in" in done.stderr:
         pytest.skip(f"no user namespaces here: {done.stderr.splitlines()[-1]}")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
+    return done.stdout.splitlines()
+
+
+def test_the_same_box_without_privileges(interpreter: list[str], folder: Path) -> None:
+    assert ran(interpreter, folder, SCRIPT) == [
         "1000",
         "CapBnd:\t0000000000000000",
         "head: error writing 'standard output': No space left on device",
@@ -126,3 +161,8 @@ def test_the_same_box_without_privileges(interpreter: list[str], folder: Path) -
         "x",
         "[]",
     ]
+
+
+def test_the_same_worker_without_privileges(interpreter: list[str], folder: Path) -> None:
+    refused = ["ProcessLookupError", "FileNotFoundError", "OSError"]
+    assert ran(interpreter, folder, WORKER) == ["1000 1", *refused, "it was killed by signal 11"]

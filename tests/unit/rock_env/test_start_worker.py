@@ -31,7 +31,7 @@ def test_it_says_so_and_leaves_no_descriptor(monkeypatch: pytest.MonkeyPatch, mo
 
 
 async def test_rules_are_refused_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = RulesPool(references=(), memory_bytes=1 << 30, view=None, make_timeout_s=5.0, hang_grace_s=1.0)
+    pool = RulesPool(references=(), memory_bytes=1 << 30, fencing=None, make_timeout_s=5.0, hang_grace_s=1.0)
     monkeypatch.setattr(subprocess, "Popen", _full)
     with pytest.raises(ResourceExhausted, match="Too many open files"):
         await pool.make("e-1", "terminal", "{}")
