@@ -1,6 +1,6 @@
 """Rewards by rule: a pure function of the sample. Two are built in; another is named `package.module:function`.
 
-A rule sees text and task, and must say the same about the same.
+A rule sees text and task, and must say the same about the same. One that is not ALE's own runs in a worker, `fenced_rule`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from typing import cast
 from rock_env.errors import nearest
 from trainer.errors import ConfigError
 from trainer.reward.base import Answer, NoAnswer, RewardContext, RewardSpec, Sample, WorkerOptions
+from trainer.reward.fenced_rule import FencedRule, failure
 
-__all__ = ["WORKER", "Check", "Rule", "RuleOptions", "final_answer", "legal_turns"]
+__all__ = ["WORKER", "Check", "Rule", "RuleOptions", "final_answer", "find_rule", "legal_turns"]
 
 Check = Callable[[Sample], Answer | NoAnswer]
 
@@ -126,10 +127,7 @@ class Rule:
         except ConfigError:
             raise
         except Exception as error:  # boundary: a user's function runs here
-            raise ConfigError(
-                f"the rule {self._name!r} failed on trajectory {sample.trajectory.id!r} of task {sample.task.id}: "
-                f"{type(error).__name__}: {error}. Fix the worker's rule; then continue with --resume."
-            ) from error
+            raise ConfigError(failure(self._name, sample, f"{type(error).__name__}: {error}")) from error
 
 
 def _module_file(module: str) -> Path | None:
@@ -142,7 +140,8 @@ def _module_file(module: str) -> Path | None:
     return file if file and file.is_file() else None
 
 
-def _find(name: str) -> Check:
+def find_rule(name: str) -> Check:
+    """Return a rule by its name. Raise `UnknownName`, or `ConfigError` where it cannot be imported."""
     module, colon, function = name.partition(":")
     if not colon:
         if name not in _CHECKS:
@@ -157,9 +156,10 @@ def _find(name: str) -> Check:
     return cast("Check", found)
 
 
-def _build(options: RuleOptions, context: RewardContext) -> Rule:
+def _build(options: RuleOptions, context: RewardContext) -> Rule | FencedRule:
     del context  # a rule asks nobody
-    return Rule(options.check, _find(options.check))
+    check = find_rule(options.check)
+    return Rule(options.check, check) if options.check in _CHECKS else FencedRule(options.check)
 
 
 def rule_spec(name: str, check: Callable[[Sample], Answer | float], version: str) -> RewardSpec:

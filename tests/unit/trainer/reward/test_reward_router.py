@@ -289,7 +289,7 @@ def test_a_rule_of_ones_own_that_rewards_turns_in_vain_stops_the_run(tmp_path: P
     [
         ("one_too_few", BatchError, "0 rewards for the 1 turns of trajectory 't'"),
         ("not_finite", ConfigError, "expected finite numbers"),
-        ("a_number", BatchError, r"gave \['float'\] for 1 samples, expected an Answer"),
+        ("a_number", ConfigError, "it returned a float, expected an Answer or NoAnswer"),
         (
             "broken",
             ConfigError,
