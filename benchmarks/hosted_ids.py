@@ -98,6 +98,9 @@ def page(found: Mapping[str, Mapping[str, tuple[str, str]]]) -> str:
         ]
         if others:
             text.append(f"\n## {kind.capitalize()}\n\n{markdown_table(('id', 'reason'), others)}")
+    text.append(
+        "\nIds that are left out by name are in the [guide](../../sandboxes/libraries/README.md) and not counted here."
+    )
     return "\n".join(text)
 
 

@@ -83,6 +83,10 @@ class EnvLibrary(Protocol):
         ...
 
 
+def _nothing() -> None:
+    return
+
+
 def _no_oracle(params: EnvParams, task: TaskSpec) -> Oracle:
     raise Unimplemented(f"the environment has no reference policy for task {task.id!r}.")
 
@@ -127,7 +131,10 @@ class EnvSpec:
     where its backend has layers. Without, a checkpoint of one that is replayable is its recorded actions."""
 
     library: str = ""
-    """The library whose code it runs, if any: its environments share worker processes with no others."""
+    """The library whose code it runs, if any: each of its episodes has a process of its own, and an answer that makes it run
+    code ends that."""
+    warm: Callable[[], None] = _nothing
+    """Import what its episodes need, where it is of a library: done once, in the process that theirs are forked from."""
 
     @property
     def has_oracle(self) -> bool:

@@ -28,6 +28,8 @@ class Kind(IntEnum):
     SNAPSHOT = 6
     RESTORE = 7
     SPLITS = 8
+    ENDED = 9
+    """From an episode's process alone: why it ends now."""
 
 
 class Frame(NamedTuple):

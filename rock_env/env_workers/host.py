@@ -28,7 +28,7 @@ from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1 import host_pb2 as host
 from rock_env.wire.envs import fill_error
 
-__all__ = ["EnvHost", "main"]
+__all__ = ["PR_SET_PDEATHSIG", "EnvHost", "die_with_parent", "inherited", "main"]
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ CHUNK_ITEMS = 256
 """Items per reply frame: large enough that a frame's own cost (about 50 µs) vanishes."""
 FLUSH_S = 0.01
 """Finished items wait at most this long for their chunk to fill."""
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class _Hung(BaseException):
@@ -46,9 +46,16 @@ class _Hung(BaseException):
 class EnvHost:
     """The environments of one process and the loop that serves them."""
 
-    def __init__(self, connection: socket.socket, catalog: Catalog) -> None:
+    def __init__(
+        self,
+        connection: socket.socket,
+        catalog: Catalog,
+        before_action: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`before_action` is called before each action is played."""
         self._connection = connection
         self._catalog = catalog
+        self._before_action = before_action
         self._envs: dict[str, HostedEnv] = {}
         self._timeout_s = inf
         self._tick_s = 0.0
@@ -166,7 +173,7 @@ class EnvHost:
             raise NotFound(f"environment {env_id} is not on this worker (any more). Make it again.") from None
 
     def _make(self, item: host.HostMakeItem) -> pb.MakeResponse:
-        hosted = HostedEnv(self._catalog, item)
+        hosted = HostedEnv(self._catalog, item, self._before_action)
         self._envs[item.env_id] = hosted
         return pb.MakeResponse(env_id=item.env_id, version=hosted.spec.version)
 
@@ -215,13 +222,13 @@ def _env_id(item: Any) -> str:
 def die_with_parent(parent: int) -> None:
     """Ask the kernel to kill this process when its parent dies (Linux; elsewhere the closed socket ends it)."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it died before the request
             raise SystemExit(1)
 
 
-def main() -> None:
-    """Serve the inherited socket."""
+def inherited() -> tuple[socket.socket, Catalog]:
+    """Return what the command line of a worker hands it, its limits set."""
     parser = argparse.ArgumentParser(description="Run environments for a ROCK server (internal).")
     parser.add_argument("--fd", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True)
@@ -234,8 +241,14 @@ def main() -> None:
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # Ctrl-C in a terminal reaches the whole group; the server decides
-    with socket.socket(fileno=arguments.fd) as connection:
-        EnvHost(connection, Catalog(arguments.env)).serve()
+    return socket.socket(fileno=arguments.fd), Catalog(arguments.env)
+
+
+def main() -> None:
+    """Serve the inherited socket."""
+    connection, catalog = inherited()
+    with connection:
+        EnvHost(connection, catalog).serve()
 
 
 if __name__ == "__main__":

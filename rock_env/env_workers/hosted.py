@@ -5,6 +5,8 @@ It raises; turning an exception into an item's error and the environment's phase
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rock_env.catalog import Catalog, parse_task_id
 from rock_env.env import Env, observation_hash
 from rock_env.env_workers.journal import Journal, Phase, check_goes_on, check_observation
@@ -20,8 +22,12 @@ __all__ = ["HostedEnv"]
 class HostedEnv:
     """An `Env` with its journal. `env_id` was chosen by the service."""
 
-    def __init__(self, catalog: Catalog, item: host.HostMakeItem) -> None:
+    def __init__(
+        self, catalog: Catalog, item: host.HostMakeItem, before_action: Callable[[], None] = lambda: None
+    ) -> None:
+        """`before_action` is called before each action is played."""
         self._catalog = catalog
+        self._before_action = before_action
         self.spec = catalog.spec(item.env)
         self.params = catalog.params(item.env, item.params_json)
         self.journal = Journal(item.env_id)
@@ -49,6 +55,7 @@ class HostedEnv:
             if turn == reseeded + 1 and request.HasField("resume_seed"):
                 self.env.reseed(request.resume_seed)
             check_goes_on(turn, done=done, env_id=journal.env_id)
+            self._before_action()
             result = self.env.step(recorded.action)
             observation, info = result.observation, result.info
             self._compare(turn, recorded.observation_hash, observation)
@@ -82,6 +89,7 @@ class HostedEnv:
             return stored
         journal.need_step()
         journal.touch()
+        self._before_action()
         result = self.env.step(request.action)
         reply = step_response(journal.env_id, result)
         journal.settle(done=result.terminated or result.truncated)

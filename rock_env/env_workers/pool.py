@@ -65,6 +65,8 @@ class EnvHostWorker(asyncio.Protocol):
     ) -> None:
         self.envs = 0
         """How many environments live here: the pool's measure of load, kept by the core."""
+        self.forks = False
+        """Whether each environment here has a process of its own; its calls then have one item."""
         self.lost: EnvLost | None = None
         self.pid = process.pid
         self._process, self._fence = process, fence
@@ -294,7 +296,8 @@ class EnvHostPool:
                     "library counts as one more). Try again when one has closed its own.",
                     retry_after_s=_TENANTS_RETRY_S,
                 )
-            share = self._shares[key] = _Share(self.size)
+            # A library's worker forks a process for every episode, so one is enough.
+            share = self._shares[key] = _Share(1 if library else self.size)
         async with share.starting:
             for slot, worker in enumerate(share.slots):
                 if worker is None or worker.gone:
@@ -311,15 +314,15 @@ class EnvHostPool:
 
     async def _spawn(self, library: str) -> EnvHostWorker:
         fence = None if self._fencing is None else await self._fencing.of(library)
+        module = f"rock_env.env_workers.{'episode_host' if library else 'host'}"
         variables = {**os.environ, "PYTHONHASHSEED": "0"}  # the order of a set is no chance of an episode
-        process, ours = start_worker(
-            "rock_env.env_workers.host", self._references, self._memory_bytes, fence, variables
-        )
+        process, ours = start_worker(module, self._references, self._memory_bytes, fence, variables)
         ours.setblocking(False)
         loop = asyncio.get_running_loop()
         _, worker = await loop.create_unix_connection(
             lambda: EnvHostWorker(process, self._hang_grace_s, fence), sock=ours
         )
+        worker.forks = bool(library)
         log.info("env host started pid=%d", process.pid)
         return worker
 

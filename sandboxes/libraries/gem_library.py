@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,33 @@ _OTHER_DATA = 1_000_000
 _SUCCESS = 1 - 1e-6
 """GEM's rewards add up to 1 over an episode that ends well, be they given at its end or in shares on the way."""
 _WORDLESS = "\\boxed{1}"
+_EVALUATES = "its scorer runs text as Python code (`eval`), so an answer could replace the scorer"
+_STARTS = "its scorer parses answers with SymPy, which runs them as Python code, in a process that it starts"
+_PROGRAM = (
+    "it runs the answer as a program beside its scorer. `swe`, `code` and `terminal` run it in a sandbox"
+)
+_LEFT_OUT = {
+    **dict.fromkeys(("code:*", "eval:CodeContest"), _PROGRAM),
+    **dict.fromkeys(
+        ("math:*", "eval:AIME24", "eval:AMC", "eval:MATH500", "eval:Minerva", "eval:OlympiadBench"), _STARTS
+    ),
+    **dict.fromkeys(
+        (
+            "rg:binary_matrix",
+            "rg:bitwise_arithmetic",
+            "rg:countdown",
+            "rg:intermediate_integration",
+            "rg:n_queens",
+            "rg:number_sorting",
+            "rg:polynomial_multiplication",
+            "rg:puzzle24",
+            "rg:simple_integration",
+            "rg:spiral_matrix",
+            "rg:string_insertion",
+        ),
+        _EVALUATES,
+    ),
+}
 
 
 class _GemGame:
@@ -68,6 +96,14 @@ def _registered() -> tuple[str, ...]:
     return tuple(sorted(name for name in ENV_REGISTRY if not name.startswith("rock:")))
 
 
+def _prepare(env_id: str) -> None:
+    from gem.envs.registration import ENV_REGISTRY
+
+    place = ENV_REGISTRY[env_id].entry_point
+    if isinstance(place, str):
+        importlib.import_module(place.partition(":")[0])
+
+
 def _game(env_id: str, params: LibraryParams, task: TaskSpec) -> Game:
     return _GemGame(env_id, params.given(), held_out=task.split == "held_out")
 
@@ -78,6 +114,8 @@ LIBRARY = Library(
     params=LibraryParams,
     game=_game,
     known=_registered,
+    prepare=_prepare,
     summary="{id} of the library GEM, as it is there.",
     instruction="Play {id} of GEM: the first observation says how.",
+    left_out=_LEFT_OUT,
 )

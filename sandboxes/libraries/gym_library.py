@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from typing import Any
@@ -117,6 +118,14 @@ def _registered() -> tuple[str, ...]:
     return tuple(sorted(gymnasium.registry))
 
 
+def _prepare(env_id: str) -> None:
+    import gymnasium
+
+    place = gymnasium.registry[env_id].entry_point
+    if isinstance(place, str):
+        importlib.import_module(place.partition(":")[0])
+
+
 def _game(env_id: str, params: GymParams, task: TaskSpec) -> Game:
     return _GymGame(env_id, params)
 
@@ -127,6 +136,7 @@ LIBRARY = Library(
     params=GymParams,
     game=_game,
     known=_registered,
+    prepare=_prepare,
     summary="{id} of the library Gymnasium, with actions and observations as JSON.",
     instruction="Play {id} of Gymnasium. The first observation says what actions there are; each answer is one action as "
     "JSON and nothing else, and each observation is JSON.",

@@ -11,11 +11,12 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TextIO, TypeVar
 
 from pydantic import field_validator
 
@@ -202,14 +203,22 @@ class Library(Generic[P]):
     """Make the game of an id for a task."""
     known: Callable[[], tuple[str, ...]]
     """Import the library and return its ids, sorted."""
+    prepare: Callable[[str], None]
+    """Import what an id's games need."""
     summary: str
     """`{id}` in it is the id."""
     instruction: str
     """Likewise."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Why ids that match a pattern are not hosted, by pattern."""
 
     def spec(self, env_id: str) -> EnvSpec:
         """Return the environment of an id. Raise `InvalidArgument` as `EnvLibrary.spec`."""
         _check_id(self.name, env_id)
+        if why := self._why_left_out(env_id):
+            raise InvalidArgument(
+                f"{self.name}:{env_id} is not hosted: {why}. `ale env list --library {self.name}` lists those that are."
+            )
         instruction = self.instruction.format(id=env_id)
         return EnvSpec(
             name=f"{self.name}:{env_id}",
@@ -220,17 +229,29 @@ class Library(Generic[P]):
             tasks=lambda _: SeedTasks(instruction),
             explorer=partial(self._random_player, env_id),
             library=self.name,
+            warm=partial(self._warm, env_id),
         )
 
-    def ids(self) -> tuple[str, ...]:
-        """Import the library and return its ids. Raise `InvalidArgument` where it is not installed."""
-        _version_of(self.name, self.package)
-        return self.known()
+    def _why_left_out(self, env_id: str) -> str:
+        return next((why for pattern, why in self.left_out.items() if fnmatchcase(env_id, pattern)), "")
 
-    def _make(self, env_id: str, params: P) -> Env:
-        known = self.known()
+    def ids(self) -> tuple[str, ...]:
+        """Import the library and return the ids that are hosted. Raise `InvalidArgument` where it is not installed."""
+        _version_of(self.name, self.package)
+        return tuple(env_id for env_id in self.known() if not self._why_left_out(env_id))
+
+    def _check_known(self, env_id: str) -> None:
+        known = self.ids()
         if env_id not in known:
             raise nearest(f"environment of {self.name}", env_id, known)
+
+    def _warm(self, env_id: str) -> None:
+        self._check_known(env_id)
+        with contextlib.suppress(ImportError), _silent():  # of what is missing the episode says so
+            self.prepare(env_id)
+
+    def _make(self, env_id: str, params: P) -> Env:
+        self._check_known(env_id)
         return LibraryEnv(f"{self.name}:{env_id}", partial(self.game, env_id, params))
 
     def _random_player(self, env_id: str, params: P, task: TaskSpec) -> Oracle:
@@ -265,8 +286,13 @@ def _making(name: str) -> Iterator[None]:
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
     """Keep what libraries print out of the server's log."""
-    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
+    with contextlib.redirect_stdout(_nowhere()):
         yield
+
+
+@cache
+def _nowhere() -> TextIO:
+    return Path(os.devnull).open("w")  # once: an answer is played where no file may be opened to be written
 
 
 def _said(error: Exception) -> str:
@@ -282,6 +308,7 @@ def _check_id(library: str, env_id: str) -> None:
         )
 
 
+@cache
 def _version_of(library: str, package: str) -> str:
     """Return the version of an installed package. Raise `InvalidArgument` where it is not installed."""
     try:

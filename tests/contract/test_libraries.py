@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,14 +16,15 @@ import transports
 from rock_env.client import AsyncEnv, Client
 from rock_env.client.admin import AdminClient
 from rock_env.env import observation_hash
-from rock_env.errors import InvalidArgument, Unimplemented, UnknownName
+from rock_env.errors import InvalidArgument, PermissionDenied, Unimplemented, UnknownName
 from rock_env.local import start_embedded
-from rock_env.plugins import load_env
+from rock_env.plugins import load_env, load_library
 
 pytestmark = pytest.mark.any_address
 
 gem = pytest.importorskip("gem", reason="gem-llm is not installed: `pip install gem-llm` (Python below 3.12)")
 gymnasium = pytest.importorskip("gymnasium", reason="gymnasium is not installed: `pip install gymnasium`")
+ROOT = Path(__file__).parents[2]
 TOY = f"--env={Path(__file__).with_name('toy_envs.py')}:TOY"
 
 
@@ -264,3 +267,42 @@ def test_random_players_repeat_and_leave_the_process_its_chance() -> None:
         assert actions == [two("") for _ in range(20)]
         assert len(set(actions)) > 2
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before
+
+
+def test_ids_whose_scorer_runs_answers_are_left_out_and_no_others_do() -> None:
+    command = [sys.executable, "-m", "benchmarks.answer_events", "--ids=gem:rg:*", "--tasks=1", "--limit-s=2"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert set(found["raising"]) <= set(found["left_out"]), (
+        "see benchmarks.answer_events: leave them out by name"
+    )
+    assert "gem:rg:spiral_matrix" in found["raising"]
+    assert len(found["played"]) > 90
+
+
+def test_ids_that_start_programs_or_parse_with_sympy_are_left_out() -> None:
+    places = {name: str(spec.entry_point) for name, spec in gem.envs.registration.ENV_REGISTRY.items()}
+    runs_answers = ("gem.envs.math_env:", "gem.envs.math_visual_env:", "gem.envs.code_env:")
+    hosted = load_library("gem").ids()
+    assert not [name for name in hosted if places[name].startswith(runs_answers)]
+    assert "rg:ab" in hosted
+
+
+@pytest.mark.parametrize("name", ["gem:rg:spiral_matrix", "gem:math:GSM8K", "gem:code:Taco8k"])
+async def test_an_id_that_is_left_out_says_why(address: str, name: str) -> None:
+    async with Client(address) as client:
+        with pytest.raises(InvalidArgument, match=r"is not hosted: .*answer"):
+            await client.make(name)
+    assert name.removeprefix("gem:") not in load_library("gem").ids()
+
+
+async def test_an_id_that_is_left_out_scores_no_answer_under_anothers_name(address: str) -> None:
+    named = json.dumps({"arguments": json.dumps({"name": "spiral_matrix"})})
+    replaced = "\\boxed{setattr(type(self), 'score_answer', lambda s, answer, entry: 1.0)}"
+    async with Client(address) as client:
+        env = await client.make("gem:rg:ab", named)
+        await env.reset("train/0", 0)
+        with pytest.raises(PermissionDenied, match="ran code for an answer"):
+            await env.step(replaced)
+        await env.reset("train/0", 0)
+        assert (await env.step("\\boxed{}")).reward == 0.0

@@ -406,7 +406,7 @@ class EnvServiceCore:
 
     def _start(self, kind: Kind, items: Sequence[Any], asked_s: float | None) -> Batch:
         batch = Batch(kind, len(items))
-        shards: dict[EnvHostWorker, tuple[Any, Shard]] = {}
+        shards: dict[tuple[EnvHostWorker, str], tuple[Any, Shard]] = {}
         now, hosted_by_id, tenant = self._now(), self._hosted, current_tenant()
         timeout_s = asked_s or self._options.step_timeout_s
         for item in items:
@@ -425,12 +425,13 @@ class EnvServiceCore:
             if worker is None:
                 self.spawn(self._run_sandboxed(hosted, kind, item, asked_s, batch))
                 continue
-            if worker not in shards:
-                shards[worker] = MESSAGES[kind].many_request(), Shard(batch)
-            request, shard = shards[worker]
+            place = worker, item.env_id if worker.forks else ""
+            if place not in shards:
+                shards[place] = MESSAGES[kind].many_request(), Shard(batch)
+            request, shard = shards[place]
             request.items.append(item)
             shard.env_ids.append(item.env_id)
-        for worker, (request, shard) in shards.items():
+        for (worker, _), (request, shard) in shards.items():
             count = len(shard.env_ids)
             worker.send(kind, request.SerializeToString(), count=count, timeout_s=timeout_s, sink=shard)
         return batch
