@@ -9,10 +9,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from agent_runtime.types import Trajectory
 from ale.config import expand
+from ale.terminal import stderr
 from ale.training import plots, runs
 from ale.training.model_play import play_tasks
 from ale.training.progress import PlainProgress
@@ -51,7 +50,7 @@ def train(
     """
     config = _checked(config)
     folder = run_folder or runs.locate(runs.default_name(config))
-    watcher = observer or PlainProgress(Console(stderr=True))
+    watcher = observer or PlainProgress(stderr())
     if resume:
         runs.continue_run(folder, config)
         finished = read_summary(folder)

@@ -28,6 +28,7 @@ from ale.replay.cli import replay_app
 from ale.rock.cli import rock_app
 from ale.training.stop import sigterm_is_ctrl_c
 from rock_env.errors import RockError
+from rock_env.telemetry.shown import show_visibly
 from trainer.errors import TrainerError
 from trainer.signals import held
 
@@ -413,15 +414,14 @@ def main() -> None:
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it logs what we say in a line; read at its import
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", RAYS_OWN_WORDS)  # read when Ray is imported
     sigterm_is_ctrl_c()
+    show_visibly()
     try:
         app(prog_name="ale")  # also of `python -m ale`: completion goes by it
     except Exception as error:
         message, code = _explain(error)
         if not message or os.environ.get("ALE_DEBUG"):
             raise
-        from ale.terminal import visible  # brings rich
-
-        print(f"ale: {visible(message)}", file=sys.stderr)  # noqa: T201
+        sys.stderr.write(f"ale: {message}\n")
         sys.exit(code)
 
 

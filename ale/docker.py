@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Sequence
 
+from ale.terminal import stderr
 from rock_env.backends.docker.engine import Engine
 from rock_env.errors import InvalidArgument, RockError, Unavailable
 
-__all__ = ["INSTALL", "check_registry", "docker", "engine_version"]
+__all__ = ["INSTALL", "check_registry", "docker", "engine_version", "run_shown"]
 
 INSTALL = (
     "Install Docker (Debian, Ubuntu: `apt-get install docker.io`; others: docs.docker.com/engine/install), start it "
     "(`systemctl start docker`), and let this user use it (group `docker`)."
 )
-_STDERR = 2
+_LINE = 8192
 _REGISTRY = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?(/[a-z0-9][a-z0-9._-]*)*", re.ASCII)
 
 
@@ -35,20 +37,35 @@ async def engine_version() -> str:
 def docker(*words: str, shown: bool = False) -> str:
     """Run Docker's client and return what it wrote; `shown`: on standard error as it comes. Raise `Unavailable`."""
     try:
+        if shown:
+            run_shown(["docker", *words])
+            return ""
         done = subprocess.run(
-            ["docker", *words],
-            stdin=subprocess.DEVNULL,
-            stdout=_STDERR if shown else subprocess.PIPE,
-            stderr=None if shown else subprocess.PIPE,
-            text=True,
-            check=False,
+            ["docker", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
         )
     except FileNotFoundError as error:
         raise Unavailable(f"there is no program docker. {INSTALL}") from error
     if done.returncode:
-        said = (done.stderr or "").strip() or "it says why above"
+        said = done.stderr.strip()
         raise Unavailable(f"`docker {' '.join(words)}` ended with status {done.returncode}: {said}.")
-    return done.stdout or ""
+    return done.stdout
+
+
+def run_shown(command: Sequence[str]) -> None:
+    """Run a program and show what it writes on standard error as it comes. Raise `Unavailable` where it fails."""
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="backslashreplace",
+    ) as process:
+        assert process.stdout is not None  # a pipe was asked for
+        while line := process.stdout.readline(_LINE):
+            stderr().print(line, end="")
+    if process.returncode:
+        raise Unavailable(f"`{' '.join(command)}` ended with status {process.returncode}; it says why above.")
 
 
 def check_registry(registry: str) -> None:

@@ -1,25 +1,27 @@
-"""What commands print, and where: one way to reach standard output, with or without a terminal behind it.
+"""What commands print, and where: one way to reach standard output and error, with or without a terminal behind them.
 
-Messages and progress go to standard error instead.
+Results go to standard output, messages and progress to standard error. All text passes through `visible`.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+import codecs
+import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import IO, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Finding", "print_fields", "print_table", "stdout", "visible"]
+from rock_env.telemetry.shown import raw, visible
 
-_CONTROLS = re.compile("(\\x1b\\[[0-9;]*m)|[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f]")
+__all__ = ["Finding", "Output", "print_fields", "print_table", "redraw", "stderr", "stdout", "visible"]
 
 PIPE_WIDTH = 4000
 """Columns when nobody looks: a line in a pipe is never wrapped or cut."""
@@ -34,27 +36,57 @@ class Finding:
     remedy: str = ""
 
 
-def visible(text: str) -> str:
-    """Return text that cannot steer a terminal: control characters are written out, but for line ends, tabs and colours.
-
-    What models, environments and strangers' records say is printed, and a terminal obeys what it is told.
-    """
-    return _CONTROLS.sub(lambda found: found[1] or f"\\x{ord(found[0]):02x}", text)
-
-
 class _Printed(Console):
-    """A console that shows what would steer a terminal."""
+    """A console that shows text as `visible` does, and whose own control of the terminal (a live display) works."""
 
     def print(self, *objects: Any, **settings: Any) -> None:
+        # Before the layout, which counts columns.
         super().print(*(visible(each) if isinstance(each, str) else each for each in objects), **settings)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else visible(text), style, control)
 
 
 def stdout() -> Console:
     """Return standard output; text is printed as it is, without rich's markup or highlighting, and steers no terminal."""
-    console = _Printed(markup=False, highlight=False, soft_wrap=True)
+    return _console(_Printed(file=raw(sys.stdout), markup=False, highlight=False, soft_wrap=True))
+
+
+def stderr() -> Console:
+    """Return standard error, likewise."""
+    return _console(_Printed(file=raw(sys.stderr), markup=False, highlight=False, soft_wrap=True))
+
+
+def _console(console: Console) -> Console:
     if not console.is_terminal:
         console.width = PIPE_WIDTH
     return console
+
+
+def redraw(line: str) -> None:
+    """Show a line of standard error, a terminal, in the place of the one before."""
+    out = raw(sys.stderr)
+    out.write(f"\r\x1b[K{visible(line)}")
+    out.flush()
+
+
+class Output:
+    """Where the bytes that a sandbox's process wrote go: raw to a pipe or file, as `visible` shows them to a terminal."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._decoder = None
+        if stream.isatty():
+            self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+
+    def write(self, data: bytes, *, last: bool = False) -> None:
+        """Write at once; `last` also what may be half a character."""
+        if self._decoder is None:
+            self._stream.buffer.write(data)  # type: ignore[attr-defined]
+        else:
+            self._stream.write(visible(self._decoder.decode(data, last)))
+        self._stream.flush()
 
 
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

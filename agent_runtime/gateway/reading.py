@@ -23,6 +23,7 @@ from agent_runtime.calls.canonical import Canonical, canonical_items, marked_ite
 from agent_runtime.chat import ChatRequest, Refusal, RefusalKind
 from agent_runtime.dialects import DIALECTS, Dialect
 from agent_runtime.gateway.label_headers import labelled
+from rock_env.telemetry.shown import output_of_children
 
 __all__ = ["LARGE_BYTES", "Found", "Readers", "Refused", "check_chars", "find"]
 
@@ -167,6 +168,7 @@ class _Reader:
                 *("-P", "-m", "agent_runtime.gateway.reader"),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
+                stderr=output_of_children(),
                 start_new_session=True,  # a terminal's Ctrl-C is its parent's
                 env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             )

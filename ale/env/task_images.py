@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ale.terminal import redraw
 from rock_env.client.registry import RegistryClient
 from rock_env.errors import DeadlineExceeded, InvalidArgument, Unimplemented
 from rock_env.grading.model import Build, Task
@@ -79,8 +80,7 @@ class _Log:
         if self._live:
             said = words.decode(errors="replace").strip().splitlines()
             line = f"building {build.context}: {said[-1] if said else ''}"
-            sys.stderr.write(f"\r\x1b[K{line[:_LINE]}")
-        sys.stderr.flush()
+            redraw(line[:_LINE])
 
     def end(self) -> None:
         """Leave the line of a terminal."""

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from ale.rock.boxes import find_box, server
+from ale.terminal import stderr
 from rock_env.client.sandbox.files import SandboxFiles
 from rock_env.client.sandbox.types import Progress as Told
 from rock_env.client.sandbox.types import Tree
@@ -91,7 +91,7 @@ def _size(path: Path) -> int:
 
 @contextmanager
 def _progress(title: str, total: int | None) -> Iterator[Told]:
-    console = Console(stderr=True)
+    console = stderr()
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
         task = shown.add_task(title, total=total)

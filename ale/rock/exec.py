@@ -1,6 +1,6 @@
 """`ale rock exec`: a command in a sandbox as if it ran here, with its output, input, signals and exit code.
 
-Without a terminal the two outputs stay apart. How the process ends:
+Without -t the two outputs stay apart: raw in a pipe or file, escaped on a terminal. How the process ends:
 
     the command's own code  it exited
     128 + n                 signal n ended it
@@ -18,14 +18,22 @@ import threading
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import IO
 
 from ale.rock.boxes import find_box, server
+from ale.terminal import Output
 from rock_env.client.sandbox.exec import RemoteCommand
 from rock_env.errors import RockError
-from rock_env.sandbox import ExecResult
+from rock_env.sandbox import ExecResult, OutputChunk
 
-__all__ = ["TIMED_OUT", "CommandLine", "exec_command", "exit_code", "passing_signals", "stdin_pieces"]
+__all__ = [
+    "TIMED_OUT",
+    "CommandLine",
+    "exec_command",
+    "exit_code",
+    "passing_signals",
+    "show_output",
+    "stdin_pieces",
+]
 
 TIMED_OUT = 124
 """As coreutils' `timeout` says it."""
@@ -82,16 +90,19 @@ async def _exec(address: str, box: str, line: CommandLine, stdin: bool) -> ExecR
         async with command, asyncio.TaskGroup() as group:
             with passing_signals(command):
                 feeding = group.create_task(_feed(command)) if stdin else None
-                async for chunk in command.output():
-                    _write(sys.stdout.buffer if chunk.stream == "stdout" else sys.stderr.buffer, chunk.data)
+                await show_output(command.output())
                 if feeding is not None:
                     feeding.cancel()
                 return await command.wait()
 
 
-def _write(out: IO[bytes], data: bytes) -> None:
-    out.write(data)
-    out.flush()
+async def show_output(chunks: AsyncIterator[OutputChunk]) -> None:
+    """Write what a process of a sandbox wrote to our outputs: raw to a pipe or file, escaped to a terminal."""
+    outputs = {"stdout": Output(sys.stdout), "stderr": Output(sys.stderr)}
+    async for chunk in chunks:
+        outputs[chunk.stream].write(chunk.data)
+    for output in outputs.values():
+        output.write(b"", last=True)
 
 
 async def _feed(command: RemoteCommand) -> None:

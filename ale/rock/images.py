@@ -233,10 +233,12 @@ def image_gc(
 def _upload_line() -> Callable[[int, int], None]:
     """Return what shows an upload: one line, kept up to date in a terminal, written once elsewhere."""
 
+    from ale.terminal import redraw
+
     def show(sent: int, total: int) -> None:
         line = f"sending the folder: {sent / _MIB:.1f} of {total / _MIB:.1f} MiB"
         if sys.stderr.isatty():
-            sys.stderr.write(f"\r{line}{'' if sent < total else chr(10)}")
+            redraw(f"{line}{'' if sent < total else chr(10)}")
         elif sent >= total:
             sys.stderr.write(f"{line}\n")
 

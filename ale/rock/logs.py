@@ -6,10 +6,10 @@ Its two outputs stay apart, as they were written.
 from __future__ import annotations
 
 import asyncio
-import sys
 from dataclasses import asdict
 
 from ale.rock.boxes import age, find_box, print_json, server
+from ale.rock.exec import show_output
 from ale.terminal import print_table, stdout
 from rock_env.sandbox import CommandEnd, ProcessInfo
 
@@ -35,10 +35,7 @@ def logs_command(address: str, where: str, *, follow: bool, as_json: bool) -> No
 async def _logs(address: str, box: str, name: str, follow: bool) -> None:
     async with server(address) as client:
         attached = await client.sandboxes.attach((await find_box(client, box)).id)
-        async for chunk in attached.process(name).logs(follow=follow):
-            out = sys.stdout.buffer if chunk.stream == "stdout" else sys.stderr.buffer
-            out.write(chunk.data)
-            out.flush()
+        await show_output(attached.process(name).logs(follow=follow))
 
 
 async def _processes(address: str, box: str) -> list[ProcessInfo]:

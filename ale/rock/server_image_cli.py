@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -20,7 +19,6 @@ import typer
 __all__ = ["add_server_image_commands"]
 
 _MIB = 1 << 20
-_STDERR = 2
 _SERVER, _GUEST, _TASKS, _TRAINER = "rock-server", "rock-guest", "rock-tasks", "rock-trainer"
 _LOADERS = {
     "kind": (("kind", "load", "image-archive"), "--name"),
@@ -119,7 +117,7 @@ def push_command(
 
     `docker login` first, where the registry asks for it.
     """
-    from ale.docker import check_registry, docker
+    from ale.docker import check_registry, docker, run_shown
     from rock_env.errors import InvalidArgument
 
     if bool(registry) == bool(load) or (cluster and not load):
@@ -135,7 +133,7 @@ def push_command(
     for name in names:
         with _built(base, name) as (_, archive):
             if load:
-                _run(_loader(load, str(archive), cluster))
+                run_shown(_loader(load, str(archive), cluster))
             else:
                 docker("load", "--input", str(archive))
                 docker("push", name, shown=True)
@@ -159,14 +157,6 @@ def _loader(tool: str, archive: str, cluster: str) -> list[str]:
         )
     words, option = _LOADERS[tool]
     return [*words, archive, *([option, cluster] if cluster else [])]
-
-
-def _run(command: list[str]) -> None:
-    from rock_env.errors import Unavailable
-
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=_STDERR, check=False)
-    if done.returncode:
-        raise Unavailable(f"`{' '.join(command)}` ended with status {done.returncode}; it says why above")
 
 
 @contextmanager

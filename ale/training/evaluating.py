@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rich.console import Console
-
 from ale import api
-from ale.terminal import stdout
+from ale.terminal import stderr, stdout
 from ale.training.model_play import model_settings
 from ale.training.progress import bracketed, sampled
 from trainer.metrics import Evaluation
@@ -33,7 +31,7 @@ def eval_command(command: EvalCommand) -> None:
     """Play the tasks and print success, raw and as a share of the optimum. Raise `TrainerError` or `RockError`."""
     resolved = model_settings(command.model, named=dict(command.named), overrides=list(command.overrides))
     for notice in resolved.notices:
-        Console(stderr=True).print(f"note: {notice}", markup=False, highlight=False, soft_wrap=True)
+        stderr().print(f"note: {notice}")
     config = resolved.config
     found = api.evaluate(config, ray_address=command.ray_address)
     failures = f", {found.failures} failed to run" if found.failures else ""

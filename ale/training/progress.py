@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from ale.training.stop import STOPPING, StopRequest
+from rock_env.telemetry.shown import visible_streams
 
 if TYPE_CHECKING:
     from trainer.metrics import Evaluation
@@ -134,8 +135,13 @@ class LiveProgress:
         return self.stop.requested
 
     def display(self) -> AbstractContextManager[object]:
-        """Return the context that draws the display and removes it at the end."""
-        return self._live
+        """Return the context that draws the display and removes it at the end; what is written meanwhile stands above it."""
+        return self._display()
+
+    @contextmanager
+    def _display(self) -> Iterator[None]:
+        with self._live, visible_streams():  # rich reads the styles of what it is to show above
+            yield
 
     def on_phase(self, name: str) -> None:
         self._phase = name
@@ -150,7 +156,7 @@ class LiveProgress:
         self.on_log(f"step {evaluation.step}  held-out {_evaluation(evaluation)}")
 
     def on_log(self, message: str) -> None:
-        self._console.print(message, markup=False, highlight=False)
+        self._console.print(message, markup=False, highlight=False, soft_wrap=False)
 
     def _draw(self) -> Group:
         left = self._clock.left_s(self._total - self._step)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from ale import config as configuration
+from ale.terminal import stderr, stdout
 from ale.training import runs
 from ale.training.progress import LiveProgress, PlainProgress, bracketed, sampled
 from rock_env.errors import InvalidArgument
@@ -75,10 +76,10 @@ def sft_overrides(*, experts: int | None, data: Sequence[str], held_out: float |
 
 def train_command(command: TrainCommand) -> int:
     """Run it and return the exit code: 0, or 130 when the user stopped the run."""
-    console = Console(stderr=True)
+    console = stderr()
     resolved = _resolve(command)
     for notice in resolved.notices:
-        console.print(f"note: {notice}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"note: {notice}")
     config = resolved.config
     if command.dry_run:
         sys.stdout.write(configuration.render(config))
@@ -168,35 +169,32 @@ def _say_how_to_continue(command: TrainCommand, folder: Path, console: Console) 
         said = f"Stopped before there was anything to save. Continue with: {again}"
     else:
         said = "Stopped before the run began. Give the same command again to begin it."
-    console.print(said, markup=False, highlight=False, soft_wrap=True)
+    console.print(said)
 
 
 def _print_result(command: TrainCommand, folder: Path, summary: RunSummary) -> None:
-    out = Console()
+    out = stdout()
     was, now = summary.eval_warmup, summary.eval_final
     out.print(
         f"{folder}: held-out success {summary.success_warmup:.3f}{bracketed(was)} -> "
         f"{summary.success_final:.3f}{bracketed(now)} "
         f"({summary.share_warmup:.2f} -> {summary.share_final:.2f} of the optimum) "
-        f"after {summary.steps} {'epochs' if command.imitation else 'steps'}, {summary.train_s:.0f} s",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
+        f"after {summary.steps} {'epochs' if command.imitation else 'steps'}, {summary.train_s:.0f} s"
     )
     for env, success in summary.envs_final.items():
         before, after = (bracketed(_of_env(record, env)) for record in (was, now))
         said = f"{env}: {summary.envs_warmup[env]:.3f}{before} -> {success:.3f}{after}"
-        out.print(said, markup=False, highlight=False, soft_wrap=True)
+        out.print(said)
     for split, success in summary.apart_final.items():
         before, after = (bracketed(record, of=f"/{split}") for record in (was, now))
         said = f"{split}: {summary.apart_warmup[split]:.3f}{before} -> {success:.3f}{after}"
-        out.print(said, markup=False, highlight=False, soft_wrap=True)
+        out.print(said)
     if tries := sampled(now):
         said = f"sampled: {', '.join(sampled(was))} -> {', '.join(tries)}"
-        out.print(said, markup=False, highlight=False, soft_wrap=True)
+        out.print(said)
     if summary.time_shares:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in summary.time_shares.items())
-        out.print(f"processor time: {shares}", markup=False, highlight=False, soft_wrap=True)
+        out.print(f"processor time: {shares}")
     if summary.memory:
         sizes = [
             f"{role} {size['taken'] / 1e9:.2f} of {size['estimated'] / 1e9:.2f} GB"
@@ -204,7 +202,7 @@ def _print_result(command: TrainCommand, folder: Path, summary: RunSummary) -> N
             if "taken" in size
         ]
         said = f"memory taken, libraries included, of what was estimated: {', '.join(sizes) or 'not known'}"
-        out.print(said, markup=False, highlight=False, soft_wrap=True)
+        out.print(said)
 
 
 def _of_env(record: Mapping[str, float], env: str) -> dict[str, float]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from rock_env.env_workers.fencing import Fence
 from rock_env.errors import ResourceExhausted
+from rock_env.telemetry.shown import output_of_children
 
 __all__ = ["start_worker"]
 
@@ -40,7 +41,8 @@ def start_worker(
                     env=variables,
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
-                    stdout=2,
+                    stdout=output_of_children(),
+                    stderr=output_of_children(),
                 )
         except BaseException:
             ours.close()

@@ -59,6 +59,7 @@ from rock_env.store.address import is_postgres
 from rock_env.store.base import SandboxStore
 from rock_env.store.open import open_store
 from rock_env.telemetry.setup import set_up_telemetry
+from rock_env.telemetry.shown import show_visibly
 from rock_env.threads import for_life
 from rock_env.wire.bulk import keep_large_blocks
 from rock_env.wire.channel import SERVER_OPTIONS, target
@@ -334,6 +335,7 @@ class _Stop:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the server; return the process's exit code."""
     options, level = parse(argv)
+    show_visibly()
     try:
         check_hosting(sys.platform)
         set_up_telemetry(level, options.log_format)

@@ -3,6 +3,7 @@
 import io
 import os
 import signal
+import sys
 
 import pytest
 from rich.console import Console
@@ -73,6 +74,16 @@ def test_in_a_terminal_the_display_shows_step_phase_and_evaluation() -> None:
         "0.62 of the optimum",
     ):
         assert part in drawn
+
+
+def test_what_others_write_during_the_display_is_visible() -> None:
+    console, text = _console(terminal=True)
+    with LiveProgress(console, title="x").display():
+        sys.stderr.write("\x1b[36m(worker)\x1b[0m \x1b[8mhidden\x1b]8;;http://x\x07link\u202e\n")
+    drawn = text.getvalue()
+    assert "\\x1b[8mhidden\\x1b]8;;http://x\\x07link\\u202e" in drawn
+    assert "\x1b[8m" not in drawn
+    assert "\u202e" not in drawn
 
 
 def test_time_left_follows_the_steps_and_ignores_evaluations() -> None:

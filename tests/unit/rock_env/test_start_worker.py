@@ -13,6 +13,7 @@ import pytest
 from rock_env.env_workers.starting import start_worker
 from rock_env.errors import ResourceExhausted
 from rock_env.server.envs.rules_pool import RulesPool
+from rock_env.telemetry.shown import output_of_children
 
 
 def _full(*_: Any, **__: Any) -> Any:
@@ -21,6 +22,7 @@ def _full(*_: Any, **__: Any) -> Any:
 
 @pytest.mark.parametrize(("module", "name"), [(subprocess, "Popen"), (socket, "socketpair")])
 def test_it_says_so_and_leaves_no_descriptor(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> None:
+    output_of_children()  # made once, and kept
     monkeypatch.setattr(module, name, _full)
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208  links, not files
     with pytest.raises(
