@@ -24,7 +24,7 @@ from contextlib import aclosing
 from rock_env.errors import InfraError, InvalidArgument, NotFound
 from rock_env.guest import protocol as guest
 from rock_env.guest.steering import Steering
-from rock_env.guest_host.command import KILL_GRACE_S, GuestCommand
+from rock_env.guest_host.command import GuestCommand
 from rock_env.guest_host.dial import GuestDial
 from rock_env.guest_host.forms import (
     MAX_KEPT_BYTES,
@@ -438,15 +438,14 @@ class GuestBox:
         self._check_open()
 
         def make(request: int) -> GuestCommand:
-            overdue_s = None if timeout_s is None else timeout_s + KILL_GRACE_S
-            return GuestCommand(self._link, request, named=bool(key), overdue_s=overdue_s, offsets=offsets)
+            return GuestCommand(self._link, request, named=bool(key), timeout_s=timeout_s, offsets=offsets)
 
         return self._link.begin(make, guest.EXEC, marshal.dumps((key, offsets, spec), 2))
 
     def _attach(self, name: str, offsets: tuple[int, int], *, follow: bool) -> GuestCommand:
         def make(request: int) -> GuestCommand:
             return GuestCommand(
-                self._link, request, named=True, overdue_s=None, offsets=offsets, resends=False
+                self._link, request, named=True, timeout_s=None, offsets=offsets, resends=False
             )
 
         return self._link.begin(make, guest.ATTACH, marshal.dumps((name, offsets, follow), 2))
@@ -457,6 +456,6 @@ class GuestBox:
 
         def make(request: int) -> GuestCommand:
             wide = guest.BULK_WINDOW_BYTES
-            return GuestCommand(self._link, request, named=False, overdue_s=None, offsets=(0, 0), window=wide)
+            return GuestCommand(self._link, request, named=False, timeout_s=None, offsets=(0, 0), window=wide)
 
         return self._link.begin(make, guest.EXEC, marshal.dumps(("", (0, 0), spec), 2))

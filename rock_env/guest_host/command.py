@@ -1,7 +1,8 @@
 """The host's end of one command: output in order and acknowledged, input as far as there is room, one end.
 
-Made by `guest_host.link`. The guest enforces the timeout; this side only asks whether the guest still lives when an end
-is overdue. The guest's bytes are untrusted.
+Made by `guest_host.link`. The guest enforces the timeout, which stands still while the box is paused. This side asks shortly
+before whether the guest answers at all: the command of one that does not (it is frozen, or hangs) ends at its own limit, by
+name. The guest's bytes are untrusted.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from rock_env.sandbox import CommandEnd, ExecResult, OutputChunk
 __all__ = ["KILL_GRACE_S", "GuestCommand", "Wire", "command_end"]
 
 KILL_GRACE_S = 10.0
-"""How long after its timeout a command's end may take before the guest is asked whether it still lives."""
+"""How long after its timeout a command's end may take before the guest, which answers, is asked again."""
+_LEAST_ANSWER_S = 1.0
+"""What a guest has at least for its answer, also where a command's limit is shorter: a busy machine is no hung guest."""
 _STREAMS: tuple[Literal["stdout"], Literal["stderr"]] = ("stdout", "stderr")
 
 
@@ -27,7 +30,7 @@ class Wire(Protocol):
 
     def send(self, kind: int, request: int, payload: bytes | memoryview = b"") -> None: ...
     def forget(self, request: int) -> None: ...
-    async def check(self) -> None: ...
+    async def answers(self, within_s: float) -> bool: ...
 
 
 class GuestCommand:
@@ -39,7 +42,7 @@ class GuestCommand:
         request: int,
         *,
         named: bool,
-        overdue_s: float | None,
+        timeout_s: float | None,
         offsets: tuple[int, int],
         resends: bool = True,
         window: int = guest.WINDOW_BYTES,
@@ -49,7 +52,11 @@ class GuestCommand:
         self._request = request
         self._loop = asyncio.get_running_loop()
         self._started = self._loop.time()
-        self._overdue_s = overdue_s
+        self._timeout_s = timeout_s
+        # Asked so early that its silence is known at the limit.
+        self._ask_at = (
+            None if timeout_s is None else self._started + max(timeout_s - KILL_GRACE_S, timeout_s / 2)
+        )
         self._named = named
         self._window = window
         self._resends = resends
@@ -198,15 +205,24 @@ class GuestCommand:
 
     async def _wait(self) -> None:
         self._waiter = self._loop.create_future()
-        if self._overdue_s is None:
+        if self._ask_at is None or self._timeout_s is None:
             await self._waiter
             return
         try:
-            async with asyncio.timeout_at(self._started + self._overdue_s):
+            async with asyncio.timeout_at(self._ask_at):
                 await self._waiter
         except TimeoutError:
-            await self._wire.check()  # a box whose guest is silent is given up, which ends this command
-            self._overdue_s = self._loop.time() - self._started + KILL_GRACE_S
+            await self._ask(self._timeout_s)
+
+    async def _ask(self, timeout_s: float) -> None:
+        """Ask the guest whether it is there, and end the command where it is not."""
+        within_s = max(self._started + timeout_s - self._loop.time(), _LEAST_ANSWER_S)
+        if not await self._wire.answers(within_s):
+            self.lost(
+                f"the sandbox's guest does not answer, and the command's limit of {timeout_s:g} s is over"
+            )
+        elif not self._over:
+            self._ask_at = max(self._loop.time(), self._started + timeout_s) + KILL_GRACE_S
 
     def _use(self, chunk: OutputChunk) -> None:
         """Acknowledge output once it is used, so that no more comes than is."""

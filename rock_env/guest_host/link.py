@@ -125,6 +125,10 @@ class GuestLink:
         self._hung_up: asyncio.Future[None] = self._loop.create_future()
         self._heard = self._loop.time()
         self._listening: asyncio.TimerHandle | None = None
+        self._asking: asyncio.Task[None] | None = None
+        """Whether the guest is there: whoever wants to know at the same time shares one question."""
+        self.silent = False
+        """The guest was told to end and did not."""
         self.lost: asyncio.Future[str] = self._loop.create_future()
         """Why the box can no longer be used, from then on."""
         self.version = guest.PREVIOUS
@@ -292,15 +296,21 @@ class GuestLink:
         self.send(kind, request, payload)
         return sink
 
-    async def check(self) -> None:
-        """Give the box up if its guest does not answer."""
+    async def answers(self, within_s: float) -> bool:
+        """Return whether the guest answers in time. One that stays silent for `KILL_GRACE_S` is given up, box and all."""
+        if self._asking is None or self._asking.done():
+            self._asking = self._loop.create_task(self._check())
+        done, _ = await asyncio.wait([self._asking], timeout=within_s)
+        return bool(done)
+
+    async def _check(self) -> None:
         try:
             async with asyncio.timeout(KILL_GRACE_S):
                 await self.ask(guest.PING)
         except TimeoutError:
             self.fail(f"the sandbox did not answer within {KILL_GRACE_S:g} s")
-        except InfraError:
-            pass  # it is given up already
+        except (InfraError, Unavailable):
+            pass  # it is given up, or let go of, already
 
     def forget(self, request: int) -> None:
         self._sinks.pop(request, None)
@@ -328,6 +338,7 @@ class GuestLink:
         if end and not self._hung_up.done():
             self.send(guest.END, 0)
             await asyncio.wait([self._hung_up], timeout=KILL_GRACE_S)
+            self.silent = not self._hung_up.done()
         self.fail(self._closing)
         if self._ending is not None:
             await self._ending

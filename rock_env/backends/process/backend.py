@@ -30,7 +30,14 @@ from rock_env.backends.process.box_config import (
     process_limits,
 )
 from rock_env.backends.process.host_view import box_identity
-from rock_env.backends.process.launcher import COPY_S, ORDER_S, Holder, Launcher, holder_of, recorded_process
+from rock_env.backends.process.launcher import (
+    COPY_S,
+    Holder,
+    Launcher,
+    ZygoteLost,
+    holder_of,
+    recorded_process,
+)
 from rock_env.backends.process.layers import MAX_LINEAGE, Layer, remove_tree
 from rock_env.backends.process.setup import Ready, begin, read_lineages, remove_remains
 from rock_env.backends.process.state_folder import ProcessStateFolder
@@ -130,8 +137,22 @@ class ProcessBackend:
         durable: bool = False,
         lease_s: float | None = None,
     ) -> ProcessBox:
-        """Start one box. Raise `Unimplemented` for what only other backends offer."""
+        """Start one box; where the zygote is lost meanwhile, once more by another. Raise `Unimplemented` for what only other
+        backends offer.
+        """
         check_spec(spec)
+        make = partial(
+            self._create, spec, sandbox_id=sandbox_id, snapshot=snapshot, durable=durable, lease_s=lease_s
+        )
+        try:
+            return await make()
+        except ZygoteLost as error:
+            log.warning("a sandbox is made once more sandbox_id=%s: %s", sandbox_id, error)
+            return await make()
+
+    async def _create(
+        self, spec: SandboxSpec, *, sandbox_id: str, snapshot: str, durable: bool, lease_s: float | None
+    ) -> ProcessBox:
         ready = await self._prepare()
         if durable and not ready.state.lasting:
             raise Unimplemented(
@@ -330,6 +351,8 @@ class ProcessBackend:
         sandbox_id, spec, record = made_of
 
         async def clean_up() -> None:
+            if link.silent:
+                holder.kill()
             await holder.end()
             await self._remove(ready.state, sandbox_id)
 
@@ -375,7 +398,7 @@ class ProcessBackend:
                 "opaque": "user.overlay.opaque" if ready.plan["user"] else "trusted.overlay.opaque",
                 "within_s": COPY_S,
             }
-            count = await ready.launcher.order(order, fds, within_s=COPY_S + ORDER_S)
+            count = await ready.launcher.order(order, fds)
         except OSError as error:
             raise InfraError(f"cannot read the files of a sandbox: {error}") from error
         finally:

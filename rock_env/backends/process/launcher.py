@@ -1,7 +1,8 @@
 """The server's end of the zygote: starts it, gives orders, hears which processes ended.
 
 Used by `backends/process/backend`. Knows messages and processes; what a box is, it does not know. A zygote that is
-gone fails every order in progress and is not used again; its boxes live on.
+gone, or does not answer and is killed for that, fails every order in progress with `ZygoteLost` and is not used again;
+its boxes live on.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ from rock_env.backends.process.zygote import MAX_FDS, MAX_MESSAGE_BYTES
 from rock_env.errors import InfraError, InvalidArgument
 from rock_env.threads import for_life
 
-__all__ = ["COPY_S", "END_S", "Holder", "Launcher", "holder_of", "recorded_process"]
+__all__ = ["COPY_S", "END_S", "Holder", "Launcher", "ZygoteLost", "holder_of", "recorded_process"]
 
 END_S = 10.0
 """How long a process may take to end after it was told to, or killed."""
-ORDER_S = 60.0
-"""How long an order may take. A zygote takes milliseconds for one; what is late has stopped, or hangs in the kernel."""
+ORDER_S = 5.0
+"""How long a zygote may take to carry an order out, or to begin a copy: it needs milliseconds, so a late one has stopped."""
+_PREPARE_S = 60.0
+"""How long one that begins may take for its imports and mounts."""
 COPY_S = 600.0
 """How long the copy of a tree may take, which a process of its own does."""
 _PROGRAM = "import os, sys; sys.path.append(os.environ['ROCK']); from rock_env.backends.process.zygote import main; main()"
@@ -39,6 +42,10 @@ _PROGRAM = "import os, sys; sys.path.append(os.environ['ROCK']); from rock_env.b
 _REPORT_S = 1.0
 _PACKAGE = str(Path(rock_env.__file__).resolve().parents[1])
 _UNKNOWN = "status unknown, since the process that made it is gone"
+
+
+class ZygoteLost(InfraError):
+    """The zygote ended before it had carried the order out; another one can be asked."""
 
 
 class Holder:
@@ -137,6 +144,8 @@ class Launcher:
         self._unsent: deque[_Order] = deque()
         self._holders: dict[int, Holder] = {}
         self._births: dict[int, Holder] = {}
+        self._begun: set[int] = set()
+        """The requests whose work goes on in a process of its own."""
         self.lost: asyncio.Future[None] = self._loop.create_future()
         self.overlay = False
         """Boxes can start from layers without copying them."""
@@ -163,7 +172,7 @@ class Launcher:
         try:
             code = _PACKAGE if plan["preload"] else ""
             order = {**plan, "op": "prepare", "forget": [_PACKAGE], "code": code}
-            answer = await launcher.order(order)
+            answer = await launcher.order(order, within_s=_PREPARE_S)
             if isinstance(answer, tuple):
                 answer, launcher.missing = answer
             launcher.overlay = bool(answer)
@@ -189,6 +198,7 @@ class Launcher:
         `InvalidArgument` for files that cannot be copied.
 
         One that is late (None: `ORDER_S`) ends the zygote, which takes one order at a time: no other would be carried out.
+        A copy that has begun may take `COPY_S`.
         """
         within_s = ORDER_S if within_s is None else within_s
         request = next(self._requests)
@@ -199,10 +209,13 @@ class Launcher:
             raise InfraError(f"an order of {len(message)} bytes is too large for the zygote")
         try:
             if self.lost.done():
-                raise InfraError("the process that makes sandboxes ended")
+                raise ZygoteLost("the process that makes sandboxes ended")
             self._unsent.append(_Order(message, fds))
             self._flush()
             done, _ = await asyncio.wait([future], timeout=within_s)
+            if not done and request in self._begun:
+                within_s = COPY_S + ORDER_S
+                done, _ = await asyncio.wait([future], timeout=within_s)
             if not done:
                 self._process.kill()
                 self._lose(
@@ -211,6 +224,7 @@ class Launcher:
             return await future
         finally:
             del self._waiting[request]
+            self._begun.discard(request)
 
     async def bear(self, order: Mapping[str, object], listener: int) -> Holder:
         """Make the process that will be a box and serve the listening socket.
@@ -283,6 +297,9 @@ class Launcher:
                 holder.kill()  # who ordered it has left
             else:
                 waiting.set_result(holder)
+        elif what == "begun":
+            if waiting is not None:
+                self._begun.add(request)
         elif what == "failed" and (born := self._births.get(request)) is not None:
             born.failure = rest[0]
         elif waiting is not None and not waiting.done():
@@ -308,7 +325,7 @@ class Launcher:
         self._control.close()
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(InfraError(reason))
+                future.set_exception(ZygoteLost(reason))
         for holder in self._holders.values():
             holder.status.set_result(_UNKNOWN)
 

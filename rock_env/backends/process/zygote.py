@@ -171,6 +171,7 @@ class Zygote:
         pid = os.fork()
         if pid:
             self.jobs[pid] = order["request"]
+            self.tell("begun", order["request"])
             return
         try:
             self.leave_loop()

@@ -207,7 +207,7 @@ class SandboxCore:
                 raise elsewhere(record)
             return record
         if only is None or only(held.record):
-            held.give_up(_ended_waiting(held, "deleted by its user"))
+            held.abandon(_ended_early(held, "deleted by its user"))
             await self.tasks.run(self.lives.destroy(held, "deleted by its user", only=only))
         return held.record
 
@@ -402,7 +402,7 @@ class SandboxCore:
         if held is not None:
             deadline = next_deadline(held.record)
             if deadline.at <= self.ledger.now():
-                held.give_up(_ended_waiting(held, deadline.kind))
+                held.give_up(_ended_early(held, deadline.kind))
             self.tasks.spawn(logged(self.lives.expire(held)))
 
 
@@ -410,8 +410,9 @@ def _stopping() -> Unavailable:
     return Unavailable("the server is stopping. Create the sandbox on another one, or once it is back.")
 
 
-def _ended_waiting(held: HeldSandbox, why: str) -> FailedPrecondition:
-    return FailedPrecondition(f"sandbox {held.record.id!r} ended while it waited for a place: {why}")
+def _ended_early(held: HeldSandbox, why: str) -> FailedPrecondition:
+    doing = "waited for a place" if held.waiting is not None else "was being made"
+    return FailedPrecondition(f"sandbox {held.record.id!r} ended while it {doing}: {why}")
 
 
 def _away(held: HeldSandbox) -> Unavailable:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 from rock_env.errors import FailedPrecondition, NotFound, RockError
 from rock_env.lifecycle import SandboxRecord, SandboxState, next_deadline, transition
@@ -23,6 +24,8 @@ from rock_env.server.sandboxes.watchers import Watchers
 from rock_env.store.base import SandboxStore
 
 __all__ = ["LIVE", "RETRY_S", "HeldSandbox", "Ledger"]
+
+T = TypeVar("T")
 
 LIVE = frozenset(SandboxState) - {SandboxState.DELETED}
 RETRY_S = 60.0
@@ -48,6 +51,8 @@ class HeldSandbox:
         """Its place on the node, held until the box is gone."""
         self.waiting: asyncio.Task[Grant] | None = None
         """Waits for a place; whoever ends the sandbox ends that by `give_up`, so as not to wait with it."""
+        self.making: asyncio.Task[Any] | None = None
+        """Makes its box; whoever deletes the sandbox ends that by `abandon`."""
         self.given_up: RockError | None = None
         self.released = False
         """It is another server's by now: whoever still has it in hand must ask anew."""
@@ -62,6 +67,22 @@ class HeldSandbox:
         if self.waiting is not None:
             self.given_up = why
             self.waiting.cancel()
+
+    def abandon(self, why: RockError) -> None:
+        """End its start by this error, whatever it waits for."""
+        self.give_up(why)
+        if self.making is not None:
+            self.given_up = why
+            self.making.cancel()
+
+    async def given(self, task: asyncio.Task[T]) -> T:
+        """Return what a task of its start comes to. Raise what the sandbox was given up by meanwhile."""
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self.given_up is None:
+                raise
+            raise self.given_up from None
 
     def free(self) -> None:
         """Give the place back, now that the box is gone. Safe to call twice."""

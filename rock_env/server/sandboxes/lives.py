@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 WORKING = frozenset({SandboxState.RUNNING, SandboxState.PAUSED})
 NODE_GRACE_S = 2.0
 """How much later than the server the box itself acts on its lease: while the server lives, it is to say why."""
+_START_GRACE_S = 10.0
+"""How long after its lease the start of a box that was to end by then may still last: a slow machine needs a second."""
 TAKEN_UP = "taken up again after a restart"
 WAITING = "waiting for a place"
 GONE = "its box was gone after a restart"
@@ -90,20 +92,11 @@ class Lives:
         try:
             await self._place(held, wait_s)
             record = held.record
-            with plugin_call(f"creating sandbox {record.id}"):
-                # A snapshot's image was pinned when the sandbox it was made of started.
-                if record.snapshot_id:
-                    spec = self._provide(record.tenant, record.spec)
-                else:
-                    spec = await self._pin(record.tenant, record.spec)
-                backend = part_of(self._backends.named(record.backend), record.tenant)
-                held.box = await backend.create(
-                    spec,
-                    sandbox_id=record.box_id,
-                    snapshot=record.snapshot_id,
-                    durable=record.durable,
-                    lease_s=self.node_lease_s(record),
-                )
+            held.making = self._tasks.spawn(self._make(record))
+            try:
+                held.box, spec = await held.given(held.making)
+            finally:
+                held.making = None
             held.last_used_at = self._ledger.now()
             running = transition(record, SandboxState.RUNNING, at=held.last_used_at, reason="started")
             running = replace(running, box_id=held.box.id, spec=spec)
@@ -113,6 +106,26 @@ class Lives:
             await logged(self._bury(held, error.message))
             raise
         self.listen(held, held.box)
+
+    async def _make(self, record: SandboxRecord) -> tuple[Sandbox, SandboxSpec]:
+        """Return the box and what it was made by. Raise `InfraError` where that takes longer than the box was to live."""
+        async with box_call(
+            f"creating sandbox {record.id}", within_s=self.node_end_s(record) + _START_GRACE_S
+        ):
+            # A snapshot's image was pinned when the sandbox it was made of started.
+            if record.snapshot_id:
+                spec = self._provide(record.tenant, record.spec)
+            else:
+                spec = await self._pin(record.tenant, record.spec)
+            backend = part_of(self._backends.named(record.backend), record.tenant)
+            box = await backend.create(
+                spec,
+                sandbox_id=record.box_id,
+                snapshot=record.snapshot_id,
+                durable=record.durable,
+                lease_s=self.node_lease_s(record),
+            )
+        return box, spec
 
     async def _place(self, held: HeldSandbox, wait_s: float | None) -> None:
         """Get the sandbox a place, unless it came with one; where it must wait, its history says so."""
@@ -129,11 +142,7 @@ class Lives:
         await self._ledger.save(held, noted(record, at=self._ledger.now(), reason=WAITING))
         held.waiting = self._tasks.spawn(self._wait_for_place(held, asks, wait_s))
         try:
-            held.place = await held.waiting
-        except asyncio.CancelledError:
-            if held.given_up is None:
-                raise
-            raise held.given_up from None
+            held.place = await held.given(held.waiting)
         finally:
             held.waiting = None
 

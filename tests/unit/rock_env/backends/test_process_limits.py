@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rock_env.backends.process import box_config, cgroups, launcher
+from rock_env.backends.process import box_config, cgroups
 from rock_env.backends.process.backend import ProcessBackend, why_not_fenced
-from rock_env.errors import InfraError
 from rock_env.guest_host.box import GuestBox
 from rock_env.spec import Resources, SandboxSpec
 
@@ -166,20 +165,3 @@ async def test_a_box_that_ends_of_full_memory_says_so(grouped: ProcessBackend) -
         if end.infra_error:
             break
     assert "status -9; it had run out of memory" in end.infra_error
-
-
-async def test_an_order_that_is_late_fails_and_the_next_box_has_another_zygote(
-    backend: ProcessBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await (await backend.create(SMALL, sandbox_id="first")).close()
-    assert backend._ready is not None
-    stopped = backend._ready.launcher.pid
-    os.kill(stopped, signal.SIGSTOP)
-    monkeypatch.setattr(launcher, "ORDER_S", 0.5)
-    with pytest.raises(InfraError, match="did not carry out an order within"):
-        async with asyncio.timeout(60):
-            await backend.create(SMALL, sandbox_id="late")
-    monkeypatch.undo()
-    box = await backend.create(SMALL, sandbox_id="next")
-    assert await out(box, "echo here") == "here\n"
-    assert backend._ready.launcher.pid != stopped
