@@ -13,7 +13,7 @@
     ├── Unimplemented (NotImplementedError)   a capability this backend or environment lacks
     ├── Unavailable (ConnectionError)         server or network gone; safe to retry with the same idempotency key
     └── InfraError (RuntimeError)             the service failed the request; never a reward of 0
-        ├── DiskFull                          a sandbox has no space left for what was to be written
+        ├── DiskFull                          a sandbox, or the server, has no space left for what was to be written
         ├── EnvLost                           the process that hosted the environment died
         └── SandboxLost                       a sandbox ended while its user still needed it
 
@@ -23,6 +23,7 @@ Every class is picklable (Ray) and crosses the wire as its `code`, never as a cl
 from __future__ import annotations
 
 import difflib
+import errno
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -48,9 +49,11 @@ __all__ = [
     "UnknownName",
     "as_rock_error",
     "did_you_mean",
+    "disk_full",
     "from_code",
     "listed",
     "nearest",
+    "of_full_disk",
     "plugin_call",
 ]
 
@@ -59,6 +62,11 @@ _NEAR = 0.5
 """Share of equal characters, as difflib counts, from which a name is near another."""
 _COMPARED = 8
 """Of so many near names that one is meant to which the fewest edits lead; two letters that changed places are one."""
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL_WORDS = ("no space left on device", "disk quota exceeded")
+_SQLITE_FULL = 13
+_POSTGRES_FULL = "53100"
+"""PostgreSQL's disk_full (Appendix A of its manual)."""
 _LISTED = 40
 """Most names in one message."""
 
@@ -213,6 +221,29 @@ def as_rock_error(error: Exception, *, doing: str) -> RockError:
     if isinstance(error, RockError):
         return error
     return InfraError(f"{doing} failed: {type(error).__name__}: {error}.")
+
+
+def disk_full(said: object) -> DiskFull:
+    """Return the error for a disk of the server's that is full, with what was said of it."""
+    return DiskFull(f"the server's disk is full: {said}. Free some space there, then ask again.")
+
+
+def of_full_disk(error: BaseException) -> DiskFull | None:
+    """Return the error for a full disk where that is what an error, or what it was raised from, comes from; else None.
+
+    Known are `OSError`, SQLite, PostgreSQL and the words in which an engine ends its own.
+    """
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, DiskFull):
+        if (
+            (isinstance(cause, OSError) and cause.errno in _FULL)
+            or getattr(cause, "sqlite_errorcode", None) == _SQLITE_FULL
+            or getattr(cause, "sqlstate", "") == _POSTGRES_FULL
+            or (isinstance(cause, InfraError) and cause.message.lower().rstrip(".").endswith(_FULL_WORDS))
+        ):
+            return disk_full(str(cause).rstrip("."))
+        cause = cause.__cause__
+    return None
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from rock_env.catalog import Catalog
 from rock_env.env_workers.fencing import Fencing
 from rock_env.env_workers.pool import EnvHostPool
 from rock_env.env_workers.worker_view import WorkerView
-from rock_env.errors import InvalidArgument, RockError
+from rock_env.errors import InvalidArgument, RockError, of_full_disk
 from rock_env.platforms import check_hosting
 from rock_env.security.auth import current_tenant
 from rock_env.security.tls import server_credentials
@@ -341,7 +341,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         set_up_telemetry(level, options.log_format)
         asyncio.run(serve(options))
     except RockError as error:
-        sys.stderr.write(f"rock server: {error}\n")
+        sys.stderr.write(f"rock server: {of_full_disk(error) or error}\n")
         return error.exit_code
     finally:
         if options.remove_folder:

@@ -10,7 +10,7 @@ import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-from rock_env.errors import ResourceExhausted, RockError
+from rock_env.errors import ResourceExhausted, RockError, of_full_disk
 from rock_env.wire.bulk import serialize
 
 __all__ = ["Act", "Context", "add_service", "cut_off", "fail", "guarded", "patience_s"]
@@ -33,8 +33,9 @@ async def fail(context: Context, error: RockError, *, drain_s: float = _DRAIN_S)
     """Abort the call with the status, code and retry hint of `error`. Never returns.
 
     It first takes what the caller is still sending, for no longer than `drain_s`: a client whose write fails reports
-    that, and not our answer.
+    that, and not our answer. What comes from a full disk is told as that, in one wording.
     """
+    error = of_full_disk(error) or error
     metadata = [("rock-error-code", error.code)]
     if error.retry_after_s is not None:
         metadata.append(("rock-retry-after-s", f"{error.retry_after_s:g}"))

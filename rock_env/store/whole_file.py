@@ -37,7 +37,7 @@ def replace_file(path: Path, content: bytes, what: str) -> None:
         write_whole(path, lambda beside: make_private_file(beside, content))
     except OSError as error:
         raise InfraError(
-            f"cannot write {what} to {path}: {error.strerror}. It is unchanged; is its disk full, or its folder gone?"
+            f"cannot write {what} to {path}: {error.strerror}. It is unchanged; is its folder gone or read-only?"
         ) from error
 
 

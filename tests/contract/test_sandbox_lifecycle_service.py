@@ -295,7 +295,7 @@ async def test_a_full_store_loses_no_box(tmp_path: Path) -> None:
                 labels = {"filler": json.dumps([number] * 1000)}
                 await core.create(SandboxWish(SandboxSpec(), labels=labels))
 
-        with pytest.raises(InfraError, match="disk full"):
+        with pytest.raises(InfraError, match="disk is full"):
             await fill()
         running = [it.id for it in await core.find(Query(states=frozenset({SandboxState.RUNNING})))]
         guests = len(guests_since(before))

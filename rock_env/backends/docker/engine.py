@@ -19,7 +19,14 @@ from typing import Any
 
 import httpx
 
-from rock_env.errors import InfraError, InvalidArgument, ResourceExhausted, Unavailable
+from rock_env.errors import (
+    DiskFull,
+    InfraError,
+    InvalidArgument,
+    ResourceExhausted,
+    Unavailable,
+    of_full_disk,
+)
 
 __all__ = ["Engine", "EngineRefusal", "engine_socket", "finished"]
 
@@ -30,8 +37,6 @@ _CALL_S = 120.0
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}", re.ASCII)
 """A start waits for the disk; beyond this the engine hangs."""
 _FULL = (
-    "no space left on device",
-    "disk quota exceeded",
     "cannot allocate memory",
     "too many open files",
     "non-overlapping ipv4 address pool",
@@ -235,17 +240,20 @@ async def finished(call: Coroutine[Any, Any, Any]) -> Any:
         raise
 
 
-def _refusal(status: int, text: str) -> EngineRefusal | ResourceExhausted:
+def _refusal(status: int, text: str) -> EngineRefusal | ResourceExhausted | DiskFull:
     try:
         message = str(json.loads(text)["message"])
     except (ValueError, KeyError, TypeError):
         message = text.strip()[:500] or "no reason given"
+    refusal = EngineRefusal(f"the Docker engine refused with status {status}: {message}")
+    if full := of_full_disk(refusal):
+        full.retry_after_s = _RETRY_S
+        return full
     if any(word in message.lower() for word in _FULL):
         return ResourceExhausted(
-            f"the machine of the Docker engine is full: {message}. Free disk (`docker system df`, `docker system prune`), "
+            f"the machine of the Docker engine is full: {message}. Free "
             "memory or networks (`docker network prune`), then try again.",
             retry_after_s=_RETRY_S,
         )
-    refusal = EngineRefusal(f"the Docker engine refused with status {status}: {message}")
     refusal.status = status
     return refusal

@@ -14,7 +14,7 @@ import contextlib
 import logging
 import os
 import secrets
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -40,13 +40,12 @@ from rock_env.backends.process.launcher import (
 )
 from rock_env.backends.process.layers import MAX_LINEAGE, Layer, remove_tree
 from rock_env.backends.process.setup import Ready, begin, read_lineages, remove_remains
-from rock_env.backends.process.state_folder import ProcessStateFolder
+from rock_env.backends.process.state_folder import ProcessStateFolder, on_disk
 from rock_env.errors import (
     FailedPrecondition,
     InfraError,
     InvalidArgument,
     NotFound,
-    RockError,
     Unimplemented,
 )
 from rock_env.guest_host.box import GuestBox
@@ -165,14 +164,14 @@ class ProcessBackend:
             lineage=layer.lineage if layer and ready.launcher.overlay else (),
         )
         folder = ready.state.boxes / sandbox_id
-        with _disk():
+        with on_disk():
             try:
                 folder.mkdir(mode=0o700)
             except FileExistsError as error:
                 raise InvalidArgument(f"a sandbox {sandbox_id!r} exists already") from error
         self._lineages[sandbox_id] = record.lineage
         try:
-            with _disk():
+            with on_disk():
                 order = self._order(ready, sandbox_id, spec, (record, layer))
                 holder, link = await self._start(ready, await self._launcher(ready, spec), folder, order)
                 await self._configure(link, ready, folder, (spec, record, lease_s))
@@ -229,7 +228,7 @@ class ProcessBackend:
         whole = not overlay or len(held.record.lineage) >= MAX_LINEAGE
         lineage = () if whole else held.record.lineage
         seen = "all" if whole and held.record.lineage else "upper"
-        with _disk():
+        with on_disk():
             layer_files = ready.layers.begin(snapshot_id)
         try:
             source = ready.state.boxes / sandbox_id / "files"
@@ -238,7 +237,7 @@ class ProcessBackend:
             async with _standing_still(held.box):
                 count = await self._copy(source, layer_files)
             layer = Layer((snapshot_id, *lineage), held.record.identity, whole, count)
-            with _disk():
+            with on_disk():
                 ready.layers.commit(snapshot_id, layer)
         except BaseException:
             await for_life(ready.layers.discard, snapshot_id)
@@ -315,9 +314,11 @@ class ProcessBackend:
         try:
             explain = partial(_explain, holder, ready.state, folder.name)
             return holder, await GuestLink.connect(path, token=token, explain=explain)
-        except BaseException:
+        except BaseException as error:
             holder.kill()
             await asyncio.shield(holder.end())
+            if holder.cause is not None:
+                raise error from holder.cause
             raise
 
     async def _configure(
@@ -426,7 +427,7 @@ class ProcessBackend:
             if self._closed:
                 raise NotFound("the process backend is closed")
             if self._ready is None:
-                with _disk():
+                with on_disk():
                     self._ready = await begin(
                         self._root,
                         self._wanted,
@@ -449,19 +450,6 @@ async def _explain(holder: Holder, state: ProcessStateFolder, box: str) -> str:
     if not killed:
         return reason
     return f"{reason}; it had run out of memory, for which the kernel killed {killed} of its processes"
-
-
-@contextlib.contextmanager
-def _disk() -> Iterator[None]:
-    """Tell trouble with the state folder (full, read-only, gone) as what it is to the caller."""
-    try:
-        yield
-    except RockError:
-        raise  # some are also OSErrors
-    except OSError as error:
-        raise InfraError(
-            f"cannot keep sandboxes on disk: {error}. Is the state folder full or gone?"
-        ) from error
 
 
 @contextlib.asynccontextmanager

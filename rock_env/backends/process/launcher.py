@@ -55,6 +55,8 @@ class Holder:
         self.pid = pid
         self.failure = ""
         """Why it did not become a box."""
+        self.cause: OSError | None = None
+        """What the system said then."""
         self._handle = handle
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.status: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -301,10 +303,12 @@ class Launcher:
             if waiting is not None:
                 self._begun.add(request)
         elif what == "failed" and (born := self._births.get(request)) is not None:
-            born.failure = rest[0]
+            born.failure, born.cause = rest[0], _cause(*rest)
         elif waiting is not None and not waiting.done():
             if what == "failed":
-                waiting.set_exception(InfraError(rest[0]))
+                failure = InfraError(rest[0])
+                failure.__cause__ = _cause(*rest)
+                waiting.set_exception(failure)
             elif what == "refused":
                 waiting.set_exception(
                     InvalidArgument(f"the files of the sandbox cannot be copied: {rest[0]}")
@@ -328,6 +332,11 @@ class Launcher:
                 future.set_exception(ZygoteLost(reason))
         for holder in self._holders.values():
             holder.status.set_result(_UNKNOWN)
+
+
+def _cause(_: str, number: int | None = None) -> OSError | None:
+    """Return the system's error that the zygote met, if it was one."""
+    return None if number is None else OSError(number, os.strerror(number))
 
 
 def _spawn(argv: list[str], fd: int) -> subprocess.Popen[bytes]:

@@ -16,14 +16,15 @@ import secrets
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from rock_env.backends.folder_lock import begin_shared, end_start
 from rock_env.backends.process import cgroups
 from rock_env.backends.process.layers import remove_tree
-from rock_env.errors import FailedPrecondition
+from rock_env.errors import FailedPrecondition, InfraError, RockError
 
-__all__ = ["ProcessStateFolder"]
+__all__ = ["ProcessStateFolder", "on_disk"]
 
 PREFIX = "rock-boxes-"
 _TOOLS = ".tools-"
@@ -202,3 +203,16 @@ def _remove_if_abandoned(folder: Path) -> None:
         ):  # still ending; its groups are found by no one else, but hold nothing
             left.remove_groups(box)
     left.release(empty=True)
+
+
+@contextlib.contextmanager
+def on_disk() -> Iterator[None]:
+    """Tell trouble with the state folder (full, read-only, gone) as what it is to the caller."""
+    try:
+        yield
+    except RockError:
+        raise  # some are also OSErrors
+    except OSError as error:
+        raise InfraError(
+            f"cannot keep sandboxes on disk: {error}. Is the state folder gone or read-only?"
+        ) from error

@@ -86,7 +86,7 @@ class Zygote:
         try:
             self.carry_out(order, list(fds))
         except OSError as error:
-            self.tell("failed", order["request"], str(error))
+            self.tell("failed", order["request"], str(error), error.errno)
         finally:
             for fd in fds:
                 os.close(fd)
@@ -149,7 +149,8 @@ class Zygote:
                 serve(listener)
         except BaseException as error:  # noqa: BLE001  named boundary: a box that does not come up
             try:
-                self.tell("failed", order["request"], f"{type(error).__name__}: {error}")
+                what = f"{type(error).__name__}: {error}"
+                self.tell("failed", order["request"], what, getattr(error, "errno", None))
             finally:
                 os._exit(1)
 
@@ -181,7 +182,8 @@ class Zygote:
         except trees.TooDeepError as error:
             self.tell("refused", order["request"], str(error))
         except BaseException as error:  # noqa: BLE001  named boundary: a copy that failed
-            self.tell("failed", order["request"], str(error) or type(error).__name__)
+            what = str(error) or type(error).__name__
+            self.tell("failed", order["request"], what, getattr(error, "errno", None))
         finally:
             os._exit(1)
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from rock_env.backends.docker.engine import API, Engine
-from rock_env.errors import InfraError, InvalidArgument, RockError, Unavailable
+from rock_env.errors import InfraError, InvalidArgument, RockError, Unavailable, of_full_disk
 
 if TYPE_CHECKING:
     from rock_env.server.images.context import BuildContext
@@ -193,6 +193,8 @@ async def pull_image(engine: Engine, image: str, *, limits: BuildLimits, build: 
         ) from error
     except InfraError as error:  # a registry that does not answer
         raise InvalidArgument(f"the engine cannot get the image {image!r}: {error.message}") from error
+    if full := of_full_disk(InfraError(reading.failure)):
+        raise full
     if reading.failure:
         raise InvalidArgument(f"the engine cannot get the image {image!r}: {reading.failure}.")
 
@@ -274,6 +276,8 @@ class _Reading:
         return f" Its last lines:\n{lines}" if lines else ""
 
     def result(self) -> str:
+        if full := of_full_disk(InfraError(self.failure)):  # of a command it says no more than its status
+            raise full
         if self.failure:
             raise InvalidArgument(f"the build failed{self.where}: {self.failure}.{self.quoted}")
         del self._build.leftovers[-1:]  # the image itself

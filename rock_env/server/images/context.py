@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, Self, cast
 
 from rock_env.arguments import shown
-from rock_env.errors import InvalidArgument, ResourceExhausted
+from rock_env.errors import InfraError, InvalidArgument, ResourceExhausted
 from rock_env.server.images.archive import entry_path, members, rewritten
 from rock_env.server.images.dockerfile import MAX_DOCKERFILE_BYTES, Needs, needs_of
 from rock_env.threads import for_callers
@@ -55,13 +55,11 @@ class BuildContext:
     async def open(
         cls, folder: Path | None = None, *, max_bytes: int = MAX_CONTEXT_BYTES, tenant: str = ""
     ) -> Self:
-        """Make room for a context. Raise `ResourceExhausted` where there is none."""
+        """Make room for a context. Raise `InfraError` where there is none."""
         try:
             return cls(await for_callers(tenant, tempfile.TemporaryFile, dir=folder), max_bytes, tenant)
         except OSError as error:
-            raise ResourceExhausted(
-                f"no place for a build context: {error.strerror}. Free some disk."
-            ) from error
+            raise InfraError(f"no place for a build context: {error.strerror}.") from error
 
     def close(self) -> None:
         """Let go of it. Safe to call twice."""
@@ -86,8 +84,8 @@ class BuildContext:
         try:
             await for_callers(self._tenant, self._file.write, data)
         except OSError as error:
-            raise ResourceExhausted(
-                f"no place for a build context of {self.bytes} bytes: {error.strerror}. Free some disk."
+            raise InfraError(
+                f"no place for a build context of {self.bytes} bytes: {error.strerror}."
             ) from error
 
     async def seal(self, *, dockerfile: str, build_args: Mapping[str, str]) -> str:

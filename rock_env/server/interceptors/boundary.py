@@ -19,7 +19,7 @@ import grpc
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, Message
 
-from rock_env.errors import InvalidArgument, RockError
+from rock_env.errors import InvalidArgument, RockError, of_full_disk
 from rock_env.server.calls import fail
 from rock_env.server.interceptors.sizes import check_sizes
 from rock_env.server.parsing import check_counts, is_short_work, off_loop
@@ -166,8 +166,9 @@ async def _fail(name: str, context: Context, error: Exception) -> None:
         cause = cause.exceptions[0]
     if isinstance(cause, grpc.aio.AbortError):
         raise cause
-    if isinstance(cause, RockError):
-        await fail(context, cause)
+    told = cause if isinstance(cause, RockError) else of_full_disk(cause)
+    if told is not None:
+        await fail(context, told)
     if context.done():
         return  # its caller left while it was answered
     log.error("bug in the handler of %s", name, exc_info=error)

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, BinaryIO, TypeVar
 
-from rock_env.errors import DiskFull, ResourceExhausted, RockError, Unavailable
+from rock_env.errors import InfraError, ResourceExhausted, RockError, Unavailable, of_full_disk
 from rock_env.server.own_tasks import OwnTasks
 from rock_env.server.packages.bounds import FetchLimits, TenantBounds
 from rock_env.server.packages.cache import FileCache
@@ -150,7 +150,7 @@ class PackageStore:
         except OSError as error:
             if isinstance(error, RockError):
                 raise
-            raise DiskFull(f"the package mirror cannot write: {error}") from error
+            raise of_full_disk(error) or InfraError(f"the package mirror cannot write: {error}") from error
         finally:
             self._coming_bytes -= coming
             await aside(partial.unlink, missing_ok=True)

@@ -32,7 +32,7 @@ def folder_id(folder: Path) -> str:
         found = path.read_text(errors="replace").strip()
     except OSError as error:
         raise InfraError(
-            f"the id of the state folder cannot be kept in {path}: {error.strerror}. Is its disk full or read-only?"
+            f"the id of the state folder cannot be kept in {path}: {error.strerror}. Is it read-only?"
         ) from error
     if not _KNOWN.fullmatch(found):
         raise FailedPrecondition(

@@ -271,7 +271,7 @@ class PostgresStore:
                 f"{self._where} refuses us: {error}. Check the user, password and database."
             )
         if isinstance(error, asyncpg.PostgresError):
-            return InfraError(f"{self._where} failed: {error}. Is its disk full? See the database's log.")
+            return InfraError(f"{self._where} failed: {error}. See the database's log.")
         return InvalidArgument(
             f"{self._where} cannot be reached by this URL. Expected postgresql://user@host:port/database."
         )

@@ -218,7 +218,7 @@ class SqliteStore:
             return self._damaged(f"is damaged: {error}")
         if "no such column" in str(error) or "no such table" in str(error):
             return self._damaged(f"does not have the tables of this version: {error}")
-        return InfraError(f"{where} failed: {error}. Is its disk full, or its folder missing or read-only?")
+        return InfraError(f"{where} failed: {error}. Is its folder missing or read-only?")
 
     # -- everything below runs in the store's thread
 

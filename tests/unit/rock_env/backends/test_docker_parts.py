@@ -19,7 +19,14 @@ from rock_env.backends.docker.engine import Engine, EngineRefusal, engine_socket
 from rock_env.backends.docker.graft import graft
 from rock_env.backends.docker.network import resolve
 from rock_env.backends.docker.state import DockerStateFolder
-from rock_env.errors import FailedPrecondition, InfraError, InvalidArgument, ResourceExhausted, Unavailable
+from rock_env.errors import (
+    DiskFull,
+    FailedPrecondition,
+    InfraError,
+    InvalidArgument,
+    ResourceExhausted,
+    Unavailable,
+)
 from rock_env.spec import NetworkPolicy, Resources, SandboxSpec
 
 SPEC = SandboxSpec(image="some:image")
@@ -59,7 +66,7 @@ async def engine(tmp_path: Path) -> AsyncIterator[Callable[[dict[str, Answer]], 
 @pytest.mark.parametrize(
     ("status", "text", "kind", "message"),
     [
-        (500, '{"message": "write /x: no space left on device"}', ResourceExhausted, "docker system prune"),
+        (500, '{"message": "write /x: no space left on device"}', DiskFull, "the server's disk is full"),
         (
             500,
             '{"message": "could not find an available, non-overlapping IPv4 address pool"}',

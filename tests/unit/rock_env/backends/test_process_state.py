@@ -160,7 +160,9 @@ async def test_when_the_zygote_is_killed_boxes_live_and_more_are_made(
     assert backend._ready.launcher is not launcher
 
 
-async def test_a_create_that_the_zygote_dies_over_is_done_by_another(server: Callable[[], ProcessBackend]) -> None:
+async def test_a_create_that_the_zygote_dies_over_is_done_by_another(
+    server: Callable[[], ProcessBackend],
+) -> None:
     backend = server()
     await backend.isolation()
     assert backend._ready is not None
@@ -234,7 +236,7 @@ async def test_a_state_folder_that_is_gone_is_said(
     folder = tmp_path / "state" / "layers"
     folder.rmdir()
     folder.touch()
-    with pytest.raises(InfraError, match="state folder full or gone"):
+    with pytest.raises(InfraError, match="state folder gone or read-only"):
         await backend.snapshot("box", snapshot_id="snap")
     folder.unlink()
     folder.mkdir()
