@@ -246,7 +246,8 @@ class _Forwarder:
                 status, content = answer.status_code, await _whole(answer)
         except (httpx.TransportError, TimeoutError) as error:
             raise Unavailable(
-                f"the API of the Kubernetes cluster does not answer at {self._access.url}: {error or type(error).__name__}"
+                f"the API of the Kubernetes cluster does not answer at {self._access.url}: "
+                f"{str(error) or type(error).__name__}"
             ) from error
         if status >= 500:
             raise Unavailable(f"the API of the Kubernetes cluster answers with status {status}")

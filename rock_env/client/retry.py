@@ -20,7 +20,15 @@ from tenacity import (
     wait_random,
 )
 
-from rock_env.errors import CODES, InfraError, ResourceExhausted, RockError, Unavailable, from_code
+from rock_env.errors import (
+    CODES,
+    DeadlineExceeded,
+    InfraError,
+    ResourceExhausted,
+    RockError,
+    Unavailable,
+    from_code,
+)
 
 __all__ = ["Backoff", "patient", "retrying", "rock_error"]
 
@@ -57,6 +65,11 @@ def rock_error(failure: grpc.aio.AioRpcError, address: str) -> tuple[RockError, 
             "address says grpcs://? Start one with `ale rock serve`; in Python `rock_env.connect()` brings its own."
         )
         return Unavailable(message), False
+    if status is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return DeadlineExceeded(
+            f"the ROCK server at {address} did not answer within the call's deadline. Is it running, and reachable "
+            "from here?"
+        ), False
     kind = _BY_STATUS.get(status.name, InfraError)
     return kind(f"call to the ROCK server at {address} failed: {status.name}: {details}."), False
 

@@ -54,8 +54,8 @@ def _openssl(folder: Path, *words: str) -> None:
     subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
 
 
-def make_certificates(folder: Path) -> Path:
-    """Make `ca`, `server` (for 127.0.0.1, and the Service `rock` of a namespace `rock`) and `client`, and beside them
+def make_certificates(folder: Path, *, address: str = "127.0.0.1") -> Path:
+    """Make `ca`, `server` (for the address, and the Service `rock` of a namespace `rock`) and `client`, and beside them
     `other-ca` and its `stranger`.
     """
     if shutil.which("openssl") is None:
@@ -69,7 +69,7 @@ def make_certificates(folder: Path) -> Path:
         )
         for name in names:
             (folder / "extensions").write_text(
-                "subjectAltName=IP:127.0.0.1,DNS:localhost,DNS:rock.rock.svc\n"
+                f"subjectAltName=IP:{address},DNS:localhost,DNS:rock.rock.svc\n"
             )
             _openssl(
                 folder, "req", *curve, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr"

@@ -27,6 +27,8 @@ from rock_env.errors import (
 __all__ = ["Api", "ApiRefusal"]
 
 _CALL_S = 60.0
+_CONNECT_S = 10.0
+"""For TCP and TLS each: far more than a network needs. Where nothing comes back nobody is asked again."""
 _WATCH_S = 300
 """How long the API server keeps one stream of changes open, in seconds."""
 _WRITES = 32
@@ -52,7 +54,7 @@ class Api:
         self._client = httpx.AsyncClient(
             base_url=access.url,
             verify=access.tls,
-            timeout=_CALL_S,
+            timeout=httpx.Timeout(_CALL_S, connect=_CONNECT_S),
             limits=httpx.Limits(max_connections=_WRITES + 8, max_keepalive_connections=4),
             trust_env=False,
         )
@@ -82,7 +84,7 @@ class Api:
                         method, path, params=params, json=body, headers=self._headers()
                     )
             except httpx.TransportError as error:
-                if last:
+                if last or isinstance(error, httpx.ConnectTimeout):
                     raise self._unreachable(error) from error
                 wait_s = 0.2 * 2**attempt
             else:
@@ -104,7 +106,7 @@ class Api:
             "resourceVersion": since,
             "timeoutSeconds": str(_WATCH_S),
         }
-        timeout = httpx.Timeout(_CALL_S, read=_WATCH_S + _CALL_S)
+        timeout = httpx.Timeout(_CALL_S, connect=_CONNECT_S, read=_WATCH_S + _CALL_S)
         try:
             async with self._client.stream(
                 "GET", path, params=asked, headers=self._headers(), timeout=timeout
@@ -126,7 +128,7 @@ class Api:
 
     def _unreachable(self, error: Exception) -> Unavailable:
         return Unavailable(
-            f"the API of the Kubernetes cluster does not answer at {self.access.url}: {error or type(error).__name__}. "
+            f"the API of the Kubernetes cluster does not answer at {self.access.url}: {str(error) or type(error).__name__}. "
             "Sandboxes that run go on. See whether `kubectl get --raw /readyz` answers.",
             retry_after_s=_RETRY_S,
         )
