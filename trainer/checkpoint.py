@@ -1,35 +1,65 @@
 """Checkpoints: a folder per step, complete or absent.
 
 A checkpoint is written beside its place and renamed there, so `kill -9` at any moment leaves the previous one. It holds
-the engine's part (parameters, optimizer) and the controller's (`state.msgpack`); the rest of a run is derived. Steps count
-from 1, 0 is the end of the warm-up, and -N is N warm-up epochs before it.
+the engine's part (parameters, optimizer), the controller's (`state.msgpack`) and the digests of both; the rest of a run is
+derived. Steps count from 1, 0 is the end of the warm-up, and -N is N warm-up epochs before it.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from rock_env.errors import InvalidArgument
+from trainer import digests
 from trainer.errors import CheckpointError
 
-__all__ = ["before_step", "damaged", "latest", "place", "read_state", "save", "to_resume"]
+__all__ = [
+    "Resumed",
+    "before_step",
+    "check",
+    "damaged",
+    "kept_settings",
+    "latest",
+    "place",
+    "read_state",
+    "save",
+    "to_resume",
+]
 
 _STATE = "state.msgpack"
 _STEP, _WARMUP = "step-", "warmup-"
 _T = TypeVar("_T")
 
 
-def save(folder: Path, step: int, state: Any, *, engine: Callable[[Path], None], keep: int) -> Path:
+class Resumed(NamedTuple):
+    """Where a run goes on."""
+
+    checkpoint: Path
+    state: Any
+    said: tuple[str, ...]
+    """What whoever resumes should know: a line each."""
+
+
+def save(
+    folder: Path,
+    step: int,
+    state: Any,
+    *,
+    engine: Callable[[Path], None],
+    keep: int,
+    settings: str = "",
+    beside: Mapping[str, digests.Digest] | None = None,
+) -> Path:
     """Write checkpoint `step` atomically and remove all but the newest `keep`. Raise `OSError` when the disk refuses.
 
-    One that is there already is kept: a step has one state, and to write it again would risk it.
+    One that is there already is kept: a step has one state, and to write it again would risk it. `settings` and `beside`
+    are the run's, to be checked with the checkpoint (`digests.Sealed`).
     """
     folder.mkdir(parents=True, exist_ok=True)
     final = place(folder, step)
@@ -41,12 +71,10 @@ def save(folder: Path, step: int, state: Any, *, engine: Callable[[Path], None],
     try:
         engine(temporary)
         (temporary / _STATE).write_bytes(msgspec.msgpack.encode(state))
-        for path in temporary.iterdir():
-            _sync(path)
-        _sync(temporary)
+        digests.seal(temporary, beside=beside, settings=settings)
         shutil.rmtree(final, ignore_errors=True)  # incomplete, or it would have been kept
         temporary.rename(final)
-        _sync(folder)
+        digests.sync(folder)
     except OSError:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -84,14 +112,37 @@ def before_step(folder: Path, step: int) -> tuple[Path, int]:
     return kept[max(earlier)], max(earlier)
 
 
-def to_resume(folder: Path, kind: type[_T], *, steps_done: int) -> tuple[Path, _T] | None:
-    """Return the newest checkpoint and the controller's state in it; None where a run was ended before its first.
+def to_resume(folder: Path, kind: type[Any], *, steps_done: int) -> Resumed | None:
+    """Return the newest checkpoint that is whole, with the controller's state; None where a run was ended before its first.
 
-    Raise `CheckpointError` for one that is damaged, and where none is left of a run that has done steps.
+    Those after it are moved aside (`NAME.damaged`), so that their steps can be saved again. Raise `CheckpointError`, with
+    nothing changed, where none is whole, and where none is left of a run that has done steps.
     """
     found = _numbered(folder)
-    if found:
-        return found[-1], read_state(found[-1], kind)
+    problems: list[tuple[Path, CheckpointError]] = []
+    for path in reversed(found):
+        try:
+            has_digests = check(path)
+            state = read_state(path, kind)
+        except CheckpointError as error:
+            problems.append((path, error))
+            continue
+        said = [_moved_aside(broken, why, path) for broken, why in problems]
+        if not has_digests:
+            said.append(
+                f"note: {path} has no {digests.FILE}: it was written by an earlier version and is read unchecked"
+            )
+        return Resumed(path, state, tuple(said))
+    if problems:
+        all_of_them = (
+            f"none of its {len(problems)} checkpoints is whole"
+            if problems[1:]
+            else "it is the only checkpoint"
+        )
+        raise CheckpointError(
+            f"cannot resume: {problems[0][1]} Nothing was changed, and {all_of_them}: put one back, or start another run "
+            "with --run NAME."
+        )
     if steps_done:
         raise CheckpointError(
             f"no checkpoint is left in {folder}, and the run has done {steps_done} steps: it would start over. Put one "
@@ -100,13 +151,30 @@ def to_resume(folder: Path, kind: type[_T], *, steps_done: int) -> tuple[Path, _
     return None
 
 
+def check(checkpoint: Path) -> bool:
+    """Check a run's checkpoint by its digests; return whether it has any. Raise `CheckpointError` naming what differs."""
+    return digests.check(checkpoint, run=checkpoint.parent.parent)
+
+
+def kept_settings(folder: Path) -> str:
+    """Return the run's `config.toml` as the newest checkpoint keeps it; empty where none does, or can be read."""
+    for path in reversed(_numbered(folder)):
+        try:
+            sealed = digests.read(path)
+        except CheckpointError:
+            continue
+        if sealed is not None and sealed.settings:
+            return sealed.settings
+    return ""
+
+
 def read_state(checkpoint: Path, kind: type[_T]) -> _T:
-    """Return the controller's state. Raise `CheckpointError` naming the file and the remedy."""
+    """Return the controller's state. Raise `CheckpointError` naming the file."""
     path = checkpoint / _STATE
     try:
         return msgspec.msgpack.decode(path.read_bytes(), type=kind)
     except (OSError, msgspec.DecodeError) as error:
-        raise CheckpointError(f"cannot read checkpoint {path}: {error}. {_before(checkpoint)}") from error
+        raise CheckpointError(f"cannot read checkpoint {path}: {error}.") from error
 
 
 @contextmanager
@@ -118,12 +186,17 @@ def damaged(checkpoint: Path) -> Iterator[None]:
         raise CheckpointError(f"cannot resume from {checkpoint}: {error}") from error
 
 
-def _before(checkpoint: Path) -> str:
-    """Say what to do about a checkpoint that cannot be read."""
-    older = [path.name for path in _complete(checkpoint.parent) if path != checkpoint]
-    if older:
-        return f"Remove the folder {checkpoint.name} to resume from {older[-1]}, the newest complete one beside it."
-    return "There is none before it: put it back, or start another run with --run NAME."
+def _moved_aside(broken: Path, why: CheckpointError, whole: Path) -> str:
+    """Make room for a step that will be done again; nothing is removed. Return what to say of it."""
+    aside = broken.with_name(f"{broken.name}.damaged")
+    count = 1
+    while aside.exists():
+        count += 1
+        aside = broken.with_name(f"{broken.name}.damaged-{count}")
+    broken.rename(aside)
+    return (
+        f"note: the run goes on from {whole.name}, because {broken.name} is damaged and now in {aside}: {why}"
+    )
 
 
 def _complete(folder: Path) -> list[Path]:
@@ -139,11 +212,3 @@ def _numbered(folder: Path) -> list[Path]:
         if (number := path.name.removeprefix(prefix)).isdigit()
     }
     return sorted(numbers, key=lambda path: numbers[path])  # names from a million on are longer
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from trainer.errors import RunFolderError
 
-__all__ = ["LOCK", "claimed", "fill_whole", "writing"]
+__all__ = ["LOCK", "claimed", "fill_whole", "remove_unfinished", "writing"]
 
 LOCK = ".lock"
 _NOLOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
@@ -50,6 +50,19 @@ def fill_whole(folder: Path, fill: Callable[[Path], object]) -> None:
         raise
     shutil.rmtree(folder, ignore_errors=True)
     aside.rename(folder)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what killed writers left beside the places they wrote for: `.NAME.tmp`, files and folders.
+
+    The caller has claimed the folder. Raise `RunFolderError`.
+    """
+    with writing("records", folder):
+        for path in list(folder.rglob(".*.tmp")):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
 
 
 @contextmanager

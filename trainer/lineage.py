@@ -6,7 +6,6 @@ whoever has the files can check the story; nothing here decides what a run does.
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,10 +13,12 @@ import msgspec
 
 from rock_env.store.whole_file import write_whole
 from trainer.config import TrainConfig
+from trainer.digests import digest_of, digest_of_text
 from trainer.errors import RunFolderError
 from trainer.folder import writing
 
 __all__ = [
+    "CONFIG",
     "FILE",
     "MODEL",
     "ExpertRecord",
@@ -34,8 +35,8 @@ __all__ = [
 FILE = "lineage.json"
 MODEL = "model"
 """Folder of a run in which its trained model lies."""
-_CONFIG = "config.toml"
-_BLOCK_BYTES = 1 << 20
+CONFIG = "config.toml"
+"""File of a run in which its settings stand."""
 _T = TypeVar("_T")
 
 
@@ -132,34 +133,16 @@ def write(run: Path, lineage: Lineage) -> None:
         write_whole(run / FILE, lambda beside: beside.write_bytes(content))
 
 
-def digest_of(path: Path) -> str:
-    """Return the BLAKE2b digest (hexadecimal) of a file, or of a folder's files and their names."""
-    if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.is_file())
-        names = [f"{digest_of(file)} {file.relative_to(path).as_posix()}\n" for file in files]
-        return digest_of_text("".join(names))
-    state = hashlib.blake2b(digest_size=16)
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            state.update(block)
-    return state.hexdigest()
-
-
-def digest_of_text(text: str) -> str:
-    """Return the digest of a text."""
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
 def _parent(run: Path) -> Parent | None:
     """Return what to remember of the run in this folder; None where there is no run that ended."""
-    if not (run / _CONFIG).is_file() or not (run / "summary.json").is_file():
+    if not (run / CONFIG).is_file() or not (run / "summary.json").is_file():
         return None
     ended = _decoded(run / "summary.json", _Ended)
     return Parent(
         run=str(run),
         algo=ended.algo,
         steps=ended.steps,
-        config_digest=digest_of(run / _CONFIG),
+        config_digest=digest_of(run / CONFIG),
         lineage_digest=digest_of(run / FILE) if (run / FILE).is_file() else "",
     )
 

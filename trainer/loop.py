@@ -11,11 +11,11 @@ from pathlib import Path
 
 from agent_runtime.artifacts import folder_in
 from trainer.config import TrainConfig
-from trainer.folder import claimed
+from trainer.folder import claimed, remove_unfinished
 from trainer.metrics import Observer, RunSummary
 from trainer.processes.placement import Fleet
 from trainer.run import Run
-from trainer.run_state import saved_state
+from trainer.run_state import SavedStates
 
 __all__ = ["train"]
 
@@ -35,13 +35,17 @@ def train(
     """
     observer.on_phase("start")
     with claimed(run_folder):
+        found = None
         if resume:
-            saved_state(run_folder)  # what cannot be resumed is said before anything heavy starts
+            remove_unfinished(run_folder)
+            found = SavedStates(
+                run_folder
+            ).newest()  # what cannot be resumed is said before anything heavy starts
         if observer.stop_requested:
             return None
         with (
             Fleet(config, ray_address, folder_in(run_folder)) as fleet,
-            Run(config, run_folder, fleet, observer, resume=resume) as run,
+            Run(config, run_folder, fleet, observer, resume=found or resume) as run,
         ):
             return _train(run)
 

@@ -16,7 +16,8 @@ from types import TracebackType
 from agent_runtime.errors import StoreWriteFailed
 from agent_runtime.store import decode, encode, kept_segment, read_encoded, segment_path, write_segment
 from agent_runtime.types import RolloutRequest, Trajectory
-from trainer import checkpoint, lineage
+from trainer import checkpoint, digests, lineage
+from trainer.checkpoint import Resumed
 from trainer.config import TrainConfig, dealt
 from trainer.environments import Environment, key_of, name_of, open_environments
 from trainer.errors import CheckpointError, Halted, RunFolderError
@@ -51,7 +52,7 @@ from trainer.rollout.report import (
     summary_metrics,
 )
 from trainer.rollout.tasks import agent_of, expert_requests, task_ids
-from trainer.run_state import RunState, saved_state
+from trainer.run_state import RunState, SavedStates
 from trainer.seeds import derive
 from trainer.stopping import StopClock
 
@@ -62,10 +63,10 @@ _ORACLE_ATTEMPTS = 8  # tasks tried per expert wanted, before giving up on an or
 
 
 class Run:
-    """One run. `with Run(...)` opens the folder and, on resume, the newest checkpoint."""
+    """One run. `with Run(...)` opens the folder and, on resume, the newest whole checkpoint, or the one that is given."""
 
     def __init__(
-        self, config: TrainConfig, folder: Path, fleet: Fleet, observer: Observer, *, resume: bool
+        self, config: TrainConfig, folder: Path, fleet: Fleet, observer: Observer, *, resume: bool | Resumed
     ) -> None:
         self._config, self._folder, self._fleet, self._observer = config, folder, fleet, observer
         self._environments = open_environments(config)
@@ -81,9 +82,10 @@ class Run:
     def __enter__(self) -> Run:
         with writing("records", self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
-        found = saved_state(self._folder) if self._resume else None
+            self._states = SavedStates(self._folder)
+        found = self._states.newest() if self._resume is True else self._resume or None
         if found is not None:
-            self._restore(*found)
+            self._restore(found)
         elif self._resume:
             self._observer.on_log("nothing was saved yet: the run begins at its start")
         with writing("records", self._folder):
@@ -334,17 +336,16 @@ class Run:
         """Write a checkpoint of the last finished step."""
         self._state.anchors = self._pools.state()
         self._state.train_s = time.monotonic() - self._started
-        folder, keep = self._folder / "checkpoints", self._config.checkpoint.keep
         step = self._state.step - self._state.epochs_left
-        with writing(f"checkpoint {step}", folder), self._clock.saving():
-            checkpoint.save(folder, step, self._state, engine=self._fleet.save, keep=keep)
+        with writing(f"checkpoint {step}", self._folder / "checkpoints"), self._clock.saving():
+            self._states.save(step, self._state, engine=self._fleet.save, keep=self._config.checkpoint.keep)
 
     def finish(self) -> RunSummary:
         """Save, evaluate once more, export the model, and write the summary."""
         self.save()  # an evaluation may fail, and the steps are done
         final, said = self._evaluate(self._config.steps, whole=True)
         with writing("the model", self._folder):
-            fill_whole(self._folder / lineage.MODEL, self._fleet.export)
+            fill_whole(self._folder / lineage.MODEL, digests.sealing(self._fleet.export))
         state, config, story = self._state, self._config, self._lineage
         story.steps, story.final_digest = state.step, lineage.digest_of(self._folder / lineage.MODEL)
         lineage.write(self._folder, story)
@@ -463,9 +464,11 @@ class Run:
                     f"{path} is gone, with experts of this run: put it back, or start another run with --run NAME."
                 )
 
-    def _restore(self, found: Path, state: RunState) -> None:
+    def _restore(self, found: Resumed) -> None:
         self._observer.on_phase("resume")
-        self._state = state
+        for said in found.said:
+            self._observer.on_log(said)
+        self._state = state = found.state
         begun = lineage.read(self._folder)
         key = key_of(self._environments)
         if begun is not None and begun.env != key:
@@ -474,8 +477,8 @@ class Run:
                 "may mean something else here. Install the version it began with, or start a new run."
             )
         self._pools.restore(self._state.anchors)
-        with checkpoint.damaged(found):
-            self._fleet.load(found)
+        with checkpoint.damaged(found.checkpoint):
+            self._fleet.load(found.checkpoint)
         if begun is not None:
             self._check_experts(begun)
         self._take_experts()

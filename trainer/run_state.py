@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from agent_runtime.store import kept_segment
 from trainer import checkpoint
+from trainer.checkpoint import Resumed
+from trainer.digests import Digest, listed
+from trainer.lineage import CONFIG
 from trainer.metrics import steps_recorded
 from trainer.rollout.curriculum import PassRates
+from trainer.rollout.experts import HELD_OUT
 
-__all__ = ["RunState", "saved_state"]
+__all__ = ["RunState", "SavedStates"]
 
 
 class RunState(msgspec.Struct):
@@ -48,6 +53,33 @@ class RunState(msgspec.Struct):
         return {env: self.mixed_pass_rates.setdefault(env, {}) for env in envs}
 
 
-def saved_state(folder: Path) -> tuple[Path, RunState] | None:
-    """Return the newest checkpoint and what it holds, None before the first. Raise `CheckpointError` for a damaged one."""
-    return checkpoint.to_resume(folder / "checkpoints", RunState, steps_done=steps_recorded(folder))
+class SavedStates:
+    """The checkpoints of a run, and what of its folder is checked with them: settings and experts."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read the settings as they are now. Raise `OSError`."""
+        config = folder / CONFIG
+        self._folder = folder
+        self._settings = config.read_text() if config.is_file() else ""
+        self._beside: dict[str, Digest] | None = None
+
+    def newest(self) -> Resumed | None:
+        """Return the newest whole checkpoint, None before the first. Raise as `checkpoint.to_resume` does."""
+        return checkpoint.to_resume(
+            self._folder / "checkpoints", RunState, steps_done=steps_recorded(self._folder)
+        )
+
+    def save(self, step: int, state: RunState, *, engine: Callable[[Path], None], keep: int) -> None:
+        """Write a checkpoint and remove all but the newest `keep`. Raise `OSError`."""
+        if self._beside is None:
+            experts = [kept_segment(self._folder, kind) for kind in ("expert", HELD_OUT)]
+            self._beside = listed(self._folder, experts)
+        checkpoint.save(
+            self._folder / "checkpoints",
+            step,
+            state,
+            engine=engine,
+            keep=keep,
+            settings=self._settings,
+            beside=self._beside,
+        )

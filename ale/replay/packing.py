@@ -30,7 +30,7 @@ from ale.replay.places import raise_damaged
 from ale.replay.redaction import redacted, redacted_rollout
 from ale.terminal import stdout
 from ale.training import runs
-from trainer import checkpoint
+from trainer import checkpoint, digests
 from trainer.rollout.experts import HELD_OUT
 
 __all__ = ["pack_command", "unpack_command"]
@@ -79,12 +79,16 @@ def _whole(folder: Path) -> Iterator[Path]:
 def _of_step(folder: Path, step: int) -> Iterator[Path]:
     """Yield what computes a step again: the checkpoint before it, all records from there, its own checkpoint if kept."""
     base, number = checkpoint.before_step(folder / "checkpoints", step)
+    after = checkpoint.place(folder / "checkpoints", step)
+    for place in (base, after):
+        if place.is_dir():
+            checkpoint.check(place)
     yield from (path for name in _TEXTS if (path := folder / name).is_file())
     wanted = [kept_segment(folder, kind) for kind in ("expert", HELD_OUT)]
     for each in range(number + 1, step + 1):
         wanted += [kept_segment(folder, kind, each) for kind in ("step", "set_aside")]
     yield from (path for path in wanted if path.is_file())
-    for place in (base, checkpoint.place(folder / "checkpoints", step)):
+    for place in (base, after):
         yield from sorted(path for path in place.glob("*") if path.is_file())
 
 
@@ -103,10 +107,12 @@ def _write(folder: Path, files: Iterable[Path], out: Path, *, exact: bool) -> tu
                     changed += count
                     archive.add(clean, Path(name).with_name(clean.name))
                 elif path.name in _TEXTS:
-                    _add(archive, name, redacted(path.read_text(errors="replace")))
+                    _add(archive, name, redacted(path.read_text(errors="replace")).encode())
+                elif path.name == digests.FILE:
+                    _add(archive, name, digests.with_settings(path.parent, redacted))
                 else:
                     archive.add(path, name)
-            _add(archive, _ABOUT, json.dumps(_versions(), indent=1))
+            _add(archive, _ABOUT, json.dumps(_versions(), indent=1).encode())
         beside.replace(out)
     finally:
         beside.unlink(missing_ok=True)
@@ -137,8 +143,7 @@ def _rollouts(path: Path, scratch: Path, damaged: list[StoreError], *, exact: bo
     return clean, count
 
 
-def _add(archive: tarfile.TarFile, name: str, text: str) -> None:
-    content = text.encode()
+def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
     entry = tarfile.TarInfo(name)
     entry.size = len(content)
     archive.addfile(entry, io.BytesIO(content))

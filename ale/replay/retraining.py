@@ -25,6 +25,7 @@ from rock_env.errors import InvalidArgument
 from trainer import checkpoint
 from trainer.config import TrainConfig
 from trainer.data.ledger import FLAT_GROUP
+from trainer.engine.chosen import check_files
 from trainer.environments import name_of, open_environments
 from trainer.errors import RunFolderError
 from trainer.processes.learner import Learner, Prepared
@@ -105,7 +106,10 @@ def retrain(folder: Path, step: int | None = None, *, out: Path | None = None) -
     logged = recorded[wanted]
     common = sorted(set(metrics) & set(logged))
     apart = tuple(name for name in common if not _same(metrics[name], logged[name]))
-    count, different = learning.compared(checkpoint.place(folder / "checkpoints", wanted))
+    kept = checkpoint.place(folder / "checkpoints", wanted)
+    if kept.is_dir():
+        checkpoint.check(kept)
+    count, different = learning.compared(kept)
     if out is not None:
         out.mkdir(parents=True)
         learning.learner.export(out)
@@ -173,6 +177,8 @@ class _Learning:
 
     def __init__(self, config: TrainConfig, folder: Path, base: Path, number: int) -> None:
         self._config, self._folder = config, folder
+        checkpoint.check(base)
+        check_files(config.model)
         state = checkpoint.read_state(base, RunState)
         pools = Pools(config)
         pools.restore(state.anchors)

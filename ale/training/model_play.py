@@ -32,6 +32,7 @@ def model_settings(model: str, *, named: dict[str, object], overrides: list[str]
         check_model(model, also=runs.known())
         return configuration.resolve(options={**named, "model": model}, overrides=overrides)
     runs.check_own(folder)
+    runs.check_settings(folder)
     trained_model = runs.trained_model(folder)
     resolved = configuration.resolve(file=folder / runs.CONFIG, options=named, overrides=overrides)
     trained = {**resolved.config.model_dump(), "model": str(trained_model)}

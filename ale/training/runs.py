@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,17 @@ from ale.option_names import flat
 from rock_env import plugins
 from rock_env.errors import did_you_mean, listed
 from rock_env.store.whole_file import write_whole
+from trainer import checkpoint
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError, RunFolderError
 from trainer.folder import LOCK
-from trainer.lineage import MODEL
+from trainer.lineage import CONFIG, MODEL
 
 __all__ = [
     "CONFIG",
     "OWN",
     "check_own",
+    "check_settings",
     "continue_run",
     "default_name",
     "folder_name",
@@ -40,7 +43,6 @@ __all__ = [
     "withdraw",
 ]
 
-CONFIG = "config.toml"
 OWN = "own.json"
 """Names what a script gave to the run, so that nobody else continues it without."""
 HOME = Path("runs")
@@ -108,6 +110,7 @@ def recorded_config(folder: Path) -> TrainConfig:
     if not (folder / CONFIG).is_file():
         raise RunFolderError(f"no run in {folder}: it holds no {CONFIG}.{others(folder.name)}")
     check_own(folder)
+    check_settings(folder)
     return configuration.resolve(file=folder / CONFIG).config
 
 
@@ -133,6 +136,28 @@ def check_own(folder: Path) -> None:
             f"from the script with ale.train(..., run={str(folder)!r}, resume=True), or install them under these names "
             f"by entry point and remove {OWN}."
         )
+
+
+def check_settings(folder: Path) -> None:
+    """Raise `ConfigError` where a run's `config.toml` holds other values than its newest checkpoint says it was begun with.
+
+    Nothing is known of a run without a checkpoint, or with those of earlier versions.
+    """
+    kept = checkpoint.kept_settings(folder / "checkpoints")
+    if not kept:
+        return
+    path = folder / CONFIG
+    try:
+        was, now = (flat(tomllib.loads(text)) for text in (kept, path.read_text()))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot read {path}: {error}. Restore it from a copy.") from error
+    for name in sorted(was.keys() | now.keys()):
+        before, got = (repr(values[name]) if name in values else "no value" for values in (was, now))
+        if before != got:
+            raise ConfigError(
+                f"{path} was changed since the run began: {name} has {got}, the run has {before}. Put that back, or start "
+                f"another run with these settings: --config {path} --run NAME."
+            )
 
 
 def _given() -> dict[str, list[str]]:

@@ -16,19 +16,24 @@ from rock_env.errors import InfraError
 __all__ = ["make_private_file", "replace_file", "sync_folder", "write_whole"]
 
 
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Have `write` make a file beside `path`, sync it and move it into place. Raise what fails, `path` unchanged."""
+def write_whole(path: Path, write: Callable[[Path], object], *, durable: bool = True) -> None:
+    """Have `write` make a file beside `path`, sync it and move it into place. Raise what fails, `path` unchanged.
+
+    Without `durable` nothing is synced: the caller does that before anybody is told of the file.
+    """
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         write(beside)
-        with beside.open("rb") as file:
-            os.fsync(file.fileno())
+        if durable:
+            with beside.open("rb") as file:
+                os.fsync(file.fileno())
         beside.replace(path)
     except BaseException:
         with suppress(OSError):
             beside.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    if durable:
+        sync_folder(path.parent)
 
 
 def replace_file(path: Path, content: bytes, what: str) -> None:

@@ -126,13 +126,17 @@ class TorchTrain:
         return host_weights(self.net)
 
     def save(self, folder: Path) -> None:
-        """Write parameters and optimizer state to one file in `folder`, atomically. Raise `OSError`."""
+        """Write parameters and optimizer state to one file in `folder`, whole or not at all; whoever saves the folder
+        brings it to the disk. Raise `OSError`.
+        """
         self._write(folder, *self._state())
 
     def _write(self, folder: Path, tensors: dict[str, torch.Tensor], steps: dict[str, float]) -> None:
         metadata = {"steps": json.dumps(steps)}
         with system_errors(folder / STATE_FILE):
-            write_whole(folder / STATE_FILE, lambda path: save_file(tensors, path, metadata=metadata))
+            write_whole(
+                folder / STATE_FILE, lambda path: save_file(tensors, path, metadata=metadata), durable=False
+            )
 
     def _state(self) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
         """Return parameters and moments on the host, whole, and how many updates each parameter had."""

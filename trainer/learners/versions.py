@@ -122,7 +122,7 @@ class Versions:
         for version, weights in self._weights.items():
             path = folder / _FILE.format(version)
             with system_errors(path):
-                write_whole(path, partial(save_file, weights))
+                write_whole(path, partial(save_file, weights), durable=False)
 
     def load(self, folder: Path) -> None:
         """Read what `save` wrote. Raise `InvalidArgument` for a damaged file."""

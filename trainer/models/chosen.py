@@ -11,6 +11,7 @@ from typing import Any
 
 from rock_env.errors import UnknownName, nearest
 from rock_env.plugins import load, names
+from trainer import digests
 from trainer.config import PRETRAINED, TrainConfig, engine_of
 from trainer.errors import ConfigError
 from trainer.protocols.engines import EngineSpec, SamplerSpec
@@ -18,6 +19,7 @@ from trainer.protocols.memory import STORE, Role
 
 __all__ = [
     "asks_singly",
+    "check_files",
     "check_model",
     "learner_of",
     "learner_spec",
@@ -101,6 +103,15 @@ def check_model(model: str, *, also: Sequence[str] | None = None) -> None:
         known = [engine for engine in names("ale.engines") if engine != PRETRAINED]
         error = nearest("model" if also is None else "run or model", model, [*(also or ()), *known])
         raise UnknownName(f"{error}. A model of Hugging Face is named OWNER/NAME.")
+
+
+def check_files(model: str) -> None:
+    """Check a model's files by the digests that the run which exported it left there, if it is here and has any.
+
+    Raise `CheckpointError` naming the files that differ.
+    """
+    if Path(model).is_dir():
+        digests.check(Path(model), exact=False)
 
 
 def _no_spec(name: str, spec: object) -> ConfigError:

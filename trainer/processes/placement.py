@@ -31,7 +31,7 @@ from rock_env.local import EmbeddedServer, start_embedded
 from rock_env.plugins import own
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError, Halted
-from trainer.models.chosen import asks_singly, memory_of
+from trainer.models.chosen import asks_singly, check_files, memory_of
 from trainer.models.placed import processes
 from trainer.processes.accounts import Accounts, most_bytes, processor_s
 from trainer.processes.learner import Learner
@@ -75,6 +75,7 @@ class Fleet:
         """Whether the algorithm needs training rollouts at all."""
 
     def __enter__(self) -> Fleet:
+        check_files(self._config.model)
         shelf = agent_options(self._config)
         rock_address = self._config.rollout.rock_address
         if rock_address:

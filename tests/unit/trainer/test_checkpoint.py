@@ -3,8 +3,9 @@ import errno
 import msgspec
 import pytest
 
-from trainer import checkpoint
+from trainer import checkpoint, digests
 from trainer.errors import CheckpointError
+from trainer.folder import remove_unfinished
 
 
 class State(msgspec.Struct):
@@ -13,6 +14,8 @@ class State(msgspec.Struct):
 
 def write(folder):
     (folder / "weights").write_bytes(b"w" * 1000)
+    (folder / "inner").mkdir()
+    (folder / "inner" / "optimizer").write_bytes(b"o" * 1000)
 
 
 def test_the_newest_checkpoints_are_kept(tmp_path):
@@ -42,18 +45,101 @@ def test_a_killed_save_is_not_seen(tmp_path):
     assert checkpoint.latest(tmp_path).name == "step-000001"
 
 
-def test_a_corrupt_state_is_one_clear_error(tmp_path):
-    folder = checkpoint.save(tmp_path, 1, State(1), engine=write, keep=2)
+def damage(path):
+    """Flip one bit in the middle."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["weights", "inner/optimizer", "state.msgpack", "digests.json"])
+def test_the_state_before_a_damaged_one_is_taken_and_nothing_is_lost(tmp_path, name):
+    first = checkpoint.save(tmp_path, 1, State(1), engine=write, keep=2)
     newest = checkpoint.save(tmp_path, 2, State(2), engine=write, keep=2)
-    (newest / "state.msgpack").write_bytes(b"\xc1\xff")
+    damage(newest / name)
+    before = (newest / name).read_bytes()
+    found = checkpoint.to_resume(tmp_path, State, steps_done=2)
+    assert (found.checkpoint, found.state) == (first, State(1))
+    (said,) = found.said
+    assert "goes on from step-000001" in said
+    assert str(newest / name) in said
+    assert (tmp_path / "step-000002.damaged" / name).read_bytes() == before
+    again = checkpoint.save(tmp_path, 2, State(2), engine=write, keep=2)
+    assert checkpoint.to_resume(tmp_path, State, steps_done=2) == (again, State(2), ())
+    damage(again / name)
+    assert checkpoint.to_resume(tmp_path, State, steps_done=2).checkpoint == first
+    assert (tmp_path / "step-000002.damaged-2" / name).is_file()
+
+
+def test_where_no_state_is_whole_the_first_is_named_and_nothing_changes(tmp_path):
+    for step in (1, 2):
+        damage(checkpoint.save(tmp_path, step, State(step), engine=write, keep=2) / "weights")
+    before = sorted(path.name for path in tmp_path.iterdir())
     with pytest.raises(
         CheckpointError,
-        match=r"cannot read checkpoint .*step-000002.*Remove the folder step-000002 .* step-000001",
+        match=r"step-000002/weights: expected the digest \w{32}, got \w{32}.*none of its 2 checkpoints is whole",
     ):
         checkpoint.to_resume(tmp_path, State, steps_done=2)
-    (folder / "state.msgpack").unlink()
-    with pytest.raises(CheckpointError, match=r"step-000002.*There is none before it.*--run NAME"):
-        checkpoint.to_resume(tmp_path, State, steps_done=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def cut(folder):
+    (folder / "weights").write_bytes(b"w" * 999)
+
+
+def lose(folder):
+    (folder / "weights").unlink()
+
+
+def add(folder):
+    (folder / "version-00000001.safetensors").touch()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (cut, "weights: expected 1000 bytes, got 999"),
+        (lose, "weights: No such file"),
+        (add, "version-00000001.safetensors: expected no such file"),
+    ],
+)
+def test_what_differs_is_named(tmp_path, change, said):
+    change(checkpoint.save(tmp_path, 1, State(1), engine=write, keep=2))
+    with pytest.raises(CheckpointError, match=said):
+        checkpoint.to_resume(tmp_path, State, steps_done=1)
+
+
+def test_files_of_the_run_are_checked_with_its_states(tmp_path):
+    experts = tmp_path / "trajectories" / "expert.rollouts"
+    experts.parent.mkdir()
+    experts.write_bytes(b"experts")
+    beside = digests.listed(tmp_path, [experts, experts.with_name("absent")])
+    folder = tmp_path / "checkpoints"
+    checkpoint.save(folder, 1, State(1), engine=write, keep=2, beside=beside)
+    assert checkpoint.to_resume(folder, State, steps_done=1).state == State(1)
+    damage(experts)
+    with pytest.raises(CheckpointError, match=r"expert\.rollouts: expected the digest"):
+        checkpoint.to_resume(folder, State, steps_done=1)
+
+
+def test_a_state_of_an_earlier_version_is_read_and_said_to_be_unchecked(tmp_path):
+    (checkpoint.save(tmp_path, 1, State(1), engine=write, keep=2) / "digests.json").unlink()
+    found = checkpoint.to_resume(tmp_path, State, steps_done=1)
+    assert found.state == State(1)
+    assert ["read unchecked" in said for said in found.said] == [True]
+
+
+def test_what_killed_writers_left_is_removed(tmp_path):
+    for name in (
+        ".step-000002.tmp/weights",
+        "checkpoints/.step-000002.tmp/weights",
+        "trajectories/.a.rollouts.1.tmp",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "mine.tmp").touch()
+    remove_unfinished(tmp_path)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["checkpoints", "mine.tmp", "trajectories"]
 
 
 def test_a_run_whose_checkpoints_are_gone_does_not_start_over(tmp_path):
@@ -65,7 +151,7 @@ def test_a_run_whose_checkpoints_are_gone_does_not_start_over(tmp_path):
 def test_what_is_saved_in_the_warm_up_comes_before_any_step(tmp_path):
     for step in (-12, -3, 0):
         checkpoint.save(tmp_path, step, State(step), engine=write, keep=2)
-        assert checkpoint.to_resume(tmp_path, State, steps_done=0)[1].step == step
+        assert checkpoint.to_resume(tmp_path, State, steps_done=0).state.step == step
     assert {path.name for path in tmp_path.iterdir()} == {"warmup-000003", "step-000000"}
 
 
@@ -88,7 +174,8 @@ def test_an_incomplete_checkpoint_is_replaced(tmp_path):
     (tmp_path / "step-000001").mkdir()
     (tmp_path / "step-000001" / "rubbish").touch()
     checkpoint.save(tmp_path, 1, State(1), engine=write, keep=2)
-    assert sorted(path.name for path in (tmp_path / "step-000001").iterdir()) == ["state.msgpack", "weights"]
+    names = sorted(path.name for path in (tmp_path / "step-000001").iterdir())
+    assert names == ["digests.json", "inner", "state.msgpack", "weights"]
 
 
 def test_a_run_of_a_million_steps_keeps_its_newest(tmp_path):
