@@ -2,6 +2,7 @@
 
     StoreError                                the trajectory store refused; always names the file
     ├── CorruptTrajectory (ValueError)        bytes that are not what a writer wrote
+    │   └── TooLarge                          a record beyond the budget (`rock_env.foreign.budget`); it was not read
     ├── UnknownSchema (ValueError)            a file of a newer (or unknown) schema version
     └── StoreWriteFailed (OSError)            disk full or not writable; nothing committed is lost
     InvalidTrajectory (ValueError)            a record that breaks an invariant: a bug, never data
@@ -14,7 +15,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-__all__ = ["CorruptTrajectory", "InvalidTrajectory", "StoreError", "StoreWriteFailed", "UnknownSchema"]
+__all__ = [
+    "CorruptTrajectory",
+    "InvalidTrajectory",
+    "StoreError",
+    "StoreWriteFailed",
+    "TooLarge",
+    "UnknownSchema",
+]
 
 
 class StoreError(Exception):
@@ -41,6 +49,10 @@ def _rebuild(kind: type[StoreError], message: str, path: Path, offset: int) -> S
 
 class CorruptTrajectory(StoreError, ValueError):
     exit_code = 65
+
+
+class TooLarge(CorruptTrajectory):
+    pass
 
 
 class UnknownSchema(StoreError, ValueError):

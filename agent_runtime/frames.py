@@ -20,8 +20,10 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO
 from zlib import crc32
@@ -30,8 +32,10 @@ import msgspec
 import numpy as np
 import zstandard
 
-from agent_runtime.errors import CorruptTrajectory, UnknownSchema
+from agent_runtime.errors import CorruptTrajectory, TooLarge, UnknownSchema
 from agent_runtime.types import SCHEMA_VERSION, FloatArray, IntArray, Trajectory
+from rock_env.errors import InvalidArgument
+from rock_env.foreign import budget
 
 __all__ = [
     "FILE_HEADER_BYTES",
@@ -62,7 +66,6 @@ _DICTIONARY = 1 << 31
 _MOST_DICTIONARY_BYTES = 1 << 20
 _WORTH_A_DICTIONARY = 4
 """Records of a segment from which two copies of a dictionary cost less than they save."""
-_MOST_RECORD_BYTES = 1 << 30
 _LEVEL = 3
 
 
@@ -111,8 +114,12 @@ def encode(trajectory: Trajectory) -> bytes:
 def decode(payload: bytes | memoryview, path: Path, offset: int) -> Trajectory:
     """Return a record's trajectory, every field's type checked. Raise `CorruptTrajectory`."""
     try:
-        return _decoder.decode(payload)
-    except (msgspec.DecodeError, ValueError, TypeError) as error:
+        found = _decoder.decode(payload)
+        for at, turn in enumerate(found.turns):
+            if turn.parent is not None and not 0 <= turn.parent < at:
+                raise ValueError(f"turn {at} continues turn {turn.parent}, expected an earlier one")
+        return found
+    except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as error:
         raise _corrupt(
             path, offset, f"a record that is not a trajectory of schema {SCHEMA_VERSION} ({error})"
         ) from error
@@ -123,14 +130,19 @@ def log_frame(payload: bytes) -> bytes:
     return _frame(_compressor(None).compress(payload))
 
 
-def segment(payloads: Sequence[bytes]) -> list[bytes]:
-    """Return a whole segment of these records, in parts."""
-    raw = payloads[0][:_MOST_DICTIONARY_BYTES] if len(payloads) >= _WORTH_A_DICTIONARY else None
+def segment(payloads: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield a whole segment of these records, in parts: it is never in memory as a whole."""
+    rest = iter(payloads)
+    first = list(islice(rest, _WORTH_A_DICTIONARY))
+    raw = first[0][:_MOST_DICTIONARY_BYTES] if len(first) == _WORTH_A_DICTIONARY else None
     compressor = _compressor(raw)
-    dictionary = [] if raw is None else [_frame(_compressor(None).compress(raw), _DICTIONARY)]
-    records = [_frame(compressor.compress(payload)) for payload in payloads]
-    seal = _with_crc(_FRAME_HEADER.pack(0, len(payloads)))
-    return [file_header(SEGMENT_MAGIC), *dictionary, *records, *dictionary, seal]
+    dictionary = b"" if raw is None else _frame(_compressor(None).compress(raw), _DICTIONARY)
+    yield file_header(SEGMENT_MAGIC) + dictionary
+    count = 0
+    for payload in chain(first, rest):
+        yield _frame(compressor.compress(payload))
+        count += 1
+    yield dictionary + _with_crc(_FRAME_HEADER.pack(0, count))
 
 
 def _compressor(dictionary: bytes | None) -> zstandard.ZstdCompressor:
@@ -255,29 +267,39 @@ class FrameFile:
 
     def _payload(self, header: _Header) -> bytes:
         """Return a frame's content, checked and decompressed; a dictionary is taken for what follows."""
+        what = f"the record at byte {header.offset} of {self._path}"
+        with _within(self._path, header.offset):
+            budget.check_size(header.length, what)
         self._file.seek(header.offset + FRAME_HEADER_BYTES)
         stored = self._file.read(header.length)
         if header.is_seal or crc32(stored) != header.check:
             raise self._corrupt(header.offset, "a record whose checksum does not match")
-        if self.version == _UNCOMPRESSED:
-            return stored
         plain = zstandard.ZstdDecompressor() if header.is_dictionary else self._decompressor
-        payload = self._decompressed(plain, stored, header.offset)
-        if header.is_dictionary:
+        payload = stored
+        if self.version > _UNCOMPRESSED:
+            payload = self._decompressed(plain, stored, header, what)
+        if not header.is_dictionary:
+            with _within(self._path, header.offset):
+                budget.check_msgpack(payload, what)
+        else:
             shared = zstandard.ZstdCompressionDict(payload, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
             self._decompressor = zstandard.ZstdDecompressor(dict_data=shared)
         return payload
 
-    def _decompressed(self, decompressor: zstandard.ZstdDecompressor, stored: bytes, offset: int) -> bytes:
+    def _decompressed(
+        self, decompressor: zstandard.ZstdDecompressor, stored: bytes, header: _Header, what: str
+    ) -> bytes:
         try:
             size = zstandard.get_frame_parameters(stored).content_size
-            if size <= _MOST_RECORD_BYTES:
-                return decompressor.decompress(stored)
+            if header.is_dictionary and size > _MOST_DICTIONARY_BYTES:
+                raise self._corrupt(header.offset, f"a dictionary of {size} bytes")
+            if size == zstandard.CONTENTSIZE_UNKNOWN:
+                raise self._corrupt(header.offset, "a record of an unknown size")
+            with _within(self._path, header.offset):
+                budget.check_size(size, what)
+            return decompressor.decompress(stored)
         except zstandard.ZstdError as error:
-            raise self._corrupt(offset, f"a record that cannot be decompressed ({error})") from error
-        raise self._corrupt(
-            offset, f"a record of more than {_MOST_RECORD_BYTES} bytes, or of an unknown size"
-        )
+            raise self._corrupt(header.offset, f"a record that cannot be decompressed ({error})") from error
 
     def _find_dictionary(self) -> None:
         """Take the file's dictionary, from its last copy where the first is damaged; a file may have none."""
@@ -346,6 +368,15 @@ def _read_file_header(file: BinaryIO, path: Path) -> tuple[bytes, int]:
             path=path,
         )
     return magic, version
+
+
+@contextmanager
+def _within(path: Path, offset: int) -> Iterator[None]:
+    """Turn what the budget refuses into `TooLarge`."""
+    try:
+        yield
+    except InvalidArgument as error:
+        raise TooLarge(str(error), path=path, offset=offset) from error
 
 
 def _corrupt(path: Path, offset: int, got: str) -> CorruptTrajectory:

@@ -154,18 +154,19 @@ def write_segment(path: Path | str, trajectories: Iterable[Trajectory | bytes]) 
             f"cannot write trajectories to {path}: it is no regular file. Name a file that may be replaced.",
             path=path,
         )
-    parts = frames.segment(
-        [item if isinstance(item, bytes) else frames.encode(item) for item in trajectories]
-    )
+    size = 0
 
     def write(beside: Path) -> None:
+        nonlocal size
+        encoded = (item if isinstance(item, bytes) else frames.encode(item) for item in trajectories)
         with beside.open("wb") as file:
-            file.writelines(parts)
+            for part in frames.segment(encoded):
+                size += file.write(part)
 
     with _reported(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, write)
-    return sum(map(len, parts))
+    return size
 
 
 class TrajectoryWriter:

@@ -25,7 +25,8 @@ from ale import toml_text
 from ale.option_names import OPTION_TABLES, check_names, comments, flat, option_names
 from rock_env import plugins
 from rock_env.backends.plugin import choose_backends
-from rock_env.errors import nearest
+from rock_env.errors import InvalidArgument, nearest
+from rock_env.foreign import budget
 from rock_env.tasksets.environment import TaskSetParams
 from trainer.config import RewardRoute, TrainConfig, shares_in
 from trainer.errors import ConfigError
@@ -136,11 +137,13 @@ def render(config: TrainConfig) -> str:
 def read_toml(path: Path) -> Values:
     """Read a TOML file. Raise `ConfigError` saying where (line and column) it is malformed."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return budget.read_settings(path)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not a text file: byte {error.start} is not UTF-8") from error
+    except InvalidArgument as error:
+        raise ConfigError(str(error)) from error
     except OSError as error:
         raise ConfigError(f"cannot read the config file {path}: {error.strerror}") from error
 

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import msgspec
 
+from rock_env.errors import InvalidArgument
+from rock_env.foreign import budget
 from trainer.errors import CheckpointError
 
 __all__ = [
@@ -113,10 +115,10 @@ def read(folder: Path) -> Sealed | None:
     """Return the folder's digests, None where it has none. Raise `CheckpointError` where they are damaged themselves."""
     path = folder / FILE
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Sealed)
+        found = msgspec.json.decode(budget.read_json(path, str(path)), type=Sealed)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (OSError, InvalidArgument, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise CheckpointError(f"cannot read {path}: {error}. Restore it from a copy.") from error
     if (got := _seal_of(found)) != found.seal:
         raise CheckpointError(

@@ -11,6 +11,8 @@ from typing import TypeVar
 
 import msgspec
 
+from rock_env.errors import InvalidArgument
+from rock_env.foreign import budget
 from rock_env.store.whole_file import write_whole
 from trainer.config import TrainConfig
 from trainer.digests import digest_of, digest_of_text
@@ -149,6 +151,6 @@ def _parent(run: Path) -> Parent | None:
 
 def _decoded(path: Path, kind: type[_T]) -> _T:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (OSError, msgspec.MsgspecError) as error:
+        return msgspec.json.decode(budget.read_json(path, str(path)), type=kind)
+    except (OSError, InvalidArgument, msgspec.MsgspecError, RecursionError) as error:
         raise RunFolderError(f"cannot read {path}: {error}. Restore the file, or remove it.") from error

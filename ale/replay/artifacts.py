@@ -12,6 +12,7 @@ from pathlib import Path
 from ale.errors import RecordError
 from ale.replay.places import segments
 from ale.terminal import stdout
+from rock_env.foreign import budget
 
 __all__ = ["artifact_command"]
 
@@ -50,7 +51,7 @@ def _found(where: str, digest: str) -> Path:
 
 def _read(path: Path) -> bytes:
     try:
-        content = path.read_bytes()
+        content = budget.read_whole(path, f"the artifact {path}")
     except OSError as error:
         raise RecordError(f"cannot read the artifact {path}: {error.strerror}.") from error
     if hashlib.sha256(content).hexdigest() != path.name:

@@ -5,7 +5,6 @@ Reads only.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from agent_runtime.types import Trajectory
 from ale.replay.records import iterate
 from ale.terminal import print_table, stdout
 from ale.training import runs
+from rock_env.foreign import budget
 
 __all__ = ["diff_command", "first_difference", "settings_apart"]
 
@@ -109,7 +109,7 @@ def _config(where: str) -> Mapping[str, Any]:
     """Return a run's settings; nothing for what is no run."""
     for place in (Path(where), runs.locate(where)):
         if (place / "config.toml").is_file():
-            return tomllib.loads((place / "config.toml").read_text(encoding="utf-8"))
+            return budget.read_settings(place / "config.toml")
     return {}
 
 

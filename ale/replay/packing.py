@@ -7,14 +7,18 @@ it is refused.
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import platform
+import shutil
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator
 from importlib.metadata import distributions
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO, cast
 
 from agent_runtime.errors import CorruptTrajectory, StoreError
 from agent_runtime.store import (
@@ -30,6 +34,8 @@ from ale.replay.places import raise_damaged
 from ale.replay.redaction import redacted, redacted_rollout
 from ale.terminal import stdout
 from ale.training import runs
+from rock_env.errors import InvalidArgument
+from rock_env.foreign.archive import Rewinding, TarMember, entry_path, members
 from trainer import checkpoint, digests
 from trainer.rollout.experts import HELD_OUT
 
@@ -40,6 +46,8 @@ ASKS_ABOVE = 100_000_000
 _TEXTS = ("config.toml", "own.json", "lineage.json", "metrics.jsonl", "summary.json", "stopping.json")
 _MOST_FILES = 100_000
 _MOST_BYTES = 64 << 30
+_MOST_PARTS = 8
+_GZIP = b"\x1f\x8b"
 _ABOUT = "PACKED.json"
 
 
@@ -166,28 +174,51 @@ def unpack_command(file: Path, out: Path) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:
         try:
-            with tarfile.open(file, "r:*") as archive:
-                count = _extract(archive, Path(scratch))
-        except (OSError, EOFError, tarfile.TarError) as error:
-            raise RecordError(f"{file} is no pack: {error}.") from error
+            with file.open("rb") as stored, _plain(stored) as plain:
+                count = _extract(cast("BinaryIO", Rewinding(plain)), Path(scratch))
+        except InvalidArgument as error:
+            raise RecordError(f"{file}: {error} Nothing was unpacked.") from error
+        except (OSError, EOFError, tarfile.TarError, zlib.error, ValueError, OverflowError) as error:
+            raise (
+                error if isinstance(error, RecordError) else RecordError(f"{file} is no pack: {error}.")
+            ) from error
         if not (Path(scratch) / _ABOUT).is_file():
             raise RecordError(f"{file} is no pack: it holds no {_ABOUT}. `ale replay pack` writes them.")
         Path(scratch).rename(out)
     stdout().print(f"{count} files in {out}: `ale replay list {out}`")
 
 
-def _extract(archive: tarfile.TarFile, folder: Path) -> int:
-    count = size = 0
-    for entry in archive:
-        path = PurePosixPath(entry.name)
-        if not entry.isreg() or path.is_absolute() or ".." in path.parts:
+class _PackMember(TarMember):
+    NOUN, FEWER = "the pack", "pack fewer"
+
+
+def _plain(stored: BinaryIO) -> BinaryIO | gzip.GzipFile:
+    """Return what a gzip file holds, or the file itself."""
+    magic = stored.read(len(_GZIP))
+    stored.seek(0)
+    return gzip.GzipFile(fileobj=stored) if magic == _GZIP else stored
+
+
+def _extract(file: BinaryIO, folder: Path) -> int:
+    size = count = 0
+    seen: set[PurePosixPath] = set()
+    free = shutil.disk_usage(folder).free
+    for archive, entry in members(file, _PackMember):
+        path = PurePosixPath(entry_path(entry.name, "path", _PackMember))
+        if not entry.isreg() or len(path.parts) > _MOST_PARTS or path in seen:
             raise RecordError(
-                f"a pack holds plain files below itself, got {entry.name[:200]!r}. Nothing was unpacked."
+                f"a pack holds plain files in at most {_MOST_PARTS - 1} folders below itself, each once, got "
+                f"{entry.name[:200]!r}. Nothing was unpacked."
             )
+        seen.add(path)
         count, size = count + 1, size + entry.size
         if count > _MOST_FILES or size > _MOST_BYTES:
             raise RecordError(
                 f"a pack has at most {_MOST_FILES} files of {_MOST_BYTES} bytes together, got more. Nothing was unpacked."
+            )
+        if size > free:
+            raise RecordError(
+                f"the pack takes more than the {free} bytes that are free in {folder.parent}. Nothing was unpacked."
             )
         archive.extract(entry, folder, filter="data")
     return count

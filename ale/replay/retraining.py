@@ -22,12 +22,13 @@ from ale.terminal import stdout
 from ale.training import runs
 from rock_env import plugins
 from rock_env.errors import InvalidArgument
+from rock_env.foreign import budget
 from trainer import checkpoint
 from trainer.config import TrainConfig
 from trainer.data.ledger import FLAT_GROUP
-from trainer.engine.chosen import check_files
 from trainer.environments import name_of, open_environments
 from trainer.errors import RunFolderError
+from trainer.models.chosen import check_files
 from trainer.processes.learner import Learner, Prepared
 from trainer.rollout.experts import HELD_OUT
 from trainer.rollout.filtering import rejection
@@ -161,11 +162,13 @@ def _recorded_steps(folder: Path) -> dict[int, dict[str, float]]:
     """Return what the run logged of each of its training steps. Raise `RunFolderError` where that cannot be read."""
     found = {}
     try:
-        for line in (folder / "metrics.jsonl").read_text().splitlines():
+        path = folder / "metrics.jsonl"
+        for line in budget.lines(path, str(path)):
+            budget.check_json(line, str(path))
             row = json.loads(line)
             if row.get("kind") == "train":
                 found[int(row["step"])] = {k: v for k, v in row.items() if isinstance(v, int | float)}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RunFolderError(
             f"the metrics of {folder} cannot be read: {error}. Restore them from a copy."
         ) from error
@@ -178,6 +181,8 @@ class _Learning:
     def __init__(self, config: TrainConfig, folder: Path, base: Path, number: int) -> None:
         self._config, self._folder = config, folder
         checkpoint.check(base)
+        for path in base.glob("*.msgpack"):
+            budget.check_msgpack(budget.read_whole(path, str(path)), str(path))
         check_files(config.model)
         state = checkpoint.read_state(base, RunState)
         pools = Pools(config)

@@ -17,6 +17,8 @@ from agent_runtime.errors import CorruptTrajectory, StoreError
 from agent_runtime.store import TrajectoryReader, read_at
 from agent_runtime.types import Trajectory
 from ale.replay.places import raise_damaged, segments
+from rock_env.errors import InvalidArgument
+from rock_env.foreign import budget
 
 __all__ = ["INDEX", "Row", "found_by_row", "row_of", "rows"]
 
@@ -135,8 +137,10 @@ def _place(path: Path) -> Path:
 def _read(path: Path) -> list[Row] | None:
     """Return the rows kept of a file as it is now, else None."""
     try:
-        kept = msgspec.msgpack.decode(_place(path).read_bytes(), type=_Kept)
-    except (OSError, msgspec.MsgspecError):
+        content = budget.read_whole(_place(path), path.name)
+        budget.check_msgpack(content, path.name)
+        kept = msgspec.msgpack.decode(content, type=_Kept)
+    except (OSError, InvalidArgument, msgspec.MsgspecError, RecursionError):
         return None
     fresh = kept.version == _VERSION and (kept.size, kept.changed_ns) == _state(path)
     return kept.rows if fresh else None

@@ -18,6 +18,7 @@ from ale import config as configuration
 from ale.option_names import flat
 from rock_env import plugins
 from rock_env.errors import did_you_mean, listed
+from rock_env.foreign import budget
 from rock_env.store.whole_file import write_whole
 from trainer import checkpoint
 from trainer.config import TrainConfig
@@ -117,10 +118,10 @@ def recorded_config(folder: Path) -> TrainConfig:
 def check_own(folder: Path) -> None:
     """Raise `RunFolderError` where a script gave the run objects of its own and this process has not got them."""
     try:
-        wanted: dict[str, list[str]] = json.loads((folder / OWN).read_bytes())
+        wanted: dict[str, list[str]] = json.loads(budget.read_json(folder / OWN, str(folder / OWN)))
     except FileNotFoundError:
         return
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RunFolderError(f"cannot read {folder / OWN}: {error}. Restore it from a copy.") from error
     here = _given()
     missing = [
@@ -148,8 +149,8 @@ def check_settings(folder: Path) -> None:
         return
     path = folder / CONFIG
     try:
-        was, now = (flat(tomllib.loads(text)) for text in (kept, path.read_text()))
-    except (OSError, ValueError) as error:
+        was, now = (flat(values) for values in (tomllib.loads(kept), budget.read_settings(path)))
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"cannot read {path}: {error}. Restore it from a copy.") from error
     for name in sorted(was.keys() | now.keys()):
         before, got = (repr(values[name]) if name in values else "no value" for values in (was, now))

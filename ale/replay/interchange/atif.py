@@ -38,6 +38,7 @@ from ale.replay.interchange.atif_model import (
     SubagentRef,
 )
 from ale.replay.interchange.foreign import imported
+from rock_env.foreign import budget
 
 __all__ = ["atif_of", "decode_atif", "encode_atif", "rollout_of"]
 
@@ -195,7 +196,10 @@ def _index(step: AtifStep) -> int:
 
 
 def decode_atif(content: bytes, place: str) -> AtifTrajectory:
-    """Read a document. Raise `RecordError` naming the field that is not as the format has it."""
+    """Read a document. Raise `RecordError` naming the field that is not as the format has it, and `InvalidArgument` for a
+    document beyond the budget.
+    """
+    budget.check_json(content, place)
     try:
         found = msgspec.json.decode(content, type=AtifTrajectory)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

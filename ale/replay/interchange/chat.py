@@ -6,7 +6,7 @@ any roles, of which the assistant's are actions and all else is what it was told
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ import msgspec
 from agent_runtime.types import Trajectory
 from ale.errors import RecordError
 from ale.replay.interchange.foreign import Outcome, imported, silent_turns
+from rock_env.foreign import budget
 
 __all__ = ["Message", "decode_chat", "encode_chat", "messages_of", "rollout_of_messages"]
 
@@ -55,12 +56,15 @@ def encode_chat(trajectory: Trajectory) -> bytes:
     return msgspec.json.encode(named) + b"\n"
 
 
-def decode_chat(content: bytes, place: str) -> Iterator[Trajectory]:
-    """Yield the rollouts of lines. Raise `RecordError` naming the line that is none, after those before it."""
-    for number, line in enumerate(content.splitlines(), 1):
+def decode_chat(content: Iterable[bytes], place: str) -> Iterator[Trajectory]:
+    """Yield the rollouts of lines. Raise `RecordError` naming the line that is none, after those before it, and
+    `InvalidArgument` for one beyond the budget.
+    """
+    for number, line in enumerate(content, 1):
         if not line.strip():
             continue
         where = f"{place} line {number}"
+        budget.check_json(line, where)
         try:
             read = msgspec.json.decode(line, type=_Line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

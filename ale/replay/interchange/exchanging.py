@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from agent_runtime.store import write_segment
@@ -15,10 +16,11 @@ from ale.replay.interchange.swe_agent import decode_swe_agent, encode_swe_agent
 from ale.replay.places import new_records
 from ale.replay.records import find, iterate
 from ale.terminal import stdout
+from rock_env.errors import InvalidArgument
+from rock_env.foreign import budget
 
 __all__ = ["export_command", "import_command", "read_foreign"]
 
-_MOST_BYTES = 512 << 20
 _SUFFIXES = (".json", ".jsonl", ".traj")
 _SIGNS = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -71,18 +73,29 @@ def import_command(paths: Sequence[Path], out: Path) -> None:
     """Read files of others into `out`. What cannot be read is named at the end, after all else is kept."""
     path = new_records(out, "imported")
     files = [file for each in paths for file in _files(each)]
-    found: list[Trajectory] = []
     problems: list[str] = []
-    for file in files:
-        try:
-            found += read_foreign(file)
-        except RecordError as error:
-            problems.append(str(error))
-    if found:
-        write_segment(path, found)
-        stdout().print(f"{len(found)} rollouts in {path}")
+    count = 0
+
+    def readable() -> Iterator[Trajectory]:
+        nonlocal count
+        for file in files:
+            try:
+                for _ in read_foreign(
+                    file
+                ):  # a file is taken whole or not at all, and is never in memory as a whole
+                    pass
+                for trajectory in read_foreign(file):
+                    count += 1
+                    yield trajectory
+            except RecordError as error:
+                problems.append(str(error))
+
+    found = readable()
+    if (first := next(found, None)) is not None:
+        write_segment(path, chain([first], found))
+        stdout().print(f"{count} rollouts in {path}")
     if problems:
-        kept = f"; {len(found)} rollouts of others were kept" if found else ""
+        kept = f"; {count} rollouts of others were kept" if count else ""
         raise RecordError(
             f"{len(problems)} of {len(files)} files cannot be read{kept}. The first: {problems[0]}"
         )
@@ -97,18 +110,17 @@ def _files(path: Path) -> list[Path]:
     return found
 
 
-def read_foreign(file: Path) -> list[Trajectory]:
-    """Return the rollouts of a file, told by its name and what is in it. Raise `RecordError`."""
+def read_foreign(file: Path) -> Iterator[Trajectory]:
+    """Yield the rollouts of a file, told by its name and what is in it. Raise `RecordError`."""
+    name = file.name
     try:
-        size = file.stat().st_size
-        if size > _MOST_BYTES:
-            raise RecordError(f"{file} has {size} bytes, at most {_MOST_BYTES} are read. Split it.")
-        content = file.read_bytes()
+        if file.suffix == ".jsonl":
+            yield from decode_chat(budget.lines(file, str(file)), name)
+        elif file.suffix == ".traj":
+            yield decode_swe_agent(budget.read_whole(file, str(file)), name)
+        else:
+            yield rollout_of(decode_atif(budget.read_whole(file, str(file)), name), name)
     except OSError as error:
         raise RecordError(f"{file} cannot be read: {error.strerror}.") from error
-    name = file.name
-    if file.suffix == ".jsonl":
-        return list(decode_chat(content, name))
-    if file.suffix == ".traj":
-        return [decode_swe_agent(content, name)]
-    return [rollout_of(decode_atif(content, name), name)]
+    except InvalidArgument as error:
+        raise RecordError(str(error)) from error

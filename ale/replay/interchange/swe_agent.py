@@ -10,6 +10,7 @@ from agent_runtime.types import Trajectory
 from ale.errors import RecordError
 from ale.replay.interchange.chat import messages_of
 from ale.replay.interchange.foreign import imported, silent_turns
+from rock_env.foreign import budget
 
 __all__ = ["decode_swe_agent", "encode_swe_agent"]
 
@@ -59,7 +60,8 @@ def encode_swe_agent(trajectory: Trajectory) -> bytes:
 
 
 def decode_swe_agent(content: bytes, place: str) -> Trajectory:
-    """Read a file. Raise `RecordError` for one that is none of SWE-agent's."""
+    """Read a file. Raise `RecordError` for one that is none of SWE-agent's, `InvalidArgument` for one beyond the budget."""
+    budget.check_json(content, place)
     try:
         read = msgspec.json.decode(content, type=_File)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -19,7 +19,8 @@ from typing import BinaryIO, Self, cast
 
 from rock_env.arguments import shown
 from rock_env.errors import InfraError, InvalidArgument, ResourceExhausted
-from rock_env.server.images.archive import entry_path, members, rewritten
+from rock_env.foreign.archive import entry_path, members
+from rock_env.server.images.archive import rewritten
 from rock_env.server.images.dockerfile import MAX_DOCKERFILE_BYTES, Needs, needs_of
 from rock_env.threads import for_callers
 

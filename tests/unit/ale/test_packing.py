@@ -180,7 +180,7 @@ def test_an_archive_that_reaches_out_leaves_nothing(tmp_path: Path, bad: tarfile
         archive.addfile(entry("PACKED.json"))
         archive.addfile(bad)
     (tmp_path / "out").mkdir()
-    with pytest.raises(RecordError, match="plain files below itself"):
+    with pytest.raises(RecordError, match=r"plain files in at most|leads out of it"):
         unpack_command(path, tmp_path / "out" / "un")
     assert list((tmp_path / "out").iterdir()) == []
 

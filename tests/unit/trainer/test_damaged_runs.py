@@ -13,8 +13,8 @@ from ale.training.model_play import model_settings
 from trainer import loop
 from trainer.config import TrainConfig
 from trainer.digests import digest_of
-from trainer.engine.chosen import check_files
 from trainer.errors import CheckpointError, ConfigError
+from trainer.models.chosen import check_files
 from trainer.run_state import RunState, SavedStates
 
 

@@ -143,13 +143,13 @@ async def test_a_tar_that_takes_memory_or_time_is_refused(held: bytes, said: str
 
 
 async def test_members_are_counted_also_where_a_folder_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rock_env.server.images.archive.MAX_MEMBERS", 100)
+    monkeypatch.setattr("rock_env.foreign.archive.MAX_MEMBERS", 100)
     with pytest.raises(InvalidArgument, match="more than 100 files"):
         await built(OURS + member(b"d", b"", b"5") * 100 + END)
 
 
 async def test_paths_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rock_env.server.images.archive._ALL_PATHS_BYTES", 1000)
+    monkeypatch.setattr("rock_env.foreign.archive._ALL_PATHS_BYTES", 1000)
     await built(OURS + member(b"l" * 90, b"") + END)
     with pytest.raises(InvalidArgument, match="paths of more than 1000 bytes"):
         await built(OURS + b"".join(member(b"%090d" % number, b"") for number in range(12)) + END)

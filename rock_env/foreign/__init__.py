@@ -1,0 +1,1 @@
+"""What somebody else made is read with bounds: `budget` for records and documents, `archive` for tars."""
