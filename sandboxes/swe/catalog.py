@@ -13,6 +13,7 @@ from rock_env.spec import EnvParams, SandboxSpec, TaskSpec
 from rock_env.tools import Toolbox
 from sandboxes.swe import factory, handmade, quixbugs
 from sandboxes.swe.data import SweTask
+from sandboxes.swe.grade import MAX_BYTES, MAX_FILES
 from sandboxes.swe.params import SweParams
 from sandboxes.swe.run_in_box import UNUSED
 
@@ -25,9 +26,17 @@ TEST_COMMAND = "ulimit -t 2; rock-python -m pytest -x --tb=short -q --no-header 
 project needs. A run takes under half a second of processor time: an endless loop ends after two, also on a busy machine."""
 _INSTRUCTION = """\
 You fix a bug in a small Python project. {tools}
-The visible tests are in tests/. You are graded by tests you cannot see."""
+The visible tests are in tests/. You are graded by tests you cannot see.
+{limits}"""
 _BRIEF = """\
-You fix a bug in a small Python project. The visible tests are in tests/. You are graded by tests you cannot see."""
+You fix a bug in a small Python project. The visible tests are in tests/. You are graded by tests you cannot see.
+{limits}"""
+_AT_MOST = f"at most {MAX_FILES} with {MAX_BYTES >> 20} MiB"
+_LIMITS = {
+    True: f"All files of the project count but those in tests/ and hidden ones: {_AT_MOST}.",
+    False: f"The Python files of the project count but tests and settings: {_AT_MOST}.",
+}
+"""By whether a source's tasks are graded by values."""
 
 
 def toolbox(params: SweParams, project: str) -> Toolbox:
@@ -80,7 +89,10 @@ class SweTasks:
     def __init__(self, params: SweParams) -> None:
         self._params = params
         self.splits: tuple[str, ...] = splits(params)
-        self._instruction = _INSTRUCTION.format(tools=toolbox(params, "").describe())
+        self._instruction = _INSTRUCTION.format(
+            tools=toolbox(params, "").describe(), limits=_LIMITS[params.source == "factory"]
+        )
+        self._brief = _BRIEF.format(limits=_LIMITS[params.source == "factory"])
 
     def _keys(self, split: str) -> tuple[str, ...]:
         if split not in self.splits:
@@ -105,7 +117,7 @@ class SweTasks:
             index=index,
             instruction=self._instruction,
             payload=task.key,
-            brief=_BRIEF,
+            brief=self._brief,
             workdir=f"{SandboxSpec().workdir}/{task.name}",
             files=tuple((f"{task.name}/{path}", content) for path, content in task.repo),
         )

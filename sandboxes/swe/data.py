@@ -29,5 +29,7 @@ class SweTask:
     """Hidden tests that must go on passing."""
     solution: tuple[str, ...]
     """Actions that fix the bug, without the final `submit`."""
+    by_values: bool = False
+    """Its hidden tests are ours, and all of a form that `steps` can split."""
     family: str = ""
     difficulty: float = 0.0

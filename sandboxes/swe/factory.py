@@ -178,6 +178,7 @@ def load(key: str) -> SweTask:
             slip=None if planted.slip is None else planted.slip[1:],
             others=tuple(path for path, _ in repo if path.endswith(".py") and path != planted.file),
         ),
+        by_values=True,
         family=planted.family,
         difficulty=planted.difficulty,
     )

@@ -1,9 +1,10 @@
-"""The grade: hidden tests, run in a new box on the original project with the agent's changed source files over it.
+"""The grade: hidden tests, run in a new box on the original project with the agent's changed files over it.
 
-Of the agent's box only the package's Python files are taken: no tests, settings, start-up files or compiled code, and
-no links. One process of Python runs the hidden tests and, mixed among them, canaries (see `canaries`); a run that is
-not complete and consistent in every point fails. The project's code does run inside the test process; docs/security.md
-says what that leaves possible.
+Built-in tasks are graded by values (see `stepped`): the box carries out calls, and what is expected of them stays here.
+Nothing that the agent leaves can then stand in for a test's verdict, so all of the project's files are taken but its
+tests. For other sources one process of Python runs the hidden tests and, mixed among them, canaries (see `canaries`); a
+run that is not complete and consistent in every point fails. There only Python files are taken, and none that steers
+tests. The project's code does run inside the test process; docs/security.md says what that leaves possible.
 
 A run that does not get as far as to load the project is nobody's failure but ours: `InfraError`.
 """
@@ -15,7 +16,7 @@ import io
 import secrets
 import stat
 import tarfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from random import SystemRandom
@@ -24,17 +25,18 @@ from typing import Protocol
 from rock_env.env import FreshBoxes, Verdict
 from rock_env.errors import InfraError, InvalidArgument, NotFound
 from rock_env.grading import need_box, steers_tests
-from rock_env.sandbox import ExecResult, FileEntry, Sandbox
+from rock_env.sandbox import ExecResult, Sandbox
 from sandboxes.swe.canaries import Canaries, make_canaries
+from sandboxes.swe.stepped import SteppedRun, last_words
 from sandboxes.swe.values import Claims, judge, taken_out
 
-__all__ = ["Graded", "changed_sources", "grade", "packages_of"]
+__all__ = ["MAX_BYTES", "MAX_FILES", "Graded", "changed_files", "grade", "packages_of"]
 
 _TIMEOUT_S = 120.0
 """For what waits instead of working; what works is ended by `run_in_box.CPU_S`."""
-_MAX_FILES = 500
-_MAX_FILE_BYTES = 512 << 10
-_MAX_BYTES = 4 << 20
+MAX_FILES = 1000
+MAX_BYTES = 16 << 20
+"""Of all files of a project that count, also those that are as they were."""
 _MAX_OUTPUT_BYTES = 16 << 20
 _PROGRAM = "run.py"
 _RUNNER = (Path(__file__).parent / "run_in_box.py").read_text()
@@ -68,6 +70,11 @@ class Graded(Protocol):
     @property
     def pass_to_pass(self) -> tuple[str, ...]: ...
 
+    @property
+    def by_values(self) -> bool:
+        """Whether the hidden tests are split and judged here, which evaluates their plain expressions: ours only."""
+        ...
+
 
 class _Refused(Exception):
     """What the agent left cannot be graded at all; the message says why."""
@@ -76,15 +83,20 @@ class _Refused(Exception):
 async def grade(box: Sandbox, fresh: FreshBoxes, task: Graded) -> Verdict:
     """Return 1.0 if every hidden test passes, else 0.0. Raise `InfraError` if that cannot be found out."""
     try:
-        changed = await changed_sources(box, task)
+        changed = await changed_files(box, task)
     except _Refused as refused:
         return Verdict(0.0, passed=False, details=str(refused))
     if not changed:
         return Verdict(0.0, passed=False, details="no source file of the package was changed")
-    run = _Run(task, make_canaries(task.hidden, packages_of(task)[0], _RANDOM))
+    packages = packages_of(task)
+    run: SteppedRun | _Run
+    if task.by_values:
+        run = SteppedRun(task.hidden, task.name, packages, (*task.fail_to_pass, *task.pass_to_pass))
+    else:
+        run = _Run(task, make_canaries(task.hidden, packages[0], _RANDOM))
     async with fresh.pristine() as other:
         try:
-            await other.upload(".", _once(run.project()))
+            await other.upload(".", _once(_project(task, run.program, run.script(_RUNNER))))
             try:
                 await other.upload(task.name, _once(_tar(changed)))
             except InvalidArgument as error:
@@ -108,38 +120,54 @@ def packages_of(task: Graded) -> tuple[str, ...]:
     return tuple(sorted(folder for folder in folders if not steers_tests(folder)))
 
 
-async def changed_sources(box: Sandbox, task: Graded) -> Mapping[str, bytes]:
-    """Return the package's Python files that differ from the original or are new, by their path in the project."""
+async def changed_files(box: Sandbox, task: Graded) -> Mapping[str, bytes]:
+    """Return the project's files that differ from the original or are new and count, by their path in the project."""
     original = dict(task.repo)
-    found: dict[str, FileEntry] = {}
-    for package in packages_of(task):
-        try:
-            entries = await box.list_files(f"{task.name}/{package}", recursive=True)
-        except NotFound:
-            await need_box(box)
-            continue  # deleted: the original is graded
-        except InvalidArgument as error:
-            raise _Refused(f"the package cannot be read: {error.message}") from error
-        found |= {f"{package}/{entry.path}": entry for entry in entries if _is_source(entry)}
-    sizes = [entry.size for entry in found.values()]
-    if len(sizes) > _MAX_FILES or sum(sizes) > _MAX_BYTES or max(sizes, default=0) > _MAX_FILE_BYTES:
-        raise _Refused(f"the package grew too large: {len(sizes)} source files with {sum(sizes)} bytes")
-    contents = await asyncio.gather(*(_read(box, f"{task.name}/{path}") for path in found))
+    counts = _is_work if task.by_values else _is_source
+    try:
+        entries = await box.list_files(task.name, recursive=True)
+    except NotFound:
+        await need_box(box)
+        return {}  # deleted: the original would be graded
+    except InvalidArgument as error:
+        raise _Refused(f"the project cannot be read: {error.message}") from error
+    found = {entry.path: entry.size for entry in entries if stat.S_ISREG(entry.mode) and counts(entry.path)}
+    if len(found) > MAX_FILES or sum(found.values()) > MAX_BYTES:
+        raise _Refused(
+            f"the project grew too large: {len(found)} files with {sum(found.values())} bytes that count, "
+            f"of at most {MAX_FILES} with {MAX_BYTES}"
+        )
+    reads = (_read(box, f"{task.name}/{path}", size) for path, size in found.items())
+    contents = await asyncio.gather(*reads)
     return {
         path: content for path, content in zip(found, contents, strict=True) if content != original.get(path)
     }
 
 
-def _is_source(entry: FileEntry) -> bool:
-    return stat.S_ISREG(entry.mode) and entry.path.endswith(".py") and not steers_tests(entry.path)
+def _is_work(path: str) -> bool:
+    """Return whether a file counts that no test's verdict can depend on: not a visible test, nothing hidden, no cache."""
+    folders = path.split("/")
+    return folders[0] != "tests" and not any(
+        name.startswith(".") or name == "__pycache__" for name in folders
+    )
 
 
-async def _read(box: Sandbox, path: str) -> bytes:
+def _is_source(path: str) -> bool:
+    return path.endswith(".py") and not steers_tests(path)
+
+
+async def _read(box: Sandbox, path: str, size: int) -> bytes:
     try:
-        return await box.read_range(path, offset=0, length=_MAX_FILE_BYTES)
+        return await box.read_range(path, offset=0, length=size)
     except (InvalidArgument, NotFound) as error:
         await need_box(box)
         raise _Refused(f"a source file cannot be read: {error.message}") from error
+
+
+def _project(task: Graded, program: str, script: bytes) -> bytes:
+    """Return as a tar what lies in the box before the agent's files come: the project, and no tests."""
+    files = {f"{task.name}/{path}": content for path, content in task.repo}
+    return _tar(files | {f"{program.rpartition('/')[0]}/pytest.ini": b"[pytest]\n", program: script})
 
 
 async def _once(content: bytes) -> AsyncIterator[bytes]:
@@ -169,12 +197,6 @@ class _Run:
         self._exit_code = 32 + secrets.randbelow(64)
         """Of no shell, signal or `sys.exit` by habit: a process that ended elsewhere shows itself."""
 
-    def project(self) -> bytes:
-        """Return what lies in the box before the agent's files come: the project, and no tests."""
-        files = {f"{self._task.name}/{path}": content for path, content in self._task.repo}
-        files |= {f"{self._folder}/pytest.ini": b"[pytest]\n", self.program: self._script()}
-        return _tar(files)
-
     @property
     def _wanted(self) -> tuple[str, ...]:
         return (*self._task.fail_to_pass, *self._task.pass_to_pass)
@@ -184,7 +206,8 @@ class _Run:
         """Return the path of the program that runs the tests. It holds them, and removes itself before all else."""
         return f"{self._folder}/{_PROGRAM}"
 
-    def _script(self) -> bytes:
+    def script(self, runner: str) -> bytes:
+        """Return the program, from the text of `run_in_box`."""
         packages = [(self._task.name, package) for package in packages_of(self._task)]
         own = {path for path, _ in self._task.hidden}
         tests = [file for file in self._canaries.files if file[0] in own]
@@ -192,7 +215,7 @@ class _Run:
         inside = dict(self._canaries.files) | dict(taken_out(tests, self._values, self._claims, self._wanted))
         files = [(path, inside[path]) for path, _ in self._canaries.files]
         arguments = (self._token, self._folder, packages, files, self._exit_code, self._values)
-        return f"{_RUNNER}\n\nrun(*{arguments!r})\n".encode()
+        return f"{runner}\n\nrun(*{arguments!r})\n".encode()
 
     def verdict(self, result: ExecResult) -> Verdict:
         """Judge how the program ended. Raise `InfraError` where the project had no part in it."""
@@ -201,7 +224,7 @@ class _Run:
         outcome = self._heard(result)
         if not outcome.ready:
             raise InfraError(
-                f"cannot grade: pytest does not start in this sandbox ({_last_words(result)}). The Python that runs ROCK "
+                f"cannot grade: pytest does not start in this sandbox ({last_words(result)}). The Python that runs ROCK "
                 "must have pytest: pip install pytest."
             )
         wanted = self._wanted
@@ -250,7 +273,7 @@ class _Run:
                 values = []
         end = f"end {_SOME_TESTS_FAILED}"
         if not oddity and (result.truncated or told[-1] != end or result.exit_code != self._exit_code):
-            oddity = f"they did not run to their end ({_last_words(result)})"
+            oddity = f"they did not run to their end ({last_words(result)})"
         return _Outcome(ready=True, tests=tests, oddity=oddity)
 
     def _lies(self, tests: Mapping[str, str]) -> str:
@@ -282,9 +305,3 @@ def _all_of(tests: Mapping[str, str], test: str, outcome: str) -> bool:
         return tests[test] == outcome
     cases = [each for name, each in tests.items() if name.startswith(f"{test}[")]
     return bool(cases) and all(each == outcome for each in cases)
-
-
-def _last_words(result: ExecResult) -> str:
-    end = f"signal {result.signal}" if result.signal is not None else f"exit code {result.exit_code}"
-    lines: Sequence[str] = result.stderr.decode(errors="replace").strip().splitlines()
-    return f"{end}: {lines[-1]}" if lines else end

@@ -1,8 +1,9 @@
 """The hidden tests' run: the text of this file becomes a program in the grade's box, and is imported by nothing there.
 
-It loads pytest before anything of the project, so that no module of the project stands in for one of Python's; says
-each outcome at once, so that what comes later cannot take it back; and ends without running anybody's exit handlers.
-It cannot know whether the project's code, which runs in the same process, lies to it: see `canaries` and `grade`.
+`carry_out` makes the calls of tests that were split (see `steps`) and says what came of each; nothing here knows what
+should. `run` runs whole tests. It loads pytest before anything of the project, so that no module of the project stands in
+for one of Python's. Both say each outcome at once, so that what comes later cannot take it back, and end without running
+anybody's exit handlers. Neither can know whether the project's code, which runs in the same process, lies to it.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-__all__ = ["run"]
+__all__ = ["carry_out", "run"]
 
 CPU_S = 30
 """Processor time the tests may use: a loop without end costs that, however busy the machine is."""
 GUARDED = ("_pytest", "pluggy", "pytest", "unittest")
 DEEPEST = 50
 """A value nested deeper is not plain."""
+MAX_SAID_CHARS = 1 << 16
+"""Of one outcome's text; the longest right one has some hundred."""
 UNUSED = "doctest faulthandler junitxml legacypath pastebin setuponly setupplan stepwise"
 """Plugins of pytest that no hidden test needs; without them it starts faster."""
 
@@ -80,6 +83,96 @@ def run(
     leave(exit_code)
 
 
+def carry_out(
+    token: str,
+    packages: list[tuple[str, str]],
+    files: list[tuple[list[str], list[list[str]]]],
+    exit_code: int,
+) -> None:
+    """Carry out the steps of each file, and each test's on a copy of what its file has; each line begins with the token.
+
+    A step is an expression or a statement. All are treated alike, also after one that raised: whether that was wanted, and
+    what a value is compared with, is known outside. Last comes where the project's exceptions are found.
+    """
+    sys.path.pop(0)  # this file's folder
+    os.unlink(sys.argv[0])  # noqa: PTH108  as the token is in it
+    say, leave, catalogue = _mouth(token), os._exit, _exceptions
+    outcome = _outcomes()
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
+    say("ready")
+    for package in packages:
+        if wrong := _hidden_by_another(package) or _not_importable(package):
+            say(wrong)
+            leave(exit_code)
+    for head, tests in files:
+        names: dict[str, Any] = {"__name__": "steps"}
+        for step in head:
+            say(outcome(step, names))
+        for steps in tests:
+            own = dict(names)
+            for step in steps:
+                say(outcome(step, own))
+    say(catalogue([name for _, name in packages]))
+    say("end")
+    leave(exit_code)
+
+
+def _outcomes() -> Callable[[str, dict[str, Any]], str]:
+    """Return what carries out a step with some names and says what came of it: `value ID JSON` or `raised JSON`."""
+    quote, name, kept = encode_basestring_ascii, _name, []
+
+    def other(value: object) -> str:
+        return f'["o",["{id(value):x}",{quote(name(type(value)))},{_truth(value)}]]'
+
+    plain = _plain(other)
+
+    def outcome(step: str, names: dict[str, Any]) -> str:
+        try:
+            try:
+                code = compile(step, "step", "eval", dont_inherit=True)
+            except SyntaxError:
+                code = compile(step, "step", "exec", dont_inherit=True)
+            value = eval(code, names)
+            kept.append(value)  # so that no other object gets its identity
+            said = f"value {id(value):x} {plain(value)}"
+        except BaseException as error:  # noqa: BLE001  named boundary: the project's code
+            kinds = ",".join([quote(name(kind)) for kind in type(error).__mro__])
+            said = f"raised [[{kinds}],{quote(_text(error))}]"
+        return said if len(said) <= MAX_SAID_CHARS else 'raised [["TooLong"],""]'
+
+    return outcome
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException:  # noqa: BLE001  named boundary: the project's code
+        return ""
+
+
+def _truth(value: object) -> int:
+    try:
+        return 1 if value else 0
+    except BaseException:  # noqa: BLE001  named boundary: the project's code
+        return 0
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _exceptions(packages: list[str]) -> str:
+    """Return as JSON the name of each exception class of the project, by each name that it is found under."""
+    found = [
+        f"{encode_basestring_ascii(f'{module}.{name}')}: {encode_basestring_ascii(_name(thing))}"
+        for module in list(sys.modules)
+        if module.partition(".")[0] in packages
+        for name, thing in list(vars(sys.modules[module]).items())
+        if isinstance(thing, type) and issubclass(thing, BaseException)
+    ]
+    return f"exceptions {{{','.join(found)}}}"
+
+
 def _hidden_by_another(where: tuple[str, str]) -> str:
     """Make a package importable and return what to say if another of its name comes first. Runs nothing of it."""
     place = os.path.join(os.getcwd(), where[0])  # noqa: PTH118, PTH109  a link must not be resolved
@@ -113,11 +206,35 @@ def _mouth(token: str) -> Callable[[str], None]:
 
 
 def _same(say: Callable[[str], None]) -> Callable[..., None]:
-    """Return what says the two sides of a comparison, by its number. What is no plain value is compared here.
+    """Return what says the two sides of a comparison, by its number. What is no plain value is compared here."""
+    encode = _plain(_refused)
+
+    def plain(side: object) -> str:
+        try:
+            return encode(side)
+        except _NotPlain:
+            return ""
+
+    def same(number: int, value: object, *expected: object) -> None:
+        said = [plain(side) for side in (value, *expected)]
+        say(f"value {number} [{','.join(said) if all(said) else ''}]")
+        if not all(said) and expected and (said[1] or not expected[0] == value):
+            raise AssertionError
+
+    return same
+
+
+def _refused(value: object) -> str:
+    raise _NotPlain
+
+
+def _plain(other: Callable[[object], str]) -> Callable[[object], str]:
+    """Return what writes a plain value as JSON, of a subclass what its base has, and what `other` says of any other value.
 
     It asks no object what it is or equals: it looks at types, and takes contents by the methods of Python's own types.
     """
-    quote, floats = encode_basestring_ascii, float.__repr__
+    quote, floats, numbers = encode_basestring_ascii, float.__repr__, _number
+    views: tuple[type, ...] = (type({}.keys()), type({}.items()))
 
     def sequence(kind: str, items: Iterator[Any], depth: int) -> str:
         return f'["{kind}",[{",".join([encode(item, depth) for item in items])}]]'
@@ -151,21 +268,19 @@ def _same(say: Callable[[str], None]) -> Callable[..., None]:
         if issubclass(kind, dict):
             pairs = [(key, dict.__getitem__(value, key)) for key in dict.__iter__(value)]
             return f'["d",[{",".join([f"[{encode(key, depth + 1)},{encode(each, depth + 1)}]" for key, each in pairs])}]]'
-        raise _NotPlain
+        if kind in views:
+            return sequence("S", iter(value), depth + 1)
+        return numbers(kind, value) or other(value)
 
-    def plain(side: object) -> str:
-        try:
-            return encode(side)
-        except _NotPlain:
-            return ""
+    return encode
 
-    def same(number: int, value: object, *expected: object) -> None:
-        said = [plain(side) for side in (value, *expected)]
-        say(f"value {number} [{','.join(said) if all(said) else ''}]")
-        if not all(said) and expected and (said[1] or not expected[0] == value):
-            raise AssertionError
 
-    return same
+def _number(kind: type, value: object) -> str:
+    """Return a fraction or a decimal number as JSON; an empty text for anything else."""
+    for letter, module, name in (("q", "fractions", "Fraction"), ("D", "decimal", "Decimal")):
+        if module in sys.modules and kind is vars(sys.modules[module])[name]:
+            return f'["{letter}","{value}"]'
+    return ""
 
 
 class _NotPlain(Exception):

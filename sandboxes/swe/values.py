@@ -12,9 +12,11 @@ import ast
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
-__all__ = ["Claims", "judge", "taken_out"]
+__all__ = ["Claims", "Other", "decoded", "judge", "taken_out"]
 
 _PLAIN = (type(None), bool, int, float, str, bytes, list, tuple, dict, set, frozenset)
 _UNITTEST = (
@@ -40,6 +42,18 @@ class _Claim:
     """The value, if the test names it; else the box says it, too."""
     rows: tuple[object, ...] = ()
     """Values of a parameter that is nothing but expected: the box has their numbers instead, and says one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """An object that is no plain value, as the box told of it. It equals itself alone."""
+
+    identity: str
+    kind: str
+    truth: bool
+
+    def __bool__(self) -> bool:
+        return self.truth
 
 
 @dataclass(slots=True)
@@ -79,7 +93,7 @@ def judge(claims: Claims, test: str, said: Iterable[str]) -> bool:
 
 def _is_right(claim: _Claim, text: str) -> bool:
     try:
-        got = [_decoded(part) for part in json.loads(text)]
+        got = [decoded(part) for part in json.loads(text)]
         if not got:
             return not claim.expected  # no plain values: compared in the box
         value, *told = got
@@ -89,12 +103,12 @@ def _is_right(claim: _Claim, text: str) -> bool:
         if claim.rows:
             expected = claim.rows[int(str(expected))]
         return bool(value == expected)
-    except (ValueError, TypeError, IndexError, RecursionError):
+    except (ValueError, TypeError, ArithmeticError, IndexError, RecursionError):
         return False
 
 
-def _decoded(part: Any) -> object:
-    """Return the value that the box's `encode` wrote. Raise `ValueError` or `TypeError` for anything else."""
+def decoded(part: Any) -> object:
+    """Return the value that the box wrote as JSON. Raise `ValueError`, `TypeError` or `ArithmeticError` for what is none."""
     kind, said = part
     match kind:
         case "n":
@@ -110,13 +124,20 @@ def _decoded(part: Any) -> object:
         case "b":
             return bytes.fromhex(said)
         case "l":
-            return [_decoded(each) for each in said]
+            return [decoded(each) for each in said]
         case "t":
-            return tuple(_decoded(each) for each in said)
+            return tuple(decoded(each) for each in said)
         case "S":
-            return {_decoded(each) for each in said}
+            return {decoded(each) for each in said}
         case "d":
-            return {_decoded(key): _decoded(value) for key, value in said}
+            return {decoded(key): decoded(value) for key, value in said}
+        case "o":
+            identity, name, truth = said
+            return Other(str(identity), str(name), bool(truth))
+        case "q":
+            return Fraction(said)
+        case "D":
+            return Decimal(said)
     raise ValueError(f"no kind of value: {kind!r}")
 
 

@@ -82,6 +82,7 @@ class Project:
     hidden: tuple[tuple[str, bytes], ...]
     fail_to_pass: tuple[str, ...]
     pass_to_pass: tuple[str, ...]
+    by_values: bool = False
 
 
 TASK = Project(

@@ -16,7 +16,7 @@ from rock_env.env import Verdict
 from rock_env.sandbox import ExecResult
 from sandboxes.swe.canaries import make_canaries
 from sandboxes.swe.data import SweTask
-from sandboxes.swe.grade import _ENV, _Run
+from sandboxes.swe.grade import _ENV, _RUNNER, _project, _Run
 from sandboxes.swe.values import Claims, judge, taken_out
 
 HIDDEN = b"""
@@ -110,7 +110,7 @@ def run(code: str, folder: Path) -> tuple[_Run, Verdict]:
         solution=(),
     )
     made = _Run(task, make_canaries(task.hidden, "shop", Random(1)))
-    with tarfile.open(fileobj=io.BytesIO(made.project())) as project:
+    with tarfile.open(fileobj=io.BytesIO(_project(task, made.program, made.script(_RUNNER)))) as project:
         project.extractall(folder, filter="data")
     done = subprocess.run(
         [sys.executable, made.program],
