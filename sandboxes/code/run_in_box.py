@@ -62,14 +62,22 @@ def _loaded(source: str, name: str) -> Callable[..., Any] | str:
 
 
 def _plain(value: Any, depth: int) -> Any:
-    """Return a value made of plain data as it is, a tuple as a list. Raise `TypeError` for any other type."""
+    """Return what a value of plain data holds, a tuple as a list. Raise `TypeError` for any other type.
+
+    Of a subclass (`Counter`, `OrderedDict`, `IntEnum`) it is what its base holds, taken by the base's own methods.
+    """
     kind = type(value)
-    if value is None or kind in (bool, int, str):
+    if value is None or kind is bool:
         return value
-    if kind in (list, tuple) and depth:
-        return [_plain(item, depth - 1) for item in value]
-    if kind is dict and depth and all(type(key) is str for key in value):
-        return {key: _plain(item, depth - 1) for key, item in value.items()}
+    if issubclass(kind, int):
+        return int.__pos__(value)
+    if issubclass(kind, str):
+        return str.__getitem__(value, slice(None))
+    for base in (list, tuple):
+        if issubclass(kind, base) and depth:
+            return [_plain(item, depth - 1) for item in base.__iter__(value)]
+    if issubclass(kind, dict) and depth and all(issubclass(type(key), str) for key in dict.__iter__(value)):
+        return {_plain(key, depth): _plain(item, depth - 1) for key, item in dict.items(value)}
     raise TypeError(kind.__name__)
 
 

@@ -112,7 +112,7 @@ def played(tmp_path: Path, source: str, problem: CodeProblem = DOUBLES, **change
 
 
 def executed(tmp_path: Path, run: _Run, **changed: Any) -> ExecResult:
-    (tmp_path / run.program).parent.mkdir()
+    (tmp_path / run.program).parent.mkdir(parents=True)
     (tmp_path / run.program).write_bytes(run.script)
     done = subprocess.run([sys.executable, run.program], cwd=tmp_path, capture_output=True, check=False)
     code = done.returncode
@@ -169,6 +169,34 @@ def test_wrong_functions_fail_and_the_details_say_how(tmp_path: Path, source: st
     verdict = played(tmp_path, source)
     assert (verdict.reward, verdict.passed) == (0.0, False)
     assert re.search(details, verdict.details), verdict.details
+
+
+SUBCLASSES = {
+    "IntEnum": ("count_doubles", "enum.IntEnum('N', {'X': right}).X"),
+    "a kind of text": ("sort_words", "type('S', (str,), {'__str__': lambda self: ''})(right)"),
+    "OrderedDict": ("count_items", "collections.OrderedDict(right)"),
+    "Counter": ("count_items", "collections.Counter(right)"),
+    "defaultdict": ("count_items", "collections.defaultdict(int, right)"),
+    "a kind of list": ("squares", "type('L', (list,), {'__iter__': lambda self: iter(())})(right)"),
+    "a named tuple": (
+        "squares",
+        "collections.namedtuple('N', [f'f{n}' for n in range(len(right))])(*right)",
+    ),
+    "keys of a kind of text": (
+        "count_items",
+        "{type('S', (str,), {})(key): value for key, value in right.items()}",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SUBCLASSES)
+def test_a_subclass_counts_as_its_base(tmp_path: Path, kind: str) -> None:
+    name, made = SUBCLASSES[kind]
+    solution = PROBLEMS[name].solution.replace(f"def {name}(", "def _right(")
+    source = f"import collections, enum\n{solution}\ndef {name}(*args):\n    right = _right(*args)\n    return {made}\n"
+    assert played(tmp_path, source, PROBLEMS[name]).details == "24 of 24 hidden calls right"
+    wrong = source.replace("right = _right(*args)", "right = type(_right(*args))()")
+    assert not played(tmp_path / "wrong", wrong, PROBLEMS[name]).passed
 
 
 CHEATS = {

@@ -92,7 +92,11 @@ OTHERS = {
         "return type('N', (int,), {})(one + two) if type(one) is int else one + two",
         "",
     ),
-    "a subclass of list": ("[name for name, _ in items]", "type('L', (list,), {})(name for name, _ in items)", ""),
+    "a subclass of list": (
+        "[name for name, _ in items]",
+        "type('L', (list,), {})(name for name, _ in items)",
+        "",
+    ),
     "a fraction": (
         "return one + two",
         "import fractions; return fractions.Fraction(one) + fractions.Fraction(two)",
