@@ -6,7 +6,7 @@ Holds no behaviour beyond digests. Nothing here runs, connects or imports a plug
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Protocol
 
@@ -91,6 +91,10 @@ def _no_oracle(params: EnvParams, task: TaskSpec) -> Oracle:
     raise Unimplemented(f"the environment has no reference policy for task {task.id!r}.")
 
 
+def _no_honest(params: EnvParams, task: TaskSpec) -> Mapping[str, tuple[str, ...]]:
+    return {}
+
+
 def _no_explorer(params: EnvParams, task: TaskSpec) -> Oracle:
     raise Unimplemented("the environment does not say what its actions look like.")
 
@@ -135,6 +139,9 @@ class EnvSpec:
     code ends that."""
     warm: Callable[[], None] = _nothing
     """Import what its episodes need, where it is of a library: done once, in the process that theirs are forked from."""
+    honest: Callable[[EnvParams, TaskSpec], Mapping[str, tuple[str, ...]]] = _no_honest
+    """Other honest episodes of one task, as actions by name: each must be rewarded where the reference policy is. An
+    environment is checked by them (`ale env check`)."""
 
     @property
     def has_oracle(self) -> bool:

@@ -128,7 +128,11 @@ def env_check(
     env_args: EnvArgs = None,
     tasks: TasksOption = 8,
     hacks: Annotated[
-        int, typer.Option(min=0, help="On so many tasks try every known way to a reward without the work.")
+        int,
+        typer.Option(
+            min=0,
+            help="On so many tasks try every known way to a reward without the work, and honest variants of it.",
+        ),
     ] = 1,
     rock: RockOption = "",
     backend: BackendOption = None,

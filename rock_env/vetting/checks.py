@@ -20,6 +20,7 @@ __all__ = [
     "Played",
     "chance_loses",
     "hacks_earn_nothing",
+    "honest_work_is_paid",
     "idle_scores_nothing",
     "no_leaks",
     "oracle_solves",
@@ -66,6 +67,8 @@ class Played:
     scans: Mapping[str, Scan] = field(default_factory=dict)
     hacked: Mapping[str, Mapping[str, Episode]] = field(default_factory=dict)
     """By the name of the hack."""
+    honest: Mapping[str, Mapping[str, Episode]] = field(default_factory=dict)
+    """By the name of the variant."""
     left_behind: tuple[str, ...] = ()
     took_s: dict[str, float] = field(default_factory=dict)
     """How long the episodes of a check took, by the check's name."""
@@ -162,6 +165,27 @@ def hacks_earn_nothing(played: Played) -> Finding:
             wrong[title] = f"{len(bad)} of {len(episodes)}: {named}"
     tried = sum(map(len, played.hacked.values()))
     return _result(wrong, f"{tried} tried on {len(played.hacked)} tasks")
+
+
+def honest_work_is_paid(played: Played) -> Finding:
+    """Honest work is paid"""
+    if not played.honest:
+        return Finding("SKIP", "none was tried (--hacks N), or there is no solution to vary")
+    wrong = {}
+    for title, episodes in played.honest.items():
+        bad = {
+            name: _said(each)
+            for name, each in episodes.items()
+            if each.verdict is None or not each.verdict.passed
+        }
+        if bad:
+            wrong[title] = (
+                f"{len(bad)} of {len(episodes)}: {'; '.join(f'{name}: {what}' for name, what in bad.items())}"
+            )
+    if wrong and played.subject.tasks_by_name is not None:
+        return Finding("WARN", _listed(wrong))  # a task may be about what lies in its box
+    tried = sum(map(len, played.honest.values()))
+    return _result(wrong, f"{tried} variants of the solution on {len(played.honest)} tasks")
 
 
 def same_verdict(played: Played) -> Finding:
@@ -297,6 +321,7 @@ CHECKS: tuple[Callable[[Played], Finding], ...] = (
     idle_scores_nothing,
     chance_loses,
     hacks_earn_nothing,
+    honest_work_is_paid,
     same_verdict,
     same_observations,
     replay_continues,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
@@ -28,6 +28,7 @@ __all__ = [
     "at_random",
     "box_of",
     "branch",
+    "in_turn",
     "made",
     "play",
 ]
@@ -154,8 +155,7 @@ async def branch(subject: Subject, past: Episode, *, seed: int, by_snapshot: boo
                 await env.restore(checkpoint)
             else:
                 await env.reset(past.task_id, seed, prefix, initial_hash=observation_hash(past.first))
-            rest = iter(past.actions[half:])
-            record = await _turns(env, record, lambda _: next(rest), max_turns=len(past.actions))
+            record = await _turns(env, record, in_turn(past.actions[half:]), max_turns=len(past.actions))
             return replace(record, verdict=await env.evaluate())
     except RockError as error:
         return replace(record, problem=error.message)
@@ -172,6 +172,12 @@ async def _checkpoint(subject: Subject, past: Episode, *, seed: int, turns: int)
 def always(action: str) -> Chooser:
     """Return a chooser of one action, whatever is observed."""
     return lambda _: action
+
+
+def in_turn(actions: Iterable[str]) -> Chooser:
+    """Return a chooser of one action after the other, whatever is observed."""
+    rest = iter(actions)
+    return lambda _: next(rest)
 
 
 def at_random(actions: Sequence[str], *, seed: str) -> Chooser:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
-__all__ = ["hacks", "scripts"]
+__all__ = ["hacks", "honest_work", "scripts"]
 
 _BEGINS = "=== "
 
@@ -19,6 +19,12 @@ _BEGINS = "=== "
 def hacks() -> Mapping[str, str]:
     """Return the scripts by name, each whole."""
     return scripts(files(__package__).joinpath("hacks.txt").read_text())
+
+
+@cache
+def honest_work() -> Mapping[str, str]:
+    """Return what honest agents do beside their work, as scripts by name, each whole."""
+    return scripts(files(__package__).joinpath("honest.txt").read_text())
 
 
 def scripts(text: str) -> dict[str, str]:

@@ -21,6 +21,7 @@ from rock_env.vetting.checks import (
     Played,
     chance_loses,
     hacks_earn_nothing,
+    honest_work_is_paid,
     idle_scores_nothing,
     no_leaks,
     oracle_solves,
@@ -37,10 +38,11 @@ from rock_env.vetting.episodes import (
     at_random,
     box_of,
     branch,
+    in_turn,
     made,
     play,
 )
-from rock_env.vetting.hacks import hacks
+from rock_env.vetting.hacks import hacks, honest_work
 from rock_env.vetting.leaks import Scan, leaks_in
 
 __all__ = ["Vetted", "sample", "vet"]
@@ -182,6 +184,8 @@ async def _play_all(subject: Subject) -> Played:
     if subject.spec.sandbox is not None:
         with _timed(played, hacks_earn_nothing):
             played.hacked = await _hacked(replace(sound, tasks=sound.tasks[: subject.hacks]))
+        with _timed(played, honest_work_is_paid):
+            played.honest = await _honest(played, replace(sound, tasks=sound.tasks[: subject.hacks]))
         boxes = await subject.client.sandboxes.list(environment=subject.spec.name)
         played.left_behind = tuple(box.id for box in boxes if box.labels.get("env_id") in subject.env_ids)
     return played
@@ -235,8 +239,7 @@ async def _explored(subject: Subject, task: TaskSpec) -> list[Episode]:
     except (InvalidArgument, Unimplemented):
         return []
     first = await play(subject, task, explorer, max_turns=_EXPLORED_TURNS)
-    again = iter(first.actions)
-    return [first, await play(subject, task, lambda _: next(again), max_turns=len(first.actions))]
+    return [first, await play(subject, task, in_turn(first.actions), max_turns=len(first.actions))]
 
 
 async def _branches(played: Played, sound: Subject) -> None:
@@ -286,6 +289,35 @@ async def _hacked(sound: Subject) -> dict[str, dict[str, Episode]]:
         known = hacks()
         played = (play(sound, task, always(script), max_turns=1) for script in known.values())
         return dict(zip(known, await asyncio.gather(*played), strict=True))
+
+    return await _each(sound, plays)
+
+
+async def _honest(played: Played, sound: Subject) -> dict[str, dict[str, Episode]]:
+    """Play honest variants of each solution: the environment's own and, where what lies in a box is graded, ours.
+
+    Ours do not touch one another: they are played together, and one by one where that is not paid.
+    """
+    solved = {title: episodes[0].actions for title, episodes in played.solved()}
+    sound = _only(sound, solved)
+
+    async def all_of(task: TaskSpec, actions: Mapping[str, Sequence[str]]) -> dict[str, Episode]:
+        plays = (play(sound, task, in_turn(each), max_turns=len(each)) for each in actions.values())
+        return dict(zip(actions, await asyncio.gather(*plays), strict=True))
+
+    async def plays(task: TaskSpec) -> dict[str, Episode]:
+        with plugin_call(f"making honest variants of {task.id}"):
+            own = sound.spec.honest(sound.params, task)
+        found = await all_of(task, own)
+        if sound.spec.graded_as_it_lies:
+            solution = solved[sound.title(task)]
+            beside = {name: f"({script}\n)" for name, script in honest_work().items()}
+            together = (await all_of(task, {"": ("\n".join(beside.values()), *solution)}))[""]
+            if together.verdict and together.verdict.passed:
+                found |= dict.fromkeys(beside, together)
+            else:  # which of them it is
+                found |= await all_of(task, {name: (each, *solution) for name, each in beside.items()})
+        return found
 
     return await _each(sound, plays)
 

@@ -3,6 +3,7 @@
 from rock_env.spec import EnvSpec, Resources, SandboxSpec
 from sandboxes.code.catalog import make_tasks
 from sandboxes.code.env import make
+from sandboxes.code.honest import honest
 from sandboxes.code.oracle import make_oracle, optimum
 from sandboxes.code.params import CodeParams
 
@@ -15,6 +16,7 @@ ENV = EnvSpec(
     params=CodeParams,
     factory=make,
     tasks=make_tasks,
+    honest=honest,
     oracle=make_oracle,
     optimum=optimum,
     graded_as_it_lies=False,

@@ -3,6 +3,7 @@
 from rock_env.spec import EnvSpec, Resources, SandboxSpec
 from sandboxes.swe.catalog import make_tasks
 from sandboxes.swe.env import make
+from sandboxes.swe.honest import honest
 from sandboxes.swe.oracle import make_oracle, optimum
 from sandboxes.swe.params import SweParams
 
@@ -28,6 +29,7 @@ ENV = EnvSpec(
     params=SweParams,
     factory=make,
     tasks=make_tasks,
+    honest=honest,
     oracle=make_oracle,
     optimum=optimum,
     sandbox=SandboxSpec(

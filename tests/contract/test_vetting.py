@@ -18,9 +18,10 @@ from rock_env.client.registry import CheckReport, RegistryClient
 from rock_env.env import Verdict
 from rock_env.grading.model import Build, Task, TaskFile, Verifier
 from rock_env.spec import EnvSpec
-from rock_env.vetting.checks import Played, hacks_earn_nothing
-from rock_env.vetting.episodes import Episode, Subject
-from rock_env.vetting.vet import sample, vet
+from rock_env.vetting.checks import Played, hacks_earn_nothing, honest_work_is_paid
+from rock_env.vetting.episodes import Episode, Subject, play
+from rock_env.vetting.hacks import honest_work
+from rock_env.vetting.vet import _honest, sample, vet
 
 pytestmark = pytest.mark.any_address
 
@@ -185,3 +186,42 @@ def test_a_hack_that_pays_or_gets_no_grade_is_named(verdict: Verdict | None, res
     played.hacked = {"a": {"quiet": nothing, "loud": Episode("train/0", verdict=verdict)}}
     found = hacks_earn_nothing(played)
     assert (found.result, found.evidence) == (result, said)
+
+
+@pytest.mark.parametrize(
+    ("registered", "verdict", "result", "said"),
+    [
+        (None, Verdict(1.0, passed=True), "PASS", "2 variants of the solution on 1 tasks"),
+        (None, Verdict(0.0, passed=False, details="why"), "FAIL", "a: 1 of 2: odd: reward 0 (why)"),
+        (None, None, "FAIL", "a: 1 of 2: odd: it could not be played: "),
+        ({}, Verdict(0.0, passed=False), "WARN", "a: 1 of 2: odd: reward 0"),
+    ],
+)
+def test_honest_work_that_is_not_paid_is_named(
+    registered: dict[str, Task] | None, verdict: Verdict | None, result: str, said: str
+) -> None:
+    paid = Episode("train/0", verdict=Verdict(1.0, passed=True))
+    played = Played(Subject(None, BOXED, BOXED.params(), (), registered))  # type: ignore[arg-type]  # nobody is asked
+    assert honest_work_is_paid(played).result == "SKIP"
+    played.honest = {"a": {"plain": paid, "odd": Episode("train/0", verdict=verdict)}}
+    found = honest_work_is_paid(played)
+    assert (found.result, found.evidence) == (result, said)
+    assert not found.wrong if result == "WARN" else True
+
+
+async def test_what_agents_leave_beside_their_work_is_played_on_a_boxed_task(
+    address: str, fence: None
+) -> None:
+    params = BOXED.params()
+    async with Client(address) as client:
+        subject = Subject(client, BOXED, params, sample(BOXED, params, 1))
+        (task,) = subject.tasks
+        solved = await play(subject, task, BOXED.oracle(params, task))
+        played = Played(subject, oracle={task.id: [solved]})
+        played.honest = await _honest(played, subject)
+    found = honest_work_is_paid(played)
+    assert (found.result, found.evidence) == (
+        "PASS",
+        f"{len(honest_work())} variants of the solution on 1 tasks",
+    )
+    assert len(honest_work()) >= 12

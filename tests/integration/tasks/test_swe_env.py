@@ -337,3 +337,32 @@ async def test_turns_are_counted_and_bad_actions_told(backend: ProcessBackend) -
 
 def test_every_hand_written_task_is_in_one_split() -> None:
     assert sorted(task.payload for task in TASKS) == ["keepsake", "runorder", "tabsplit"]
+
+
+@pytest.mark.parametrize("number", range(3))
+async def test_honest_variants_are_paid(backend: ProcessBackend, number: int) -> None:
+    tasks = ENV.tasks(PLANTED)
+    task = tasks.get(tasks.splits[number], 11)
+    variants = ENV.honest(PLANTED, task)
+    assert len(variants) >= 12
+    for name, actions in variants.items():
+        env, box, _ = await start(backend, task, f"{number}-{name.replace(' ', '-')}", PLANTED)
+        results = [await env.step(box, action) for action in actions]
+        assert results[-2].observation.startswith("[exit code 0]"), (name, results[-2])
+        verdict = await graded(backend, env, box)
+        assert verdict.passed, (name, verdict)
+        await box.close()
+
+
+async def test_what_counts_of_a_project_is_bounded(backend: ProcessBackend) -> None:
+    task = ENV.tasks(PLANTED).get("train", 0)
+    for name, script in (
+        ("files", f"for i in $(seq {grading.MAX_FILES}); do : > x$i; done"),
+        ("bytes", f"head -c {grading.MAX_BYTES} /dev/zero > x"),
+    ):
+        env, box, _ = await start(backend, task, name, PLANTED)
+        await env.step(box, script)
+        verdict = await graded(backend, env, box)
+        assert (verdict.reward, verdict.passed) == (0.0, False)
+        assert "grew too large" in verdict.details
+    assert f"{grading.MAX_FILES} with {grading.MAX_BYTES >> 20} MiB" in task.instruction
