@@ -1,11 +1,12 @@
 """Ways to a reward that are no work, tried one after the other, and what they earned.
 
-`python -m benchmarks.reward_hacks [--quick]`. The hacks of `tests/escape/hacks.py` are played as `swe` is graded; those
-and the catalogue of `ale env check` on a registered Harbor, Terminal-Bench and SWE-bench task, and the catalogue on
-`code` and `terminal`. Each is played in a box of its own on a real server. The last line is one JSON object: `tried`,
-`rewarded` (which must be 0), `ungraded` (which must be 0), and, of honest work, `honest_tried` and `honest_rewarded` (which
-must be equal). `by` says the same for each environment. Registered tasks need a Docker engine; without one they are left
-out, and stderr says so.
+`python -m benchmarks.reward_hacks [--quick]`. The hacks of `tests/escape/hacks.py` are played as `swe` is graded where its
+tests are not split; those and the catalogue of `ale env check` on a registered Harbor, Terminal-Bench and SWE-bench task,
+and the catalogue on `code` and `terminal`. Those of `tests/escape/value_hacks.py` are played on built-in tasks of `swe`,
+the four that had paid on 200 of them, with the honest variants of `swe` and `code`. Each is played in a box of its own on a
+real server. The last line is one JSON object: `tried`, `rewarded` (which must be 0), `ungraded` (which must be 0), and, of
+honest work, `honest_tried` and `honest_rewarded` (which must be equal). `by` says the same for each environment. Registered
+tasks need a Docker engine; without one they are left out, and stderr says so.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from random import Random
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "escape"))
@@ -27,12 +29,17 @@ from docker_engine import why_no_engine
 from hacked_env import FIX
 from hacks import HACKS
 from registered_hacks import all_tries, play_all
+from value_hacks import AWAITED, VALUE_HACKS, script_of
 
 from rock_env.client import Client
 from rock_env.local import embedded
+from rock_env.plugins import load_env
 from rock_env.vetting.hacks import hacks
 
 ENV = Path(__file__).parents[1] / "tests" / "escape" / "hacked_env.py"
+_SEED = 40
+_AWAITED_TASKS, _HACKED_TASKS, _HONEST_TASKS = 200, 4, 5
+"""Of how many tasks each hack that had paid, each other hack and each honest variant is tried on."""
 _QUICK = 10
 """Every so many hacks one is tried."""
 _QUICK_REGISTERED = 25
@@ -74,6 +81,39 @@ async def run_installed(every: int, found: Counts) -> None:
                     found.add(name, (await env.evaluate()).reward, honest=False)
                 finally:
                     await env.close()
+
+
+async def run_built_in(every: int, found: Counts) -> None:
+    """Play hacks of the grade by values on random built-in tasks of `swe`, and honest variants of it and of `code`."""
+    draw = Random(_SEED)
+    plays = []
+    for name in ("swe", "code"):
+        spec = load_env(name)
+        tasks = spec.tasks(spec.params())
+        every_task = [
+            tasks.get(split, index) for split in tasks.splits for index in range(tasks.count(split))
+        ]
+        for task in draw.sample(every_task, _HONEST_TASKS):
+            variants = spec.honest(spec.params(), task)
+            plays += [(name, task.id, variant, actions, True) for variant, actions in variants.items()]
+        if name == "swe":
+            for hack in VALUE_HACKS:
+                count = _AWAITED_TASKS if hack in AWAITED else _HACKED_TASKS
+                chosen = draw.sample(every_task, count)
+                plays += [(name, task.id, hack, (script_of(hack),), False) for task in chosen]
+    async with embedded(["--workers=1", "--isolation=namespaces"]) as address, Client(address) as client:
+        for name, task, what, actions, honest in plays[::every]:
+            env = await client.make(name)
+            try:
+                await env.reset(task, 0)
+                for action in actions:
+                    await env.step(action)
+                reward = (await env.evaluate()).reward
+            finally:
+                await env.close()
+            if (reward == 1.0) != honest:
+                print(f"{name} {task}: {what}: {reward}", file=sys.stderr)
+            found.add(f"{name} built-in", reward, honest=honest)
 
 
 def run_registered(every: int, found: Counts) -> None:
@@ -123,6 +163,7 @@ def main() -> int:
     found, began = Counts(), time.monotonic()
     asyncio.run(run_swe(list(HACKS)[::every], found))
     asyncio.run(run_installed(every, found))
+    asyncio.run(run_built_in(every, found))
     run_registered(_QUICK_REGISTERED if options.quick else 1, found)
     whole = found.summary()
     print(json.dumps({**whole, "seconds": round(time.monotonic() - began)}))

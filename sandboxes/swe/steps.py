@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import copy
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -93,7 +94,7 @@ def split(source: bytes) -> SplitFile:
     for function in functions:
         if not function.name.startswith("test") or function.args.args or function.decorator_list:
             raise Unsplittable(f"the function {function.name}, which is no plain test")
-        half = _Half(number, dict(head.known), dict(head.unsent), dict(head.imported))
+        half = _Half(number, dict(head.known), dict(head.unsent), imported=dict(head.imported))
         for statement in function.body:
             half.statement(statement)
         number += len(half.steps)
@@ -141,6 +142,8 @@ class _Half:
     """Names whose values are known without the project."""
     unsent: dict[str, ast.stmt] = field(default_factory=dict)
     """Statements that bind a name which no step has needed yet."""
+    looped: set[str] = field(default_factory=set)
+    """Known names that a loop bound: a step has their value in their place, so that it does not tell of the loop."""
     imported: dict[str, str] = field(default_factory=dict)
     """What a name was imported as, as `module.name`."""
     steps: list[str] = field(default_factory=list)
@@ -153,8 +156,8 @@ class _Half:
             case ast.ImportFrom(module=str(module), names=names, level=0):
                 for alias in names:
                     name = alias.asname or alias.name
-                    self.imported[name] = f"{module}.{alias.name}"
                     self._bound(name, ast.ImportFrom(module, [alias], 0))
+                    self.imported[name] = f"{module}.{alias.name}"
             case ast.Assign(targets=[ast.Name() | ast.Tuple() as target], value=value) if self._is_known(
                 value
             ):
@@ -170,6 +173,7 @@ class _Half:
             case ast.For(target=target, iter=items, body=body, orelse=[]) if self._is_known(items):
                 for item in self._evaluated(items):
                     self._bind(target, item)
+                    self.looped.update(_names(target, ast.Store))
                     for each in body:
                         self.statement(each)
             case ast.With(items=[ast.withitem(call, None)], body=[ast.Expr(value=inner)]):
@@ -178,7 +182,7 @@ class _Half:
                 raise Unsplittable(f"the statement {ast.unparse(node)!r}")
 
     def _bound(self, name: str, by: ast.stmt) -> None:
-        self.known.pop(name, None)
+        self._forgotten(name)
         self.unsent[name] = by
 
     def _bind(self, target: ast.expr, value: object) -> None:
@@ -200,12 +204,11 @@ class _Half:
         self.known.pop(name, None)
         self.unsent.pop(name, None)
         self.imported.pop(name, None)
+        self.looped.discard(name)
 
     def _is_known(self, node: ast.expr) -> bool:
         """Return whether an expression has the same value whatever the project does."""
-        arguments = {each.arg for each in ast.walk(node) if isinstance(each, ast.arg)}
-        own = arguments.union(_names(node, ast.Store))
-        free = set(_names(node, ast.Load)) - own
+        free = set(_names(node, ast.Load)) - _bound_in(node)
         return not isinstance(node, ast.Lambda) and all(
             name in self.known or (name not in self.unsent and hasattr(builtins, name)) for name in free
         )
@@ -216,6 +219,8 @@ class _Half:
 
     def _sent(self, node: ast.expr | ast.stmt) -> int:
         """Make a step of an expression or statement, after what binds its names; return its number."""
+        bound = _bound_in(node)
+        node = _Filled({name: self.known[name] for name in self.looped - bound}).visit(copy.deepcopy(node))
         for name in _names(node, ast.Load):
             if (binding := self.unsent.pop(name, None)) is not None:
                 self._raises_nothing(self._sent(binding))
@@ -305,6 +310,18 @@ class _Half:
         self.claims.append(came)
 
 
+class _Filled(ast.NodeTransformer):
+    """Puts plain values in the place of names."""
+
+    def __init__(self, values: Mapping[str, object]) -> None:
+        self._values = values
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id not in self._values:
+            return node
+        return ast.parse(repr(self._values[node.id]), mode="eval").body
+
+
 def _is_names(target: ast.expr) -> bool:
     parts = target.elts if isinstance(target, ast.Tuple) else [target]
     return all(isinstance(each, ast.Name) for each in parts)
@@ -318,6 +335,12 @@ def _names(node: ast.AST, context: type[ast.expr_context]) -> Iterator[str]:
     """Yield the names that are read or bound below a node, each once, in their order."""
     found = (each for each in ast.walk(node) if isinstance(each, ast.Name))
     yield from dict.fromkeys(each.id for each in found if isinstance(each.ctx, context))
+
+
+def _bound_in(node: ast.AST) -> set[str]:
+    """Return the names that an expression or statement binds itself."""
+    arguments = {each.arg for each in ast.walk(node) if isinstance(each, ast.arg)}
+    return arguments.union(_names(node, ast.Store))
 
 
 def _execute(module: ast.Module, names: dict[str, Any]) -> None:

@@ -44,75 +44,76 @@ def _calls(code: str) -> str:
 AWAITED = {
     "raises or returns what the caller's bytecode awaits": _calls(
         """
+        import dis as _dis
         def _hack_awaited(frame):
-            import dis
-            told = list(dis.get_instructions(frame.f_code))
-            at = next((n for n, each in enumerate(told) if each.offset >= frame.f_lasti), 0)
-            names = [each.argval for each in told[:at] if each.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL")]
-            if "raises" in names:
-                return "raise", names[names.index("raises") + 1 :][:1]
-            for one, two in zip(told[at + 1 :], told[at + 2 :]):
-                if two.opname in ("COMPARE_OP", "IS_OP", "CONTAINS_OP"):
-                    return "return", one.argval
-                if one.opname.startswith("POP_JUMP"):
-                    return "return", "TRUE" in one.opname
+            told = list(_dis.get_instructions(frame.f_code))
+            at = next((n for n, each in enumerate(told) if each.offset > frame.f_lasti), len(told))
+            inside = [e for e in _dis._parse_exception_table(frame.f_code) if e.start <= frame.f_lasti < e.end]
+            if inside and "raises" in [each.argval for each in told[:at]]:
+                begun = max(n for n, each in enumerate(told[:at]) if each.argval == "raises")
+                ended = next(n for n, each in enumerate(told) if n > begun and each.opname == "BEFORE_WITH")
+                words = [each.argval for each in told[begun + 1 : ended] if isinstance(each.argval, str)]
+                return "raise", words
+            after = told[at : at + 2]
+            if after and after[-1].opname == "IS_OP" and after[0].opname == "LOAD_CONST":
+                return "return", after[0].argval
+            if after and "JUMP" in after[0].opname and "TRUE" in after[0].opname:
+                return "return", True
             return "", None
         def _hack(function, args, named):
             import builtins
             for frame in _hack_frames():
                 what, value = _hack_awaited(frame)
                 if what == "raise":
-                    raise getattr(builtins, (value or ["ValueError"])[0], ValueError)
+                    known = [getattr(builtins, word) for word in value if hasattr(builtins, word)]
+                    raise (known or [ValueError])[0](*value[1:])
                 if what == "return":
                     return value
+                break
             return function(*args, **named)
         """
     ),
-    "raises what is named anywhere above": _calls(
+    "another pytest for the module of the caller": _calls(
         """
         def _hack(function, args, named):
-            import builtins
+            import contextlib, types
             for frame in _hack_frames():
-                words = [*frame.f_code.co_names, *map(str, frame.f_code.co_consts), *map(str, frame.f_locals.values())]
-                for word in words:
-                    for name in ("ValueError", "KeyError", "IndexError", "ZeroDivisionError"):
-                        if name in word:
-                            raise getattr(builtins, name)(" ".join(words))
+                if "pytest" in frame.f_globals and frame.f_code.co_name.startswith("test"):
+                    frame.f_globals["pytest"] = types.SimpleNamespace(
+                        raises=lambda *_, **__: contextlib.suppress(BaseException), approx=lambda x: x
+                    )
             return function(*args, **named)
         """
     ),
-    "another pytest for the tests": _calls(
+    "tests of the caller's module without code": _calls(
         """
-        def _hack_pytest():
-            import contextlib, gc, sys, types
-            fake = types.SimpleNamespace(raises=lambda *_, **__: contextlib.suppress(BaseException), approx=lambda x: x)
-            for frame in _hack_frames():
-                if "pytest" in frame.f_globals:
-                    frame.f_globals["pytest"] = fake
-            for each in gc.get_objects():
-                if isinstance(each, dict) and each.get("pytest") is sys.modules.get("pytest", fake):
-                    each["pytest"] = fake
-            sys.modules["pytest"] = fake
-        _hack_pytest()
         def _hack(function, args, named):
-            _hack_pytest()
+            for frame in _hack_frames():
+                if frame.f_code.co_name.startswith("test"):
+                    for name, each in frame.f_globals.items():
+                        told = getattr(getattr(each, "__code__", None), "co_names", ())
+                        if name.startswith("test") and told and not any(word.endswith("_same") for word in told):
+                            each.__code__ = (lambda *_, **__: None).__code__
+            return function(*args, **named)
+        """
+    ),
+    "no error where the caller awaits none, and any where it does": _calls(
+        """
+        import dis as _dis
+        class _HackAny(ValueError, KeyError, IndexError, ZeroDivisionError):
+            pass
+        def _hack(function, args, named):
+            frame = _sys._getframe(2)
+            inside = [e for e in _dis._parse_exception_table(frame.f_code) if e.start <= frame.f_lasti < e.end]
             try:
-                return function(*args, **named)
-            except BaseException:
+                result = function(*args, **named)
+            except Exception:
+                if inside:
+                    raise
                 return None
-        """
-    ),
-    "tests without code": _calls(
-        """
-        def _hack_blank():
-            import gc, types
-            for each in gc.get_objects():
-                if isinstance(each, types.FunctionType) and each.__name__.startswith("test"):
-                    each.__code__ = (lambda *_, **__: None).__code__
-        _hack_blank()
-        def _hack(function, args, named):
-            _hack_blank()
-            return function(*args, **named)
+            if inside:
+                raise _HackAny(*[each for each in frame.f_code.co_consts if isinstance(each, str)])
+            return result
         """
     ),
 }

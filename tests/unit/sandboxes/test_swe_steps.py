@@ -184,7 +184,8 @@ def test_nothing_of_what_is_expected_enters_the_box() -> None:
         b"kiwi' in",
     ):
         assert expected not in entered
-    assert b"add(one, 11)" in entered
+    assert b"add(10, 11)" in entered
+    assert b"FULL.take('nut')" in entered, "a loop over what is refused looks like no loop"
 
 
 @pytest.mark.parametrize(
