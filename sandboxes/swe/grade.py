@@ -257,7 +257,7 @@ class _Run:
             kind, _, what = words.partition(" ")
             if not line.startswith(self._token):
                 oddity = "something else wrote into their report"
-            elif kind == "elsewhere":
+            elif kind == "elsewhere" and "found" not in told:
                 raise InfraError(
                     f"cannot grade: this sandbox has another module {what!r}, which hides the project's"
                 )
@@ -267,7 +267,7 @@ class _Run:
                 oddity = oddity or f"the project changed {what}"
             elif kind == "value":
                 values.append(what)
-            elif kind != "end":
+            elif kind not in ("found", "loaded", "end"):
                 oddity = "a test was reported twice" if what in tests else oddity
                 tests[what] = kind if kind != "passed" or judge(self._claims, what, values) else "failed"
                 values = []

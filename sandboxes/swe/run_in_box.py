@@ -27,7 +27,7 @@ CPU_S = 30
 GUARDED = ("_pytest", "pluggy", "pytest", "unittest")
 DEEPEST = 50
 """A value nested deeper is not plain."""
-MAX_SAID_CHARS = 1 << 16
+MAX_SAID_CHARS = 1 << 13
 """Of one outcome's text; the longest right one has some hundred."""
 UNUSED = "doctest faulthandler junitxml legacypath pastebin setuponly setupplan stepwise"
 """Plugins of pytest that no hidden test needs; without them it starts faster."""
@@ -57,11 +57,7 @@ def run(
     say("ready")
     leave, callables, start = os._exit, _callables, pytest.main
     same = _same(say)
-    for look in (_hidden_by_another, _not_importable):
-        for package in packages:
-            if wrong := look(package):
-                say(wrong)
-                leave(exit_code)
+    _load(packages, say, exit_code)
     sys.modules[values] = ModuleType(values)
     sys.modules[values].same = same  # type: ignore[attr-defined]
     paths = [Path(folder, name) for name, _ in files]
@@ -100,10 +96,7 @@ def carry_out(
     outcome = _outcomes()
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
     say("ready")
-    for package in packages:
-        if wrong := _hidden_by_another(package) or _not_importable(package):
-            say(wrong)
-            leave(exit_code)
+    _load(packages, say, exit_code)
     for head, tests in files:
         names: dict[str, Any] = {"__name__": "steps"}
         for step in head:
@@ -171,6 +164,17 @@ def _exceptions(packages: list[str]) -> str:
         if isinstance(thing, type) and issubclass(thing, BaseException)
     ]
     return f"exceptions {{{','.join(found)}}}"
+
+
+def _load(packages: list[tuple[str, str]], say: Callable[[str], None], exit_code: int) -> None:
+    """Import the packages, or say why not and leave. Before `found` is said nothing of the project has run."""
+    leave = os._exit
+    for look, then in ((_hidden_by_another, "found"), (_not_importable, "loaded")):
+        for package in packages:
+            if wrong := look(package):
+                say(wrong)
+                leave(exit_code)
+        say(then)
 
 
 def _hidden_by_another(where: tuple[str, str]) -> str:
@@ -275,11 +279,12 @@ def _plain(other: Callable[[object], str]) -> Callable[[object], str]:
     return encode
 
 
-def _number(kind: type, value: object) -> str:
+def _number(kind: type, value: Any) -> str:
     """Return a fraction or a decimal number as JSON; an empty text for anything else."""
-    for letter, module, name in (("q", "fractions", "Fraction"), ("D", "decimal", "Decimal")):
-        if module in sys.modules and kind is vars(sys.modules[module])[name]:
-            return f'["{letter}","{value}"]'
+    if "fractions" in sys.modules and kind is sys.modules["fractions"].Fraction:
+        return f'["q",["{value.numerator:x}","{value.denominator:x}"]]'
+    if "decimal" in sys.modules and kind is sys.modules["decimal"].Decimal:
+        return f'["D","{value}"]'
     return ""
 
 

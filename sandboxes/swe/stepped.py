@@ -16,10 +16,15 @@ from rock_env.env import Verdict
 from rock_env.errors import InfraError
 from rock_env.sandbox import ExecResult
 from sandboxes.swe.data import Files
+from sandboxes.swe.run_in_box import MAX_SAID_CHARS
 from sandboxes.swe.steps import Raised, Said, split
 from sandboxes.swe.values import decoded
 
 __all__ = ["SteppedRun", "last_words"]
+
+
+_BEFORE = 3
+"""Lines before the first outcome: ready, found, loaded."""
 
 
 class SteppedRun:
@@ -47,17 +52,17 @@ class SteppedRun:
         if not told or told[0] != "ready":
             raise InfraError(f"cannot grade: Python does not start in this sandbox ({last_words(result)})")
         kind, _, what = told[1].partition(" ") if len(told) > 1 else ("", "", "")
-        if kind == "elsewhere":
+        if kind == "elsewhere":  # of ours: the project has not run yet
             raise InfraError(
                 f"cannot grade: this sandbox has another module {what!r}, which hides the project's"
             )
-        if kind == "broken":
-            return _unlike(f"{what} cannot be imported")
+        if told[1:2] == ["found"] and told[-1].startswith("broken "):
+            return _unlike(f"{told[-1].removeprefix('broken ')} cannot be imported")
         ended = told[-1] == "end" and result.exit_code == self._exit_code and not result.truncated
-        if len(told) != sum(file.count for file in self._files.values()) + 3 or not ended:
+        if len(told) != _BEFORE + sum(file.count for file in self._files.values()) + 2 or not ended:
             return _unlike(f"they did not run to their end ({last_words(result)})")
         try:
-            failed = self._failed(told[1:-1])
+            failed = self._failed(told[_BEFORE:-1])
         except (ValueError, TypeError, ArithmeticError, RecursionError):
             return _unlike("something else wrote into their report")
         details = f"{len(self._wanted) - len(failed)} of {len(self._wanted)} hidden tests passed"
@@ -79,7 +84,9 @@ class SteppedRun:
 
 
 def _read(line: str) -> tuple[object, str]:
-    """Return the outcome and the identity that a line says."""
+    """Return the outcome and the identity that a line says, in bounded time."""
+    if len(line) > MAX_SAID_CHARS:
+        raise ValueError(f"got a line of {len(line)} characters, expected at most {MAX_SAID_CHARS}")
     kind, _, rest = line.partition(" ")
     if kind == "value":
         identity, _, text = rest.partition(" ")

@@ -295,12 +295,12 @@ class _Half:
                 pattern = ast.literal_eval(words[0].value) if words else ""
             case _:
                 raise Unsplittable(f"the block of {ast.unparse(call)!r}")
-        wanted = self.imported.get(name, "") or f"builtins.{name}"
+        imported = self.imported.get(name, "")
         step = self._sent(inner)
 
         def came(said: Said) -> bool:
             outcome = said.outcomes[step]
-            kind = said.exceptions.get(wanted, wanted)
+            kind = said.exceptions.get(imported, "") if imported else f"builtins.{name}"
             return (
                 isinstance(outcome, Raised)
                 and kind in outcome.kinds

@@ -135,7 +135,8 @@ def decoded(part: Any) -> object:
             identity, name, truth = said
             return Other(str(identity), str(name), bool(truth))
         case "q":
-            return Fraction(said)
+            above, below = said
+            return Fraction(int(above, 16), int(below, 16))
         case "D":
             return Decimal(said)
     raise ValueError(f"no kind of value: {kind!r}")

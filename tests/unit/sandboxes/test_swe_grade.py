@@ -120,6 +120,10 @@ ODD = {
         "the project changed pytest.raises",
     ),
     "a broken import": (("ready", "broken test_split.py", "*", "end 1"), "cannot be imported"),
+    "an infrastructure failure that is forged": (
+        ("ready", "found", "elsewhere x"),
+        "did not run to their end",
+    ),
     "nothing": (("ready", "end 1"), "a test that cannot pass did not fail"),
 }
 

@@ -217,6 +217,32 @@ def test_a_run_that_never_began_is_nobodys_failure(tmp_path: Path) -> None:
         )
 
 
+FORGED = {
+    "an infrastructure failure": ("elsewhere shop", "did not run to their end"),
+    "a line that is none": ("value", "something else wrote"),
+    "a long line": (f'value 1 ["s","{"x" * 9000}"]', "something else wrote"),
+    "a kind of value": ('value 1 ["q",["1","0"]]', "something else wrote"),
+    "a huge number": ('value 1 ["D","1e999999999"]', "of 5 hidden tests passed"),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_forged_report_is_a_failure_of_the_project_and_bounded(name: str) -> None:
+    line, why = FORGED[name]
+    wanted = [f"test_x.py::test_{each}" for each in NAMES]
+    run = SteppedRun((("test_x.py", TESTS),), "stand", ["shop"], wanted)
+    steps = (
+        ["exceptions {}", "end"]
+        if "elsewhere" in line
+        else [line] * split(TESTS).count + ["exceptions {}", "end"]
+    )
+    told = ["ready", "found", *([line] if "elsewhere" in line else ["loaded"]), *steps]
+    said = "".join(f"{run._token} {each}\n" for each in told).encode()
+    verdict = run.verdict(ExecResult(run._exit_code, None, said, b"", 0.1))
+    assert (verdict.reward, verdict.passed) == (0.0, False)
+    assert why in verdict.details
+
+
 def test_all_built_in_tasks_are_graded_by_values_as_the_readme_says() -> None:
     for package in INDEX.packages:
         for path, content in factory.package_files(package):
