@@ -55,6 +55,10 @@ class SnapshotRecord:
     """Digest of its request: another one under the same key is a mistake of the caller."""
     folder: str = ""
     """The id of the state folder its layer is in; empty for one of an earlier release, or where nothing is shared."""
+    owner: str = ""
+    """The `maker` of the server that is making it, or of one that has taken it over to end it; empty as `folder` is."""
+    revision: int = 0
+    """How often it was changed since it was added; a change is stored only over the revision that was read."""
 
 
 @dataclass(frozen=True, slots=True)

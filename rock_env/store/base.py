@@ -5,20 +5,34 @@ A store remembers; it never decides what a sandbox may do (`rock_env.lifecycle` 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 
-from rock_env.errors import FailedPrecondition
+from rock_env.errors import FailedPrecondition, RockError
 from rock_env.lifecycle import SandboxRecord, SandboxState
 from rock_env.snapshots import SnapshotRecord, SnapshotState, Uses
 
-__all__ = ["FOLDER_ID", "KEPT_DELETED", "Query", "SandboxStore", "SnapshotQuery", "other_folder"]
+__all__ = [
+    "FOLDER_ID",
+    "KEPT_DELETED",
+    "Overtaken",
+    "Query",
+    "SandboxStore",
+    "SnapshotQuery",
+    "other_folder",
+    "overtaken",
+    "overtaken_snapshot",
+]
 
 FOLDER_ID = "folder-id"
 """The file of a state folder that holds its id."""
 KEPT_DELETED = 1000
 """How many deleted sandboxes, and collected snapshots, are still known by id and idempotency key."""
+
+
+class Overtaken(FailedPrecondition):
+    """A record is no longer as it was read: somebody else was faster, and nothing was stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +70,13 @@ class SnapshotQuery:
 class SandboxStore(Protocol):
     """Records of sandboxes and snapshots, each write one transaction: acknowledged means it survives a killed server.
 
-    No method blocks the event loop. All raise `InfraError` when the store itself fails, such as on a full disk.
+    A record is changed by `save` and `save_snapshot` alone, which compare before they set: a record carries the
+    revision at which it was read, and whoever changed it since has won. So there is no write that does not know what
+    it replaces. The outcome of a change is always known to a server that lives: a change that may have been stored is
+    asked for again until the database has answered.
+
+    No method blocks the event loop. All raise `InfraError` when the store itself fails, such as on a full disk. Reads
+    and `add` raise `Unavailable`, nothing stored, while the database is away; changes wait for it (`when_away`).
     """
 
     async def add(self, record: SandboxRecord) -> SandboxRecord:
@@ -70,8 +90,8 @@ class SandboxStore(Protocol):
     async def save(self, record: SandboxRecord) -> SandboxRecord:
         """Replace the record and return it with its new revision.
 
-        Raise `FailedPrecondition` if it was changed since the given one was read, and `NotFound` if a record that
-        is not deleted builds upon a snapshot that was collected.
+        Raise `Overtaken` if it was changed since the given one was read, and `NotFound` if a record that is not
+        deleted builds upon a snapshot that was collected.
         """
         ...
 
@@ -95,8 +115,11 @@ class SandboxStore(Protocol):
         """
         ...
 
-    async def save_snapshot(self, record: SnapshotRecord) -> None:
-        """Replace a snapshot's record. Raise `FailedPrecondition` if that would take its state back."""
+    async def save_snapshot(self, record: SnapshotRecord) -> SnapshotRecord:
+        """Replace a snapshot's record and return it with its new revision; one that is stored already is returned.
+
+        Raise `Overtaken` if it was changed since the given one was read, or its state would go back.
+        """
         ...
 
     async def get_snapshot(self, snapshot_id: str) -> SnapshotRecord | None:
@@ -123,6 +146,13 @@ class SandboxStore(Protocol):
         """
         ...
 
+    def when_away(self, tell: Callable[[RockError | None], None]) -> None:
+        """Have `tell` called, again and again, while a change waits for the database longer than a caller should.
+
+        It is told why, and None once the database is back.
+        """
+        ...
+
     async def __aenter__(self) -> Self:
         """Close the store at the end of the block."""
         ...
@@ -132,6 +162,22 @@ class SandboxStore(Protocol):
     async def close(self) -> None:
         """Let go of the store. Safe to call twice."""
         ...
+
+
+def overtaken(record: SandboxRecord) -> Overtaken:
+    """Return the error for a change of a sandbox that is not as it was read."""
+    return Overtaken(
+        f"sandbox {record.id!r} was changed by someone else since revision {record.revision}. Read it again."
+    )
+
+
+def overtaken_snapshot(record: SnapshotRecord, now: SnapshotRecord | None) -> Overtaken:
+    """Return the error for a change of a snapshot that is `now` something else than what was read."""
+    state = "forgotten" if now is None else f"{now.state} at revision {now.revision}"
+    return Overtaken(
+        f"snapshot {record.id!r} is {state} by now and cannot become {record.state}: it was read at revision "
+        f"{record.revision}. Read it again."
+    )
 
 
 def other_folder(

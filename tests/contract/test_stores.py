@@ -27,7 +27,7 @@ from rock_env.errors import FailedPrecondition, InfraError, NotFound
 from rock_env.lifecycle import TRANSITIONS, SandboxRecord, SandboxState, transition
 from rock_env.snapshots import SnapshotRecord, SnapshotState, Uses
 from rock_env.spec import SandboxSpec
-from rock_env.store.base import Query, SandboxStore, SnapshotQuery
+from rock_env.store.base import Overtaken, Query, SandboxStore, SnapshotQuery
 from rock_env.store.postgres.records import PostgresStore
 from rock_env.store.sqlite.records import SqliteStore
 
@@ -268,10 +268,15 @@ async def test_a_snapshot_is_kept_as_long_as_something_builds_upon_it(opened: Op
             "sn-none": Uses(0, 0),
         }
         for it in (base, child):
-            await store.save_snapshot(replace(it, state=SnapshotState.DELETED))
+            gone = await store.save_snapshot(replace(it, state=SnapshotState.DELETED))
+            assert gone == replace(it, state=SnapshotState.DELETED, revision=it.revision + 1)
+            assert await store.save_snapshot(replace(gone, revision=it.revision)) == gone, (
+                "asked again: as it is"
+            )
             assert not await store.collect(it.id)
-        with pytest.raises(FailedPrecondition, match="is DELETED and cannot become READY"):
-            await store.save_snapshot(base)
+        for back in (base, replace(base, revision=1)):  # also of one who has read it again
+            with pytest.raises(Overtaken, match="is DELETED at revision 1 by now and cannot become READY"):
+                await store.save_snapshot(back)
         with pytest.raises(NotFound, match="was deleted"):
             await store.add(record(2, snapshot_id=child.id))
         for state in (SandboxState.DELETING, SandboxState.DELETED):

@@ -16,11 +16,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from rock_env.errors import FailedPrecondition, RockError
+from rock_env.errors import RockError
 from rock_env.lifecycle import Deadline, SandboxRecord, SandboxState, hard_deadline
 from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.server.sandboxes.ledger import LIVE
-from rock_env.store.base import Query
+from rock_env.store.base import Overtaken, Query
 from rock_env.store.postgres.members import Members
 from rock_env.store.postgres.records import PostgresStore
 from rock_env.store.postgres.schema import ENDING
@@ -83,6 +83,6 @@ class DeadNodes:
             ended = replace(ended, idempotency_key="")  # never answered: its caller's retry starts afresh
         try:
             await self._store.save(ended)
-        except FailedPrecondition:
+        except Overtaken:
             return  # a server of the node is back and has it: that one ends it
         log.warning("ended a sandbox of a dead node sandbox_id=%s of=%s", record.id, record.owner)

@@ -125,7 +125,8 @@ class ForwardInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # g
             if found is None:
                 return None
             member, takes_over = found
-            channel = await self.reach(member, max(member.expires_in_s, 0.0) if takes_over else 0.0)
+            patience_s = self._replica.members.buried_in_s(member) if takes_over else 0.0
+            channel = await self.reach(member, patience_s)
             if channel is not None:
                 return member, channel
 

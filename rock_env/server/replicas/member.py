@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mappi
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 
-from rock_env.errors import FailedPrecondition, RockError, Unavailable
+from rock_env.errors import RockError, Unavailable
 from rock_env.lifecycle import SandboxRecord, SandboxState
 from rock_env.server.own_tasks import OwnTasks, logged
 from rock_env.server.replicas.dead_nodes import DeadNodes
@@ -27,7 +27,7 @@ from rock_env.server.replicas.witness import Witness
 from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.server.sandboxes.ledger import LIVE, HeldSandbox
 from rock_env.server.sandboxes.ownership import elsewhere
-from rock_env.store.base import Query
+from rock_env.store.base import Overtaken, Query
 from rock_env.store.postgres.members import Member, Members
 from rock_env.store.postgres.records import PostgresStore
 
@@ -118,6 +118,9 @@ class Replica:
 
     # -- what the core asks
 
+    def away_s(self) -> float:
+        return self.members.away_s()
+
     async def claim(self, record: SandboxRecord) -> SandboxRecord | None:
         """Make a sandbox this replica's own if it is nobody's and its box can be taken up here."""
         if self.draining or not self._here(record):
@@ -126,7 +129,7 @@ class Replica:
             return None
         try:
             return await self._store.save(replace(record, owner=self.id, folder=record.site or self.folder))
-        except FailedPrecondition:
+        except Overtaken:
             return None  # another replica was faster, or it changed: the change is pushed to us
 
     async def sole(self) -> bool:
@@ -440,10 +443,10 @@ class Replica:
                     log.warning("it is not known which replicas live: %s", error)
                     continue
                 self._tell()
-                others = [it.expires_in_s for it in living.values() if it.id != self.id]
+                others = [self.members.buried_in_s(it) for it in living.values() if it.id != self.id]
                 try:
                     # Not wait_for: before Python 3.12 it loses a cancellation that comes together with the event.
-                    async with asyncio.timeout(max(min(others), 0.0) + 0.01 if others else None):
+                    async with asyncio.timeout(min(others) + 0.01 if others else None):
                         await changed.wait()
                 except TimeoutError:
                     with suppress(Unavailable):  # then it is not known, above

@@ -11,6 +11,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from rock_env.errors import (
     NotFound,
     ResourceExhausted,
     RockError,
+    Unavailable,
 )
 from rock_env.guest.steering import Steering
 from rock_env.lifecycle import SandboxRecord, SandboxState, noted, transition
@@ -36,7 +38,7 @@ from rock_env.server.sandboxes.lives import WORKING
 from rock_env.server.sandboxes.ownership import elsewhere
 from rock_env.snapshots import SnapshotRecord, SnapshotState, Uses
 from rock_env.spec import SandboxSpec
-from rock_env.store.base import SnapshotQuery
+from rock_env.store.base import Overtaken, SnapshotQuery
 
 __all__ = ["MAX_FORK", "CheckpointTree", "TreeWish"]
 
@@ -157,8 +159,7 @@ class CheckpointTree:
         if task is None:
             task = self._making[name] = self._core.tasks.spawn(self._known_or_made(wish, act))
             task.add_done_callback(lambda _: self._making.pop(name, None))
-            task.add_done_callback(lambda done: None if done.cancelled() else done.exception() and None)
-        made = await asyncio.shield(task)
+        made = await self._core.tasks.outcome(task)
         if made.request_digest != wish.digest:
             raise FailedPrecondition(
                 f"idempotency key {wish.key.partition('/')[2]!r} was used for another request; take a new one"
@@ -168,18 +169,35 @@ class CheckpointTree:
     async def _known_or_made(
         self, wish: TreeWish, act: Callable[[], Coroutine[Any, Any, SnapshotRecord]]
     ) -> SnapshotRecord:
-        known = await self._store.find_snapshots(
-            SnapshotQuery(tenant=self._ledger.tenant(), idempotency_key=wish.key)
-        )
-        return known[0] if known else await act()
+        query = SnapshotQuery(tenant=self._ledger.tenant(), idempotency_key=wish.key)
+        for known in await self._store.find_snapshots(query):
+            if known.state is not SnapshotState.MAKING:
+                return known
+            # Nobody makes it here, or this would wait for that: it is another server's, or was left half made.
+            living = await self._ledger.ownership.makers()
+            if known.owner in living or not await self._core.layers.give_up(known):
+                raise Unavailable(
+                    f"the snapshot of idempotency key {wish.key.partition('/')[2]!r} is being made by another server. "
+                    "Ask again, with the same idempotency key.",
+                    retry_after_s=0.2,
+                )
+        return await act()
 
     async def _snapshot(self, sandbox_id: str, wish: TreeWish) -> SnapshotRecord:
         held = await self._ledger.find_held(sandbox_id)
         async with held.lock:
             frozen = await self._freeze(held, wish, forked=())
-            ready = replace(frozen, state=SnapshotState.READY)
-            await self._store.save_snapshot(ready)
-            return ready
+            return await self._finish(held, replace(frozen, state=SnapshotState.READY))
+
+    async def _finish(self, held: HeldSandbox, made: SnapshotRecord) -> SnapshotRecord:
+        """Store that a snapshot is made. Raise `Unavailable` where its sandbox, and so this, was taken over meanwhile."""
+        try:
+            return await self._store.save_snapshot(made)
+        except Overtaken as error:
+            raise elsewhere(held.record) from error
+        except RockError:
+            await logged(self._core.layers.give_up(made))
+            raise
 
     async def _freeze(self, held: HeldSandbox, wish: TreeWish, *, forked: tuple[str, ...]) -> SnapshotRecord:
         """Make a layer of the box, and a record that is MAKING still. Nothing is left of either if that failed."""
@@ -209,6 +227,7 @@ class CheckpointTree:
                 idempotency_key=wish.key,
                 request_digest=wish.digest,
                 folder=site if shared else ownership.folder,
+                owner=ownership.maker,
             )
         )
         try:
@@ -285,15 +304,13 @@ class CheckpointTree:
         errors = [outcome for outcome in made if isinstance(outcome, BaseException)]
         if not errors:
             try:
-                await self._store.save_snapshot(kept)
-                return kept
+                return await self._finish(held, kept)
             except RockError as error:
                 errors.append(error)
         for outcome in made:
             if isinstance(outcome, SandboxRecord):
                 await logged(self._end_fork(outcome.id))
-        await logged(self._store.save_snapshot(replace(kept, idempotency_key="")))
-        await logged(self._core.layers.collect(frozen.id))
+        await logged(self._core.layers.give_up(frozen))
         raise errors[0]
 
     def _forked(
@@ -367,6 +384,9 @@ class CheckpointTree:
         if record.state in (SnapshotState.MAKING, SnapshotState.READY):
             if record.state is SnapshotState.MAKING:
                 raise FailedPrecondition(f"snapshot {record.id!r} is being made; delete it afterwards")
-            await self._store.save_snapshot(replace(record, state=SnapshotState.DELETED))
+            with suppress(
+                Overtaken
+            ):  # deleted by somebody else meanwhile: nothing else can happen to one that is made
+                await self._store.save_snapshot(replace(record, state=SnapshotState.DELETED))
             await self._core.layers.collect(record.id)
         return await self.get(record.id)

@@ -114,6 +114,7 @@ class SandboxCore:
         self.backends = BackendRouter.of(backends)
         self.durable = durable
         self.tasks = OwnTasks()
+        store.when_away(self.tasks.refuse)
         self.ledger = Ledger(store, tenant=tenant, due=self._due, ownership=ownership)
         self.layers = LayerReferences(store, self.backends, self.ledger.ownership)
         self.admission = Admission() if admission is None else admission
@@ -296,7 +297,7 @@ class SandboxCore:
         record = self._born(wish)
         ledger = self.ledger
         # Before it is stored: who finds it there finds it here.
-        held = ledger.held[record.id] = HeldSandbox(record)
+        held = ledger.hold(record)
         if wish.place is not None and wish.place.held:  # else it came and went with a try before this one
             held.place = wish.place
         async with held.lock:
@@ -368,6 +369,7 @@ class SandboxCore:
                 async with box_call(f"renewing the lease of sandbox {sandbox_id}"):
                     await held.box.lease(lease_s + NODE_GRACE_S)
             await self.ledger.save(held, record)
+            self.ledger.lease_began(held)
             return held.record
 
     async def _halt(self, sandbox_id: str, to: SandboxState, reason: str) -> SandboxRecord:
@@ -400,7 +402,7 @@ class SandboxCore:
     def _due(self, sandbox_id: str) -> None:
         held = self.ledger.held.get(sandbox_id)
         if held is not None:
-            deadline = next_deadline(held.record)
+            deadline = next_deadline(self.ledger.due_record(held))
             if deadline.at <= self.ledger.now():
                 held.give_up(_ended_early(held, deadline.kind))
             self.tasks.spawn(logged(self.lives.expire(held)))

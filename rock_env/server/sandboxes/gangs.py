@@ -48,8 +48,7 @@ class Gangs:
         if task is None:
             task = self._making[name] = self._core.tasks.spawn(self._known_or_made(key, keyed, wait_s))
             task.add_done_callback(lambda _: self._making.pop(name, None))
-            task.add_done_callback(lambda done: None if done.cancelled() else done.exception() and None)
-        made = await asyncio.shield(task)
+        made = await self._core.tasks.outcome(task)
         if [record.request_digest for record in made] != [wish.digest for wish in keyed]:
             raise FailedPrecondition(f"idempotency key {key!r} was used for another group; take a new one")
         return made

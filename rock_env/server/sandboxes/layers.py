@@ -20,7 +20,7 @@ from rock_env.lifecycle import SITE
 from rock_env.server.own_tasks import logged
 from rock_env.server.sandboxes.ownership import Ownership, is_here
 from rock_env.snapshots import SnapshotRecord, SnapshotState
-from rock_env.store.base import SandboxStore, SnapshotQuery
+from rock_env.store.base import Overtaken, SandboxStore, SnapshotQuery
 
 __all__ = ["KEPT", "LayerReferences", "new_snapshot_id"]
 
@@ -81,27 +81,26 @@ class LayerReferences:
     async def reconcile(self) -> None:
         """Finish what a killed server left: snapshots half made or half removed, and records of layers that are gone.
 
-        Snapshots whose layer is in another state folder are another node's, and at a site those of servers that live are
-        theirs.
+        Snapshots whose layer is in another state folder are another node's, and those that a server that lives is making,
+        or made at a site, are theirs.
         """
         for record in await self._here(KEPT):
             if record.state is SnapshotState.MAKING:
-                # Its caller was never answered: the key is free, and whatever the layer holds nobody asks for.
-                record = replace(record, idempotency_key="")
-            elif not record.ephemeral:
-                continue
-            await self._store.save_snapshot(replace(record, state=SnapshotState.DELETED))
+                await self.give_up(record)
+            elif record.ephemeral:
+                await self._end(record)
+        # The records first: a layer is there before its snapshot is READY.
+        ready = [it for it in await self._here(KEPT) if it.state is SnapshotState.READY]
         there = await self.listed()
-        for name, layers in there.items():
-            for record in await self._ours(await self.kept_here(name)):
-                if record.state is SnapshotState.READY and record.id not in layers:
-                    log.warning("a snapshot's layer is gone snapshot_id=%s backend=%s", record.id, name)
-                    await self._store.save_snapshot(replace(record, state=SnapshotState.DELETED))
+        for record in ready:
+            if record.backend in there and record.id not in there[record.backend]:
+                log.warning("a snapshot's layer is gone snapshot_id=%s backend=%s", record.id, record.backend)
+                await self._end(record)
         for record in await self._here(frozenset({SnapshotState.DELETED})):
             await self.collect(record.id)
 
     async def making(self) -> Sequence[SnapshotRecord]:
-        """Return the snapshots that are being made here, or were when their server died."""
+        """Return the snapshots that were being made here when their server died, or are by this one."""
         return await self._here(frozenset({SnapshotState.MAKING}))
 
     async def _here(self, states: frozenset[SnapshotState]) -> Sequence[SnapshotRecord]:
@@ -109,9 +108,10 @@ class LayerReferences:
         return await self._ours([record for record in found if is_here(self._ownership, record.folder)])
 
     async def _ours(self, records: Sequence[SnapshotRecord]) -> Sequence[SnapshotRecord]:
-        """Return those that no other server that lives made, where others have the same layers."""
+        """Return those that no other server that lives is making, nor made where others have the same layers."""
         living = await self._ownership.makers()  # after the records: who made one of them is known by now
-        return [it for it in records if not (it.folder.startswith(SITE) and _maker_of(it.id) in living)]
+        making = [it for it in records if not (it.state is SnapshotState.MAKING and it.owner in living)]
+        return [it for it in making if not (it.folder.startswith(SITE) and _maker_of(it.id) in living)]
 
     async def end_those_of_the_dead(self) -> None:
         """Give up what died with its server, at sites that this server reaches: half made, or known to that server alone."""
@@ -120,10 +120,37 @@ class LayerReferences:
             if dead and (record.state is not SnapshotState.READY or record.ephemeral):
                 await logged(self.give_up(record))
 
-    async def give_up(self, record: SnapshotRecord) -> None:
-        """End a snapshot that died with the server that made it; its key is free."""
-        await self._store.save_snapshot(replace(record, state=SnapshotState.DELETED, idempotency_key=""))
-        await self.collect(record.id)
+    async def claim(self, record: SnapshotRecord) -> SnapshotRecord | None:
+        """Take what a dead server was making from it, to end it; None if it was finished after all.
+
+        That server may live in fact: from now on it can finish it no more.
+        """
+        if record.owner == self._ownership.maker:
+            return record
+        try:
+            return await self._store.save_snapshot(
+                replace(record, owner=self._ownership.maker, idempotency_key="")
+            )
+        except Overtaken:
+            now = await self._store.get_snapshot(record.id)
+        finished = now is not None and now.state is not SnapshotState.MAKING and now.forked == record.forked
+        return None if finished else now or record
+
+    async def give_up(self, record: SnapshotRecord) -> bool:
+        """End a snapshot that was never finished; its key is free. Return whether it was still as it was read."""
+        ended = await self._end(replace(record, idempotency_key="", forked=()))
+        if ended:
+            await self.collect(record.id)
+        return ended
+
+    async def _end(self, record: SnapshotRecord) -> bool:
+        """Let nobody want the snapshot by name any more; False where somebody else changed it since it was read."""
+        try:
+            await self._store.save_snapshot(replace(record, state=SnapshotState.DELETED))
+        except Overtaken as error:
+            log.info("a snapshot is left to who was faster: %s", error)
+            return False
+        return True
 
     async def sweep(self) -> list[str]:
         """Remove the layers that no record needs, each before what it builds upon; return what was not, and why."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from rock_env.errors import FailedPrecondition, NotFound, RockError
@@ -21,7 +22,7 @@ from rock_env.server.capacity.admission import Grant
 from rock_env.server.sandboxes.deadlines import DeadlineTimer
 from rock_env.server.sandboxes.ownership import Alone, Ownership, elsewhere
 from rock_env.server.sandboxes.watchers import Watchers
-from rock_env.store.base import SandboxStore
+from rock_env.store.base import Overtaken, SandboxStore
 
 __all__ = ["LIVE", "RETRY_S", "HeldSandbox", "Ledger"]
 
@@ -61,6 +62,8 @@ class HeldSandbox:
         """Set while no call uses it."""
         self.idle.set()
         self.last_used_at = record.created_at
+        self.away_before_s = 0.0
+        """How long the store had been away, in all, when its lease began."""
 
     def give_up(self, why: RockError) -> None:
         """End its wait for a place, if it is waiting, by this error."""
@@ -118,11 +121,28 @@ class Ledger:
         """Return the time in seconds since the epoch."""
         return self._clock_offset_s + asyncio.get_running_loop().time()
 
+    def hold(self, record: SandboxRecord) -> HeldSandbox:
+        """Have a sandbox from now on."""
+        held = self.held[record.id] = HeldSandbox(record)
+        self.lease_began(held)
+        return held
+
+    def lease_began(self, held: HeldSandbox) -> None:
+        """Count from now on how long the store is away while the sandbox's lease runs."""
+        held.away_before_s = self.ownership.away_s()
+
+    def due_record(self, held: HeldSandbox) -> SandboxRecord:
+        """Return the record with its lease as late as the store was away meanwhile: nobody could renew it then."""
+        record, away_s = held.record, self.ownership.away_s() - held.away_before_s
+        if record.lease_expires_at is None or not away_s:
+            return record
+        return replace(record, lease_expires_at=record.lease_expires_at + away_s)
+
     async def save(self, held: HeldSandbox, record: SandboxRecord) -> None:
         """Store a sandbox's changed record, then tell."""
         try:
             held.record = await self.store.save(record)
-        except FailedPrecondition as error:
+        except Overtaken as error:
             if (
                 self.ownership.shared
             ):  # nobody changes a record that is another server's: this one was taken over
@@ -155,7 +175,7 @@ class Ledger:
     def look_again(self, held: HeldSandbox) -> None:
         """Have `due` called for a sandbox after a while, or at its deadline if that comes first."""
         again = asyncio.get_running_loop().time() + RETRY_S
-        deadline = next_deadline(held.record).at - self._clock_offset_s
+        deadline = next_deadline(self.due_record(held)).at - self._clock_offset_s
         self.deadlines.set(held.record.id, again if held.doomed else min(again, deadline))
 
     def visible(self, sandbox_id: str) -> HeldSandbox | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from rock_env.backends.base import Backend, part_of
@@ -29,7 +30,7 @@ from rock_env.server.capacity.quotas import Ask
 from rock_env.server.own_tasks import OwnTasks, logged
 from rock_env.server.sandboxes.box_call import box_call
 from rock_env.server.sandboxes.layers import LayerReferences
-from rock_env.server.sandboxes.ledger import HeldSandbox, Ledger
+from rock_env.server.sandboxes.ledger import RETRY_S, HeldSandbox, Ledger
 from rock_env.server.sandboxes.ownership import elsewhere
 from rock_env.spec import SandboxSpec
 
@@ -323,17 +324,44 @@ class Lives:
     async def expire(self, held: HeldSandbox) -> None:
         """Do what a sandbox's deadline asks for, now that one has come or something was to be tried again."""
         async with held.lock:  # a Renew that was first has moved the deadline
-            deadline, now = next_deadline(held.record), self._ledger.now()
             if held.released:
                 return
+            record, now = self._ledger.due_record(held), self._ledger.now()
+            deadline = next_deadline(record)
             if held.doomed:
                 await self.destroy_locked(held, held.doomed)
             elif deadline.at > now:
-                self._ledger.watch_deadline(held.record)
+                self._ledger.watch_deadline(record)
                 if held.away:
                     await self.take_up(held)
+                elif record is not held.record:  # the box is not to end before
+                    await self._lengthen(held, self.node_end_s(record))
+            elif deadline.kind is DeadlineKind.LEASE and self._ledger.ownership.shared:
+                await self._expire_lease(held)
             elif deadline.kind is not DeadlineKind.IDLE or not await self._was_used(held, now):
                 await self.destroy_locked(held, deadline.kind)
+
+    async def _expire_lease(self, held: HeldSandbox) -> None:
+        """Destroy the box, unless the store is away just now or has been: then its lease is not over yet."""
+        await self._lengthen(held, RETRY_S + NODE_GRACE_S)
+        try:
+            await self._ledger.store.revision()
+        except RockError:
+            self._ledger.look_again(held)
+            return
+        record = self._ledger.due_record(held)
+        if next_deadline(record).at > self._ledger.now():
+            self._ledger.watch_deadline(record)
+            await self._lengthen(held, self.node_end_s(record))
+        else:
+            await self.destroy_locked(held, DeadlineKind.LEASE)
+
+    async def _lengthen(self, held: HeldSandbox, lease_s: float) -> None:
+        """Let the box end by itself so much later; one that does not answer is left as it is."""
+        if held.box is not None:
+            with suppress(RockError):
+                async with box_call(f"keeping sandbox {held.record.id}", within_s=NODE_GRACE_S):
+                    await held.box.lease(lease_s)
 
     async def _was_used(self, held: HeldSandbox, now: float) -> bool:
         """Return whether a sandbox was used within its idle timeout, and store the next time to look if so."""

@@ -73,6 +73,10 @@ class Ownership(Protocol):
         """Return what counts the tenants' places over all servers; None: this one's admission knows them all."""
         ...
 
+    def away_s(self) -> float:
+        """Return for how long in all, since this server began, the store was away: no time in which leases run."""
+        ...
+
     async def claim(self, record: SandboxRecord) -> SandboxRecord | None:
         """Make a sandbox this server's own, in the store, if it is nobody's now; None if it is another's."""
         ...
@@ -99,6 +103,9 @@ class Alone:
     maker = ""
     shared = False
     places = None
+
+    def away_s(self) -> float:
+        return 0.0
 
     async def claim(self, record: SandboxRecord) -> SandboxRecord | None:
         return record

@@ -53,13 +53,11 @@ class Reconciler:
         """
         left = await self._ledger.store.find(Query(states=LIVE))
         making = await self._layers.making()
-        # The sandboxes of a Fork that was never answered: all or none of them, so none.
-        unanswered = {each for snapshot in making for each in snapshot.forked}
         limit = asyncio.Semaphore(_AT_ONCE)
 
         async def settle(record: SandboxRecord) -> None:
             async with limit:
-                await logged(self._claim(record, unanswered=record.id in unanswered))
+                await logged(self._take(record, making))
 
         async with asyncio.TaskGroup() as group:
             for record in left:
@@ -71,28 +69,29 @@ class Reconciler:
             return
         if not await self._ledger.ownership.sole():
             return  # what is half done here may be the work of another server
-        for snapshot in making:
-            await logged(self._unmake(snapshot))
         await self._layers.reconcile()
         await self._swept(await self.census())
-
-    async def _claim(self, record: SandboxRecord, *, unanswered: bool) -> None:
-        mine = await self._ledger.ownership.claim(record)
-        if mine is not None:
-            await self._settle(mine, unanswered=unanswered)
 
     async def take_over(self, record: SandboxRecord) -> None:
         """Take up a sandbox of another server that died or let go of it, or record its end."""
         # Asked before the claim: it is given up only after all of a Fork's sandboxes have been claimed.
-        making = await self._layers.making()
+        if await self._take(record, await self._layers.making()):
+            log.warning("took over a sandbox sandbox_id=%s of=%s", record.id, record.owner)
+
+    async def _take(self, record: SandboxRecord, making: Sequence[SnapshotRecord]) -> bool:
+        """Settle a sandbox that is nobody's and what was being made of it; False where it is somebody's."""
+        if record.id in self._ledger.held:
+            return False
         mine = await self._ledger.ownership.claim(record)
         if mine is None:
-            return
-        log.warning("took over a sandbox sandbox_id=%s of=%s", record.id, record.owner)
-        await self._settle(mine, unanswered=any(mine.id in it.forked for it in making))
+            return False
+        # The sandboxes of a Fork that was never answered: all or none of them, so none.
+        unanswered = [await self._layers.claim(it) for it in making if mine.id in it.forked]
+        await self._settle(mine, unanswered=any(unanswered))
         for snapshot in making:
-            if snapshot.sandbox_id == mine.id:
-                await self._give_up(snapshot)
+            if snapshot.sandbox_id == mine.id and (claimed := await self._layers.claim(snapshot)):
+                await self._give_up(claimed)
+        return True
 
     async def _give_up(self, snapshot: SnapshotRecord) -> None:
         """End a Snapshot or Fork that died with its server, and what it had made."""
@@ -104,7 +103,7 @@ class Reconciler:
         await self._layers.give_up(snapshot)
 
     async def _settle(self, record: SandboxRecord, *, unanswered: bool) -> None:
-        held = self._ledger.held[record.id] = HeldSandbox(record)
+        held = self._ledger.hold(record)
         held.started.set()
         held.place = self._lives.admission.adopt(record.tenant, [Ask.of(record.spec.resources)])
         if self._ledger.ownership.places is not None:  # one of a release that knew of no places has none yet

@@ -2,11 +2,16 @@
 
 Used by `server/replicas/member`. All times are the database's own, so the servers' clocks need not agree. Every change of
 who is there is notified.
+
+A member that has a row lives, however late its lease. Its row is removed by a server that has renewed its own lease all
+the time: what it could do itself the other could have done, too. So no time in which the database was away counts as
+silence (ADR 0070).
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Collection
 from contextlib import AbstractContextManager
@@ -21,6 +26,9 @@ from rock_env.store.postgres.schema import JOINING, MEMBERS, find_sql
 
 __all__ = ["Member", "Members"]
 
+_MOST_GAP = 0.5
+"""Of a lease: after so long without an answer the database counts as away. A server asks three times in a lease, and one
+that was kept from it for less has renewed its lease before that ends."""
 _NOTIFY = f"SELECT count(*) FROM changed, LATERAL pg_notify('{MEMBERS}', changed.id)"
 
 
@@ -56,6 +64,31 @@ class Members:
 
     def __init__(self, store: PostgresStore) -> None:
         self._store = store
+        self._since = self._answered_at = -math.inf
+        """By the event loop: when the present run of answered renewals began, and when the last one was answered."""
+        self._lease_s = 0.0
+        self._away_s = 0.0
+
+    def away_s(self) -> float:
+        """Return for how long in all, since this server joined, it could not renew its lease."""
+        gap_s = asyncio.get_running_loop().time() - self._answered_at
+        return self._away_s + (gap_s if _MOST_GAP * self._lease_s < gap_s < math.inf else 0.0)
+
+    def buried_in_s(self, member: Member) -> float:
+        """Return when, from now, this server declares the member dead if it says nothing and the database answers."""
+        return max(member.expires_in_s, self._lease_s - self._watched_s(), 0.0)
+
+    def _watched_s(self) -> float:
+        """Return for how long by now, without a gap, this server could renew its lease whenever it was to."""
+        now = asyncio.get_running_loop().time()
+        return 0.0 if now - self._answered_at > _MOST_GAP * self._lease_s else now - self._since
+
+    def _answered(self, lease_s: float) -> None:
+        self._away_s = self.away_s()
+        now = asyncio.get_running_loop().time()
+        if self._watched_s() == 0.0:
+            self._since = now
+        self._answered_at, self._lease_s = now, lease_s
 
     async def secret(self) -> bytes:
         """Return what all servers of the store know and nobody else."""
@@ -96,7 +129,7 @@ class Members:
 
         async def act(connection: Any) -> None:
             await connection.execute("SELECT pg_advisory_xact_lock($1)", JOINING)
-            await _check_folder(connection, node, folder)
+            await _check_folder(connection, node, folder, lease_s)
             await connection.execute(
                 "WITH changed AS (INSERT INTO rock_replicas "
                 "(id, node, folder, address, environments, lease_expires_at, sites) "
@@ -116,16 +149,17 @@ class Members:
             )
 
         await self._store.transact(act)
+        self._answered(lease_s)
 
     async def renew(self, member_id: str, *, lease_s: float) -> bool:
         """Remain a member for `lease_s` from now; return False if one has been declared dead."""
-        return bool(
-            await self._store.fetch(
-                "UPDATE rock_replicas SET lease_expires_at = clock_timestamp() + $2 WHERE id = $1 RETURNING id",
-                member_id,
-                timedelta(seconds=lease_s),
-            )
+        renewed = await self._store.fetch(
+            "UPDATE rock_replicas SET lease_expires_at = clock_timestamp() + $2 WHERE id = $1 RETURNING id",
+            member_id,
+            timedelta(seconds=lease_s),
         )
+        self._answered(lease_s)
+        return bool(renewed)
 
     async def drain(self, member_id: str) -> None:
         """Say that this server takes up nothing any more."""
@@ -141,11 +175,17 @@ class Members:
         )
 
     async def bury(self) -> None:
-        """Declare dead whose lease is over."""
-        await self._store.fetch(
-            "WITH changed AS (DELETE FROM rock_replicas WHERE lease_expires_at <= clock_timestamp() RETURNING id) "
-            f"{_NOTIFY}"
+        """Declare dead whose lease is over, if this server has watched for as long as a lease lasts."""
+        # Two steps: what is over must be so while the database answers, not once it has come back.
+        over = await self._store.fetch(
+            "SELECT id, lease_expires_at FROM rock_replicas WHERE lease_expires_at <= clock_timestamp()"
         )
+        if over and self._watched_s() >= self._lease_s:
+            await self._store.fetch(
+                "WITH changed AS (DELETE FROM rock_replicas r USING unnest($1::text[], $2::timestamptz[]) AS seen (id, at) "
+                f"WHERE r.id = seen.id AND r.lease_expires_at = seen.at RETURNING r.id) {_NOTIFY}",
+                *map(list, zip(*over, strict=True)),
+            )
 
     async def all(self) -> dict[str, Member]:
         """Return the members by id."""
@@ -160,8 +200,8 @@ class Members:
         rows = await self._store.fetch(
             "INSERT INTO rock_claims (key, environments) SELECT unnest($1::bytea[]), $2 ON CONFLICT (key) DO UPDATE "
             "SET environments = CASE WHEN EXISTS (SELECT FROM rock_replicas r WHERE r.environments = "
-            "rock_claims.environments AND r.lease_expires_at > clock_timestamp()) THEN rock_claims.environments "
-            "ELSE excluded.environments END RETURNING key, environments",
+            "rock_claims.environments) THEN rock_claims.environments ELSE excluded.environments END "
+            "RETURNING key, environments",
             sorted(set(keys)),  # in one order, so that two servers do not wait for each other
             environments,
         )
@@ -180,15 +220,16 @@ class Members:
         return self._store.listener.listening(MEMBERS)
 
 
-async def _check_folder(connection: Any, node: str, folder: str) -> None:
+async def _check_folder(connection: Any, node: str, folder: str, lease_s: float) -> None:
     """Raise `FailedPrecondition` if another state folder than this one is the node's."""
     if not folder:  # a server without one keeps no boxes
         return
     members = await connection.fetch(
         "SELECT id, folder FROM rock_replicas WHERE node = $1 AND folder NOT IN ('', $2) "
-        "AND lease_expires_at > clock_timestamp() ORDER BY id LIMIT 1",
+        "AND greatest(lease_expires_at, pg_postmaster_start_time() + $3) > clock_timestamp() ORDER BY id LIMIT 1",
         node,
         folder,
+        timedelta(seconds=lease_s),
     )
     if members:
         raise other_folder(

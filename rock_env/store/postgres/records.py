@@ -5,8 +5,9 @@ statement, so that one commit carries many changes. Whoever writes holds the row
 commit: revisions become visible in their own order, which a sequence does not promise, and a listener that has seen
 one will never be told a smaller one. Every committed write sends a notification.
 
-A lost connection is tried again for a while. Each write carries a token that is stored with it, so a write that was
-committed and whose answer was lost is not made twice. No secret of the URL gets into an error or a log.
+A lost connection is tried again: for a while where nothing can have been stored, and for as long as the server lives
+where it may. Each write carries a token that is stored with it, so a write that was committed and whose answer was lost
+is not made twice, and a caller never goes on without knowing its outcome. No secret of the URL gets into an error or a log.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from urllib.parse import urlsplit
 import asyncpg  # type: ignore[import-untyped]
 import msgspec
 
-from rock_env.errors import FailedPrecondition, InfraError, InvalidArgument, RockError, Unavailable
+from rock_env.errors import InfraError, InvalidArgument, RockError, Unavailable
 from rock_env.lifecycle import SandboxRecord
 from rock_env.snapshots import SnapshotRecord, Uses
-from rock_env.store.base import KEPT_DELETED, Query, SnapshotQuery
+from rock_env.store.base import KEPT_DELETED, Query, SnapshotQuery, overtaken
 from rock_env.store.postgres import snapshots as snapshots
 from rock_env.store.postgres.listener import NotificationListener
 from rock_env.store.postgres.schema import CHANGES, digest, find_sql, migrate
@@ -36,6 +37,8 @@ log = logging.getLogger(__name__)
 
 _RETRY_S = 10.0
 """How long a call goes on trying while the database is away: a restart of it takes less."""
+_MOST_PAUSE_S = 0.5
+"""Between two tries: a replica whose lease runs has as many as it can have once the database is back."""
 _MOST_WRITES = 256
 """In one statement: more would make the first of them wait too long."""
 _PAGE = 500
@@ -80,6 +83,9 @@ class PostgresStore:
         self._waiting: list[_Write] = []
         self._writer: asyncio.Task[None] | None = None
         self._listener: NotificationListener | None = None
+        self._told_away: list[Callable[[RockError | None], None]] = []
+        self._away: RockError | None = None
+        """Why no change can be begun: one waits for the database longer than a caller should."""
         self._closed = False
 
     @classmethod
@@ -125,10 +131,21 @@ class PostgresStore:
         return int((await self.fetch("SELECT revision FROM rock_latest"))[0][0])
 
     async def add_snapshot(self, record: SnapshotRecord) -> SnapshotRecord:
-        return await self.transact(lambda connection: snapshots.add(connection, record))
+        sent = False
 
-    async def save_snapshot(self, record: SnapshotRecord) -> None:
-        await self.transact(lambda connection: snapshots.save(connection, record, self._kept_deleted))
+        async def act(connection: Any) -> SnapshotRecord:
+            nonlocal sent
+            sent = True
+            return await snapshots.add(connection, record)
+
+        self._refuse_if_away()
+        return await self._persisting(self._once(act), lambda: sent)
+
+    async def save_snapshot(self, record: SnapshotRecord) -> SnapshotRecord:
+        return await self._persisting(
+            self._once(lambda connection: snapshots.save(connection, record, self._kept_deleted)),
+            lambda: True,
+        )
 
     async def get_snapshot(self, snapshot_id: str) -> SnapshotRecord | None:
         if "\0" in snapshot_id:
@@ -150,9 +167,14 @@ class PostgresStore:
         return await self.transact(lambda connection: snapshots.uses(connection, snapshot_ids))
 
     async def collect(self, snapshot_id: str) -> Sequence[SnapshotRecord]:
-        return await self.transact(
-            lambda connection: snapshots.collect(connection, snapshot_id, self._kept_deleted)
+        before: dict[str, SnapshotRecord] = {}
+        return await self._persisting(
+            self._once(lambda it: snapshots.collect(it, snapshot_id, self._kept_deleted, before)),
+            lambda: True,
         )
+
+    def when_away(self, tell: Callable[[RockError | None], None]) -> None:
+        self._told_away.append(tell)
 
     async def changes(self, after_revision: int) -> AsyncGenerator[SandboxRecord]:
         """Yield every record that changed after the revision, by any server, as it is by then; never ends by itself.
@@ -203,8 +225,6 @@ class PostgresStore:
 
     async def fetch(self, statement: str, *values: object) -> list[Any]:
         """Run one statement that may be repeated and return its rows. Raise `InfraError`, or `Unavailable`."""
-        if self._closed:
-            raise InfraError(f"{self._where} is closed")
         rows: list[Any] = await self._persisting(
             lambda: self._pool.fetch(statement, *values, timeout=_CALL_S)
         )
@@ -212,14 +232,7 @@ class PostgresStore:
 
     async def transact(self, act: Callable[[Any], Awaitable[T]]) -> T:
         """Run `act` with a connection in one transaction; where that is lost, once more from the start."""
-        if self._closed:
-            raise InfraError(f"{self._where} is closed")
-
-        async def once() -> T:
-            async with self._pool.acquire(timeout=_CALL_S) as connection, connection.transaction():
-                return await act(connection)
-
-        return await self._persisting(once)
+        return await self._persisting(self._once(act))
 
     # -- how it is done
 
@@ -239,23 +252,52 @@ class PostgresStore:
     async def _connection(self) -> Any:
         return await asyncpg.connect(self._url, **_SETTINGS)
 
-    async def _persisting(self, act: Callable[[], Awaitable[T]]) -> T:
+    def _once(self, act: Callable[[Any], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
+        async def once() -> T:
+            async with self._pool.acquire(timeout=_CALL_S) as connection, connection.transaction():
+                return await act(connection)
+
+        return once
+
+    async def _persisting(
+        self, act: Callable[[], Awaitable[T]], lasting: Callable[[], bool] = lambda: False
+    ) -> T:
+        """Do `act` again while the database is away: for a while, then for as long as it is `lasting`."""
         loop = asyncio.get_running_loop()
         give_up_at, pause_s = loop.time() + self._retry_s, 0.02
         while True:
+            if self._closed:
+                raise InfraError(f"{self._where} is closed")
             try:
-                return await act()
+                done = await act()
             except RockError:
                 raise
             except _LOST as error:
                 if loop.time() + pause_s > give_up_at or self._closed:
-                    raise self._explained(error) from error
+                    explained = self._explained(error)
+                    if not lasting() or self._closed:
+                        raise explained from error
+                    self._tell_away(explained)
             except asyncpg.PostgresError as error:
                 raise self._explained(error) from error
             except ValueError as error:  # it may quote the URL, with its password
                 raise self._explained(error) from None
+            else:
+                self._tell_away(None)
+                return done
             await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, 1.0)
+            pause_s = min(2 * pause_s, _MOST_PAUSE_S)
+
+    def _tell_away(self, why: RockError | None) -> None:
+        if why is not None or self._away is not None:
+            self._away = why
+            for tell in self._told_away:
+                tell(why)
+
+    def _refuse_if_away(self) -> None:
+        """Begin nothing new while what was begun waits for the database."""
+        if self._away is not None:
+            raise Unavailable(self._away.message, retry_after_s=self._away.retry_after_s)
 
     def _explained(self, error: Exception) -> RockError:
         if isinstance(error, _LOST):
@@ -279,6 +321,8 @@ class PostgresStore:
     async def _write(self, record: SandboxRecord, expected: int) -> SandboxRecord:
         if self._closed:
             raise InfraError(f"{self._where} is closed")
+        if expected == 0:
+            self._refuse_if_away()
         if "\0" in record.snapshot_id:
             raise snapshots.gone(record.snapshot_id)
         write = _Write(record, expected, asyncio.get_running_loop().create_future())
@@ -309,13 +353,15 @@ class PostgresStore:
     async def _write_batch(self, batch: Sequence[_Write]) -> None:
         columns = zip(*map(_row, batch), strict=True)
         values = [*map(list, columns), self._kept_deleted]
-        rows = await self._persisting(
-            lambda: self._pool.fetch(
-                _WRITE,
-                *values,
-                timeout=_CALL_S,
-            )
-        )
+        sent = any(write.expected for write in batch)  # a change waits for the database, sent or not
+
+        async def once() -> Any:
+            nonlocal sent
+            async with self._pool.acquire(timeout=_CALL_S) as connection:
+                sent = True
+                return await connection.fetch(_WRITE, *values, timeout=_CALL_S)
+
+        rows = await self._persisting(once, lambda: sent)
         for write, (outcome, record, revision) in zip(batch, rows, strict=True):
             if write.answer.done():
                 continue  # whoever asked has gone
@@ -334,12 +380,7 @@ class PostgresStore:
             elif outcome == "collected":
                 write.answer.set_exception(snapshots.gone(write.record.snapshot_id))
             else:
-                write.answer.set_exception(
-                    FailedPrecondition(
-                        f"sandbox {write.record.id!r} was changed by someone else since revision {write.expected}. "
-                        "Read it again."
-                    )
-                )
+                write.answer.set_exception(overtaken(write.record))
 
 
 _WRITE = (

@@ -255,6 +255,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX rock_images_context ON rock_images (tenant, context_digest)",
         "CREATE TABLE rock_pools (key bytea PRIMARY KEY, record bytea NOT NULL)",
     ),
+    ("ALTER TABLE rock_snapshots ADD COLUMN revision bigint NOT NULL DEFAULT 0",),
 )
 """The statements that lead from one version to the next. Append only: databases in use have run the earlier ones."""
 

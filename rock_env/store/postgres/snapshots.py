@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from rock_env.errors import FailedPrecondition, InvalidArgument, NotFound
+from rock_env.errors import InvalidArgument, NotFound
 from rock_env.snapshots import SnapshotRecord, SnapshotState, Uses
-from rock_env.store.base import SnapshotQuery
+from rock_env.store.base import SnapshotQuery, overtaken_snapshot
 from rock_env.store.postgres.schema import digest
 
 __all__ = ["add", "collect", "find_sql", "gone", "picked", "save", "uses"]
@@ -43,20 +43,32 @@ async def add(connection: Any, record: SnapshotRecord) -> SnapshotRecord:
         "SELECT NOT EXISTS (SELECT FROM rock_snapshots WHERE id = $1 AND state != 'COLLECTED')", record.parent
     ):
         raise gone(record.parent)
-    await connection.execute("INSERT INTO rock_snapshots VALUES ($1, $2, $3, $4, $5, $6, $7)", *_row(record))
+    await connection.execute(
+        "INSERT INTO rock_snapshots VALUES ($1, $2, $3, $4, $5, $6, $7, $8)", *_row(record)
+    )
     return record
 
 
-async def save(connection: Any, record: SnapshotRecord, kept: int) -> None:
-    """Replace a snapshot; its state never goes back."""
+async def save(connection: Any, record: SnapshotRecord, kept: int) -> SnapshotRecord:
+    """Replace a snapshot that is as it was read; its state never goes back."""
     await _lock(connection)
-    before = await connection.fetchval("SELECT state FROM rock_snapshots WHERE id = $1", record.id)
-    if before is None or _ORDER.index(SnapshotState(before)) > _ORDER.index(record.state):
-        state = "forgotten" if before is None else before
-        raise FailedPrecondition(f"snapshot {record.id!r} is {state} and cannot become {record.state} again")
-    await _put(connection, record)
+    stored = replace(record, revision=record.revision + 1)
+    changed = await connection.fetchval(
+        "UPDATE rock_snapshots SET tenant = $2, key = $3, state = $4, parent = $5, sandbox_id = $6, record = $7, "
+        "revision = $8 WHERE id = $1 AND revision = $9 AND state = ANY ($10::text[]) RETURNING id",
+        *_row(stored),
+        record.revision,
+        _ORDER[: _ORDER.index(record.state) + 1],
+    )
+    if changed is None:
+        held = await connection.fetchval("SELECT record FROM rock_snapshots WHERE id = $1", record.id)
+        now = None if held is None else _decoded(held)
+        if now is None or replace(now, revision=record.revision) != record:
+            raise overtaken_snapshot(record, now)
+        return now  # the answer to this very change was lost on its way
     if record.state is SnapshotState.COLLECTED:
         await _forget_old(connection, kept)
+    return stored
 
 
 async def uses(connection: Any, snapshot_ids: Sequence[str]) -> dict[str, Uses]:
@@ -66,22 +78,30 @@ async def uses(connection: Any, snapshot_ids: Sequence[str]) -> dict[str, Uses]:
     return {each: counted.get(each, Uses(0, 0)) for each in snapshot_ids}
 
 
-async def collect(connection: Any, snapshot_id: str, kept: int) -> list[SnapshotRecord]:
-    """Collect a snapshot that nobody wants and nothing needs, then its parents likewise."""
+async def collect(
+    connection: Any, snapshot_id: str, kept: int, before: dict[str, SnapshotRecord]
+) -> list[SnapshotRecord]:
+    """Collect a snapshot that nobody wants and nothing needs, then its parents likewise.
+
+    `before` has what was collected by tries whose answers were lost: they may have been stored all the same.
+    """
     await _lock(connection)
     collected: list[SnapshotRecord] = []
     while True:
         held = await connection.fetchval(
-            "SELECT record FROM rock_snapshots WHERE id = $1 AND state = 'DELETED'", snapshot_id
+            "SELECT record FROM rock_snapshots WHERE id = $1 AND state IN ('DELETED', 'COLLECTED')",
+            snapshot_id,
         )
-        if held is None or (await uses(connection, [snapshot_id]))[snapshot_id] != Uses(0, 0):
+        record = None if held is None else _decoded(held)
+        if record is None or (record.state is SnapshotState.COLLECTED and before.get(record.id) != record):
             break
-        record = replace(_decoded(held), state=SnapshotState.COLLECTED)
-        await _put(connection, record)
+        if record.state is SnapshotState.DELETED:
+            if (await uses(connection, [snapshot_id]))[snapshot_id] != Uses(0, 0):
+                break
+            record = await save(connection, replace(record, state=SnapshotState.COLLECTED), kept)
         collected.append(record)
         snapshot_id = record.parent
-    if collected:
-        await _forget_old(connection, kept)
+    before.update({record.id: record for record in collected})
     return collected
 
 
@@ -122,14 +142,6 @@ async def _lock(connection: Any) -> None:
     await connection.execute("SELECT revision FROM rock_latest FOR UPDATE")
 
 
-async def _put(connection: Any, record: SnapshotRecord) -> None:
-    await connection.execute(
-        "UPDATE rock_snapshots SET tenant = $2, key = $3, state = $4, parent = $5, sandbox_id = $6, record = $7 "
-        "WHERE id = $1",
-        *_row(record),
-    )
-
-
 async def _forget_old(connection: Any, kept: int) -> None:
     await connection.execute(
         "DELETE FROM rock_snapshots WHERE state = 'COLLECTED' AND id <= (SELECT id FROM rock_snapshots "
@@ -141,7 +153,16 @@ async def _forget_old(connection: Any, kept: int) -> None:
 def _row(record: SnapshotRecord) -> tuple[object, ...]:
     key = digest(record.idempotency_key) if record.idempotency_key else None
     content = msgspec.json.encode(record)
-    return (record.id, record.tenant, key, record.state.value, record.parent, record.sandbox_id, content)
+    return (
+        record.id,
+        record.tenant,
+        key,
+        record.state.value,
+        record.parent,
+        record.sandbox_id,
+        content,
+        record.revision,
+    )
 
 
 _decoder = msgspec.json.Decoder(SnapshotRecord)

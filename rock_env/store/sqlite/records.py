@@ -24,7 +24,7 @@ import msgspec
 from rock_env.errors import FailedPrecondition, InfraError, InvalidArgument, RockError, Unavailable
 from rock_env.lifecycle import SandboxRecord, SandboxState
 from rock_env.snapshots import SnapshotRecord, Uses
-from rock_env.store.base import KEPT_DELETED, Query, SnapshotQuery
+from rock_env.store.base import KEPT_DELETED, Query, SnapshotQuery, overtaken
 from rock_env.store.sqlite import members
 from rock_env.store.sqlite import snapshots as snapshots
 
@@ -67,6 +67,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         *snapshots.TABLES,
     ),
     members.TABLES,
+    snapshots.REVISIONS,
 )
 """The statements that lead from one `user_version` to the next. Append only: files in use have run the earlier ones."""
 
@@ -124,8 +125,8 @@ class SqliteStore:
     async def add_snapshot(self, record: SnapshotRecord) -> SnapshotRecord:
         return await self._write(snapshots.add, record)
 
-    async def save_snapshot(self, record: SnapshotRecord) -> None:
-        await self._write(snapshots.save, record, self._kept_deleted)
+    async def save_snapshot(self, record: SnapshotRecord) -> SnapshotRecord:
+        return await self._write(snapshots.save, record, self._kept_deleted)
 
     async def get_snapshot(self, snapshot_id: str) -> SnapshotRecord | None:
         return await self._run(lambda: snapshots.get(self._open_database, snapshot_id))
@@ -143,6 +144,9 @@ class SqliteStore:
 
     async def collect(self, snapshot_id: str) -> Sequence[SnapshotRecord]:
         return await self._write(snapshots.collect, snapshot_id, self._kept_deleted)
+
+    def when_away(self, tell: Callable[[RockError | None], None]) -> None:
+        """Never: a file is there, or fails."""
 
     async def register(self, *, node: str, folder: str) -> None:
         """Name the server that has the file. Raise `FailedPrecondition` if live boxes are in another state folder."""
@@ -337,9 +341,7 @@ class SqliteStore:
             ),
         )
         if cursor.rowcount != 1:
-            raise FailedPrecondition(
-                f"sandbox {record.id!r} was changed by someone else since revision {record.revision}. Read it again."
-            )
+            raise overtaken(record)
         if stored.state is SandboxState.DELETED:
             self._forget_old()
         return stored

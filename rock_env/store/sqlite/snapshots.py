@@ -11,13 +11,14 @@ from dataclasses import replace
 
 import msgspec
 
-from rock_env.errors import FailedPrecondition, NotFound
+from rock_env.errors import NotFound
 from rock_env.snapshots import SnapshotRecord, SnapshotState, Uses
-from rock_env.store.base import SnapshotQuery
+from rock_env.store.base import SnapshotQuery, overtaken_snapshot
 
 __all__ = [
     "KEPT",
     "OFFERED",
+    "REVISIONS",
     "TABLES",
     "add",
     "check_kept",
@@ -40,6 +41,7 @@ TABLES = (
     "CREATE INDEX snapshots_state ON snapshots (state, id)",
     "CREATE INDEX snapshots_parent ON snapshots (parent) WHERE parent != '' AND state != 'COLLECTED'",
 )
+REVISIONS = ("ALTER TABLE snapshots ADD COLUMN revision INTEGER NOT NULL DEFAULT 0",)
 KEPT = frozenset(SnapshotState) - {SnapshotState.COLLECTED}
 """What something that builds upon it already may be recorded with."""
 OFFERED = KEPT - {SnapshotState.DELETED}
@@ -57,19 +59,27 @@ def add(database: sqlite3.Connection, record: SnapshotRecord) -> SnapshotRecord:
         if row is not None:
             return _decoded(row[0])
     check_kept(database, record.parent)
-    database.execute("INSERT INTO snapshots VALUES (?, ?, ?, ?, ?, ?, ?)", _row(record))
+    database.execute("INSERT INTO snapshots VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _row(record))
     return record
 
 
-def save(database: sqlite3.Connection, record: SnapshotRecord, kept: int) -> None:
-    """Replace a snapshot; its state never goes back."""
-    before = get(database, record.id)
-    if before is None or _ORDER.index(before.state) > _ORDER.index(record.state):
-        state = "forgotten" if before is None else before.state
-        raise FailedPrecondition(f"snapshot {record.id!r} is {state} and cannot become {record.state} again")
-    database.execute("REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?, ?, ?)", _row(record))
+def save(database: sqlite3.Connection, record: SnapshotRecord, kept: int) -> SnapshotRecord:
+    """Replace a snapshot that is as it was read; its state never goes back."""
+    before = _ORDER[: _ORDER.index(record.state) + 1]
+    stored = replace(record, revision=record.revision + 1)
+    changed = database.execute(
+        "UPDATE snapshots SET tenant = ?, idempotency_key = ?, state = ?, parent = ?, sandbox_id = ?, record = ?, "
+        f"revision = ? WHERE id = ? AND revision = ? AND state IN ({', '.join('?' * len(before))})",
+        (*_row(stored)[1:], record.id, record.revision, *before),
+    )
+    if changed.rowcount != 1:
+        now = get(database, record.id)
+        if now is None or replace(now, revision=record.revision) != record:
+            raise overtaken_snapshot(record, now)
+        return now
     if record.state is SnapshotState.COLLECTED:
         _forget_old(database, kept)
+    return stored
 
 
 def get(database: sqlite3.Connection, snapshot_id: str) -> SnapshotRecord | None:
@@ -135,8 +145,7 @@ def collect(database: sqlite3.Connection, snapshot_id: str, kept: int) -> list[S
     while record is not None and record.state is SnapshotState.DELETED:
         if uses(database, record.id) != Uses(0, 0):
             break
-        record = replace(record, state=SnapshotState.COLLECTED)
-        save(database, record, kept)
+        record = save(database, replace(record, state=SnapshotState.COLLECTED), kept)
         collected.append(record)
         record = get(database, record.parent)
     return collected
@@ -165,7 +174,7 @@ def _count(database: sqlite3.Connection, where: str, snapshot_id: str) -> int:
     return int(database.execute(f"SELECT count(*) FROM {where}", (snapshot_id,)).fetchone()[0])
 
 
-def _row(record: SnapshotRecord) -> tuple[str | bytes, ...]:
+def _row(record: SnapshotRecord) -> tuple[str | bytes | int, ...]:
     return (
         record.id,
         record.tenant,
@@ -174,6 +183,7 @@ def _row(record: SnapshotRecord) -> tuple[str | bytes, ...]:
         record.parent,
         record.sandbox_id,
         msgspec.json.encode(record),
+        record.revision,
     )
 
 
