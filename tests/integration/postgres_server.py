@@ -11,12 +11,13 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
+import psutil
 import pytest
 
 FAST = (
@@ -71,8 +72,12 @@ class PostgresServer:
         """End it as an operator does, or (not `fast`) kill it."""
         if fast:
             self.process.send_signal(signal.SIGINT)
-        else:
-            os.killpg(self.process.pid, signal.SIGKILL)
+        else:  # its children lead process groups of their own, and keep a new server from starting while they live
+            family = psutil.Process(self.process.pid).children(recursive=True)
+            for each in (self.process, *family):
+                with suppress(psutil.NoSuchProcess):
+                    each.kill()
+            psutil.wait_procs(family, timeout=10)
         self.process.wait()
 
     def start(self, *options: str) -> None:
@@ -102,15 +107,16 @@ def _start(folder: Path, port: int, options: tuple[str, ...]) -> subprocess.Pope
     for setting in settings:
         command += ["-c", setting]
     (folder / "data" / "postmaster.pid").unlink(missing_ok=True)  # of one that was killed
+    user = _user()
+    if user is not None:  # by a program: Popen's own way forks, which gRPC's threads do not survive
+        command = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", *command]
     with (folder / "log").open("ab") as log:
-        process = subprocess.Popen(
-            command, cwd=folder, stdout=log, stderr=log, start_new_session=True, **_as_user()
-        )  # type: ignore[call-overload]
+        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, start_new_session=True)
     while not _answers(folder, port):  # its socket: on the port, somebody else's server could answer
         if process.poll() is not None:
             raise RuntimeError(f"PostgreSQL ended: {(folder / 'log').read_text()[-2000:]}")
         time.sleep(0.02)
-    return process  # type: ignore[no-any-return]
+    return process
 
 
 def _answers(folder: Path, port: int) -> bool:
