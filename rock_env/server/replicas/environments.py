@@ -32,23 +32,28 @@ class SharedEnvs:
         """Digests of those that cannot be kept here, as was said once."""
 
     async def put(self, record: Registration, tasks: bytes) -> None:
-        """Keep an environment at every server. Raise what `registered.check_shared` does, and `Unavailable`."""
+        """Keep an environment at every server. Raise what `registered.check_shared` does, and `Unavailable`.
+
+        Raise `Overtaken` where somebody else pushed one of this name at the same time.
+        """
         await for_life(registered.check_shared, record, tasks)
-        await self._stored.put(record.name, record.digest, msgspec.json.encode(record), tasks)
+        after = (record.digest, msgspec.json.encode(record), tasks)
+        await self._stored.change(record.name, await self._stored.get(record.name), after)
         await self._take_over()
 
     async def remove(self, name: str) -> bool:
         """Forget an environment at every server; False where the store has none of this name."""
-        found = await self._stored.remove(name)
+        found = await self._stored.get(name)
+        await self._stored.change(name, found, None)
         await self._take_over()
-        return found
+        return found is not None
 
     async def follow(self) -> None:
         """Bring this server's folder up to date with each change, for as long as it runs."""
         await follow(self._stored.changed(), self._take_over, "environments")
 
     async def _take_over(self) -> None:
-        records = await self._stored.records()
+        records = {name: row[0] for name, row in (await self._stored.all("record")).items()}
         here = await for_life(_shared_here)
         for name in here.keys() - records.keys():
             await for_life(registered.forget_shared, name)
@@ -62,8 +67,9 @@ class SharedEnvs:
                     raise msgspec.ValidationError("an environment of this name is installed here")
                 found = await self._stored.get(name)
                 if found is not None:
-                    record = msgspec.json.decode(found[0], type=Registration)
-                    await for_life(registered.keep_shared, record, found[1])
+                    _, now, tasks = found
+                    record = msgspec.json.decode(now, type=Registration)
+                    await for_life(registered.keep_shared, record, tasks)
             except (RockError, msgspec.DecodeError) as error:
                 self._refused[name] = digest
                 log.warning("the environment %r of the store is not offered here: %s", name, error)

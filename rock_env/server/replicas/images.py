@@ -62,7 +62,7 @@ class SharedImages:
     async def touch(self, record: ImageRecord, at: float) -> None:
         """Note that an image was used, to the minute."""
         if at - record.used_at >= _TOUCHED_S:
-            await self._stored.change(_row(msgspec.structs.replace(record, used_at=at)))
+            await self._stored.change(_row(record), lambda now: _changed(now, used_at=at))
 
     async def put(self, record: ImageRecord) -> None:
         """Give an image of this node its name; the one that had it keeps none."""
@@ -71,8 +71,7 @@ class SharedImages:
 
     async def unname(self, record: ImageRecord) -> None:
         """Take the name off."""
-        row = _row(record)
-        await self._stored.unname(row, _without_name(row[-1]))
+        await self._stored.unname(_row(record), _without_name)
 
     async def gone(self, image_id: str, *, evicted: bool) -> None:
         """Note that this node's image was removed: forget it where it has no name, else mark it as evicted, or forget it."""
@@ -80,12 +79,16 @@ class SharedImages:
         if evicted:
             for record in await self.with_image(image_id):
                 if record.node == self.node:
-                    await self._stored.change(_row(msgspec.structs.replace(record, evicted=True)))
+                    await self._stored.change(_row(record), lambda now: _changed(now, evicted=True))
 
 
 def _stays(record: ImageRecord) -> bool:
     """Return whether a record is kept without a name: its image is one that the registry removes some day."""
     return record.built and not record.evicted
+
+
+def _changed(written: bytes, **fields: float | bool) -> bytes:
+    return msgspec.json.encode(msgspec.structs.replace(_decoded([written])[0], **fields))
 
 
 def _without_name(written: bytes) -> ImageRow | None:

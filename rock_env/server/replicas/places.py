@@ -20,6 +20,7 @@ from rock_env.server.capacity.quotas import Ask, Quota
 from rock_env.server.replicas.following import follow
 from rock_env.store.postgres.places import StoredPlaces
 from rock_env.store.postgres.records import PostgresStore
+from rock_env.store.postgres.settings import Row
 
 __all__ = ["SharedPlaces"]
 
@@ -46,22 +47,28 @@ class SharedPlaces:
         return await self._stored.held()
 
     async def set_quota(self, tenant: str, quota: Quota) -> None:
-        """Change a tenant's quota at every server. Raise `Unavailable`, and change nothing, if it cannot be kept."""
-        await self._stored.set_quotas({tenant: msgspec.json.encode(quota)}, replace=True)
+        """Change a tenant's quota at every server. Raise `Unavailable`, and change nothing, if it cannot be kept.
+
+        Raise `Overtaken` where somebody else set it at the same time.
+        """
+        quotas = self._stored.quotas
+        await quotas.change(tenant, await quotas.get(tenant), (msgspec.json.encode(quota),))
 
     async def follow(self, admission: Admission) -> None:
         """Hand what this server's folder still holds to the store, then apply each change, for as long as it runs."""
-        own = {tenant: msgspec.json.encode(quota) for tenant, quota in admission.kept_quotas().items()}
+        own: dict[str, Row] = {
+            tenant: (msgspec.json.encode(quota),) for tenant, quota in admission.kept_quotas().items()
+        }
 
         async def apply() -> None:
             nonlocal own
             if own:
-                await self._stored.set_quotas(own, replace=False)
+                await self._stored.quotas.fill(own)
                 own = {}
-            quotas = await self._stored.quotas()
+            quotas = await self._stored.quotas.all()
             try:
-                admission.follow({tenant: _decoder.decode(text) for tenant, text in quotas.items()})
+                admission.follow({tenant: _decoder.decode(text) for tenant, (text,) in quotas.items()})
             except msgspec.DecodeError as error:
                 raise InfraError(str(error)) from error
 
-        await follow(self._stored.quotas_changed(), apply, "quotas")
+        await follow(self._stored.quotas.changed(), apply, "quotas")

@@ -53,14 +53,15 @@ class SharedPools:
 
     async def take_over(self, wishes: Iterable[PoolWish]) -> None:
         """Write what a server of this folder kept alone; a pool that the store has by now stays as it is there."""
-        await self._stored.put({wish.key: msgspec.json.encode(wish) for wish in wishes}, replace=False)
+        await self._stored.fill({wish.key: (msgspec.json.encode(wish),) for wish in wishes})
 
     async def set(self, wish: PoolWish) -> None:
-        """Keep so many boxes at all servers together; 0 forgets the pool. Raise `Unavailable` if that cannot be kept."""
-        if wish.size:
-            await self._stored.put({wish.key: msgspec.json.encode(wish)}, replace=True)
-        else:
-            await self._stored.remove(wish.key)
+        """Keep so many boxes at all servers together; 0 forgets the pool. Raise `Unavailable` if that cannot be kept.
+
+        Raise `Overtaken` where somebody else set it at the same time.
+        """
+        after = (msgspec.json.encode(wish),) if wish.size else None
+        await self._stored.change(wish.key, await self._stored.get(wish.key), after)
         await self._apply()
 
     async def _apply(self) -> None:
@@ -68,7 +69,7 @@ class SharedPools:
         async with self._one_by_one:
             members = await self._replica.members.all()
             try:
-                wishes = {key: _decoder.decode(each) for key, each in (await self._stored.all()).items()}
+                wishes = {key: _decoder.decode(each) for key, (each,) in (await self._stored.all()).items()}
             except msgspec.DecodeError as error:
                 raise InfraError(f"the store has a pool that this server cannot read: {error}") from error
             for key, (wish, size) in tuple(self._kept.items()):

@@ -18,6 +18,8 @@ ImageRow = tuple[str, str, str, str, str, bytes]
 
 _ONE_BY_ONE = f"SELECT pg_advisory_xact_lock({IMAGES}, hashtext($1))"
 """Lets one transaction at a time change a tenant's names, so that no image is forgotten by two that take one name."""
+_WHERE = "WHERE tenant = $1 AND name = $2 AND node = $3 AND image_id = $4"
+_OF_ROW = f"FROM rock_images {_WHERE}"
 _INSERT = "INSERT INTO rock_images (tenant, name, node, image_id, context_digest, record) VALUES ($1, $2, $3, $4, $5, $6)"
 _TAKE_NAME = f"""{_INSERT} ON CONFLICT (tenant, name) WHERE name != '' DO UPDATE SET node = excluded.node,
     image_id = excluded.image_id, context_digest = excluded.context_digest, record = excluded.record"""
@@ -53,13 +55,17 @@ class StoredImages:
         """Return the records of one image."""
         return await self._find("image_id = $1", image_id)
 
-    async def change(self, row: ImageRow) -> None:
-        """Write a record anew where it has the name still."""
-        await self._store.fetch(
-            "UPDATE rock_images SET record = $5 WHERE tenant = $1 AND name = $2 AND node = $3 AND image_id = $4",
-            *row[:4],
-            row[5],
-        )
+    async def change(self, row: ImageRow, make: Callable[[bytes], bytes]) -> None:
+        """Write what `make` makes of a record as it is now, where it has the name still."""
+
+        async def act(connection: Any) -> None:
+            now = await connection.fetchval(f"SELECT record {_OF_ROW} FOR UPDATE", *row[:4])
+            if now is not None:
+                await connection.execute(
+                    f"UPDATE rock_images SET record = $5 {_WHERE}", *row[:4], make(bytes(now))
+                )
+
+        await self._store.transact(act)
 
     async def put(
         self, row: ImageRow, without_name: Callable[[bytes], ImageRow | None], *, replace: bool
@@ -71,7 +77,8 @@ class StoredImages:
         async def act(connection: Any) -> None:
             await connection.execute(_ONE_BY_ONE, row[0])
             former = await connection.fetchval(
-                "SELECT record FROM rock_images WHERE tenant = $1 AND name = $2 AND name != ''", *row[:2]
+                "SELECT record FROM rock_images WHERE tenant = $1 AND name = $2 AND name != '' FOR UPDATE",
+                *row[:2],
             )
             left = None if former is None else without_name(bytes(former) if replace else row[-1])
             if left is not None and (not replace or left[2:4] != row[2:4]):
@@ -81,17 +88,16 @@ class StoredImages:
 
         await self._store.transact(act)
 
-    async def unname(self, row: ImageRow, left: ImageRow | None) -> None:
-        """Forget a record that has a name, if it still has that, and keep what is left of it."""
+    async def unname(self, row: ImageRow, without_name: Callable[[bytes], ImageRow | None]) -> None:
+        """Forget a record that has a name, if it still has that, and keep what that function leaves of it."""
 
         async def act(connection: Any) -> None:
             await connection.execute(_ONE_BY_ONE, row[0])
+            now = await connection.fetchval(f"SELECT record {_OF_ROW} FOR UPDATE", *row[:4])
+            left = None if now is None else without_name(bytes(now))
             if left is not None:
                 await connection.execute(_KEEP, *left)
-            await connection.execute(
-                "DELETE FROM rock_images WHERE tenant = $1 AND name = $2 AND node = $3 AND image_id = $4",
-                *row[:4],
-            )
+            await connection.execute(f"DELETE {_OF_ROW}", *row[:4])
 
         await self._store.transact(act)
 

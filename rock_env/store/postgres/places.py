@@ -6,13 +6,13 @@ record says that it ended; the database gives it back by itself, whoever wrote t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from rock_env.inventory import Amount, Limits
 from rock_env.store.postgres.records import PostgresStore
 from rock_env.store.postgres.schema import PLACES, QUOTAS
+from rock_env.store.postgres.settings import StoredSettings
 
 if TYPE_CHECKING:
     import asyncio
@@ -25,6 +25,9 @@ class StoredPlaces:
 
     def __init__(self, store: PostgresStore) -> None:
         self._store = store
+        self.quotas: StoredSettings[str] = StoredSettings(
+            store, "rock_quotas", "tenant", ("quota",), channel=QUOTAS
+        )
 
     async def take(self, sandbox_id: str, tenant: str, amount: Amount, limits: Limits) -> bool:
         """Let a sandbox that is recorded hold its place; False where the tenant would hold more than the limits then.
@@ -54,21 +57,3 @@ class StoredPlaces:
     def given_back(self) -> AbstractContextManager[asyncio.Event]:
         """Return a context with an event that is set when some tenant's place may have come free."""
         return self._store.listener.listening(PLACES)
-
-    async def quotas(self) -> dict[str, bytes]:
-        """Return the quotas that were set, as they were written."""
-        return dict(await self._store.fetch("SELECT tenant, quota FROM rock_quotas"))
-
-    async def set_quotas(self, quotas: Mapping[str, bytes], *, replace: bool) -> None:
-        """Write quotas and tell all servers; without `replace` a tenant that has one keeps it."""
-        change = "UPDATE SET quota = excluded.quota" if replace else "NOTHING"
-        await self._store.fetch(
-            f"WITH written AS (INSERT INTO rock_quotas SELECT * FROM unnest($1::text[], $2::bytea[]) "
-            f"ON CONFLICT (tenant) DO {change} RETURNING tenant) SELECT pg_notify('{QUOTAS}', '') FROM written",
-            list(quotas),
-            list(quotas.values()),
-        )
-
-    def quotas_changed(self) -> AbstractContextManager[asyncio.Event]:
-        """Return a context with an event that is set when some quota may have been changed."""
-        return self._store.listener.listening(QUOTAS)
