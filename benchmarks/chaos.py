@@ -1,9 +1,12 @@
 """Cycles of work while faults strike, and what they did to acknowledged results.
 
-`python -m benchmarks.chaos [--quick] [--cycles N] [--image IMAGE]`. The harness is `tests/chaos/fault_harness.py`: servers
-and boxes killed with SIGKILL, connections cut and half open, a full disk, a clock that is set. The last line is one JSON
-object: `cycles`, `lost` (acknowledged and not so), `doubled` (done twice), `leaked` (left behind, by the service's census
-and by looking at the machine), and beside them how many cycles a fault `interrupted`, told by the service as an error, and
+`python -m benchmarks.chaos [--quick] [--cycles N] [--servers N] [--image IMAGE]`. The harness is
+`tests/chaos/fleet_harness.py`: two servers of one PostgreSQL, which are killed with SIGKILL and stopped for 20 s, a
+database that is killed and away for longer than servers' leases, boxes killed, a full disk. It needs Debian's `postgresql`
+or PostgreSQL's programs on PATH. With `--servers 1` it is `fault_harness.py`: one server with its SQLite store, whose
+connections are cut and half open and whose clock is set besides. The last line is one JSON object: `cycles`, `lost`
+(acknowledged and not so), `doubled` (done twice), `leaked` (left behind, by the service's census), `wrong` (answered
+otherwise than it should be), and beside them how many cycles a fault `interrupted`, told by the service as an error, and
 the `faults` that struck.
 """
 
@@ -16,9 +19,23 @@ import sys
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "chaos"))
 
-from fault_harness import Harness
+from fault_harness import Harness, Report
+from fleet_harness import FleetHarness
+
+KINDS = ("lost", "doubled", "leaked", "wrong")
+
+
+def run(cycles: int, *, servers: int, image: str, seed: int) -> Report:
+    """Return what happened in so many cycles."""
+    if servers > 1:
+        fleet = FleetHarness(servers=servers, seed=seed)
+        return asyncio.run(fleet.run(cycles, width=8, pause_s=1.0))
+    with tempfile.TemporaryDirectory() as folder:
+        harness = Harness(Path(folder), image=image, seed=seed)
+        return asyncio.run(harness.run(cycles, width=8, pause_s=0.5))
 
 
 def main() -> int:
@@ -27,29 +44,26 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true", help="100 cycles instead of 1,000")
     parser.add_argument("--cycles", type=int, default=0)
-    parser.add_argument(
-        "--image", default="", help="Docker sandboxes of this image; default: process sandboxes"
-    )
+    parser.add_argument("--servers", type=int, default=2, help="of one PostgreSQL; 1: one with SQLite")
+    parser.add_argument("--image", default="", help="Docker sandboxes of this image, with --servers 1")
     parser.add_argument("--seed", type=int, default=0, help="of the order of the faults")
     options = parser.parse_args()
     cycles = options.cycles or (100 if options.quick else 1000)
-    with tempfile.TemporaryDirectory() as folder:
-        harness = Harness(Path(folder), image=options.image, seed=options.seed)
-        report = asyncio.run(harness.run(cycles, width=8, pause_s=0.5))
-    for kind in ("lost", "doubled", "leaked"):
+    report = run(
+        cycles, servers=1 if options.image else options.servers, image=options.image, seed=options.seed
+    )
+    for kind in KINDS:
         for line in getattr(report, kind):
             print(f"{kind}: {line}", file=sys.stderr)
     found = {
         "cycles": report.cycles,
-        "lost": len(report.lost),
-        "doubled": len(report.doubled),
-        "leaked": len(report.leaked),
+        **{kind: len(getattr(report, kind)) for kind in KINDS},
         "interrupted": dict(report.interrupted),
         "faults": dict(report.faults),
         "seconds": round(report.seconds, 1),
     }
     print(json.dumps(found))
-    return 1 if report.lost or report.doubled or report.leaked else 0
+    return 1 if any(found[kind] for kind in KINDS) else 0
 
 
 if __name__ == "__main__":

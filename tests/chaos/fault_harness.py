@@ -58,12 +58,13 @@ TEMPORARY = (Unavailable,)
 
 @dataclass
 class Report:
-    """What happened; `lost`, `doubled` and `leaked` must be empty."""
+    """What happened; `lost`, `doubled`, `leaked` and `wrong` must be empty."""
 
     cycles: int = 0
     lost: list[str] = field(default_factory=list)
     doubled: list[str] = field(default_factory=list)
     leaked: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
     interrupted: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
@@ -269,7 +270,7 @@ class Harness:
                 )
                 _must_have_run(end)
                 if output != f"did {line}\n".encode():
-                    self.report.lost.append(f"{info.id} {line}: answered {output!r}")
+                    self.report.wrong.append(f"{info.id} {line}: answered {output!r}")
                 acknowledged.append(line)
             output, end = await caller.exec(info.id, "cat log", f"read-{number}")
             _must_have_run(end)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from fault_harness import Harness
+from fleet_harness import FleetHarness
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 
@@ -22,6 +23,14 @@ async def test_faults_lose_double_and_leak_nothing(
         request.getfixturevalue("engine")
     harness = Harness(tmp_path_factory.mktemp("f"), image=image)
     report = await harness.run(cycles, width=6, pause_s=0.4)
-    assert (report.lost, report.doubled, report.leaked) == ([], [], [])
+    assert (report.lost, report.doubled, report.leaked, report.wrong) == ([], [], [], [])
     assert report.cycles == cycles
+    assert len(report.faults) >= 3, report.faults
+
+
+@pytest.mark.timeout(300)
+async def test_faults_of_servers_and_database_lose_double_and_leak_nothing() -> None:
+    report = await FleetHarness(stopped_s=4.0).run(120, width=6, pause_s=0.2)
+    assert (report.lost, report.doubled, report.leaked, report.wrong) == ([], [], [], [])
+    assert report.cycles == 120
     assert len(report.faults) >= 3, report.faults
