@@ -127,7 +127,8 @@ def _why_not(view: WorkerView) -> str:
     if platform.machine() not in MACHINES:
         return f"no system call filter for {platform.machine()}; known: {', '.join(MACHINES)}"
     command = view.command([sys.executable, "-I", "-S", "-c", ""], {}, "", {})
-    tried = subprocess.run(command, env=view.variables(os.environ), stderr=subprocess.PIPE, check=False)
+    nowhere, pipe = subprocess.DEVNULL, subprocess.PIPE
+    tried = subprocess.run(command, env=view.variables(os.environ), stdout=nowhere, stderr=pipe, check=False)
     said = tried.stderr.decode(errors="replace").strip()
     if tried.returncode == NO_ROOM:
         raise OSError(said)

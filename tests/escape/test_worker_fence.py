@@ -240,7 +240,7 @@ async def test_what_a_worker_prints_steers_no_terminal_and_cuts_no_log(server: R
         await player.does("import os; os.close(1); os.close(2); os.kill(os.getppid(), 0)")
         with pytest.raises(grpc.aio.AioRpcError):
             await player.does("import os; os._exit(3)")
-    assert "]0;title said by a worker\n" in log.read_text()
+    assert "\\x1b]0;title\\x07 said by a worker\n" in log.read_text()
     assert "\x1b" not in log.read_text()
 
 
