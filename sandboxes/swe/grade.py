@@ -124,14 +124,17 @@ async def changed_files(box: Sandbox, task: Graded) -> Mapping[str, bytes]:
     """Return the project's files that differ from the original or are new and count, by their path in the project."""
     original = dict(task.repo)
     counts = _is_work if task.by_values else _is_source
-    try:
-        entries = await box.list_files(task.name, recursive=True)
-    except NotFound:
-        await need_box(box)
-        return {}  # deleted: the original would be graded
-    except InvalidArgument as error:
-        raise _Refused(f"the project cannot be read: {error.message}") from error
-    found = {entry.path: entry.size for entry in entries if stat.S_ISREG(entry.mode) and counts(entry.path)}
+    found: dict[str, int] = {}
+    for folder in ("", *(f"{package}/" for package in packages_of(task))):  # these also where they are links
+        try:
+            entries = await box.list_files(f"{task.name}/{folder}".rstrip("/"), recursive=True)
+        except NotFound:
+            await need_box(box)
+            continue  # deleted: the original is graded
+        except InvalidArgument as error:
+            raise _Refused(f"the project cannot be read: {error.message}") from error
+        files = {f"{folder}{entry.path}": entry for entry in entries if stat.S_ISREG(entry.mode)}
+        found |= {path: entry.size for path, entry in files.items() if counts(path)}
     if len(found) > MAX_FILES or sum(found.values()) > MAX_BYTES:
         raise _Refused(
             f"the project grew too large: {len(found)} files with {sum(found.values())} bytes that count, "
