@@ -147,6 +147,17 @@ async def test_who_was_slower_changes_nothing_of_the_new_image(
     assert (named.image_id, named.used_at) == ("sha256:2", 100.0)
 
 
+async def test_a_use_that_is_noted_late_does_not_bring_an_evicted_image_back(
+    pair: tuple[SharedImages, SharedImages],
+) -> None:
+    here = pair[0]
+    await here.put(record := built(here, "tools", "1"))
+    await here.gone(record.image_id, evicted=True)
+    await here.touch(record, 500.0)  # of one who read the record before
+    now = await here.get("blue", "tools")
+    assert now == msgspec.structs.replace(record, used_at=500.0, evicted=True)
+
+
 async def test_uses_within_a_minute_are_one_write(pair: tuple[SharedImages, SharedImages]) -> None:
     record = built(pair[0], "tools", "1")
     await pair[0].put(record)

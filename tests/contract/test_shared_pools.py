@@ -15,6 +15,7 @@ from rock_env.server.replicas.member import Replica
 from rock_env.server.replicas.pools import SharedPools, part_of
 from rock_env.server.replicas.seats import Seat
 from rock_env.spec import SandboxSpec
+from rock_env.store.base import Overtaken
 from rock_env.store.postgres.members import Member
 from rock_env.store.postgres.pools import StoredPools
 from rock_env.store.postgres.records import PostgresStore
@@ -148,3 +149,20 @@ async def test_a_folder_hands_its_pools_over_once(store: PostgresStore, tmp_path
 def test_a_file_of_a_release_before_is_read(tmp_path: Path) -> None:
     (tmp_path / "pools.json").write_bytes(msgspec.json.encode([{"spec": SPEC, "size": 3}]))
     assert list(PoolFile(tmp_path / "pools.json").wishes.values()) == [PoolWish(SPEC, 3)]
+
+
+async def test_a_setting_is_written_over_what_was_read_alone(store: PostgresStore) -> None:
+    """Asked for again, since its answer was lost, it does not undo what somebody set meanwhile."""
+    pools, key = StoredPools(store), b"k"
+    await pools.change(key, None, (b"1",))
+    await pools.change(key, None, (b"1",))  # the same once more
+    await pools.change(key, (b"1",), (b"2",))
+    for before, after in ((None, (b"1",)), ((b"1",), (b"3",)), ((b"1",), None)):
+        with pytest.raises(Overtaken, match="set by somebody else"):
+            await pools.change(key, before, after)
+    assert await pools.all() == {key: (b"2",)}
+    await pools.fill({key: (b"4",), b"other": (b"5",)})
+    assert await pools.all() == {key: (b"2",), b"other": (b"5",)}
+    await pools.change(key, (b"2",), None)
+    await pools.change(key, (b"2",), None)
+    assert await pools.get(key) is None
