@@ -115,10 +115,11 @@ class FleetHarness:
         self._stopped_s = stopped_s
         self._live: set[str] = set()
         self._disk = False
+        self._all_struck = False
         self._long = itertools.count(1)
 
     async def run(self, cycles: int, *, width: int, pause_s: float) -> Report:
-        """Return what happened."""
+        """Return what happened in so many cycles, or more until each fault has struck once."""
         began = time.monotonic()
         async with AsyncExitStack() as stack:
             self._postgres: PostgresServer = stack.enter_context(postgres_server())
@@ -142,7 +143,8 @@ class FleetHarness:
                 )
                 for _ in range(width)
             ]
-            numbers, over = iter(range(cycles)), asyncio.Event()
+            over, count = asyncio.Event(), itertools.count()
+            numbers = itertools.takewhile(lambda it: it < cycles or not self._all_struck, count)
             async with asyncio.TaskGroup() as faults:
                 faults.create_task(self._strike(pause_s, over))
                 try:
@@ -266,6 +268,7 @@ class FleetHarness:
                     return
                 await faults[name]()
                 self.report.faults[name] += 1
+            self._all_struck = True
 
     async def _kill_database(self) -> None:
         await asyncio.to_thread(self._postgres.stop, fast=False)

@@ -32,5 +32,5 @@ async def test_faults_lose_double_and_leak_nothing(
 async def test_faults_of_servers_and_database_lose_double_and_leak_nothing() -> None:
     report = await FleetHarness(stopped_s=4.0).run(120, width=6, pause_s=0.2)
     assert (report.lost, report.doubled, report.leaked, report.wrong) == ([], [], [], [])
-    assert report.cycles == 120
-    assert len(report.faults) >= 3, report.faults
+    assert report.cycles >= 120
+    assert len(report.faults) >= 4, report.faults
