@@ -76,6 +76,7 @@ bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.small_loop --quick
 	$(BIN)/python -m benchmarks.reward_hacks --quick
 	$(BIN)/python -m benchmarks.hostile --quick
+	$(BIN)/python -m benchmarks.strangers --quick
 	$(BIN)/python -m benchmarks.webshop --quick
 
 clean:

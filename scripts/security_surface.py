@@ -100,7 +100,7 @@ def rpcs() -> Iterator[Any]:
 def who(service: str, name: str) -> str:
     """Return who may make a call."""
     if service == OPEN:
-        return "anybody"
+        return "anybody" if name == "Check" else "any token"
     scope = SCOPES.get(service, "admin")
     inside = service == "rock.v1.SandboxService" and name in INSIDE
     return f"`{scope}`, or the sandbox's own token" if inside else f"`{scope}`"

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Seque
 from typing import Any
 
 from agent_runtime.chat import Refusal, RefusalKind
-from agent_runtime.gateway.http_server import Limits
+from agent_runtime.gateway.http_server import SETTLED, Limits
 
 __all__ = ["ClientGone", "Exchange", "Headers", "Receive", "Scope", "Send"]
 
@@ -21,8 +21,9 @@ Headers = Sequence[tuple[str, str]]
 
 _PIECE_BYTES = 64 << 10
 """An answer leaves in such pieces, so that one nobody reads is noticed and never copied whole into a socket's buffer."""
-_SPILL_BYTES, _SPILL_S = 64 << 20, 10.0
-"""So much of a refused body is read and thrown away, since many clients listen only after they have sent all."""
+_SPILL_BYTES, _SPILL_S = 64 << 20, 5.0
+"""So much of a refused body is read and thrown away, since many clients listen only after they have sent all. It is less
+than the time that a connection without a key has."""
 
 
 class ClientGone(Exception):
@@ -43,6 +44,8 @@ class Exchange:
         """Without the key that may stand before it."""
         self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         self.query: bytes = scope["query_string"]
+        self.settle: Callable[[], None] = scope.get("state", {}).get(SETTLED, lambda: None)
+        """To be called where a key of ours was shown: the connection is no stranger's."""
         self._receive = receive
         self._send = send
         self._limits = limits

@@ -21,7 +21,9 @@ import uvicorn
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-__all__ = ["Limits", "serving"]
+from rock_env.wire.arrivals import SETTLED, Arrivals, sip
+
+__all__ = ["SETTLED", "Limits", "serving"]
 
 _BACKLOG = 1024
 _EVENTS = 128
@@ -36,7 +38,7 @@ class Limits:
     """A request's body; an agent's whole history fits many times."""
     head_bytes: int = 64 << 10
     """A request's line and headers."""
-    head_s: float = 20.0
+    head_s: float = 10.0
     """Until a request's head is there, from its first byte (from the connection's start for the first)."""
     body_s: float = 60.0
     """Until a request's body is there, from its head."""
@@ -75,20 +77,33 @@ class _Flow(FlowControl):
 
 
 class _Protocol(H11Protocol):
-    """One connection. `limits` is set by the subclass that a server makes."""
+    """One connection. `limits` is set by the subclass that a server makes, `arrivals` where strangers are bounded."""
 
     limits: Limits
+    arrivals: Arrivals | None = None
     conn: _Paced
     flow: _Flow
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.app_state = {SETTLED: self._settle}
+        if self.arrivals is not None:
+            sip(transport)
         self.conn = _Paced(h11.SERVER, self.limits.head_bytes)
         self.flow = _Flow(transport)
         self._stalled: asyncio.TimerHandle | None = None
         self._headless: asyncio.TimerHandle | None = self.loop.call_later(
             self.limits.head_s, self.transport.abort
         )
+
+    def end(self) -> None:
+        """Cut a stranger off."""
+        self.transport.abort()
+
+    def _settle(self) -> None:
+        if self.arrivals is not None:
+            self.arrivals.settled(self)
+            sip(self.transport, ends=True)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -131,6 +146,7 @@ class _Protocol(H11Protocol):
         for timer in (self._headless, self._stalled):
             if timer is not None:
                 timer.cancel()
+        self._settle()
         super().connection_lost(exc)
 
 
@@ -144,18 +160,24 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def serving(
-    app: Any, address: str | Path = "127.0.0.1:0", *, limits: Limits | None = None
+    app: Any,
+    address: str | Path = "127.0.0.1:0",
+    *,
+    limits: Limits | None = None,
+    keyed: bool = False,
 ) -> AsyncIterator[str]:
     """Serve `app` for the time of the block; yield its URL, or the path of its socket.
 
-    `address` is HOST:PORT (port 0: any free one) or the `Path` of a unix socket to make. Raise `OSError` where it cannot
-    listen. At the end no connection is open and no request is under way.
+    `address` is HOST:PORT (port 0: any free one) or the `Path` of a unix socket to make. A connection of TCP to a server
+    that is `keyed` is a stranger's, with little time, until the application calls what the state of its requests has as
+    `SETTLED`. Raise `OSError` where it cannot listen. At the end no connection is open and no request is under way.
     """
     limits = limits or Limits()
     listener, url = _listen(address)
+    limited: Any = type("_Limited", (_Protocol,), {"limits": limits})
     config = uvicorn.Config(
         app,
-        http=type("_Limited", (_Protocol,), {"limits": limits}),
+        http=limited,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -168,11 +190,19 @@ async def serving(
         limit_concurrency=limits.connections,
         timeout_graceful_shutdown=limits.stop_s,  # type: ignore[arg-type]
     )
+    config.load()
     server = _Server(config)
-    running = asyncio.ensure_future(server.serve(sockets=[listener]))
+    arrivals = None
+    if keyed and not isinstance(address, Path):
+        arrivals = Arrivals(listener, lambda: limited(config, server.server_state, {}))
+        limited.arrivals = arrivals
+        arrivals.open()
+    running = asyncio.ensure_future(server.serve(sockets=[] if arrivals else [listener]))
     try:
         yield url
     finally:
+        if arrivals is not None:
+            arrivals.close()
         server.should_exit = True
         await running
         await _cut(server)

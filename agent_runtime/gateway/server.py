@@ -97,7 +97,7 @@ class Gateway:
 
         At the end every session is closed, answers under way get `Limits.stop_s`, and no connection is left.
         """
-        async with serving(self, address, limits=self.limits) as url:
+        async with serving(self, address, limits=self.limits, keyed=True) as url:
             self._url = self._url or url
             try:
                 yield url
@@ -229,6 +229,7 @@ class Gateway:
                 "the key is no session's. Send the session's key as `Authorization: Bearer KEY` or `x-api-key: KEY`, or in "
                 "the path: /s/KEY/v1/...",
             )
+        exchange.settle()
         return found
 
 

@@ -55,6 +55,7 @@ from rock_env.server.services import admin
 from rock_env.server.services import envs as env_service
 from rock_env.server.services import registry as registry_service
 from rock_env.server.services import sandboxes as sandbox_service
+from rock_env.server.strangers.guard import front
 from rock_env.store.address import is_postgres
 from rock_env.store.base import SandboxStore
 from rock_env.store.open import open_store
@@ -153,15 +154,27 @@ async def _serve(
     admin.add_admin_service(
         server, core, sandboxes, places, around.shared.shelf, drain=stop.drain, guarded=door.guarded
     )
+
+    def serving() -> bytes:
+        now = (
+            health_pb2.HealthCheckResponse.NOT_SERVING
+            if stop.asked.is_set()
+            else health_pb2.HealthCheckResponse.SERVING
+        )
+        return bytes(health_pb2.HealthCheckResponse(status=now).SerializeToString())
+
     status = await _add_health_and_reflection(server)
-    addresses = [bind(server, target(options.listen), credentials)]
+    fronted = tokens is not None and not target(options.listen).startswith("unix:")
+    addresses = [] if fronted else [bind(server, target(options.listen), credentials)]
     around.shared.bind(server, branches)
     async with AsyncExitStack() as faces:
-        inner = faces.enter_context(rest.inner_port(server)) if options.http or options.tls else ""
+        inner = faces.enter_context(rest.inner_port(server)) if options.http or options.tls or fronted else ""
         await server.start()
         watching = asyncio.ensure_future(revocation.watch())
         faces.callback(watching.cancel)
         faces.push_async_callback(server.stop, None)  # also where the REST port is taken
+        if fronted:
+            addresses.append(await faces.enter_async_context(front(options, inner, door, serving)))
         if options.http:
             addresses.append(await faces.enter_async_context(rest.face(inner, options, door, e2b_face)))
             ports.url = options.http_url or addresses[-1]

@@ -13,7 +13,17 @@ from google.protobuf.message_factory import GetMessageClass
 from rock_env.errors import ResourceExhausted, RockError, of_full_disk
 from rock_env.wire.bulk import serialize
 
-__all__ = ["Act", "Context", "add_service", "cut_off", "fail", "guarded", "patience_s"]
+__all__ = [
+    "Act",
+    "Context",
+    "add_service",
+    "cut_off",
+    "fail",
+    "guarded",
+    "patience_s",
+    "shortened",
+    "trailers",
+]
 
 _MAX_DETAIL_BYTES = 4096
 """gRPC sends the message as a header, and peers refuse more than 8 KiB of headers."""
@@ -36,12 +46,17 @@ async def fail(context: Context, error: RockError, *, drain_s: float = _DRAIN_S)
     that, and not our answer. What comes from a full disk is told as that, in one wording.
     """
     error = of_full_disk(error) or error
+    await _abort(context, grpc.StatusCode[error.grpc], error.message, trailers(error), drain_s)
+
+
+def trailers(error: RockError) -> tuple[tuple[str, str], ...]:
+    """Return what is told of an error beside its status and its message."""
     metadata = [("rock-error-code", error.code)]
     if error.retry_after_s is not None:
         metadata.append(("rock-retry-after-s", f"{error.retry_after_s:g}"))
     if isinstance(error, ResourceExhausted) and error.queue_position is not None:
         metadata.append(("rock-queue-position", str(error.queue_position)))
-    await _abort(context, grpc.StatusCode[error.grpc], error.message, tuple(metadata), drain_s)
+    return tuple(metadata)
 
 
 async def cut_off(context: Context, message: str) -> NoReturn:
@@ -61,12 +76,12 @@ async def _abort(
 ) -> NoReturn:
     if drain_s:
         await _drain(context, drain_s)
-    await context.abort(status, _shortened(message), trailing_metadata=metadata)
+    await context.abort(status, shortened(message), trailing_metadata=metadata)
 
     raise AssertionError("gRPC went on with an aborted call")
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
     """Return as much of a message as fits; gRPC writes what is not printable ASCII as %XX for each byte of UTF-8."""
     left = _MAX_DETAIL_BYTES
     for at, char in enumerate(text):

@@ -8,6 +8,7 @@ of series is bounded.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -30,6 +31,9 @@ _KINDS = {kind.value: kind.name.lower() for kind in DeadlineKind}
 _STARTING = (SandboxState.PENDING, SandboxState.STARTING)
 _REQUEST_S = 5.0
 """How long a scraper may take to ask."""
+_HEAD_BYTES = 8 << 10
+_MOST_CONNECTIONS = 64
+"""At once; one more costs the oldest its place."""
 
 Reading = Mapping[tuple[str, ...], float]
 
@@ -161,16 +165,24 @@ async def serve_metrics(metrics: Metrics, address: str) -> asyncio.Server:
         raise InvalidArgument(f"bad --metrics {address!r}: expected HOST:PORT, such as 127.0.0.1:9120.")
     host, _, port = plain.rpartition(":")
 
+    held: deque[asyncio.StreamWriter] = deque()
+
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(held) == _MOST_CONNECTIONS:
+            held.popleft().transport.abort()
+        held.append(writer)
         with suppress(TimeoutError, ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             async with asyncio.timeout(_REQUEST_S):
                 head = await reader.readuntil(b"\r\n\r\n")
                 writer.write(_response(head, metrics))
                 await writer.drain()
         writer.close()
+        if writer in held:
+            held.remove(writer)
 
     try:
-        return await asyncio.start_server(answer, host.removeprefix("[").removesuffix("]"), int(port))
+        where = host.removeprefix("[").removesuffix("]"), int(port)
+        return await asyncio.start_server(answer, *where, limit=_HEAD_BYTES)
     except OSError as error:
         raise Unavailable(f"cannot serve metrics at {address}: {error.strerror}. Is it taken?") from error
 

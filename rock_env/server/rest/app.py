@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import socket
 import ssl
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -27,32 +26,27 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
-from rock_env.errors import InvalidArgument, NotFound, PermissionDenied, RockError, Unavailable
+from rock_env.errors import InvalidArgument, NotFound, PermissionDenied, RockError
 from rock_env.server.interceptors.access import AccessControl
 from rock_env.server.options import ServerOptions
 from rock_env.server.rest.codec import MAX_MESSAGE_BYTES, definite, problem, rock_error
+from rock_env.server.rest.connections import HEAD_BYTES, Connections, HttpConnection
 from rock_env.server.rest.gateway import Gateway
 from rock_env.server.rest.openapi import openapi
 from rock_env.server.rest.proxy import Proxy
 from rock_env.server.rest.socket import socket_endpoint
-from rock_env.wire.channel import CLIENT_OPTIONS, is_local, target
+from rock_env.wire.arrivals import Arrivals
+from rock_env.wire.channel import CLIENT_OPTIONS, is_local
+from rock_env.wire.listening import host_and_port, listen
 from rock_env.wire.rest_routes import methods
 
 __all__ = ["application", "build", "face", "inner_port", "serving"]
-
-_BACKLOG = 1024
-_DEAD_PEER_S = 300
-"""A peer that vanished without closing, or that takes nothing of what is sent to it, is cut off after so long.
-
-The latter may live and just not read. One bound for both: where set, TCP_USER_TIMEOUT decides for keepalive, too (tcp(7)).
-"""
-_PROBE_S = 60
 
 
 def build(channel: grpc.aio.Channel, gateway: Gateway, more: Sequence[BaseRoute], door: AccessControl) -> Any:
     """Return the ASGI application that answers over `channel`."""
     app = application(channel, gateway, more, secured=door.guarded)
-    return _OneLength(Proxy(gateway, app if door.guarded else _SameSite(app)))
+    return Connections(_OneLength(Proxy(gateway, app if door.guarded else _SameSite(app))))
 
 
 def application(
@@ -177,10 +171,12 @@ _DENIALS = _Denials()
 @asynccontextmanager
 async def serving(app: Any, options: ServerOptions) -> AsyncIterator[str]:
     """Serve `app` for the time of the block; yield its URL. Raise `Unavailable` where it cannot listen."""
-    listener = _listen(options.http)
+    listener = listen(options.http)
     logging.getLogger("uvicorn.error").addFilter(_DENIALS)  # the same object: added once
     config = uvicorn.Config(
         app,
+        http=HttpConnection,
+        h11_max_incomplete_event_size=HEAD_BYTES,
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -194,47 +190,24 @@ async def serving(app: Any, options: ServerOptions) -> AsyncIterator[str]:
         ssl_ca_certs=options.client_ca or None,
         ssl_cert_reqs=ssl.CERT_REQUIRED if options.client_ca else ssl.CERT_NONE,
     )
+    config.load()
     server = _Server(config)
-    running = asyncio.ensure_future(server.serve(sockets=[listener]))
-    host, port = listener.getsockname()[:2]
+
+    def connection() -> HttpConnection:
+        made = HttpConnection(config, server.server_state, {})
+        made.arrivals = arrivals
+        return made
+
+    arrivals = Arrivals(listener, connection, config.ssl)
+    running = asyncio.ensure_future(server.serve(sockets=[]))
+    arrivals.open()
     try:
-        yield f"{'https' if options.cert else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+        yield f"{'https' if options.cert else 'http'}://{host_and_port(listener)}"
     finally:
+        arrivals.close()
         server.should_exit = True
         await running
         listener.close()
-
-
-def _listen(address: str) -> socket.socket:
-    """Return a listening socket whose connections notice a dead peer."""
-    host, _, port = target(address).rpartition(":")
-    try:
-        family, kind, proto, _, where = socket.getaddrinfo(
-            host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, proto)
-    except OSError as error:
-        raise Unavailable(f"cannot listen on {address}: {error.strerror}") from error
-    try:
-        for level, option, value in (
-            (socket.SOL_SOCKET, socket.SO_REUSEADDR, 1),
-            (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-            (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_S),
-            (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_S),
-            (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_PEER_S * 1000),
-            (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-        ):
-            listener.setsockopt(level, option, value)
-        listener.bind(where)
-        listener.listen(_BACKLOG)
-        listener.setblocking(False)
-    except OSError as error:
-        listener.close()
-        raise Unavailable(
-            f"cannot listen on {address}: {error.strerror}. Is another server using it, or is the address another "
-            "machine's?"
-        ) from error
-    return listener
 
 
 @contextlib.contextmanager

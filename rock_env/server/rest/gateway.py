@@ -30,6 +30,7 @@ from rock_env.server.rest.codec import (
     rock_error,
     set_field,
 )
+from rock_env.server.rest.connections import admitted
 from rock_env.server.rest.request import (
     Gone,
     answered,
@@ -83,6 +84,7 @@ class Gateway:
         The call itself is checked once more; this is so that nothing of a stranger's body is read.
         """
         await self._door.admit(method.grpc_path, metadata)
+        admitted()
 
     def endpoint(self, method: Method) -> Endpoint:
         """Return what answers requests for a method."""

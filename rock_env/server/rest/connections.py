@@ -1,0 +1,93 @@
+"""Connections of the REST face: uvicorn's, which strangers cannot hold open, with a bound on their number and their time.
+
+Made by `app`; `Gateway.admit` says who is no stranger any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import ContextVar
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from rock_env.wire.arrivals import STRANGER_S, Arrivals, sip
+
+__all__ = ["HEAD_BYTES", "Connections", "HttpConnection", "admitted"]
+
+HEAD_BYTES = 64 << 10
+"""A request's line and headers."""
+_KEY = "rock.connection"
+_settled: ContextVar[Any] = ContextVar("settled", default=None)
+
+
+def admitted() -> None:
+    """Note that the present request has shown a token."""
+    settled = _settled.get()
+    if settled is not None:
+        settled()
+
+
+class Connections:
+    """Tells, within each request, on which connection it came; the outermost layer of the application."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        connection = scope.get("state", {}).get(_KEY)
+        if connection is not None:
+            await connection.turn()
+            _settled.set(connection.settle)
+        await self._app(scope, receive, send)
+
+
+class HttpConnection(H11Protocol):
+    """One connection. A head has to be there in time, whoever sends it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.arrivals: Arrivals
+        self._headless: asyncio.TimerHandle | None = None
+        self._stranger = True
+        self._refused = False
+
+    def end(self) -> None:
+        """Cut a stranger off."""
+        self.transport.abort()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.app_state = {_KEY: self}
+        sip(transport)
+
+    async def turn(self) -> None:
+        """Wait for the turn of a request, where the one before showed no token."""
+        if not self._stranger:
+            return
+        if self._refused:
+            await self.arrivals.turn()
+        self._refused = True
+
+    def settle(self) -> None:
+        """Be no stranger's connection any more."""
+        if self._stranger:
+            self._stranger = False
+            self.arrivals.settled(self)
+            sip(self.transport, ends=True)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        begun = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
+        if begun and self._headless is None:
+            self._headless = self.loop.call_later(STRANGER_S, self.transport.abort)
+        elif not begun and self._headless is not None:
+            self._headless.cancel()
+            self._headless = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.settle()
+        if self._headless is not None:
+            self._headless.cancel()
+        super().connection_lost(exc)
