@@ -1,7 +1,7 @@
 """Which audit events GEM's and Gymnasium's scorers raise for answers: right, wrong and malformed ones.
 
-`python -m benchmarks.answer_events [--tasks N] [--limit-s S] [--ids PATTERN]`. Plays every id, or those that match, each in a
-process of its own without the guard that would end it; those that are left out, too. The last line is one JSON object:
+`python -m benchmarks.answer_events [--tasks N] [--limit-s S] [--ids PATTERN]`. Plays every id, or those that match, each in
+a process of its own without the guard that would end it; those that are left out, too. The last line is one JSON object:
 `played`, `unplayed` (they cannot be made here, or take longer than S seconds of a CPU), `raising` (by id the events that the
 guard does not let pass) and `left_out` (the ids that are refused by name). An id in `raising` has to be one in `left_out`.
 """

@@ -23,6 +23,7 @@ from rock_env.errors import PermissionDenied, RockError, Unimplemented
 from rock_env.server.calls import shortened, trailers
 from rock_env.server.interceptors.access import OPEN, AccessControl
 from rock_env.server.options import ServerOptions
+from rock_env.telemetry.shown import output_of_children
 from rock_env.wire.channel import target
 from rock_env.wire.listening import listen
 
@@ -124,6 +125,7 @@ async def _kept_up(told: dict[str, Any], answers: _Answers) -> None:
                 pass_fds=(told["listener"], told["control"]),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
+                stderr=output_of_children(),
             )
         try:
             (bug,) = await asyncio.gather(answers.run(ours), return_exceptions=True)
