@@ -15,4 +15,5 @@ async def test_a_crash_of_the_database_loses_doubles_and_leaks_nothing(
 ) -> None:
     async with running_fleet(databases(own_postgres)()) as fleet:
         found = await Crashes(fleet, own_postgres).run(2, (act,))
+    assert found.crashes[act] == 2
     assert (found.lost, found.doubled, found.leaked, found.wrong) == ([], [], [], [])
