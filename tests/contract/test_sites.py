@@ -279,7 +279,14 @@ async def test_snapshots_at_a_site_are_every_servers_and_those_of_the_dead_are_g
         made = [SnapshotState.MAKING, SnapshotState.READY]
         dead = [
             await store.add_snapshot(
-                replace(kept, id=f"sn-0{at}-edead", state=state, ephemeral=at == 1, sandbox_id="gone")
+                replace(
+                    kept,
+                    id=f"sn-0{at}-edead",
+                    owner="edead",
+                    state=state,
+                    ephemeral=at == 1,
+                    sandbox_id="gone",
+                )
             )
             for at, state in enumerate([*made, SnapshotState.READY])
         ]
