@@ -174,15 +174,21 @@ class FreshBoxes(Protocol):
         ...
 
     async def take_over(
-        self, box: Sandbox, *, runs: Sequence[str] = (), asked: Sequence[str] = (), workdir: str = ""
+        self,
+        box: Sandbox,
+        *,
+        runs: Sequence[str] = (),
+        asked: Sequence[str] = (),
+        workdir: str = "",
+        image: Mapping[str, Sequence[str]] | None = None,
     ) -> Sequence[str]:
         """Give a pristine box the agent's files but those that could steer the grade, and return what was left out.
 
         Left out are changes to what runs a grade (interpreters, shells, the loader, test runners) and to settings that it
         reads; packages and files that the agent added come along (`rock_env.guest.steering`). `runs` are programs that
         the grade starts, `asked` the words and absolute paths of the task, which are the agent's to write; `workdir` is
-        where it works. Returned are paths without the first slash. Raise `Unimplemented`, having changed nothing, where
-        the backend cannot.
+        where it works; `image` what the image's own programs said beforehand (`rock_env.grading.image`). Returned are paths
+        without the first slash. Raise `Unimplemented`, having changed nothing, where the backend cannot.
         """
         ...
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -37,9 +37,15 @@ class BackendBoxes:
             yield box
 
     async def take_over(
-        self, box: Sandbox, *, runs: Sequence[str] = (), asked: Sequence[str] = (), workdir: str = ""
+        self,
+        box: Sandbox,
+        *,
+        runs: Sequence[str] = (),
+        asked: Sequence[str] = (),
+        workdir: str = "",
+        image: Mapping[str, Sequence[str]] | None = None,
     ) -> list[str]:
-        steering = Steering(frozenset(runs), frozenset(asked), workdir.strip("/"))
+        steering = Steering.of(runs, asked, workdir, image or {})
         backend = that_takes_over(self.backend)
         async with self._frozen() as snapshot:
             return await backend.take_over(box.id, snapshot=snapshot, steering=steering)

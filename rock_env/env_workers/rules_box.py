@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, NamedTuple, Self, cast
@@ -153,14 +153,20 @@ class RemoteFreshBoxes:
         self._lent: tuple[Sandbox, int] | None = None
 
     async def take_over(
-        self, box: Sandbox, *, runs: Sequence[str] = (), asked: Sequence[str] = (), workdir: str = ""
+        self,
+        box: Sandbox,
+        *,
+        runs: Sequence[str] = (),
+        asked: Sequence[str] = (),
+        workdir: str = "",
+        image: Mapping[str, Sequence[str]] | None = None,
     ) -> Sequence[str]:
         """Give a pristine box the agent's files but those that could steer the grade."""
         if self._lent is None or box is not self._lent[0]:
             raise InvalidArgument("only a pristine box of this grade takes the agent's files over")
-        left_out: list[str] = (
-            await self._asker(self._lent[1], "take_over", list(runs), list(asked), workdir)
-        ).value
+        told = {name: list(said) for name, said in (image or {}).items()}
+        asked_for = list(runs), list(asked), workdir, told
+        left_out: list[str] = (await self._asker(self._lent[1], "take_over", *asked_for)).value
         return left_out
 
     @asynccontextmanager

@@ -15,9 +15,11 @@ from dataclasses import dataclass, replace
 
 from rock_env.env import FreshBoxes, Verdict
 from rock_env.errors import InfraError, InvalidArgument, NotFound, RockError, Unimplemented
+from rock_env.grading.guard import has_guard, programs
+from rock_env.grading.image import ask_image
 from rock_env.grading.model import Verifier
 from rock_env.grading.outcomes import Outcome, worst
-from rock_env.grading.verifier import Report, has_guard, programs, run_verifier
+from rock_env.grading.verifier import Report, run_verifier
 from rock_env.grading.work import carry_work, need_box
 from rock_env.sandbox import Sandbox
 
@@ -214,15 +216,17 @@ async def _in_a_copy(boxes: _Boxes, verifier: Verifier) -> Report:
 async def _taken_over(boxes: _Boxes, verifier: Verifier) -> Report | None:
     """Run it in a clean box that takes the agent's files over; None where the backend cannot do that."""
     async with boxes.prepared() as other:
+        workdir = verifier.workdir or boxes.work
+        image = await ask_image(other, verifier, workdir=workdir, asked=boxes.asked)
         try:
             left_out = await boxes.fresh.take_over(
-                other, runs=programs(verifier), asked=boxes.asked, workdir=verifier.workdir or boxes.work
+                other, runs=programs(verifier), asked=boxes.asked, workdir=workdir, image=image.told
             )
         except InvalidArgument as error:
             return await boxes.lost(other, error)
         except Unimplemented:
             return None
-        return replace(await run_verifier(other, verifier), left_out=left_out)
+        return replace(await run_verifier(other, verifier, image), left_out=left_out)
 
 
 @dataclass(frozen=True, slots=True)

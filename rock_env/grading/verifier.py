@@ -16,16 +16,17 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rock_env.errors import InfraError, InvalidArgument, NotFound, nearest
+from rock_env.grading.guard import guard_of
+from rock_env.grading.image import OWN_FOLDERS, ImageAnswers, verifier_text
 from rock_env.grading.model import Verifier
 from rock_env.grading.outcomes import Outcome, Unreadable
 from rock_env.grading.parsers import PARSERS, Left, Read
+from rock_env.grading.parsers.reward_file import REWARD_FILES
 from rock_env.sandbox import CommandEnd, OutputChunk, Sandbox
 from rock_env.shell import shell_argv
 
-__all__ = ["OWN_FOLDERS", "Report", "has_guard", "programs", "run_verifier"]
+__all__ = ["Report", "run_verifier"]
 
-OWN_FOLDERS = ("/tests", "/logs/verifier")
-"""Folders that task formats keep for the verifier: emptied before it runs, whatever the agent put there."""
 _KEPT_BYTES = 8 << 20
 """Of each output, from its end, where test runners put their summary."""
 _MOST_BYTES = 256 << 20
@@ -33,14 +34,7 @@ _MOST_BYTES = 256 << 20
 _MAX_REPORT_BYTES = 32 << 20
 _MAX_REPORTS = 2000
 _TAIL_CHARS = 600
-_GUARD = "/opt/rock/guard"
 _TAMPERED = re.compile(rb"rock_guard: ([^\n]{0,300}?): this run does not count")
-_OWN_WAYS = re.compile(
-    rb"PYTHONPATH|PYTEST_ADDOPTS|PYTEST_PLUGINS|\benv -i\b|\bpython[\d.]* -[a-zA-Z]*[IE]|\b(?:tox|nox)\b"
-)
-"""In a verifier: it has a search path or options of its own, so that it may not find the plugin."""
-_WORD = re.compile(r"[A-Za-z_][\w.+-]{0,100}")
-_MOST_WORDS = 5000
 _CANNOT_RUN = (126, 127)
 """Exit codes of a shell and of ROCK for a program that cannot be run."""
 
@@ -66,28 +60,20 @@ class Report:
     """Changes of the agent's that could have steered it, by path, and were not in its box."""
 
 
-def programs(verifier: Verifier) -> list[str]:
-    """Return the words of its command and shell scripts: what it may start is among them."""
-    scripts = [
-        file.content
-        for file in verifier.files
-        if file.path.endswith(".sh") or re.match(rb"#!.*sh\b", file.content[:100])
-    ]
-    text = b"\n".join([*(word.encode() for word in verifier.command), *scripts]).decode(errors="replace")
-    return sorted(set(_WORD.findall(text)))[:_MOST_WORDS]
+async def run_verifier(box: Sandbox, verifier: Verifier, image: ImageAnswers | None = None) -> Report:
+    """Run it in `box`. Raise `InfraError` where the box failed, and `UnknownName` for a parser there is not.
 
-
-async def run_verifier(box: Sandbox, verifier: Verifier) -> Report:
-    """Run it in `box`. Raise `InfraError` where the box failed, and `UnknownName` for a parser there is not."""
+    `image` is what a clean box told of itself; without, nothing is known of what the image's Python finds.
+    """
     if verifier.parser not in PARSERS:
         raise nearest("parser", verifier.parser, PARSERS)
     try:
-        return await _report(box, verifier)
+        return await _report(box, verifier, image)
     except NotFound as error:
         raise InfraError(f"the sandbox went while its verifier ran: {error.message}") from error
 
 
-async def _report(box: Sandbox, verifier: Verifier) -> Report:
+async def _report(box: Sandbox, verifier: Verifier, image: ImageAnswers | None) -> Report:
     if problem := await _cleared(box, verifier):
         return Report(problem=problem)
     for file in verifier.files:
@@ -95,7 +81,8 @@ async def _report(box: Sandbox, verifier: Verifier) -> Report:
             await box.write_file(file.path, file.content, mode=file.mode)
         except InvalidArgument as error:
             return Report(problem=f"{file.path} cannot be put into the box: {error.message}")
-    end, stdout, stderr = await _run(box, verifier)
+    guard = await guard_of(box, verifier, image)
+    end, stdout, stderr = await _run(box, verifier, guard.variables)
     if end.infra_error:
         raise InfraError(f"the sandbox failed while its verifier ran: {end.infra_error}")
     tail = _tail(stdout + b"\n" + stderr)
@@ -103,7 +90,11 @@ async def _report(box: Sandbox, verifier: Verifier) -> Report:
         return Report(timed_out=True, tail=tail)
     if found := _TAMPERED.search(stdout) or _TAMPERED.search(stderr):
         return Report(tampered=found[1].decode(errors="replace"), exit_code=end.exit_code, tail=tail)
+    if why := await guard.tampered(box, end):
+        return Report(tampered=why, exit_code=end.exit_code, tail=tail)
     reports = await _reports(box, verifier.report) if verifier.report else None
+    if reports is not None and verifier.parser == "reward_file":
+        reports = _named(reports, verifier)
     read, problem = Read(), ""
     try:
         read = PARSERS[verifier.parser](Left(end.exit_code, stdout, stderr, reports))
@@ -113,9 +104,18 @@ async def _report(box: Sandbox, verifier: Verifier) -> Report:
         problem = f"it cannot be run (exit code {end.exit_code})"
     elif not problem and read.reward is None and not read.outcomes:
         problem = f"it reported no test (exit code {end.exit_code})"
+    if read.reward is not None and read.reward > 0 and (why := await guard.contradicts(box, read.reward)):
+        return Report(tampered=why, exit_code=end.exit_code, tail=tail)
     return Report(
         read.outcomes, read.reward, end.exit_code, problem=problem, tail=tail, described=read.described
     )
+
+
+def _named(reports: Mapping[str, bytes], verifier: Verifier) -> Mapping[str, bytes]:
+    """Return the reports that the verifier's own words name; all where they name none, as a compiled verifier's."""
+    text = verifier_text(verifier)
+    named = {name: content for name, content in reports.items() if name.encode() in text}
+    return named if any(name.encode() in text for name in REWARD_FILES) else reports
 
 
 def _is_exit(verifier: Verifier) -> bool:
@@ -151,9 +151,10 @@ async def _kind(box: Sandbox, path: str) -> Literal["nothing", "file", "folder",
     return "file" if stat.S_ISREG(mode) else "folder" if stat.S_ISDIR(mode) else "other"
 
 
-async def _run(box: Sandbox, verifier: Verifier) -> tuple[CommandEnd, bytes, bytes]:
+async def _run(
+    box: Sandbox, verifier: Verifier, variables: Mapping[str, str]
+) -> tuple[CommandEnd, bytes, bytes]:
     kept = {"stdout": _Tail(), "stderr": _Tail()}
-    variables = await _variables(box, verifier)
     typed = b""
     argv: Sequence[str] = verifier.command
     if verifier.in_shell:
@@ -180,25 +181,6 @@ async def _run(box: Sandbox, verifier: Verifier) -> tuple[CommandEnd, bytes, byt
     if end is None:
         raise InfraError("the sandbox did not tell how its verifier ended")
     return end, kept["stdout"].bytes, kept["stderr"].bytes
-
-
-async def has_guard(box: Sandbox) -> bool:
-    """Return whether the box is a container of ours, which has `rock_guard` where nothing in it can change it."""
-    return await _kind(box, f"{_GUARD}/rock_guard.py") == "file"
-
-
-async def _variables(box: Sandbox, verifier: Verifier) -> dict[str, str]:
-    """Return the variables of its command; its runs of pytest load `rock_guard` where nothing speaks against that."""
-    own = dict(verifier.env)
-    text = b"\n".join([" ".join(verifier.command).encode(), *(file.content for file in verifier.files)])
-    if b"pytest" not in text or _OWN_WAYS.search(text) or not await has_guard(box):
-        return own
-    known = await box.exec(["sh", "-c", 'printf %s "$PYTHONPATH:$PYTEST_ADDOPTS"'], env=own)
-    paths, colon, options = known.stdout.decode(errors="replace").rpartition(":")
-    if not known.ok or not colon:
-        return own
-    searched = f"{_GUARD}:{paths}" if paths else _GUARD
-    return {**own, "PYTHONPATH": searched, "PYTEST_ADDOPTS": f"-p rock_guard {options}".rstrip()}
 
 
 class _Tail:

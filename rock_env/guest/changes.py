@@ -348,9 +348,9 @@ class _CleanTarget(_Target):
                 libraries |= {name} if ".so" in name else set()
                 if "-linux-" in name:
                     libraries.update(_listed(f"{folder}/{name}"))
+        own = {name: frozenset(said) for name, said in asked.items() if name != "workdir"}
         self._steering = Steering(
-            runs=frozenset(asked["runs"]),
-            asked=frozenset(asked["asked"]),
+            **own,
             workdir=asked["workdir"],
             programs=frozenset(name for folder in folders for name in _listed(folder)),
             folders=frozenset(folders),
@@ -383,7 +383,7 @@ class _CleanTarget(_Target):
         fate: object = REFUSED
         if above not in self._refused and not (info.islnk() and info.linkname in self.left_out):
             read = (lambda: _content(info.linkname)) if info.islnk() else (lambda: content)
-            fate = self._fate(path, was, now, read)
+            fate = self._fate(path, was, now, read, info.linkname if info.issym() else None)
         if fate == REFUSED or (was == "folder" != now and self._needed(path)):
             if above not in self._refused:
                 self.left_out.add(path)
@@ -402,12 +402,14 @@ class _CleanTarget(_Target):
     def _refuses(self, path: str, was: str, now: str, read: Callable[[], bytes | None]) -> bool:
         return self._fate(path, was, now, read) is not None
 
-    def _fate(self, path: str, was: str, now: str, read: Callable[[], bytes | None]) -> object:
+    def _fate(
+        self, path: str, was: str, now: str, read: Callable[[], bytes | None], leads: str | None = None
+    ) -> object:
         from .steering import Change
 
         above = path.rpartition("/")[0]
         venv = above.endswith("/bin") and _kind(f"{above[: -len('/bin')]}/pyvenv.cfg") == "other"
-        change = Change(path, was, now, above not in self._own, venv)  # type: ignore[arg-type]
+        change = Change(path, was, now, above not in self._own, venv, leads)  # type: ignore[arg-type]
         return self._steering.judge(change, read, lambda: _content(path))
 
     def _needed(self, path: str) -> bool:

@@ -8,18 +8,22 @@ list in words.
 
 from __future__ import annotations
 
+import itertools
 import re
+import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-__all__ = ["DEFAULT_FOLDERS", "MOST_READ", "REFUSED", "Change", "Kind", "Steering", "without_pytest"]
+__all__ = ["DEFAULT_FOLDERS", "MOST_READ", "REFUSED", "TOLD", "Change", "Kind", "Steering", "without_pytest"]
 
 Kind = Literal["nothing", "folder", "other"]
 MOST_READ = 1 << 20
 """Of a file that is judged by its content; a larger one is refused."""
 REFUSED = "refused"
+TOLD = ("runs", "asked", "modules", "places", "tools", "held")
+"""Fields of `Steering` that a grade says, beside the folder; the box itself finds the others."""
 
 DEFAULT_FOLDERS = (
     *(f"{place}{kind}" for place in ("", "usr/", "usr/local/") for kind in ("bin", "sbin")),
@@ -64,19 +68,13 @@ _NODE = re.compile(
 _PTH_CODE = re.compile(rb"^import[ \t]", re.MULTILINE)
 _SECTION = re.compile(r"^\s*\[+\s*([^\]]*?)\s*\]+\s*(?:[#;].*)?$")
 _PYTEST_SECTION = re.compile(r"tool\.pytest(?:\..*)?|tool:pytest|pytest")
-_IMPORTED_FIRST = frozenset(
-    """
-    abc argparse array ast atexit base64 bdb binascii bisect builtins bz2 calendar cmd code codecs codeop collections
-    contextlib copy copyreg csv ctypes dataclasses datetime decimal difflib dis email encodings enum errno faulthandler
-    fcntl fnmatch functools gc genericpath getpass gettext glob grp hashlib heapq html http importlib inspect io ipaddress
-    itertools json keyword linecache locale logging lzma marshal math numbers opcode operator os pathlib pdb platform
-    posix posixpath pprint pwd queue quopri random re reprlib select selectors shlex shutil signal site socket ssl
-    sre_compile sre_constants sre_parse stat string stringprep struct subprocess sys sysconfig tempfile textwrap
-    threading time token tokenize tomllib traceback types typing unicodedata unittest urllib uuid warnings weakref xml
-    zipfile zipimport zlib pytest _pytest pluggy iniconfig exceptiongroup packaging pygments py tomli
-    """.split()  # noqa: SIM905  # a list of them is a page long
+_WITHOUT_PYTHON = frozenset(
+    {*sys.stdlib_module_names, "pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments"}
 )
-"""Modules that a run of tests imports: one of these names beside the work would stand in their way."""
+"""Modules that a run of tests may import, where nobody asked the image's own interpreter."""
+_MODULE = re.compile(r"(?:(.*)/)?(?!__init__\.)([A-Za-z_]\w*)(?:/__init__)?(?:\.[\w-]+)?\.(?:py|pyc|so)")
+_KERNEL = ("proc", "sys", "dev")
+_DEVICES = re.compile(r"dev/(?:null|zero|full|u?random|tty|std(?:in|out|err)|fd|shm)(?:/.*)?")
 
 
 class Change(NamedTuple):
@@ -91,6 +89,10 @@ class Change(NamedTuple):
     """The folder it lies in is the image's."""
     venv: bool = False
     """It lies in the program folder of a virtual environment of the image's."""
+    leads: str | None = None
+    """Where it leads, of a link."""
+    special: bool = False
+    """It is a pipe, a socket or a device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,24 @@ class Steering:
     """The image's program folders, without the first slash."""
     libraries: frozenset[str] = frozenset()
     """Names of the image's shared libraries."""
+    modules: frozenset[str] = _WITHOUT_PYTHON
+    """Modules that the image's Python finds without the work: a new one of such a name, where tests look for modules, is
+    refused."""
+    places: frozenset[str] = frozenset()
+    """Further folders in which tests look for modules, without the first slash."""
+    tools: frozenset[str] = frozenset()
+    """Entries of the image's site-packages that judge the work: test tools, what these need, and what the tests import."""
+    held: frozenset[str] = frozenset()
+    """Folders of the verifier's, without the first slash: no link may lead to them."""
+
+    @classmethod
+    def of(
+        cls, runs: Sequence[str], asked: Sequence[str], workdir: str, image: Mapping[str, Sequence[str]]
+    ) -> Steering:
+        """Return what is refused for a task; `image`: by the names of fields here, what its image told of itself."""
+        more: dict[str, Any] = {name: frozenset(image[name]) for name in TOLD if name in image}
+        told = {"runs": frozenset(runs), "asked": frozenset(asked), **more}
+        return cls(**told, workdir=workdir.strip("/"))
 
     def judge(
         self, change: Change, read: Callable[[], bytes | None], known: Callable[[], bytes | None]
@@ -121,6 +141,8 @@ class Steering:
         """
         path = change.path
         name = path.rpartition("/")[2]
+        if change.special or (change.leads is not None and self._leads_out(change)):
+            return REFUSED
         if self._asked(change, name):
             return None
         if self._runs_grades(change, name):
@@ -128,7 +150,7 @@ class Steering:
         if change.now == "nothing":
             return None
         if change.now == "folder":
-            return REFUSED if change.was == "nothing" and self._in_the_way(change, name) else None
+            return None
         if _PYTEST.fullmatch(path) or self._in_the_way(change, name):
             return REFUSED
         if path.endswith(".pth"):
@@ -149,7 +171,7 @@ class Steering:
 
     def _runs_grades(self, change: Change, name: str) -> bool:
         """Return whether it is a part of what runs grades, or stands in the place of one."""
-        path, was, now, inside, venv = change
+        path, was, now, inside, venv = change[:5]
         if _ROOTS.fullmatch(path):
             return was != "nothing" and not (was == now == "folder")
         folder = path.rpartition("/")[0]
@@ -164,7 +186,7 @@ class Steering:
             _ETC.fullmatch(path)
             or (inside and _STDLIB.fullmatch(path))
             or (inside and _ZIPPED.fullmatch(path))
-            or (found and _TEST_PACKAGE.fullmatch(found[1]))
+            or (found and (_TEST_PACKAGE.fullmatch(found[1]) or self._is_tool(found[1])))
             or _STARTS.fullmatch(path)
             or _COMPILED.fullmatch(path)
             or _SHELL.fullmatch(path)
@@ -175,13 +197,46 @@ class Steering:
     def _stands_for(self, name: str) -> bool:
         return name in self.programs or name in self.runs or _RUNNERS.fullmatch(name) is not None
 
+    def _is_tool(self, path: str) -> bool:
+        """Return whether something in site-packages belongs to what judges the work."""
+        first = path.partition("/")[0]
+        return first in self.tools or first.partition(".")[0] in self.tools
+
     def _in_the_way(self, change: Change, name: str) -> bool:
-        """Return whether it is a new module that would be imported in place of a library's."""
-        module, dot, ending = name.partition(".")
-        if change.now == "other" and (not dot or not f".{ending}".endswith((".py", ".pyc", ".so"))):
+        """Return whether it is a new module that would be imported in place of one that is not the work's.
+
+        A folder alone is none: a module anywhere comes before a folder without `__init__.py`.
+        """
+        if change.was != "nothing" or change.now == "folder":
             return False
-        folder = change.path.rpartition("/")[0]
-        return change.was == "nothing" and folder in ("", self.workdir) and module in _IMPORTED_FIRST
+        folder, module = change.path.rpartition("/")[0], name
+        if found := _MODULE.fullmatch(change.path):
+            folder, module = found[1] or "", found[2]
+        elif change.leads is None:
+            return False
+        return module in self.modules and module != "test" and self._is_searched(folder)
+
+    def _is_searched(self, folder: str) -> bool:
+        """Return whether tests look for modules in a folder."""
+        own = f"{self.workdir}/" if self.workdir else ""
+        return folder in ("", self.workdir, f"{own}src", f"{own}lib") or folder in self.places
+
+    def _leads_out(self, change: Change) -> bool:
+        """Return whether a link leads to what is not the work's: the verifier's folders, or the kernel's."""
+        assert change.leads is not None
+        parts = change.leads.split("/")
+        inner = [part for part in parts if part not in ("", ".")]
+        if ".." in itertools.dropwhile(lambda part: part == "..", inner):
+            return True  # a name and then "..": where that leads depends on other links
+        above = [] if change.leads.startswith("/") else change.path.split("/")[:-1]
+        for part in inner:
+            above = above[:-1] if part == ".." else [*above, part]
+        end = "/".join(above)
+        if end.split("/")[0] in _KERNEL:
+            return _DEVICES.fullmatch(end) is None
+        return not end or any(
+            f"{place}/".startswith(f"{end}/") or end.startswith(f"{place}/") for place in self.held
+        )
 
 
 def _mixed(own: bytes | None, known: bytes | None) -> str | bytes | None:

@@ -23,7 +23,7 @@ from contextlib import aclosing
 
 from rock_env.errors import InfraError, InvalidArgument, NotFound
 from rock_env.guest import protocol as guest
-from rock_env.guest.steering import Steering
+from rock_env.guest.steering import TOLD, Steering
 from rock_env.guest_host.command import GuestCommand
 from rock_env.guest_host.dial import GuestDial
 from rock_env.guest_host.forms import (
@@ -394,7 +394,7 @@ class GuestBox:
 
     async def take_over(self, blocks: AsyncIterator[bytes | memoryview], steering: Steering) -> list[str]:
         """Do so, but for what could steer a grade (see `steering`); return what was left out, by path."""
-        asked = {"runs": list(steering.runs), "asked": list(steering.asked), "workdir": steering.workdir}
+        asked = {name: list(getattr(steering, name)) for name in TOLD} | {"workdir": steering.workdir}
         tree = self._tree("unpack", "", {"changes": "unpack", "steering": asked})
         return left_out(await self._unpacked(tree, blocks, "taking over the changes of a box"))
 

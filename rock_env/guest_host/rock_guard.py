@@ -92,6 +92,7 @@ class _Run:
         self.hooks = set()  # type: set[int]
         self.why = ""
         self.skipped = False
+        self.passed = 0
 
 
 # -- comparisons
@@ -232,7 +233,9 @@ def pytest_runtest_makereport(item: "Any", call: "Any") -> "Any":
         _RUN.skipped = True
         if _XFAILED is not None and isinstance(raised, _XFAILED):
             _RUN.why = "it says that the test " + item.nodeid + " is expected to fail"
-    yield
+    outcome = yield
+    if call.when == "call" and outcome.get_result().passed:
+        _RUN.passed += 1
     if _RUN.why:
         return
     if _RUN.codes.get(item.nodeid) is not _code(item):
@@ -253,7 +256,9 @@ def pytest_unconfigure(config: "Any") -> None:
         why = "a plugin came with the code under test"
     status = int(_RUN.session.exitstatus) if _RUN.session is not None else 0
     status = status or int(_RUN.skipped)
-    said = b"tampered " + why.encode() if why else b"%d %d" % (_RUN.session is not None, status)
+    said = (
+        b"tampered " + why.encode() if why else b"%d %d %d" % (_RUN.session is not None, status, _RUN.passed)
+    )
     os.write(_RUN.pipe, _RUN.secret + said[:2000])
     os.close(_RUN.pipe)
     _RUN.pipe = -1
@@ -315,16 +320,26 @@ def _watch(child: int, reading: int, secret: bytes) -> None:
     if not said.startswith(secret):
         if code == 0:
             _say("the run of the tests ended before it was over", ENDED_EARLY)
-        os._exit(code)
+        _end(code)
     said = said[len(secret) :]
     if said.startswith(b"tampered "):
         _say(said[len(b"tampered ") :].decode(errors="replace"), TAMPERED)
-    had_session, at_end = said.split()
-    os._exit(code if had_session == b"0" else int(at_end) or code)
+    had_session, at_end, passed = said.split()
+    _end(code if had_session == b"0" else int(at_end) or code, int(passed))
 
 
 def _say(why: str, code: int) -> None:
     os.write(2, ("rock_guard: " + why + ": this run does not count\n").encode())
+    _end(code)
+
+
+def _end(code: int, passed: int = 0) -> None:
+    """End, and tell the grader how: what a script makes of an exit code is not what it was."""
+    token, _, path = _REPORT.partition(":")
+    if path:
+        words = " ".join(sys.argv[1:]).replace("\n", " ")
+        with open(path, "a", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+            file.write(" ".join([token, str(code), str(passed), words]) + "\n")
     os._exit(code)
 
 
@@ -332,6 +347,7 @@ _pytest.assertion.rewrite.rewrite_asserts = _rewriting(_pytest.assertion.rewrite
 unittest.TestCase.assertEqual = _comparing(unittest.TestCase.assertEqual)  # type: ignore[method-assign]
 builtins.rock_guard_looks = _looks  # type: ignore[attr-defined]
 _RUN = _Run()
+_REPORT = os.environ.pop("ROCK_GUARD_REPORT", "")
 # A worker of xdist has threads already, and its controller is guarded; --version ends without a word.
 if "PYTEST_XDIST_WORKER" not in os.environ and not {"--version", "-V", "-VV"} & set(sys.argv):
     _go_on_in_a_child()

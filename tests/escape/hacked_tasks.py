@@ -17,7 +17,7 @@ from hacked_env import FIX, HIDDEN, TASK
 from rock_env.grading.model import Task
 from rock_env.tasksets.detect import read_tasks
 
-__all__ = ["FORMATS", "IMAGE", "INSTRUCTION", "read_hacked"]
+__all__ = ["FORMATS", "IMAGE", "INSTRUCTION", "read_hacked", "write_context"]
 
 FORMATS = ("harbor", "terminal_bench", "swe_bench")
 IMAGE = "python:3.11-slim"
@@ -92,7 +92,8 @@ def read_hacked(folder: Path) -> list[Task]:
     return tasks
 
 
-def _write_context(folder: Path) -> None:
+def write_context(folder: Path) -> None:
+    """Write what the image of a task is built from: pytest, and the project."""
     folder.mkdir(parents=True)
     (folder / "Dockerfile").write_text(_DOCKERFILE)
     (folder / "pytest").write_text(_PROGRAM)
@@ -119,7 +120,7 @@ def _script(lines: Sequence[str]) -> str:
 
 
 def _write_harbor(folder: Path) -> None:
-    _write_context(folder / "environment")
+    write_context(folder / "environment")
     (folder / "tests").mkdir()
     (folder / "solution").mkdir()
     (folder / "task.toml").write_text('schema_version = "1.4"\n[verifier]\ntimeout_sec = 60.0\n')
@@ -130,7 +131,7 @@ def _write_harbor(folder: Path) -> None:
 
 
 def _write_terminal_bench(folder: Path) -> None:
-    _write_context(folder)
+    write_context(folder)
     (folder / "tests").mkdir()
     (folder / "task.yaml").write_text(_TASK_YAML)
     (folder / "docker-compose.yaml").write_text(_COMPOSE)

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import rock_env.guest
 from rock_env.errors import InfraError
-from rock_env.guest_host.code import GUARD_SOURCE, START_SOURCE, lay_out_guest
+from rock_env.guest_host.code import GUARD_SOURCE, START_SOURCE, START_UP_SOURCE, lay_out_guest
 
 __all__ = ["BOX_RUN", "BOX_TOOLS", "GUEST_ARGV", "Bundle"]
 
@@ -99,7 +99,9 @@ class Bundle:
 
 
 def _digest() -> str:
-    source = b"".join(file.read_bytes() for file in (*_sources(), START_SOURCE, GUARD_SOURCE))
+    source = b"".join(
+        file.read_bytes() for file in (*_sources(), START_SOURCE, GUARD_SOURCE, START_UP_SOURCE)
+    )
     return hashlib.sha256(source + sys.version.encode() + sys.base_prefix.encode()).hexdigest()[:12]
 
 
@@ -118,7 +120,8 @@ def _fill(folder: Path) -> None:
     (folder / "etc" / "hostname").write_text("sandbox\n")
     lay_out_guest(folder)
     (folder / "guard").mkdir()
-    shutil.copy(GUARD_SOURCE, folder / "guard")
+    for source in (GUARD_SOURCE, START_UP_SOURCE):
+        shutil.copy(source, folder / "guard")
     library = folder / "lib" / _PYTHON
     _copy_library(Path(sysconfig.get_path("stdlib")), library)
     extensions = _extensions({path.stem for path in (folder / "guest").iterdir()})

@@ -137,7 +137,10 @@ class _Walk:
             info = os.stat(name, dir_fd=source, follow_symlinks=False)
             now = _now(info)
             was = _kind(known, name) if known is not None else "nothing"
-            change = Change(f"{path}{name}", was, now, known is not None, in_venv)
+            plain = stat.S_ISREG(info.st_mode) or stat.S_ISLNK(info.st_mode)
+            leads = os.readlink(name, dir_fd=source) if stat.S_ISLNK(info.st_mode) else None
+            special = now == "other" and not plain
+            change = Change(f"{path}{name}", was, now, known is not None, in_venv, leads, special)
             fate = self._steering.judge(change, partial(_read, source, name), partial(_read, known, name))
             if fate == REFUSED or (was == "folder" != now and self._needed(known, name, change)):
                 self.found.refused.add(change.path)

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 
 from rock_env.grading.outcomes import Unreadable
 
-__all__ = ["parse_reward"]
+__all__ = ["REWARD_FILES", "parse_reward"]
+
+REWARD_FILES = ("reward.json", "reward.txt")
 
 _MAX_BYTES = 64 << 10
 

@@ -7,7 +7,7 @@ that wait for their grades would else wait for itself.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -50,13 +50,19 @@ class GradeBoxes:
             yield box
 
     async def take_over(
-        self, box: Sandbox, *, runs: Sequence[str] = (), asked: Sequence[str] = (), workdir: str = ""
+        self,
+        box: Sandbox,
+        *,
+        runs: Sequence[str] = (),
+        asked: Sequence[str] = (),
+        workdir: str = "",
+        image: Mapping[str, Sequence[str]] | None = None,
     ) -> list[str]:
         """Give a pristine box the agent's files but those that could steer the grade; return what was left out."""
         if self._clean is None or box is not self._clean[1]:
             raise InvalidArgument("only a pristine box of this grade takes the agent's files over, and once")
         sandbox_id, self._clean = self._clean[0], None
-        steering = Steering(frozenset(runs), frozenset(asked), workdir.strip("/"))
+        steering = Steering.of(runs, asked, workdir, image or {})
         async with self._frozen() as snapshot_id:
             return await self.boxes.take_over(sandbox_id, snapshot_id, steering)
 

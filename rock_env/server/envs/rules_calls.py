@@ -89,8 +89,9 @@ class RulesCall:
             return await self._fresh_box(method)
         held = self._held.get(ask.of)
         if method == "take_over" and held is not None and held.box is not None and self._fresh is not None:
-            runs, asked, workdir = _words(arguments)
-            return list(await self._fresh.take_over(held.box, runs=runs, asked=asked, workdir=workdir))
+            runs, asked, workdir, image = _words(arguments)
+            take_over = self._fresh.take_over
+            return list(await take_over(held.box, runs=runs, asked=asked, workdir=workdir, image=image))
         if held is None:
             raise NotFound(f"this call has nothing with the handle {ask.of}")
         if method == "end" and ask.of:
@@ -196,12 +197,14 @@ def _check_bytes(name: str, asked: object) -> None:
         )
 
 
-def _words(arguments: list[Any]) -> tuple[list[str], list[str], str]:
+def _words(arguments: list[Any]) -> tuple[list[str], list[str], str, dict[str, list[str]]]:
     """Return what `take_over` is told. Raise `InvalidArgument` for anything else."""
     try:
-        return msgspec.convert(arguments, tuple[list[str], list[str], str])
+        return msgspec.convert(arguments, tuple[list[str], list[str], str, dict[str, list[str]]])
     except msgspec.ValidationError as error:
-        raise InvalidArgument(f"take_over takes two lists of words and a folder: {error}") from error
+        raise InvalidArgument(
+            f"take_over takes two lists of words, a folder and a table of lists: {error}"
+        ) from error
 
 
 async def _nothing() -> None:

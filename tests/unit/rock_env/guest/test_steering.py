@@ -57,7 +57,11 @@ def judged(path: str, was: Any = "nothing", now: Any = "other", **more: Any) -> 
         ("app/tests/conftest.py", "other", "other"),
         ("app/pytest.ini", "nothing", "other"),
         ("app/json.py", "nothing", "other"),
-        ("app/pytest", "nothing", "folder"),
+        ("app/pytest/__init__.py", "nothing", "other"),
+        ("app/asyncio.py", "nothing", "other"),
+        ("app/sqlite3/__init__.py", "nothing", "other"),
+        ("app/_json.cpython-311-x86_64-linux-gnu.so", "nothing", "other"),
+        ("app/src/sqlite3.py", "nothing", "other"),
         ("app/node_modules/jest/index.js", "other", "other"),
     ],
 )
@@ -74,6 +78,9 @@ def test_what_runs_or_steers_a_grade_is_refused(path: str, was: str, now: str) -
         ("app/tests", "folder", "nothing"),
         ("app/tests/conftest.py", "other", "nothing"),
         ("app/queue.py", "nothing", "other"),
+        ("app/json", "nothing", "folder"),
+        ("app/parcel/sqlite3.py", "nothing", "other"),
+        ("app/test/__init__.py", "nothing", "other"),
         ("usr/bin/tariff", "nothing", "other"),
         ("usr/local/bin/report", "other", "other"),
         ("usr/bin", "folder", "folder"),
@@ -130,3 +137,64 @@ def test_sections_of_pytest_are_found_however_they_are_written() -> None:
     rest, ours = without_pytest(text)
     assert rest == "a = 1\n[tool.pytester]\nd = 4\n"
     assert ours.count("[") == 3
+
+
+KNOWN = Steering.of(
+    ["make"],
+    [],
+    "/workspace/depot",
+    {
+        "modules": ["asyncio", "attr"],
+        "tools": ["attr", "attrs-25.dist-info"],
+        "places": ["srv/lib"],
+        "held": ["tests", "logs/verifier"],
+    },
+)
+
+
+def known(path: str, was: Any = "nothing", now: Any = "other", **more: Any) -> Any:
+    return KNOWN.judge(Change(path, was, now, **more), lambda: b"", lambda: b"")
+
+
+def test_tools_of_the_image_stay_as_it_has_them() -> None:
+    site = "usr/local/lib/python3.11/site-packages"
+    for path in ("attr/__init__.py", "attr.py", "attrs-25.dist-info/METADATA"):
+        assert known(f"{site}/{path}", "other") == REFUSED
+    assert known(f"{site}/attribute/__init__.py", "other") is None
+
+
+def test_modules_that_the_image_finds_are_not_shadowed_where_tests_look() -> None:
+    assert known("workspace/depot/attr.py") == REFUSED
+    assert known("srv/lib/asyncio/__init__.py") == REFUSED
+    assert known("workspace/depot/asyncio", leads="/tmp/mine") == REFUSED
+    assert known("workspace/depot/sqlite3.py") is None, "this image has none"
+
+
+@pytest.mark.parametrize(
+    "leads",
+    [
+        "/tests/expected.txt",
+        "../../tests",
+        "/",
+        "/logs",
+        "../..",
+        "d/../../tests/x",
+        "/proc/self/environ",
+        "/dev/sda",
+    ],
+)
+def test_links_do_not_lead_to_the_verifier(leads: str) -> None:
+    assert known("workspace/depot/answer.txt", leads=leads) == REFUSED
+    assert known("workspace/depot/answer.txt", "other", leads=leads) == REFUSED
+
+
+@pytest.mark.parametrize(
+    "leads",
+    ["data/answer.txt", "../shared", "/usr/bin/python3", "/workspace", "/dev/null", "../../testsuite"],
+)
+def test_other_links_are_work(leads: str) -> None:
+    assert known("workspace/depot/answer.txt", leads=leads) is None
+
+
+def test_pipes_and_devices_are_no_work() -> None:
+    assert known("workspace/depot/answer.txt", special=True) == REFUSED

@@ -1,0 +1,137 @@
+"""What stands beside one run of a verifier in a container: the guard of its Pythons, the seal of its files, its own report.
+
+Made by `verifier` before the run and asked after it. The work that a test script starts runs as the script's own user, so a
+reward is believed only where the script came to its own end, nothing that judges was changed meanwhile, and no guarded run
+of pytest says otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rock_env.errors import InvalidArgument, NotFound
+from rock_env.grading.image import HELD_FOLDERS, ImageAnswers, verifier_text
+from rock_env.grading.model import Verifier
+from rock_env.grading.seal import broken_seal, seal
+from rock_env.sandbox import CommandEnd, Sandbox
+
+__all__ = ["Guard", "guard_of", "has_guard", "programs"]
+
+_GUARD = "/opt/rock/guard"
+_OWN_WAYS = re.compile(
+    rb"PYTHONPATH|PYTEST_ADDOPTS|PYTEST_PLUGINS|\benv -i\b|\bpython[\d.]* -[a-zA-Z]*[IE]|\b(?:tox|nox)\b"
+)
+"""In a verifier: it has a search path or options of its own, so that it may not find the plugin."""
+_ENDS_ITSELF = re.compile(rb"\bkill\b[^\n]*(?:[ \t]0\b|\$\$|\$BASHPID)")
+"""In a verifier: it may end by its own signal."""
+_WORD = re.compile(r"[A-Za-z_][\w.+-]{0,100}")
+_MOST_WORDS = 5000
+_MOST_REPORT = 1 << 20
+
+
+def programs(verifier: Verifier) -> list[str]:
+    """Return the words of its command and shell scripts: what it may start is among them."""
+    scripts = [
+        file.content
+        for file in verifier.files
+        if file.path.endswith(".sh") or re.match(rb"#!.*sh\b", file.content[:100])
+    ]
+    text = b"\n".join([*(word.encode() for word in verifier.command), *scripts]).decode(errors="replace")
+    return sorted(set(_WORD.findall(text)))[:_MOST_WORDS]
+
+
+async def has_guard(box: Sandbox) -> bool:
+    """Return whether the box is a container of ours, which has `rock_guard` where nothing in it can change it."""
+    try:
+        await box.stat(f"{_GUARD}/rock_guard.py")
+    except (NotFound, InvalidArgument):
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """One run's. Without `sealed` it knows nothing and objects to nothing."""
+
+    verifier: Verifier
+    variables: Mapping[str, str]
+    """Of the run."""
+    words: Sequence[str] = ()
+    paths: Sequence[str] = ()
+    sealed: Mapping[str, str] | None = None
+    report: str = ""
+    """Where `rock_guard` says how each run of pytest ended."""
+    token: str = field(default="", repr=False)
+
+    async def tampered(self, box: Sandbox, end: CommandEnd) -> str:
+        """Return how the work got in the way of the run, or an empty text; what it left running is ended first."""
+        if self.sealed is None:
+            return ""
+        if self.verifier.grade_in != "same":
+            await box.exec(["sh", "-c", "kill -9 -1"])
+        if end.signal and not end.oom_killed and not _ENDS_ITSELF.search(verifier_text(self.verifier)):
+            return f"its test script was ended by signal {end.signal}, which came from within the box"
+        after = await seal(box, self.verifier, self.words, self.paths)
+        changed = broken_seal(self.sealed, after, self.verifier)
+        return f"{changed} was changed while the tests ran" if changed else ""
+
+    async def contradicts(self, box: Sandbox, reward: float) -> str:
+        """Return how the guard's own report speaks against a reward, or an empty text."""
+        if not self.report:
+            return ""
+        try:
+            said = await box.read_range(self.report, offset=0, length=_MOST_REPORT)
+        except (NotFound, InvalidArgument):
+            return ""  # no run of pytest loaded it
+        ends: dict[str, tuple[int, int]] = {}
+        for line in said.decode(errors="replace").splitlines():
+            token, code, passed, arguments = (*line.split(" ", 3), "", "", "")[:4]
+            if token == self.token and code.isdigit() and passed.isdigit():
+                ends[arguments] = int(code), int(passed)
+        failed = [code for code, _ in ends.values() if code]
+        if failed and (reward >= 1 or not any(passed for _, passed in ends.values())):
+            return f"its run of pytest ended with exit code {failed[0]}, and the reward was {reward:g} all the same"
+        return ""
+
+
+async def guard_of(box: Sandbox, verifier: Verifier, image: ImageAnswers | None) -> Guard:
+    """Return the guard of a run that is about to begin. Raise `InfraError` if the box fails."""
+    own = dict(verifier.env)
+    if not await has_guard(box):
+        return Guard(verifier, own)
+    words, paths = programs(verifier), image.paths if image is not None else ()
+    sealed = await seal(box, verifier, words, paths)
+    text = verifier_text(verifier)
+    if not (b"pytest" in text or b"python" in text) or _OWN_WAYS.search(text):
+        return Guard(verifier, own, words, paths, sealed)
+    known = await box.exec(["sh", "-c", 'printf %s "$PYTHONPATH:$PYTEST_ADDOPTS"'], env=own)
+    searched, colon, options = known.stdout.decode(errors="replace").rpartition(":")
+    if not known.ok or not colon:
+        return Guard(verifier, own, words, paths, sealed)
+    variables = {**own, "PYTHONPATH": f"{_GUARD}:{searched}" if searched else _GUARD}
+    if image is not None:
+        variables |= _first_code(verifier, image)
+    if b"pytest" not in text:
+        return Guard(verifier, variables, words, paths, sealed)
+    name, token = f"/tmp/.rock-{secrets.token_hex(8)}", secrets.token_hex(16)
+    variables |= {
+        "PYTEST_ADDOPTS": f"-p rock_guard {options}".rstrip(),
+        "ROCK_GUARD_REPORT": f"{token}:{name}",
+    }
+    return Guard(verifier, variables, words, paths, sealed, name, token)
+
+
+def _first_code(verifier: Verifier, image: ImageAnswers) -> dict[str, str]:
+    """Return what the first code of each Python is told: which names of the library's are the work's or the verifier's."""
+    stems = {
+        file.path.rpartition("/")[2].removesuffix(".py")
+        for file in verifier.files
+        if file.path.endswith(".py")
+    }
+    free = (stems | {*image.own}) & sys.stdlib_module_names | {*image.asked}
+    tools = [name for name in image.told.get("tools", ()) if name.isidentifier() and name not in stems]
+    return {"ROCK_GUARD_OWN": ":".join([*sorted(free), *HELD_FOLDERS]), "ROCK_GUARD_TOOLS": ":".join(tools)}
