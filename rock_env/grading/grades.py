@@ -141,9 +141,16 @@ async def grade_task(
     `work` is the agent's folder that a pristine box gets (see `carry_work`), which `prepare` makes ready first; `asked` are
     words of the task (see `FreshBoxes.take_over`). Where the verifier showed nothing it is run once more in a pristine box
     without any work: if it does show something there, the agent's work broke it, which is a reward of 0; else raise
-    `InfraError`.
+    `InfraError`. Where the grade's own box fails, the grade is made once more in another.
     """
-    report = await _graded(_Boxes(box, fresh, prepare, work, asked), verifier)
+    boxes = _Boxes(box, fresh, prepare, work, asked)
+    try:
+        report = await _graded(boxes, verifier)
+    except InfraError:
+        if verifier.grade_in == "same":
+            raise
+        await need_box(box)
+        report = await _graded(boxes, verifier)  # a box that froze or was lost: nobody's work failed in it
     if not report.problem:
         return _with_left_out(verdict_of(report, verifier), report.left_out)
     async with fresh.pristine() as other:

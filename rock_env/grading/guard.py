@@ -28,6 +28,12 @@ _OWN_WAYS = re.compile(
 """In a verifier: it has a search path or options of its own, so that it may not find the plugin."""
 _ENDS_ITSELF = re.compile(rb"\bkill\b[^\n]*(?:[ \t]0\b|\$\$|\$BASHPID)")
 """In a verifier: it may end by its own signal."""
+_IN_BACKGROUND = re.compile(
+    rb"(?<![&>|])&(?![&>\d])|\b(?:nohup|setsid|daemon|service|systemctl|screen|tmux|Popen|multiprocessing|disown|serve)\b"
+)
+"""In a verifier: it starts something that may outlive it."""
+_RUNNING = """for p in /proc/[0-9]*; do p=${p#/proc/}; case $p in 1|$$) continue ;; esac
+  printf '%s ' "$p"; tr '\\0\\n' '  ' 2>/dev/null < "/proc/$p/cmdline"; echo; done"""
 _WORD = re.compile(r"[A-Za-z_][\w.+-]{0,100}")
 _MOST_WORDS = 5000
 _MOST_REPORT = 1 << 20
@@ -63,6 +69,8 @@ class Guard:
     words: Sequence[str] = ()
     paths: Sequence[str] = ()
     sealed: Mapping[str, str] | None = None
+    running: frozenset[str] = frozenset()
+    """Numbers of the processes that ran before."""
     report: str = ""
     """Where `rock_guard` says how each run of pytest ended."""
     token: str = field(default="", repr=False)
@@ -71,13 +79,21 @@ class Guard:
         """Return how the work got in the way of the run, or an empty text; what it left running is ended first."""
         if self.sealed is None:
             return ""
-        if self.verifier.grade_in != "same":
-            await box.exec(["sh", "-c", "kill -9 -1"])
+        left = await self._left_running(box) if self.verifier.grade_in != "same" else []
         if end.signal and not end.oom_killed and not _ENDS_ITSELF.search(verifier_text(self.verifier)):
             return f"its test script was ended by signal {end.signal}, which came from within the box"
         after = await seal(box, self.verifier, self.words, self.paths)
-        changed = broken_seal(self.sealed, after, self.verifier)
-        return f"{changed} was changed while the tests ran" if changed else ""
+        if changed := broken_seal(self.sealed, after, self.verifier):
+            return f"{changed} was changed while the tests ran"
+        if left and self.verifier.report and not _IN_BACKGROUND.search(verifier_text(self.verifier)):
+            return f"what it started outlived its test script, beside the reward: {left[0][:80]!r}"
+        return ""
+
+    async def _left_running(self, box: Sandbox) -> list[str]:
+        """End all processes of the run that there still are; return their command lines."""
+        said = await box.exec(["sh", "-c", f"{_RUNNING}; kill -9 -1"])
+        lines = (line.partition(" ") for line in said.stdout.decode(errors="replace").splitlines())
+        return [words.strip() for number, _, words in lines if words.strip() and number not in self.running]
 
     async def contradicts(self, box: Sandbox, reward: float) -> str:
         """Return how the guard's own report speaks against a reward, or an empty text."""
@@ -94,7 +110,7 @@ class Guard:
                 ends[arguments] = int(code), int(passed)
         failed = [code for code, _ in ends.values() if code]
         if failed and (reward >= 1 or not any(passed for _, passed in ends.values())):
-            return f"its run of pytest ended with exit code {failed[0]}, and the reward was {reward:g} all the same"
+            return f"its run of tests ended with exit code {failed[0]}, and the reward was {reward:g} all the same"
         return ""
 
 
@@ -105,24 +121,23 @@ async def guard_of(box: Sandbox, verifier: Verifier, image: ImageAnswers | None)
         return Guard(verifier, own)
     words, paths = programs(verifier), image.paths if image is not None else ()
     sealed = await seal(box, verifier, words, paths)
+    ran = await box.exec(["sh", "-c", _RUNNING])
+    running = frozenset(line.partition(" ")[0] for line in ran.stdout.decode(errors="replace").splitlines())
     text = verifier_text(verifier)
     if not (b"pytest" in text or b"python" in text) or _OWN_WAYS.search(text):
-        return Guard(verifier, own, words, paths, sealed)
+        return Guard(verifier, own, words, paths, sealed, running)
     known = await box.exec(["sh", "-c", 'printf %s "$PYTHONPATH:$PYTEST_ADDOPTS"'], env=own)
     searched, colon, options = known.stdout.decode(errors="replace").rpartition(":")
     if not known.ok or not colon:
-        return Guard(verifier, own, words, paths, sealed)
+        return Guard(verifier, own, words, paths, sealed, running)
     variables = {**own, "PYTHONPATH": f"{_GUARD}:{searched}" if searched else _GUARD}
     if image is not None:
         variables |= _first_code(verifier, image)
-    if b"pytest" not in text:
-        return Guard(verifier, variables, words, paths, sealed)
     name, token = f"/tmp/.rock-{secrets.token_hex(8)}", secrets.token_hex(16)
-    variables |= {
-        "PYTEST_ADDOPTS": f"-p rock_guard {options}".rstrip(),
-        "ROCK_GUARD_REPORT": f"{token}:{name}",
-    }
-    return Guard(verifier, variables, words, paths, sealed, name, token)
+    variables["ROCK_GUARD_REPORT"] = f"{token}:{name}"
+    if b"pytest" in text:
+        variables["PYTEST_ADDOPTS"] = f"-p rock_guard {options}".rstrip()
+    return Guard(verifier, variables, words, paths, sealed, running, name, token)
 
 
 def _first_code(verifier: Verifier, image: ImageAnswers) -> dict[str, str]:

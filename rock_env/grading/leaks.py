@@ -26,6 +26,19 @@ _SHARE = 0.4
 _LEAST_NAME = 4
 _APART = ("/tests/", "/logs/", "/solution/", "/oracle/")
 """Where formats keep what is the grader's and the solution's: nothing there is a task's input."""
+_IN_OBJECTS = "git objects of "
+_PAST = re.compile(
+    r"\b(?:git|commits?|committed|branch(?:es)?|histor(?:y|ies)|reflog|stash(?:ed)?|reset|rebased?|merged?)\b",
+    re.IGNORECASE,
+)
+"""In an instruction: the task is about a repository's past, so that what lies there is its input."""
+_HIDING = re.compile(
+    r"\b(?:recover|restore|retrieve|extract|decrypt|decode|uncover|hidden|password|flag|lost|deleted)\b",
+    re.IGNORECASE,
+)
+"""In an instruction: the answer is to be found somewhere in the box, so that its hiding place is the task's input."""
+_PROGRAMS = (".py", ".sh", ".js", ".ts", ".rb", ".go", ".rs", ".c", ".cpp", ".java")
+"""Endings of secrets that are no data: these are hidden from an agent in every task."""
 _TIMEOUT_S = 300.0
 _FIND = """
 needles=$1; shift
@@ -88,8 +101,16 @@ def _judged(task: Task, found: Iterable[Leak]) -> tuple[Leak, ...]:
 
 def _is_input(task: Task, leak: Leak) -> bool:
     """Return whether the task itself gives the agent the file; a grader's file by another path is never its folder's."""
-    if not posixpath.isabs(leak.where):
-        return False  # in git objects
+    if not posixpath.isabs(
+        leak.where
+    ):  # in git objects: a task about a repository's past hides its answer there
+        folder = leak.where.removeprefix(_IN_OBJECTS)
+        named = _names(task.instruction, folder) or _names(task.instruction, posixpath.basename(folder))
+        return (
+            "repo" not in dict(task.labels)
+            and (named or folder == task.workdir)
+            and bool(_PAST.search(task.instruction))
+        )
     if "repo" in dict(task.labels) and leak.where.startswith(f"{task.workdir}/"):
         return True  # of SWE-bench and its kin: the project as it was before, without the tests
     if leak.where == leak.secret:
@@ -99,6 +120,12 @@ def _is_input(task: Task, leak: Leak) -> bool:
         return True
     if name in {posixpath.basename(file.path) for file in (*task.verifier.files, *task.solution_files)}:
         return False
+    if (
+        posixpath.splitext(leak.secret)[1] not in _PROGRAMS
+        and leak.secret != "solution"
+        and _HIDING.search(task.instruction)
+    ):
+        return True
     folders, folder = [], posixpath.dirname(leak.where)
     while folder != "/":
         folders.append(folder)
@@ -127,7 +154,7 @@ async def _in_objects(box: Sandbox, hidden: Secrets, arguments: Sequence[str]) -
         visible = set(await _lines(box, _VISIBLE, needles, repository))
         lines = set(await _lines(box, _OBJECTS, needles, repository)) - visible
         unseen = {name: texts - visible for name, texts in hidden.items()}
-        found += _matches(f"git objects of {posixpath.dirname(repository)}", lines, unseen)
+        found += _matches(f"{_IN_OBJECTS}{posixpath.dirname(repository)}", lines, unseen)
     return found
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import rock_env.guest
 
-__all__ = ["GUARD_SOURCE", "START_SOURCE", "START_UP_SOURCE", "lay_out_guest"]
+__all__ = ["GUARD_SOURCES", "START_SOURCE", "lay_out_guest"]
 
-GUARD_SOURCE = Path(__file__).with_name("rock_guard.py")
-"""A plugin of pytest for graders; laid out as it is, for any Python."""
-
-START_UP_SOURCE = Path(__file__).with_name("sitecustomize.py")
-"""What each Python of a grade runs first; laid out beside it."""
+GUARD_SOURCES = tuple(
+    Path(__file__).with_name(f"{name}.py")
+    for name in ("rock_guard", "rock_judges", "rock_unittest", "sitecustomize")
+)
+"""What guards the Pythons of a grade, a plugin of pytest first; laid out as they are, for any Python."""
 
 START_SOURCE = Path(__file__).with_name("start.py")
 """The script that a guest is started by, in the folder it is laid out in."""

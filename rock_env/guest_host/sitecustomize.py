@@ -15,11 +15,7 @@ if False:  # typing of newer Pythons
 
 def _judges(own: str) -> bool:
     """Return whether this process runs something else than a program of the work."""
-    try:
-        with open("/proc/self/cmdline", "rb") as file:  # noqa: PTH123
-            words = [os.fsdecode(word) for word in file.read().split(b"\0")[1:-1]]
-    except OSError:
-        return False
+    words = _words()
     while words and words[0].startswith("-") and words[0] != "-":
         option = words.pop(0)
         if option[:2] in ("-c", "-m") or option[-1:] in ("c", "m"):
@@ -32,6 +28,26 @@ def _judges(own: str) -> bool:
     folder = os.path.dirname(os.path.abspath(words[0]))  # noqa: PTH100, PTH120
     kept = [place for place in own.split(":") if place.startswith("/")]
     return folder.endswith("/bin") or any((folder + "/").startswith(place + "/") for place in kept)
+
+
+def _runs_unittest() -> bool:
+    """Return whether this is a run of `python -m unittest` that tests something."""
+    words = _words()
+    while words and words[0].startswith("-") and "m" not in words[0]:
+        words.pop(0)
+    started = words[:1] == ["-munittest"] or (
+        (words[:1] or [""])[0].endswith("m") and words[1:2] == ["unittest"]
+    )
+    return started and not {"-h", "--help"} & set(words)
+
+
+def _words() -> "list[str]":
+    """Return the arguments of this process."""
+    try:
+        with open("/proc/self/cmdline", "rb") as file:  # noqa: PTH123
+            return [os.fsdecode(word) for word in file.read().split(b"\0")[1:-1]]
+    except OSError:
+        return ["."]
 
 
 def _is_installed(module: str) -> bool:
@@ -79,4 +95,6 @@ _SITE = [place for place in sys.path if place.endswith("-packages")]
 _OWN = os.environ.get("ROCK_GUARD_OWN")
 if _OWN is not None and _judges(_OWN):
     _install(_OWN)
+    if _runs_unittest():
+        import rock_unittest  # type: ignore[import-not-found]  # noqa: F401
 _image_s_own()

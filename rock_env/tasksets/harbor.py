@@ -65,6 +65,7 @@ class _Reader:
         self._options = options
         self._top = top
         self._labels: dict[str, str] = {}
+        self._grade_in = ""
 
     def task(self) -> Task:
         top = self._top
@@ -74,7 +75,9 @@ class _Reader:
         name = package.text("name") or self._path.resolve().name
         self._labels |= package.labels("version", "description", "authors", "keywords")
         package.close("name", "version", "description", "authors", "keywords")
-        self._labels |= top.table("metadata").all_labels()
+        metadata = top.table("metadata")
+        self._grade_in = metadata.text("grade_in")
+        self._labels |= metadata.all_labels()
         agent = top.table("agent")
         environment = top.table("environment")
         verifier = top.table("verifier")
@@ -257,7 +260,7 @@ class _Reader:
             env=self._values(verifier, "verifier.env"),
             report="/logs/verifier",
             timeout_s=verifier.number("timeout_sec", 600.0),
-            grade_in=self._options.where(task),
+            grade_in=self._options.where(task, self._grade_in),
         )
 
 

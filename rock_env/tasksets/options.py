@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -37,9 +37,15 @@ class FolderOptions(ReadOptions):
     """What `${NAME}` stands for in the task's environment variables; the reader's own environment is not looked at.
     A table, or `NAME=VALUE,NAME=VALUE`."""
 
-    def where(self, task: str) -> GradeIn:
-        """Return where the tests of a task run."""
-        return self.grade_in.get(task, self.grade_in.get("", "fork"))
+    def where(self, task: str, own: str = "") -> GradeIn:
+        """Return where the tests of a task run; `own` is what its file says, which an option for this task overrules.
+
+        Raise `InvalidArgument` where the file says anything else.
+        """
+        if own and own not in get_args(GradeIn):
+            known = ", ".join(get_args(GradeIn))
+            raise InvalidArgument(f"bad grade_in {own!r} of task {task!r}: expected one of {known}.")
+        return self.grade_in.get(task) or cast("GradeIn", own) or self.grade_in.get("", "fork")
 
     @field_validator("grade_in", mode="before")
     @classmethod

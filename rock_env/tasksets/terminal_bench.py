@@ -63,6 +63,7 @@ def read_terminal_bench(path: Path, options: TerminalBenchOptions) -> Task:
     parser = top.text("parser_name", "pytest")
     if parser not in _PARSERS:
         top.lacks("parser_name", f"no parser {parser!r} here", f"Known are {', '.join(sorted(_PARSERS))}.")
+    grade_in = top.text("grade_in")
     in_shell = top.flag("run_tests_in_same_shell", False)
     agent_timeout_s = top.number("max_agent_timeout_sec", 360.0)
     test_timeout_s = top.number("max_test_timeout_sec", 60.0)
@@ -87,7 +88,7 @@ def read_terminal_bench(path: Path, options: TerminalBenchOptions) -> Task:
             files=graded,
             env=(("TEST_DIR", "/tests"),),
             timeout_s=test_timeout_s,
-            grade_in=options.where(path.resolve().name),
+            grade_in=options.where(path.resolve().name, grade_in),
             in_shell=in_shell,
             download="" if service.network.enabled else first_download(graded),
         ),

@@ -138,6 +138,20 @@ async def test_files_of_a_projects_own_repository_are_its_input(box: Sandbox, ba
     assert found == {"/workspace/project/old/copy_of_tests.py": False, "/tmp/notes": False}
 
 
+async def test_where_a_task_hides_its_answer_is_its_input(box: Sandbox, base: str) -> None:
+    past = replace(TASK, instruction="A commit in /workspace/project was lost. Find it in the git history.")
+    found = {leak.where: leak.is_input for leak in await leaks(box, past, roots=("/workspace",))}
+    assert found == {"git objects of /workspace/project": True}
+    await strip_history(box, "project", base)
+    answer = TaskFile("/tests/expected.txt", b"the password of the archive is 7919-104729\n")
+    verifier = replace(TASK.verifier, files=(answer,))
+    await box.write_file("/tmp/vault", answer.content)
+    for said, is_input in (("Recover the password of the archive.", True), ("Write a poem.", False)):
+        hidden = replace(TASK, instruction=said, verifier=verifier)
+        found = {leak.where: leak.is_input for leak in await leaks(box, hidden, roots=("/tmp",))}
+        assert found == {"/tmp/vault": is_input}
+
+
 async def test_what_the_agent_is_given_anyway_is_no_leak(box: Sandbox, base: str) -> None:
     await strip_history(box, "project", base)
     older = TESTS.replace(b"second", b"other")

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import rock_env.guest
 from rock_env.errors import InfraError
-from rock_env.guest_host.code import GUARD_SOURCE, START_SOURCE, START_UP_SOURCE, lay_out_guest
+from rock_env.guest_host.code import GUARD_SOURCES, START_SOURCE, lay_out_guest
 
 __all__ = ["BOX_RUN", "BOX_TOOLS", "GUEST_ARGV", "Bundle"]
 
@@ -99,9 +99,7 @@ class Bundle:
 
 
 def _digest() -> str:
-    source = b"".join(
-        file.read_bytes() for file in (*_sources(), START_SOURCE, GUARD_SOURCE, START_UP_SOURCE)
-    )
+    source = b"".join(file.read_bytes() for file in (*_sources(), START_SOURCE, *GUARD_SOURCES))
     return hashlib.sha256(source + sys.version.encode() + sys.base_prefix.encode()).hexdigest()[:12]
 
 
@@ -120,7 +118,7 @@ def _fill(folder: Path) -> None:
     (folder / "etc" / "hostname").write_text("sandbox\n")
     lay_out_guest(folder)
     (folder / "guard").mkdir()
-    for source in (GUARD_SOURCE, START_UP_SOURCE):
+    for source in GUARD_SOURCES:
         shutil.copy(source, folder / "guard")
     library = folder / "lib" / _PYTHON
     _copy_library(Path(sysconfig.get_path("stdlib")), library)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from docker_engine import BUSYBOX
@@ -53,3 +57,28 @@ async def test_what_lies_in_the_verifiers_places_does_not_count(backend: DockerB
     assert await reward(broken) == 0.0, "who breaks the verifier's programs gets nothing"
     with pytest.raises(InfraError, match="cannot be run"):
         await grade_task(box, fresh, Verifier(command=("no-such-program",), parser="exit_code"))
+
+
+def _kill(sandbox_id: str) -> None:
+    listed = ["docker", "ps", "-q", "--filter", f"label=rock.sandbox={sandbox_id}"]
+    (number,) = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split()
+    subprocess.run(["docker", "kill", number], capture_output=True, check=True)
+
+
+class LosingBoxes(BackendBoxes):
+    """The container of the first clean box is killed as soon as it is lent."""
+
+    @asynccontextmanager
+    async def pristine(self) -> AsyncIterator[Sandbox]:
+        first = not self.lent
+        async with super().pristine() as box:
+            if first:
+                await asyncio.to_thread(_kill, self.lent[0])
+            yield box
+
+
+async def test_a_grade_whose_box_is_lost_is_made_in_another(backend: DockerBackend, box: Sandbox) -> None:
+    fresh = LosingBoxes(backend, SPEC, agent=box.id)
+    assert (await box.exec(["sh", "-c", "echo 42 > answer"])).ok
+    assert (await grade_task(box, fresh, VERIFIER)).reward == 1.0
+    assert len(fresh.lent) == 2

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from rock_env.guest_host.code import GUARD_SOURCE, START_UP_SOURCE
+from rock_env.guest_host.code import GUARD_SOURCES
 
 ENDS = "import os\nos._exit(7)\n"
-PROBE = GUARD_SOURCE.with_name("image_probe.py")
+PROBE = GUARD_SOURCES[0].with_name("image_probe.py")
 
 
 def run(
@@ -22,7 +22,8 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     guard = folder.parent / "guard"
     guard.mkdir(exist_ok=True)
-    shutil.copy(START_UP_SOURCE, guard)
+    for source in GUARD_SOURCES:
+        shutil.copy(source, guard)
     told = {} if own is None else {"ROCK_GUARD_OWN": own}
     env = {**os.environ, "PYTHONPATH": str(guard), "PYTHONDONTWRITEBYTECODE": "1", **told, **more}
     return subprocess.run(
@@ -89,6 +90,43 @@ def test_the_image_s_own_first_code_runs_too(work: Path, tmp_path: Path) -> None
     (tmp_path / "other" / "sitecustomize.py").write_text("print('mine')\n")
     path = f"{tmp_path / 'guard'}:{tmp_path / 'other'}"
     assert run(work, "-c", "pass", PYTHONPATH=path).stdout == "mine\n"
+
+
+CASES = """
+import unittest
+import mod
+
+
+class TestIt(unittest.TestCase):
+    def test_one(self):
+        self.assertEqual(mod.value(), 1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "code"),
+    [
+        ("def value(): return 1", 0),
+        ("def value(): return 2", 1),
+        ("import os\nos._exit(0)", 71),
+        ("import sys\nsys.exit(0)", 1),
+        ("import os\ndef value(): os._exit(0)", 71),
+        ("import unittest\nunittest.TestCase.run = lambda self, result=None: None\nvalue = None", 72),
+        ("import unittest\nunittest.TestCase.assertEqual = lambda *a: None\nvalue = int", 72),
+        ("import unittest\nunittest.TestResult.addFailure = lambda *a: None\nvalue = int", 72),
+        ("class All:\n    def __eq__(self, other): return True\ndef value(): return All()", 72),
+        ("import atexit, os\natexit.register(os._exit, 0)\nvalue = int", 1),
+    ],
+)
+def test_a_run_of_unittest_is_watched(tmp_path: Path, module: str, code: int) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "mod.py").write_text(module)
+    (folder / "test_it.py").write_text(CASES)
+    report = tmp_path / "report"
+    done = run(folder, "-m", "unittest", "-v", "test_it", ROCK_GUARD_REPORT=f"word:{report}")
+    assert done.returncode == code, done
+    assert report.read_text() == f"word {code} {int(code == 0)} -v test_it\n"
 
 
 def told(folder: Path, **more: list[str]) -> dict[str, list[str]]:

@@ -10,9 +10,10 @@ from textwrap import dedent
 
 import pytest
 
-from rock_env.guest_host.code import GUARD_SOURCE
+from rock_env.guest_host.code import GUARD_SOURCES
 
 TESTS = """
+import shlex
 import unittest
 import mod
 
@@ -30,7 +31,8 @@ ENDED, TAMPERED = 71, 72
 
 def run(folder: Path, module: str, *more: str, tests: str = TESTS) -> subprocess.CompletedProcess[str]:
     (folder / "guard").mkdir()
-    (folder / "guard" / "rock_guard.py").write_bytes(GUARD_SOURCE.read_bytes())
+    for source in GUARD_SOURCES:
+        (folder / "guard" / source.name).write_bytes(source.read_bytes())
     (folder / "mod.py").write_text(dedent(module))
     (folder / "test_it.py").write_text(tests)
     own = ("-c", "/dev/null", "--rootdir=.", "-p", "no:cacheprovider", "-p", "rock_guard")
@@ -138,6 +140,10 @@ def value():
     ),
     "its kind of number equals anything": (
         "class All(int):\n    def __eq__(self, other): return isinstance(other, int)\ndef value(): return All()",
+        TAMPERED,
+    ),
+    "a function of the library that the test calls": (
+        f"{WRONG}\nimport shlex\nshlex.quote = lambda text: 1",
         TAMPERED,
     ),
     "it skips its tests": ("import unittest\ndef value(): raise unittest.SkipTest", 1),

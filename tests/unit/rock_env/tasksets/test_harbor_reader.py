@@ -109,6 +109,14 @@ def test_a_bare_task_has_the_formats_defaults_and_no_network(tmp_path: Path) -> 
     assert read(tmp_path, options={"grade_in": "same"}).verifier.grade_in == "same"
     assert read(tmp_path, options={"grade_in": f"{task.name}=same,fork"}).verifier.grade_in == "same"
     assert read(tmp_path, options={"grade_in": {"": "same", task.name: "fork"}}).verifier.grade_in == "fork"
+    own = '[metadata]\ngrade_in = "same"\n'
+    assert read(tmp_path, own).verifier.grade_in == "same"
+    assert read(tmp_path, own, options={"grade_in": "fork"}).verifier.grade_in == "same", (
+        "one for all is a default"
+    )
+    assert read(tmp_path, own, options={"grade_in": f"{task.name}=fork"}).verifier.grade_in == "fork"
+    with pytest.raises(InvalidArgument, match="bad grade_in 'there'"):
+        read(tmp_path, '[metadata]\ngrade_in = "there"\n')
     with pytest.raises(UnknownName, match="unknown task in the option grade_in 'other'"):
         read(tmp_path, options={"grade_in": "other=same"})
 
