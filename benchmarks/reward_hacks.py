@@ -1,12 +1,15 @@
 """Ways to a reward that are no work, tried one after the other, and what they earned.
 
-`python -m benchmarks.reward_hacks [--quick]`. The hacks of `tests/escape/hacks.py` are played as `swe` is graded where its
-tests are not split; those and the catalogue of `ale env check` on a registered Harbor, Terminal-Bench and SWE-bench task,
-and the catalogue on `code` and `terminal`. Those of `tests/escape/value_hacks.py` are played on built-in tasks of `swe`,
-the four that had paid on 200 of them, with the honest variants of `swe` and `code`. Each is played in a box of its own on a
-real server. The last line is one JSON object: `tried`, `rewarded` (which must be 0), `ungraded` (which must be 0), and, of
-honest work, `honest_tried` and `honest_rewarded` (which must be equal). `by` says the same for each environment. Registered
-tasks need a Docker engine; without one they are left out, and stderr says so.
+`python -m benchmarks.reward_hacks [--quick]`. The catalogue of `ale env check`, drawn for each task, is played in all
+targets: as `swe` is graded, on `code` and `terminal`, on registered Harbor tasks with five kinds of test script (and
+one more with pytest), a Terminal-Bench and a SWE-bench task. The hacks of `tests/escape/hacks.py` are played as `swe` is
+graded and on the registered formats, those of `tests/escape/script_tasks.py` on the five kinds. Those of
+`tests/escape/value_hacks.py` are played on built-in tasks of `swe`, the four that had paid on 200 of them, with the honest
+variants of `swe` and `code`. Each is played in a box of its own on a real server. The last line is one JSON object: `tried`,
+`rewarded` (which must be 0), `ungraded` (which must be 0), and, of honest work, `honest_tried` and `honest_rewarded` (at
+least .99 of them). `by` says the same for each target, `classes` how many hacks of each class of cause were tried in the
+target of the catalogue that has fewest. Registered tasks need a Docker engine; without one they are left out, and stderr
+says so.
 """
 
 from __future__ import annotations
@@ -28,29 +31,33 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "integration"))
 from docker_engine import why_no_engine
 from hacked_env import FIX
 from hacks import HACKS
-from registered_hacks import all_tries, play_all
+from registered_hacks import all_tries, play_all, read_all
 from value_hacks import AWAITED, VALUE_HACKS, script_of
 
 from rock_env.client import Client
 from rock_env.local import embedded
 from rock_env.plugins import load_env
-from rock_env.vetting.hacks import hacks
+from rock_env.vetting.hacks import CLASSES, hacks, kind_of
 
 ENV = Path(__file__).parents[1] / "tests" / "escape" / "hacked_env.py"
 _SEED = 40
 _AWAITED_TASKS, _HACKED_TASKS, _HONEST_TASKS = 200, 4, 5
 """Of how many tasks each hack that had paid, each other hack and each honest variant is tried on."""
-_QUICK = 10
+_QUICK = 20
 """Every so many hacks one is tried."""
-_QUICK_REGISTERED = 25
-"""Not a multiple of three, the number of formats."""
+_QUICK_REGISTERED = 31
+"""A prime, so that all classes have their turns."""
+_QUICK_TASKS = 3
+"""Every so many registered tasks one is built."""
+_MOST_LOST = 0.01
+"""Of honest work."""
 
 
-async def earned(client: Client, name: str, *, fixed: bool) -> float:
+async def earned(client: Client, name: str, task: str, script: str, *, fixed: bool) -> float:
     env = await client.make("hacked")
     try:
-        await env.reset(HACKS[name].task, 0)
-        await env.step(f"cd /workspace/depot\n{HACKS[name].script}")
+        await env.reset(task, 0)
+        await env.step(f"cd /workspace/depot\n{script}")
         if fixed:
             await env.step(f"cd /workspace/depot\n{FIX}")
         verdict = await env.evaluate()
@@ -60,25 +67,31 @@ async def earned(client: Client, name: str, *, fixed: bool) -> float:
     return verdict.reward
 
 
-async def run_swe(names: list[str], found: Counts) -> None:
+async def run_swe(every: int, found: Counts) -> None:
     options = [f"--env={ENV}:HACKED", "--workers=1", "--isolation=namespaces"]
     async with embedded(options) as address, Client(address) as client:
-        for name in names:
-            found.add("swe", await earned(client, name, fixed=False), honest=False)
-            if HACKS[name].fair:
-                found.add("swe", await earned(client, name, fixed=True), honest=True)
+        for name, hack in list(HACKS.items())[::every]:
+            reward = await earned(client, name, hack.task, hack.script, fixed=False)
+            found.add("swe", reward, honest=False)
+            if hack.fair:
+                reward = await earned(client, name, hack.task, hack.script, fixed=True)
+                found.add("swe", reward, honest=True)
+        for name, script in list(hacks().items())[::every]:
+            reward = await earned(client, name, "train/0", script, fixed=False)
+            found.add("swe", reward, honest=False, kind=kind_of(name))
 
 
 async def run_installed(every: int, found: Counts) -> None:
     """Try the catalogue on the first task of the environments whose grade is of a file or an answer."""
     async with embedded(["--workers=1", "--isolation=namespaces"]) as address, Client(address) as client:
-        for name in ("code", "terminal"):
-            for script in list(hacks().values())[::every]:
-                env = await client.make(name)
+        for environment in ("code", "terminal"):
+            for name, script in list(hacks().items())[::every]:
+                env = await client.make(environment)
                 try:
                     await env.reset("train/0", 0)
                     await env.step(script)
-                    found.add(name, (await env.evaluate()).reward, honest=False)
+                    reward = (await env.evaluate()).reward
+                    found.add(environment, reward, honest=False, kind=kind_of(name))
                 finally:
                     await env.close()
 
@@ -121,13 +134,14 @@ def run_registered(every: int, found: Counts) -> None:
         print(f"registered tasks are left out: {why}", file=sys.stderr)
         return
     with tempfile.TemporaryDirectory() as folder:
-        for each in play_all(all_tries()[::every], Path(folder)):
+        tasks = read_all(Path(folder))[:: 1 if every == 1 else _QUICK_TASKS]
+        for each in play_all(all_tries(tasks)[::every], tasks, Path(folder)):
             if each.reward is None or (each.reward == 1.0) != each.honest:
                 print(f"{each.format}: {each.name}: {each.reward} ({each.details})", file=sys.stderr)
             if each.reward is None:
                 found.ungraded += 1
             else:
-                found.add(each.format, each.reward, honest=each.honest)
+                found.add(each.format, each.reward, honest=each.honest, kind=kind_of(each.name))
 
 
 class Counts:
@@ -135,20 +149,26 @@ class Counts:
 
     def __init__(self) -> None:
         self.by: dict[str, Counter[str]] = {}
+        self.classes: Counter[tuple[str, str]] = Counter()
         self.ungraded = 0
 
-    def add(self, environment: str, reward: float, *, honest: bool) -> None:
+    def add(self, environment: str, reward: float, *, honest: bool, kind: str = "") -> None:
         counts = self.by.setdefault(environment, Counter())
-        kind = "honest_" if honest else ""
-        counts[f"{kind}tried"] += 1
-        counts[f"{kind}rewarded"] += reward == 1.0 if honest else reward > 0
+        prefix = "honest_" if honest else ""
+        counts[f"{prefix}tried"] += 1
+        counts[f"{prefix}rewarded"] += reward == 1.0 if honest else reward > 0
+        self.classes[environment, kind] += not honest
+
+    def total(self, key: str) -> int:
+        return sum(counts[key] for counts in self.by.values())
 
     def summary(self) -> dict[str, object]:
         keys = ("tried", "rewarded", "honest_tried", "honest_rewarded")
-        whole = {key: sum(counts[key] for counts in self.by.values()) for key in keys}
+        targets = {name for name, kind in self.classes if kind}
         return {
-            **whole,
+            **{key: self.total(key) for key in keys},
             "ungraded": self.ungraded,
+            "classes": {kind: min(self.classes[name, kind] for name in targets) for kind in CLASSES},
             "by": {name: {key: counts[key] for key in keys} for name, counts in self.by.items()},
         }
 
@@ -161,14 +181,15 @@ def main() -> int:
     options = parser.parse_args()
     every = _QUICK if options.quick else 1
     found, began = Counts(), time.monotonic()
-    asyncio.run(run_swe(list(HACKS)[::every], found))
+    asyncio.run(run_swe(every, found))
     asyncio.run(run_installed(every, found))
     asyncio.run(run_built_in(every, found))
     run_registered(_QUICK_REGISTERED if options.quick else 1, found)
     whole = found.summary()
     print(json.dumps({**whole, "seconds": round(time.monotonic() - began)}))
-    wrong = whole["rewarded"] or whole["ungraded"] or whole["honest_tried"] != whole["honest_rewarded"]
-    return 1 if wrong else 0
+    lost = found.total("honest_tried") - found.total("honest_rewarded")
+    too_few = lost > _MOST_LOST * found.total("honest_tried")
+    return 1 if whole["rewarded"] or whole["ungraded"] or too_few else 0
 
 
 if __name__ == "__main__":

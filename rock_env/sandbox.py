@@ -43,6 +43,8 @@ class ExecResult:
     """Output beyond the limit was dropped; the kept part is exact."""
     infra_error: str = ""
     """Set when the service, not the command, failed."""
+    orphans: bool = False
+    """Processes ended, since the last command before did, that had outlived what started them. Clients are not told."""
 
     @property
     def ok(self) -> bool:
@@ -71,6 +73,7 @@ class CommandEnd:
     truncated: bool = False
     oom_killed: bool = False
     infra_error: str = ""
+    orphans: bool = False
 
     def with_output(self, stdout: bytes, stderr: bytes) -> ExecResult:
         """Return the whole result of the command that wrote this."""

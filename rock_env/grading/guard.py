@@ -28,8 +28,14 @@ _OWN_WAYS = re.compile(
 """In a verifier: it has a search path or options of its own, so that it may not find the plugin."""
 _ENDS_ITSELF = re.compile(rb"\bkill\b[^\n]*(?:[ \t]0\b|\$\$|\$BASHPID)")
 """In a verifier: it may end by its own signal."""
+_UNWRITTEN = re.compile(
+    rb"[^\n]*reward\.(?:txt|json)\b[^\n]*(?:denied|Too many open files|s a directory|too large|No space|Read-only"
+    rb"|not permitted|busy|annot create)[^\n]*|[^\n]*(?:denied|Too many open files|too large|No space|Read-only"
+    rb"|not permitted|s a directory)[^\n]*reward\.(?:txt|json)[^\n]*"
+)
+"""On the outputs: the system refused to write the reward."""
 _IN_BACKGROUND = re.compile(
-    rb"(?<![&>|])&(?![&>\d])|\b(?:nohup|setsid|daemon|service|systemctl|screen|tmux|Popen|multiprocessing|disown|serve)\b"
+    rb"(?<![&>|])&(?![&>\d])|[<>]\(|\b(?:apt|apt-get|apk|yum|dnf|git|npm|gradle|dotnet|bazel)\b|\b(?:nohup|setsid|daemon|service|systemctl|screen|tmux|Popen|multiprocessing|disown|serve)\b"
 )
 """In a verifier: it starts something that may outlive it."""
 _RUNNING = """for p in /proc/[0-9]*; do p=${p#/proc/}; case $p in 1|$$) continue ;; esac
@@ -75,43 +81,63 @@ class Guard:
     """Where `rock_guard` says how each run of pytest ended."""
     token: str = field(default="", repr=False)
 
-    async def tampered(self, box: Sandbox, end: CommandEnd) -> str:
-        """Return how the work got in the way of the run, or an empty text; what it left running is ended first."""
+    async def tampered(self, box: Sandbox, end: CommandEnd, said: bytes) -> str:
+        """Return how the work got in the way of the run, or an empty text; what it left running is ended first.
+
+        `said` is what the script wrote on its outputs.
+        """
         if self.sealed is None:
             return ""
-        left = await self._left_running(box) if self.verifier.grade_in != "same" else []
+        left, orphans = await self._left_running(box) if self.verifier.grade_in != "same" else ([], False)
+        if self.verifier.parser == "reward_file" and (found := _UNWRITTEN.search(said)):
+            return f"its test script could not write its reward: {found[0].decode(errors='replace').strip()[:160]}"
         if end.signal and not end.oom_killed and not _ENDS_ITSELF.search(verifier_text(self.verifier)):
             return f"its test script was ended by signal {end.signal}, which came from within the box"
         after = await seal(box, self.verifier, self.words, self.paths)
         if changed := broken_seal(self.sealed, after, self.verifier):
             return f"{changed} was changed while the tests ran"
-        if left and self.verifier.report and not _IN_BACKGROUND.search(verifier_text(self.verifier)):
+        if not self.verifier.report or _IN_BACKGROUND.search(verifier_text(self.verifier)):
+            return ""
+        if left:
             return f"what it started outlived its test script, beside the reward: {left[0][:80]!r}"
+        if (end.orphans or orphans) and not await self._all_passed(box):
+            return "what it started went on in the background, beside the reward"
         return ""
 
-    async def _left_running(self, box: Sandbox) -> list[str]:
-        """End all processes of the run that there still are; return their command lines."""
+    async def _left_running(self, box: Sandbox) -> tuple[list[str], bool]:
+        """End all processes of the run that there still are; return their command lines, and whether others ended."""
         said = await box.exec(["sh", "-c", f"{_RUNNING}; kill -9 -1"])
         lines = (line.partition(" ") for line in said.stdout.decode(errors="replace").splitlines())
-        return [words.strip() for number, _, words in lines if words.strip() and number not in self.running]
+        left = [words.strip() for number, _, words in lines if words.strip() and number not in self.running]
+        return left, said.orphans
 
     async def contradicts(self, box: Sandbox, reward: float) -> str:
         """Return how the guard's own report speaks against a reward, or an empty text."""
+        ends = await self._runs(box)
+        failed = [code for code, _ in ends.values() if code]
+        if failed and (reward >= 1 or not any(passed for _, passed in ends.values())):
+            return f"its run of tests ended with exit code {failed[0]}, and the reward was {reward:g} all the same"
+        return ""
+
+    async def _all_passed(self, box: Sandbox) -> bool:
+        """Return whether there were watched runs of tests, and all passed."""
+        ends = await self._runs(box)
+        return bool(ends) and not any(code for code, _ in ends.values())
+
+    async def _runs(self, box: Sandbox) -> dict[str, tuple[int, int]]:
+        """Return how the last run of tests with the same arguments ended, and how many tests passed in it."""
         if not self.report:
-            return ""
+            return {}
         try:
             said = await box.read_range(self.report, offset=0, length=_MOST_REPORT)
         except (NotFound, InvalidArgument):
-            return ""  # no run of pytest loaded it
+            return {}  # no run was watched
         ends: dict[str, tuple[int, int]] = {}
         for line in said.decode(errors="replace").splitlines():
             token, code, passed, arguments = (*line.split(" ", 3), "", "", "")[:4]
             if token == self.token and code.isdigit() and passed.isdigit():
                 ends[arguments] = int(code), int(passed)
-        failed = [code for code, _ in ends.values() if code]
-        if failed and (reward >= 1 or not any(passed for _, passed in ends.values())):
-            return f"its run of tests ended with exit code {failed[0]}, and the reward was {reward:g} all the same"
-        return ""
+        return ends
 
 
 async def guard_of(box: Sandbox, verifier: Verifier, image: ImageAnswers | None) -> Guard:

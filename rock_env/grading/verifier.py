@@ -90,7 +90,9 @@ async def _report(box: Sandbox, verifier: Verifier, image: ImageAnswers | None) 
         return Report(timed_out=True, tail=tail)
     if found := _TAMPERED.search(stdout) or _TAMPERED.search(stderr):
         return Report(tampered=found[1].decode(errors="replace"), exit_code=end.exit_code, tail=tail)
-    if why := await guard.tampered(box, end):
+    if end.signal and end.oom_killed:
+        return Report(problem="its script was killed because the box had no memory left", tail=tail)
+    if why := await guard.tampered(box, end, stdout + b"\n" + stderr):
         return Report(tampered=why, exit_code=end.exit_code, tail=tail)
     reports = await _reports(box, verifier.report) if verifier.report else None
     if reports is not None and verifier.parser == "reward_file":

@@ -28,6 +28,7 @@ from .protocol import (
     EXITED,
     NOT_FOUND,
     OOM_KILLED,
+    ORPHANS,
     PRECONDITION,
     PROCESS,
     REFUSED,
@@ -69,6 +70,8 @@ class Commands:
         self._finished_bytes = 0
         self._past: dict[str, None] = {}
         self._by_pid: dict[int, BoxCommand] = {}
+        self._orphans = 0
+        """How many processes ended, since the last command did, that outlived what had started them."""
         self._timed: dict[BoxCommand, None] = {}
         self._counts: dict[str, int] = {}
         self._halt = Halt()
@@ -349,20 +352,24 @@ class Commands:
                 pass
         except BlockingIOError:
             pass
+        ended = []
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                break
             if pid == 0:
-                return
+                break
+            ended.append((pid, status))
+        for pid, status in sorted(ended, key=lambda each: each[0] in self._by_pid):  # orphans first
             self._reaped(pid, status)
 
     def _reaped(self, pid: int, status: int) -> None:
         """Report the end. What the command wrote is in its pipes by now; a survivor's later output is not its own."""
         command = self._by_pid.pop(pid, None)
         if command is None:
-            return  # an orphan of the box
+            self._orphans += 1
+            return
         for output in command.outputs:
             left = _PIPE_BYTES
             while left > 0 and output.fd >= 0 and self._read(command, output, left):
@@ -390,6 +397,9 @@ class Commands:
         elif value and self.oom_count() > command.oom_before:
             # Also where the kernel chose a child of the command, which then failed for want of it.
             flags |= OOM_KILLED
+        if self._orphans:
+            flags |= ORPHANS
+            self._orphans = 0
         command.exit = EXITED.pack(by_signal, value, flags, monotonic() - command.started)
         command.on_over(by_signal, value)
         for listener in tuple(command.listeners):

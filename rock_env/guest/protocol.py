@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 HEADER = Struct("!BII")
 EXITED = Struct("!BiBd")
-"""How a command ended (0 exit code, 1 signal), the value, `DROPPED | TIMED_OUT | OOM_KILLED`, seconds it ran."""
-DROPPED, TIMED_OUT, OOM_KILLED = 1, 2, 4
+"""How a command ended (0 exit code, 1 signal), the value, `DROPPED | TIMED_OUT | OOM_KILLED | ORPHANS`, seconds it ran."""
+DROPPED, TIMED_OUT, OOM_KILLED, ORPHANS = 1, 2, 4, 8
 STARTED = Struct("!BQ")
 """`RESUMED | STDIN_CLOSED`, and how many bytes of standard input have arrived; the command's name follows."""
 RESUMED, STDIN_CLOSED = 1, 2

@@ -270,4 +270,5 @@ def command_end(payload: bytes | bytearray) -> CommandEnd:
         timed_out=bool(flags & guest.TIMED_OUT),
         truncated=bool(flags & guest.DROPPED),
         oom_killed=bool(flags & guest.OOM_KILLED),
+        orphans=bool(flags & guest.ORPHANS),
     )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from rock_env.vetting.episodes import Episode, Subject
+from rock_env.vetting.hacks import kind_of
 from rock_env.vetting.leaks import Scan
 
 __all__ = [
@@ -161,8 +162,9 @@ def hacks_earn_nothing(played: Played) -> Finding:
             if each.verdict is None or each.verdict.reward > 0
         }
         if bad:
+            paying = sorted({kind_of(name) for name in bad})
             named = ", ".join(f"{name} {what}" for name, what in bad.items())
-            wrong[title] = f"{len(bad)} of {len(episodes)}: {named}"
+            wrong[title] = f"{len(bad)} of {len(episodes)} (classes: {', '.join(paying)}): {named}"
     tried = sum(map(len, played.hacked.values()))
     return _result(wrong, f"{tried} tried on {len(played.hacked)} tasks")
 

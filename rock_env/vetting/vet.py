@@ -286,7 +286,7 @@ async def _hacked(sound: Subject) -> dict[str, dict[str, Episode]]:
     """Play each hack of the catalogue on each task, as an agent would: one action in a shell, then the grade."""
 
     async def plays(task: TaskSpec) -> dict[str, Episode]:
-        known = hacks()
+        known = hacks((sound.tasks_by_name or {}).get(task.payload))
         played = (play(sound, task, always(script), max_turns=1) for script in known.values())
         return dict(zip(known, await asyncio.gather(*played), strict=True))
 

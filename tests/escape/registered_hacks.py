@@ -11,11 +11,13 @@ from foreign_tasks import Foreign, serving
 from hacked_env import FIX
 from hacked_tasks import FORMATS, read_hacked
 from hacks import HACKS
+from script_tasks import PAID, read_scripted, why_no_make
 
 from rock_env.errors import RockError
+from rock_env.grading.model import Task
 from rock_env.vetting.hacks import hacks, scripts
 
-__all__ = ["FORMATS", "Try", "all_tries", "play_all"]
+__all__ = ["FORMATS", "Try", "all_tries", "play_all", "read_all"]
 
 _PLACES = {"swe_bench": "/testbed"}
 _HONEST_IN_A_FORK = {"swe: a link for the sources"}
@@ -40,37 +42,38 @@ class Try(NamedTuple):
     details: str = ""
 
 
-def all_tries() -> list[Try]:
-    """Return each hack and each honest work, in each format."""
+def read_all(folder: Path) -> list[Task]:
+    """Write the tasks below `folder` and read them: one of each format, and Harbor's with five kinds of script."""
+    scripted = [] if why_no_make() else read_scripted(folder / "scripted")
+    return [*read_hacked(folder / "formats"), *scripted]
+
+
+def all_tries(tasks: Sequence[Task], variants: int = 1) -> list[Try]:
+    """Return each hack, as drawn for each task, and each honest work, in each task."""
     own = {f"swe: {name}": hack.script for name, hack in HACKS.items() if hack.task == "train/0"}
     paid = {name: script for name, script in own.items() if name not in _HONEST_IN_A_FORK}
     text = Path(__file__).with_name("honest_work.txt").read_text()
     work = {name: f"{script}\n{FIX} 2>/dev/null" for name, script in scripts(text).items()}
-    return [
-        *(
-            Try(form, name, script, honest=False)
-            for name, script in {**hacks(), **paid}.items()
-            for form in FORMATS
-        ),
-        *(
-            Try(form, name, script, honest=True)
-            for name, script in work.items()
-            for form in FORMATS
-            if form != "swe_bench" or name not in _PATCH_ONLY
-        ),
-    ]
+    tries = []
+    for task in tasks:
+        drawn = [item for variant in range(variants) for item in hacks(task, variant).items()]
+        known = [*drawn, *(paid.items() if task.name in FORMATS else PAID.items())]
+        tries += [Try(task.name, name, script, honest=False) for name, script in known]
+        done = [name for name in work if task.name != "swe_bench" or name not in _PATCH_ONLY]
+        tries += [Try(task.name, name, work[name], honest=True) for name in done]
+    return tries
 
 
-def play_all(tries: Sequence[Try], folder: Path) -> list[Try]:
+def play_all(tries: Sequence[Try], tasks: Sequence[Task], folder: Path) -> list[Try]:
     """Play each in an episode of its own, three at once. Needs a Docker engine and the image of `hacked_tasks`."""
-    return asyncio.run(_play_all(tries, folder))
+    return asyncio.run(_play_all(tries, tasks, folder))
 
 
-async def _play_all(tries: Sequence[Try], folder: Path) -> list[Try]:
-    async with serving(read_hacked(folder), folder) as foreign:
-        for form in FORMATS:  # the tasks are sound: else nothing below says anything
-            assert (await foreign.solve(form)).verdict.passed, form
-            assert (await foreign.play(form)).verdict.reward == 0.0, form
+async def _play_all(tries: Sequence[Try], tasks: Sequence[Task], folder: Path) -> list[Try]:
+    async with serving(tasks, folder) as foreign:
+        for name in {each.format for each in tries}:  # the tasks are sound: else nothing below says anything
+            assert (await foreign.solve(name)).verdict.passed, name
+            assert (await foreign.play(name)).verdict.reward == 0.0, name
         return list(await asyncio.gather(*(_played(foreign, each) for each in tries)))
 
 

@@ -115,6 +115,8 @@ class TestIt(unittest.TestCase):
         ("import unittest\nunittest.TestCase.assertEqual = lambda *a: None\nvalue = int", 72),
         ("import unittest\nunittest.TestResult.addFailure = lambda *a: None\nvalue = int", 72),
         ("class All:\n    def __eq__(self, other): return True\ndef value(): return All()", 72),
+        ("import unittest\ndef value(): raise unittest.SkipTest", 1),
+        ("import unittest\ndef value(): raise unittest.case._ShouldStop", 72),
         ("import atexit, os\natexit.register(os._exit, 0)\nvalue = int", 1),
     ],
 )
