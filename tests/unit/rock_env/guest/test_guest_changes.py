@@ -77,7 +77,7 @@ def described(root: Path) -> dict[str, tuple[object, ...]]:
             mode,
             what,
             status.st_mtime if stat.S_ISREG(status.st_mode) else 0,
-            0 if path.is_symlink() else status.st_nlink,  # names of one symbolic link may become links of their own
+            0 if path.is_symlink() else status.st_nlink,  # each name of a link may become one of its own
         )
     return found
 
