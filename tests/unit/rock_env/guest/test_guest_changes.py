@@ -321,8 +321,7 @@ def test_a_clean_box_takes_the_work_and_nothing_that_steers_a_grade(tmp_path: Pa
     assert (two / "work/pyproject.toml").read_text() == "[project]\nname = 'y'\n"
     assert not (two / "work/data/input").exists(), "what the agent removed of its work is gone"
     assert set(left_out) == {
-        path.removesuffix("/main.pyc").removesuffix("/__init__.py") if path.startswith("work/") else path
-        for path in HACKS
+        path.removesuffix("/main.pyc") if path.startswith("work/") else path for path in HACKS
     } | {"work/pyproject.toml"}
 
 
@@ -367,8 +366,8 @@ def test_a_large_file_is_judged_by_its_name(tmp_path: Path) -> None:
 
 def test_a_stream_without_the_folders_of_its_members_is_refused(tmp_path: Path) -> None:
     _, two, _ = clean_boxes(tmp_path)
-    given = stream({}, ("work/re/__init__.py", tarfile.REGTYPE, "in the way"))
+    given = stream({}, ("work/late/notes", tarfile.REGTYPE, "in no folder"))
     done = inside(two, "unpack", given=given, steering=STEERING)
     assert done.returncode == 1
     assert b"comes before its folder" in done.stderr
-    assert not (two / "work/re").exists()
+    assert not (two / "work/late").exists()
