@@ -31,7 +31,6 @@ ALLOWED = {
     "rock_env/env_workers/worker_fence.py": "a worker, whose output is output_of_children",
     "rock_env/tools/mcp.py": "a program inside a sandbox",
     "rock_env/guest_host/image_probe.py": "a program inside a sandbox",
-    "rock_env/guest_host/rock_guard.py": "a module inside a sandbox",
     "rock_env/guest_host/rock_judges.py": "a module inside a sandbox",
     "agent_runtime/gateway/reader.py": "answers its parent through pipes",
     "agent_runtime/agents/relay.py": "a program inside a sandbox",

@@ -175,8 +175,8 @@ def test_a_sample_is_spread_over_the_splits() -> None:
     ("verdict", "result", "said"),
     [
         (Verdict(0.0, passed=False), "PASS", "2 tried on 1 tasks"),
-        (Verdict(0.5, passed=False), "FAIL", "a: 1 of 2: loud pays"),
-        (None, "FAIL", "a: 1 of 2: loud got no grade"),
+        (Verdict(0.5, passed=False), "FAIL", "a: 1 of 2 (classes: loud): loud pays"),
+        (None, "FAIL", "a: 1 of 2 (classes: loud): loud got no grade"),
     ],
 )
 def test_a_hack_that_pays_or_gets_no_grade_is_named(verdict: Verdict | None, result: str, said: str) -> None:
