@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from attack_rounds import ON_COMMANDS, ON_SERVERS
 from attacks import ATTACKS
 from attacks_gateway import GATEWAY_ATTACKS
 from hostile_site import Site, hostile_site, why_not_limited
@@ -40,3 +41,20 @@ async def test_an_attack_is_refused(site: Site, name: str) -> None:
     assert answer.refused, answer
     assert answer.clear, answer
     await works(site)
+
+
+@pytest.mark.turn(1)
+@pytest.mark.parametrize("name", ON_SERVERS)
+async def test_an_attack_from_the_docs_is_refused(site: Site, name: str) -> None:
+    answer = await ON_SERVERS[name](site)
+    assert answer.refused, answer
+    assert answer.clear, answer
+    await works(site)
+
+
+@pytest.mark.turn(1)
+@pytest.mark.parametrize("name", ON_COMMANDS)
+async def test_a_command_refuses_in_one_line_what_it_is_given(site: Site, name: str) -> None:
+    answer = await ON_COMMANDS[name](site)
+    assert answer.refused, answer
+    assert answer.clear, answer
