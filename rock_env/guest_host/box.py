@@ -28,8 +28,10 @@ from rock_env.guest_host.command import GuestCommand
 from rock_env.guest_host.dial import GuestDial
 from rock_env.guest_host.forms import (
     MAX_KEPT_BYTES,
+    MOST_BYTES,
     check_argv,
     check_kept,
+    check_numbers,
     check_tree,
     command_spec,
     file_entry,
@@ -109,6 +111,9 @@ class GuestBox:
         if argv or not key:
             check_argv(argv)
         check_kept(max_output_bytes if key else 0)
+        check_numbers(
+            max_output_bytes=max_output_bytes, stdout_offset=stdout_offset, stderr_offset=stderr_offset
+        )
         spec = command_spec(argv, env, cwd, timeout_s=timeout_s, limit=max_output_bytes)
         return self._execute(spec, key, timeout_s, (stdout_offset, stderr_offset))
 
@@ -184,10 +189,12 @@ class GuestBox:
     ) -> GuestCommand:
         """Listen to a background process. Writing to the returned command writes to the process."""
         self._check_open()
+        check_numbers(stdout_offset=stdout_offset, stderr_offset=stderr_offset)
         return self._attach(process_id, (stdout_offset, stderr_offset), follow=follow)
 
     async def signal_process(self, process_id: str, number: int) -> None:
         """Send a signal to the process group of a process, or to the foreground of a terminal session."""
+        check_numbers(signal=number)
         await self._ask(guest.SIGNAL, bytes([number]) + process_id.encode())
 
     async def processes(self) -> list[ProcessInfo]:
@@ -210,14 +217,15 @@ class GuestBox:
         if argv:
             check_argv(argv)
         rows, columns = terminal or (0, 0)
-        if terminal is not None and not (0 < rows < 1 << 16 and 0 < columns < 1 << 16):
-            raise InvalidArgument(f"rows and columns of a terminal must be from 1 to 65535, got {terminal!r}")
+        if terminal is not None:
+            check_numbers(rows=rows, columns=columns)
         spec = command_spec(argv, env, cwd, timeout_s=None, limit=0, more={"rows": rows, "columns": columns})
         return text_of(only_block(await self._ask(guest.OPEN, marshal.dumps((key, spec), 2))))
 
     def session(self, session_id: str, *, offset: int = 0) -> GuestCommand:
         """Listen to a terminal session and write to it; its output is stdout."""
         self._check_open()
+        check_numbers(offset=offset)
         return self._attach(session_id, (offset, 0), follow=True)
 
     def session_command(
@@ -243,8 +251,7 @@ class GuestBox:
 
     async def resize_session(self, session_id: str, rows: int, columns: int) -> None:
         """Change the size of a session's terminal."""
-        if not (0 < rows < 1 << 16 and 0 < columns < 1 << 16):
-            raise InvalidArgument(f"rows and columns must be from 1 to 65535, got {rows} and {columns}")
+        check_numbers(rows=rows, columns=columns)
         await self._ask(guest.RESIZE, guest.SIZE.pack(rows, columns) + session_id.encode())
 
     async def close_session(self, session_id: str) -> None:
@@ -270,9 +277,9 @@ class GuestBox:
     ) -> AsyncGenerator[bytes]:
         """Yield a file, or part of it, in blocks."""
         self._check_open()
-        if offset < 0 or (length is not None and length < 0):
-            raise InvalidArgument(f"offset and length must not be negative, got {offset} and {length}")
-        what = marshal.dumps((path, offset, (1 << 62) if length is None else length), 2)
+        length = MOST_BYTES if length is None else length
+        check_numbers(offset=offset, length=length)
+        what = marshal.dumps((path, offset, length), 2)
         reader = self._link.begin(lambda request: FileReader(self._link, request), guest.READ, what)
         async with reader:
             while (block := await reader.take()) is not None:
@@ -306,8 +313,9 @@ class GuestBox:
         key: str,
     ) -> None:
         self._check_open()
+        check_numbers(mode=mode)
         what = marshal.dumps(
-            (path, mode & 0o7777, append, key, zlib.crc32(f"{path}\0{append}".encode(errors="replace"))), 2
+            (path, mode, append, key, zlib.crc32(f"{path}\0{append}".encode(errors="replace"))), 2
         )
         writer = self._link.begin(lambda request: FileWriter(self._link, request), guest.WRITE, what)
         async with writer:

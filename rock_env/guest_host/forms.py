@@ -19,8 +19,10 @@ from rock_env.sandbox import ExecResult, FileEntry, ProcessInfo, TreeSummary
 
 __all__ = [
     "MAX_KEPT_BYTES",
+    "MOST_BYTES",
     "check_argv",
     "check_kept",
+    "check_numbers",
     "check_surroundings",
     "check_tree",
     "command_spec",
@@ -33,6 +35,19 @@ __all__ = [
 ]
 
 MAX_KEPT_BYTES = 16 << 20
+MOST_BYTES = 1 << 62
+"""No file or stream is as long, and one more of such numbers still fits in 64 bits."""
+_BOUNDS = {
+    "offset": (0, MOST_BYTES),
+    "stdout_offset": (0, MOST_BYTES),
+    "stderr_offset": (0, MOST_BYTES),
+    "length": (0, MOST_BYTES),
+    "max_output_bytes": (0, MOST_BYTES),
+    "mode": (0, 0o7777),
+    "signal": (1, 64),
+    "rows": (1, 65535),
+    "columns": (1, 65535),
+}
 """Output limit of a command with a key, and size of a background process's log, at most: the guest keeps them."""
 
 
@@ -59,6 +74,14 @@ def check_kept(size: int) -> None:
         raise InvalidArgument(
             f"output that can be asked for again is limited to {MAX_KEPT_BYTES} bytes per stream, got {size}"
         )
+
+
+def check_numbers(**given: int) -> None:
+    """Raise `InvalidArgument` for a number, by its name, that is outside what a guest's system calls take."""
+    for name, number in given.items():
+        least, most = _BOUNDS[name]
+        if not least <= number <= most:
+            raise InvalidArgument(f"{name} must be from {least} to {most}, got {number}")
 
 
 def check_tree(result: ExecResult, doing: str) -> None:

@@ -35,6 +35,38 @@ async def test_an_environment_that_no_process_can_have(box: Sandbox, env: dict[s
     assert (await box.exec(["echo", "alive"])).stdout == b"alive\n"
 
 
+LARGE = [1 << 63, (1 << 64) - 1]
+
+
+@pytest.mark.parametrize("number", [-1, *LARGE])
+async def test_a_number_that_no_system_call_takes(box: Sandbox, number: int) -> None:  # noqa: F811
+    await box.write_file("f", b"some")
+    process = await box.start_process(["sleep", "60"])
+    session = await box.open_session(["sh"], terminal=(24, 80))
+    for read in ({"offset": number, "length": 1}, {"offset": 0, "length": number}):
+        with pytest.raises(InvalidArgument, match="must be from 0 to"):
+            await box.read_range("f", **read)
+    with pytest.raises(InvalidArgument, match="must be from 0 to 4095, got"):
+        await box.write_file("f", b"x", mode=number)
+    with pytest.raises(InvalidArgument, match="must be from 0 to 4095, got 33188"):
+        await box.write_file("f", b"x", mode=0o100644)
+    with pytest.raises(InvalidArgument, match="signal must be from 1 to 64"):
+        await box.signal_process(process, number)
+    with pytest.raises(InvalidArgument, match="rows must be from 1 to 65535"):
+        await box.resize_session(session, number, 80)
+    with pytest.raises(InvalidArgument, match="columns must be from 1 to 65535"):
+        await box.open_session(["sh"], terminal=(24, number))
+    with pytest.raises(InvalidArgument, match="must be from 0 to"):
+        box.session(session, offset=number)
+    for stream in ("stdout_offset", "stderr_offset"):
+        with pytest.raises(InvalidArgument, match=f"{stream} must be from 0 to"):
+            box.process_logs(process, **{stream: number})
+    with pytest.raises(InvalidArgument, match="max_output_bytes must be from 0 to"):
+        await box.exec(["true"], max_output_bytes=number)
+    assert await box.read_range("f", offset=1 << 62, length=1 << 62) == b""
+    assert await box.read_file("f") == b"some"
+
+
 @pytest.mark.parametrize("path", ["a\0b", "x/" * 3000, "/" + "n" * 5000])
 async def test_a_path_that_no_file_can_have(box: Sandbox, path: str) -> None:  # noqa: F811
     with pytest.raises(InvalidArgument):
