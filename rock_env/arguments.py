@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from rock_env.errors import InvalidArgument
 from rock_env.spec import EnvParams, OnHost
 
-__all__ = ["MOST_BYTES", "Data", "host_paths", "open_types", "shown"]
+__all__ = ["MOST_BYTES", "Data", "host_paths", "items", "open_types", "shown"]
 
 MOST_BYTES = 64 << 10
 """Of the JSON text of one environment's arguments."""
@@ -30,6 +30,14 @@ def shown(value: object) -> str:
     short = reprlib.Repr()
     short.maxstring = short.maxother = short.maxlong = 80
     return short.repr(value)
+
+
+def items(text: str) -> tuple[str, ...]:
+    """Return what commas part; nothing for an empty text. Raise `ValueError` for an empty item."""
+    found = tuple(part.strip() for part in text.split(",")) if text.strip() else ()
+    if not all(found):
+        raise ValueError(f"an item of {shown(text)} is empty: expected names with a comma between each two")
+    return found
 
 
 @lru_cache(maxsize=256)

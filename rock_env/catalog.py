@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from rock_env import plugins
-from rock_env.arguments import Data
+from rock_env.arguments import Data, shown
 from rock_env.errors import InvalidArgument
 from rock_env.spec import EnvParams, EnvSpec, TaskSource, TaskSpec
 
 __all__ = ["Catalog", "load_reference", "parse_task_id"]
+
+_TASK_ID = re.compile(r"(.+)/(0|[1-9][0-9]{0,17})", re.DOTALL)
+"""A task has one name: its index in ASCII digits, without leading zeros."""
 
 
 def load_reference(reference: str) -> EnvSpec:
@@ -53,10 +57,13 @@ def _load_file(path: Path) -> object:
 
 def parse_task_id(task_id: str) -> tuple[str, int]:
     """Split `split/index`. Raise `InvalidArgument` for any other form."""
-    split, slash, index = task_id.rpartition("/")
-    if not (slash and split and index.isascii() and index.isdigit()):
-        raise InvalidArgument(f"bad task id {task_id!r}: expected split/index, such as 'train/0'.")
-    return split, int(index)
+    found = _TASK_ID.fullmatch(task_id)
+    if found is None:
+        raise InvalidArgument(
+            f"bad task id {shown(task_id)}: expected split/index, such as 'train/0', where the index has 1 to 18 digits and "
+            "does not begin with a 0 unless it is 0."
+        )
+    return found[1], int(found[2])
 
 
 class Catalog:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from rock_env.catalog import Catalog, parse_task_id
 from rock_env.env import Env, observation_hash
-from rock_env.env_workers.journal import Journal, Phase, check_goes_on, check_observation
+from rock_env.env_workers.journal import Journal, Phase, check_goes_on, check_observation, check_prefix
 from rock_env.errors import InvalidArgument, Unimplemented
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1 import host_pb2 as host
@@ -43,8 +43,7 @@ class HostedEnv:
         stored = journal.replay(request.sequence, request.idempotency_key, pb.ResetResponse)
         if stored is not None:
             return stored
-        if request.prefix and not self.spec.replayable:
-            raise Unimplemented(f"environment {self.spec.name} is not replayable: reset it without a prefix.")
+        check_prefix(request, self.spec)
         task = self._named(request.task_id)
         journal.touch()
         observation, info = self.env.reset(task, request.seed)

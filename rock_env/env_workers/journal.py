@@ -9,9 +9,19 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, TypeVar
 
-from rock_env.errors import FailedPrecondition, InvalidArgument, ResetDivergence, RockError
+from rock_env.errors import FailedPrecondition, InvalidArgument, ResetDivergence, RockError, Unimplemented
+from rock_env.proto.v1 import env_pb2 as pb
+from rock_env.spec import EnvSpec
 
-__all__ = ["MOST_KEY_CHARS", "Journal", "Phase", "check_goes_on", "check_key", "check_observation"]
+__all__ = [
+    "MOST_KEY_CHARS",
+    "Journal",
+    "Phase",
+    "check_goes_on",
+    "check_key",
+    "check_observation",
+    "check_prefix",
+]
 
 MOST_KEY_CHARS = 1024
 
@@ -32,6 +42,16 @@ def check_key(key: str) -> None:
     if len(key) > MOST_KEY_CHARS:
         raise InvalidArgument(
             f"idempotency_key has {len(key)} characters, expected at most {MOST_KEY_CHARS}."
+        )
+
+
+def check_prefix(request: pb.ResetRequest, spec: EnvSpec) -> None:
+    """Raise `Unimplemented` for turns that cannot be played again, `InvalidArgument` for a recovered turn behind them."""
+    if request.prefix and not spec.replayable:
+        raise Unimplemented(f"environment {spec.name} is not replayable: reset it without a prefix.")
+    if request.recovered_turn > len(request.prefix):
+        raise InvalidArgument(
+            f"recovered_turn is a turn of the prefix, of 0 to {len(request.prefix)}, got {request.recovered_turn}."
         )
 
 

@@ -7,6 +7,7 @@ from typing import Any, TypeVar, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from rock_env.arguments import items
 from rock_env.errors import InvalidArgument, nearest
 from rock_env.grading.model import GradeIn
 
@@ -24,7 +25,7 @@ class ReadOptions(BaseModel):
     @field_validator("leave_out", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
-        return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
+        return items(value) if isinstance(value, str) else value
 
 
 class FolderOptions(ReadOptions):
@@ -52,7 +53,7 @@ class FolderOptions(ReadOptions):
     def _by_task(cls, value: object) -> object:
         if not isinstance(value, str):
             return value
-        cut = (part.rpartition("=") for part in value.split(",") if part.strip())
+        cut = (part.rpartition("=") for part in items(value))
         return {name.strip(): where.strip() for name, _, where in cut}
 
     @field_validator("variables", mode="before")
@@ -60,7 +61,7 @@ class FolderOptions(ReadOptions):
     def _table(cls, value: object) -> object:
         if not isinstance(value, str):
             return value
-        cut = (part.partition("=") for part in value.split(",") if part.strip())
+        cut = (part.partition("=") for part in items(value))
         return {name.strip(): said for name, _, said in cut}
 
 

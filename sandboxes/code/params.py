@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import model_validator
 
+from rock_env.arguments import items
 from rock_env.errors import InvalidArgument
 from rock_env.spec import EnvParams
 from sandboxes.code.families import TRAINED, UNSEEN
@@ -23,7 +24,7 @@ class CodeParams(EnvParams):
     @property
     def chosen_families(self) -> tuple[str, ...]:
         """Return the families of train and held_out."""
-        named = tuple(dict.fromkeys(name.strip() for name in self.families.split(",") if name.strip()))
+        named = tuple(dict.fromkeys(items(self.families)))
         return named or _TRAINED
 
     @model_validator(mode="after")

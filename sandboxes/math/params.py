@@ -8,6 +8,7 @@ from random import Random
 
 from pydantic import Field, model_validator
 
+from rock_env.arguments import items
 from rock_env.errors import InvalidArgument, nearest
 from rock_env.spec import EnvParams, TaskSpec
 from rock_env.tasks import ProceduralTasks
@@ -35,7 +36,7 @@ class MathParams(EnvParams):
     @property
     def chosen_families(self) -> tuple[str, ...]:
         """Return the families of train and held_out."""
-        named = tuple(dict.fromkeys(name.strip() for name in self.families.split(",") if name.strip()))
+        named = tuple(dict.fromkeys(items(self.families)))
         return named or tuple(TRAINED)
 
     @model_validator(mode="after")

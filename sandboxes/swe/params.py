@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from rock_env.arguments import items
 from rock_env.spec import EnvParams, HostPath
 from sandboxes.swe.mutate import FAMILIES
 
@@ -35,7 +36,7 @@ class SweParams(EnvParams):
     @property
     def chosen_families(self) -> tuple[str, ...]:
         """Return `families` one by one; empty for all."""
-        return tuple(name.strip() for name in self.families.split(",") if name.strip())
+        return items(self.families)
 
     @model_validator(mode="after")
     def _fits(self) -> SweParams:

@@ -20,7 +20,7 @@ from rock_env.catalog import Catalog
 from rock_env.env import observation_hash
 from rock_env.env_workers.frames import Kind
 from rock_env.env_workers.hosted import HostedEnv
-from rock_env.errors import EnvLost, ResetDivergence
+from rock_env.errors import EnvLost, InvalidArgument, ResetDivergence
 from rock_env.plugins import load_env, names
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1 import host_pb2 as host
@@ -96,6 +96,21 @@ def test_a_state_clone_is_a_replay(
     for each in (clone, replay):
         assert each.env.env.evaluate() == original.env.env.evaluate()
         assert each.env.snapshot() == original.env.snapshot()
+
+
+@pytest.mark.parametrize(("turns", "recovered"), [(0, 1), (1, 2), (1, 5), (0, 2**64 - 1)])
+def test_no_turn_is_recovered_that_the_prefix_lacks(turns: int, recovered: int) -> None:
+    played = Simulator("frozen_lake")
+    asked = pb.ResetRequest(
+        **played.number(),
+        task_id="train/0",
+        prefix=[pb.PrefixTurn(action="up")] * turns,
+        recovered_turn=recovered,
+    )
+    with pytest.raises(InvalidArgument, match=f"of 0 to {turns}, got {recovered}"):
+        played.env.reset(asked)
+    asked.recovered_turn = turns
+    assert played.env.reset(asked).observation
 
 
 class Boxed:
@@ -238,3 +253,8 @@ async def test_an_environment_whose_sandbox_was_deleted_is_lost_until_it_is_rese
     await boxed.call(env, Kind.RESET, task_id="train/0", seed=0)
     assert await boxed.step(env, "echo hi") == "[exit code 0]\nhi"
     await env.close()
+
+
+async def test_no_turn_is_recovered_in_a_box_that_the_prefix_lacks(boxed: Boxed) -> None:
+    with pytest.raises(InvalidArgument, match="of 0 to 0, got 5"):
+        await boxed.call(boxed.make(), Kind.RESET, task_id="train/0", recovered_turn=5)

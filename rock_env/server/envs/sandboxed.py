@@ -16,7 +16,7 @@ from typing import Any
 
 from rock_env.env import Artifact, Info, Verdict, observation_hash
 from rock_env.env_workers.frames import Kind
-from rock_env.env_workers.journal import Journal, check_goes_on, check_observation
+from rock_env.env_workers.journal import Journal, check_goes_on, check_observation, check_prefix
 from rock_env.errors import (
     DeadlineExceeded,
     FailedPrecondition,
@@ -131,8 +131,7 @@ class SandboxedEnv:
         stored = journal.replay(request.sequence, request.idempotency_key, pb.ResetResponse)
         if stored is not None:
             return stored
-        if request.prefix and not self.spec.replayable:
-            raise Unimplemented(f"environment {self.spec.name} is not replayable: reset it without a prefix.")
+        check_prefix(request, self.spec)
         if request.HasField("recovered_turn"):
             await self._check_recovery(request.task_id)
         # `resume_seed` needs no act here: a SandboxEnv holds no random state beyond its box.

@@ -69,7 +69,22 @@ def test_a_task_id_is_split_and_index(split: str, index: int) -> None:
     assert parse_task_id(f"{split}/{index}") == (split, index)
 
 
-@pytest.mark.parametrize("task_id", ["", "train", "train/", "/3", "train/-1", "train/x", "train/²"])
+@pytest.mark.parametrize(
+    "task_id",
+    [
+        "",
+        "train",
+        "train/",
+        "/3",
+        "train/-1",
+        "train/x",
+        "train/²",
+        "train/00",
+        "train/03",
+        "train/0\n",
+        f"train/{10**18}",
+    ],
+)
 def test_any_other_task_id_is_refused(task_id: str) -> None:
     with pytest.raises(InvalidArgument, match="split/index"):
         parse_task_id(task_id)

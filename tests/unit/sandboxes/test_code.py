@@ -344,6 +344,8 @@ def test_what_stands_before_the_last_block_does_not_matter(before: str, body: st
 def test_bad_arguments_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="no family 'x'; the families are count_characters"):
         env_params(ENV, '{"families": "x"}')
+    with pytest.raises(InvalidArgument, match="an item of ',' is empty"):
+        env_params(ENV, '{"families": ","}')
     with pytest.raises(InvalidArgument, match="only in the split held_out_family"):
         env_params(ENV, '{"families": "commands"}')
     for call in (ENV.factory, ENV.tasks):

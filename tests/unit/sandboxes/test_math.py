@@ -326,6 +326,8 @@ def test_arguments_choose_what_is_asked() -> None:
     [
         ('{"families": "linear,no_such"}', "no family 'no_such'; the families are arithmetic"),
         ('{"families": "sequence"}', "only in the split held_out_family"),
+        ('{"families": ",,,,"}', "an item of ',,,,' is empty"),
+        ('{"families": "linear,"}', "an item of 'linear,' is empty"),
         ('{"min_level": 4}', "above max_level 3"),
         ('{"max_level": 6}', "max_level"),
         ('{"style": "latex"}', "style"),
