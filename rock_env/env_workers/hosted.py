@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rock_env.catalog import Catalog, parse_task_id
-from rock_env.env import Env, observation_hash
+from rock_env.env import Env, StepResult, observation_hash
 from rock_env.env_workers.journal import Journal, Phase, check_goes_on, check_observation, check_prefix
-from rock_env.errors import InvalidArgument, Unimplemented
+from rock_env.errors import InvalidArgument, RockError, Unimplemented
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1 import host_pb2 as host
 from rock_env.spec import TaskSource, TaskSpec
 from rock_env.wire.envs import evaluate_response, reset_response, step_response
 
 __all__ = ["HostedEnv"]
+
+_MOST_SAID = 100
 
 
 class HostedEnv:
@@ -55,7 +57,7 @@ class HostedEnv:
                 self.env.reseed(request.resume_seed)
             check_goes_on(turn, done=done, env_id=journal.env_id)
             self._before_action()
-            result = self.env.step(recorded.action)
+            result = self._act(recorded.action)
             observation, info = result.observation, result.info
             self._compare(turn, recorded.observation_hash, observation)
             done = result.terminated or result.truncated
@@ -79,6 +81,20 @@ class HostedEnv:
             actual = observation_hash(observation)
             check_observation(turn, recorded=recorded, actual=actual, env_id=self.journal.env_id)
 
+    def _act(self, action: str) -> StepResult:
+        """Play an action. What a hosted library raises on one is the action's fault: a turn that changes nothing.
+
+        An `OSError` is not: the machine refused. Nothing of the exception is repeated but its type, since a replay must
+        observe the same.
+        """
+        try:
+            return self.env.step(action)
+        except Exception as error:  # named boundary: a library's own code
+            if not self.spec.library or isinstance(error, RockError | MemoryError | OSError):
+                raise
+            said = f"No action that {self.spec.name} can take: it raised {type(error).__name__[:_MOST_SAID]}."
+            return StepResult(said, info={"illegal": True})
+
     def step(self, request: pb.StepRequest) -> pb.StepResponse:
         """Apply one action."""
         journal = self.journal
@@ -89,7 +105,7 @@ class HostedEnv:
         journal.need_step()
         journal.touch()
         self._before_action()
-        result = self.env.step(request.action)
+        result = self._act(request.action)
         reply = step_response(journal.env_id, result)
         journal.settle(done=result.terminated or result.truncated)
         journal.commit(sequence, key, reply)

@@ -124,6 +124,10 @@ def _prepare(env_id: str) -> None:
     place = gymnasium.registry[env_id].entry_point
     if isinstance(place, str):
         importlib.import_module(place.partition(":")[0])
+    elif (
+        callable(place) and place.__module__ == "gymnasium.envs"
+    ):  # in place of one that has moved: it says where to
+        place()
 
 
 def _game(env_id: str, params: GymParams, task: TaskSpec) -> Game:

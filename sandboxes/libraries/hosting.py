@@ -204,7 +204,7 @@ class Library(Generic[P]):
     known: Callable[[], tuple[str, ...]]
     """Import the library and return its ids, sorted."""
     prepare: Callable[[str], None]
-    """Import what an id's games need."""
+    """Import what an id's games need. Raise anything where something is missing."""
     summary: str
     """`{id}` in it is the id."""
     instruction: str
@@ -247,11 +247,11 @@ class Library(Generic[P]):
 
     def _warm(self, env_id: str) -> None:
         self._check_known(env_id)
-        with contextlib.suppress(ImportError), _silent():  # of what is missing the episode says so
+        with _making(f"{self.name}:{env_id}"):
             self.prepare(env_id)
 
     def _make(self, env_id: str, params: P) -> Env:
-        self._check_known(env_id)
+        self._warm(env_id)
         return LibraryEnv(f"{self.name}:{env_id}", partial(self.game, env_id, params))
 
     def _random_player(self, env_id: str, params: P, task: TaskSpec) -> Oracle:

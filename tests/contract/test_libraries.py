@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -143,6 +144,26 @@ async def test_no_action_is_a_turn_that_changes_nothing(address: str, action: st
         assert (await env.step("0")).info.get("illegal") is None
 
 
+@pytest.mark.parametrize("answer", ["\\boxed{-1 -1 -1}", f"\\boxed{{{'9' * 5000}}}"])
+async def test_an_answer_that_the_scorer_raises_on_is_a_turn_without_reward(
+    address: str, answer: str
+) -> None:
+    async with Client(address) as client:
+        env = await made(client, "gem:rg:prime_factorization")
+        result = await env.step(answer)
+        assert (result.reward, result.info, result.terminated) == (0.0, {"illegal": True}, False)
+        assert result.observation == (
+            "No action that gem:rg:prime_factorization can take: it raised ValueError."
+        )
+        again = await client.make("gem:rg:prime_factorization")
+        observed = await again.reset("train/7", 0, [(answer, observation_hash(result.observation))])
+        assert observed[0] == result.observation
+        scored = await env.step("\\boxed{2 × 2}")
+        assert scored.terminated
+        assert scored.info.get("illegal") is None
+        assert (await env.evaluate()).reward == scored.reward
+
+
 async def test_arguments_reach_the_library(address: str) -> None:
     async with Client(address) as client:
         env = await client.make(
@@ -234,6 +255,27 @@ async def test_what_a_library_cannot_make_says_why_and_the_worker_lives(
             await env.reset("train/0", 0)
         other = await made(client, name.split(":")[0] + (":CartPole-v1" if "gym" in name else ":rg:ab"))
         await other.close()
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "said"),
+    [
+        ("mujoco", "gym:Ant-v5", "cannot be made here: .*MuJoCo is not installed"),
+        ("Box2D", "gym:LunarLander-v3", "cannot be made here: .*Box2D is not installed"),
+        ("mujoco_py", "gym:Ant-v3", "cannot be made here: .*gymnasium-robotics"),
+        ("jax", "gym:phys2d/CartPole-v1", "cannot be made here: .*jax"),
+    ],
+)
+async def test_an_id_whose_package_is_missing_says_at_make_which(
+    address: str, package: str, name: str, said: str
+) -> None:
+    if find_spec(package) is not None:
+        pytest.skip(f"{package} is installed, and the test wants it missing")
+    async with Client(address) as client:
+        for _ in range(2):
+            with pytest.raises(InvalidArgument, match=said):
+                await client.make(name)
+        await (await made(client, "gym:CartPole-v1")).close()
 
 
 async def test_each_library_has_processes_of_its_own() -> None:

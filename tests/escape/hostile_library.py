@@ -84,6 +84,28 @@ ACTS: dict[str, Callable[[], Any]] = {
 }
 
 
+class Strange(Exception):
+    def __str__(self) -> str:
+        return f"{id(self)} {os.urandom(8)!r} " + "x" * 5000
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+RAISES: dict[str, Callable[[], BaseException]] = {
+    "raise ValueError": lambda: ValueError("x" * 5000),
+    "raise KeyError": lambda: KeyError(object()),
+    "raise RecursionError": RecursionError,
+    "raise Strange": Strange,
+    "raise AssertionError": AssertionError,
+    "raise MemoryError": MemoryError,
+    "raise PermissionError": lambda: PermissionError(1, "not for you"),
+    "raise TimeoutError": TimeoutError,
+}
+ACTS |= {name: lambda make=make: _raise(make()) for name, make in RAISES.items()}
+
+
 class Hostile:
     """Counts its steps; what it is worth a class says."""
 

@@ -11,6 +11,7 @@ import grpc
 import pytest
 
 from rock_env.client import AsyncEnv, Client
+from rock_env.env import StepResult
 from rock_env.errors import (
     DeadlineExceeded,
     EnvLost,
@@ -70,6 +71,32 @@ ENDED: list[tuple[str, type[RockError], str]] = [
     ("scrawl", EnvLost, "answered with what none says"),
     ("flood", ResourceExhausted, "the answer has"),
 ]
+
+
+@pytest.mark.parametrize("name", ["ValueError", "KeyError", "RecursionError", "Strange", "AssertionError"])
+async def test_what_a_step_raises_on_an_action_is_the_actions_fault(address: str, name: str) -> None:
+    async with Client(address) as client:
+        env = await made(client)
+        before = await process(env)
+        results = [await env.step(f"raise {name}") for _ in range(2)]
+        assert (
+            results
+            == [StepResult(f"No action that hostile can take: it raised {name}.", info={"illegal": True})] * 2
+        )
+        assert await process(env) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [("MemoryError", ResourceExhausted), ("PermissionError", InfraError), ("TimeoutError", InfraError)],
+)
+async def test_what_a_machine_refuses_a_step_is_no_answers_fault(
+    address: str, name: str, error: type[RockError]
+) -> None:
+    async with Client(address) as client:
+        env = await made(client)
+        with pytest.raises(error):
+            await env.step(f"raise {name}")
 
 
 @pytest.mark.parametrize(("act", "error", "said"), ENDED, ids=[act for act, _, _ in ENDED])
