@@ -2,7 +2,7 @@
 
 Used by `server` and `recording` for their ASGI applications. It is uvicorn, which leaves signals alone here, with three
 timers that uvicorn lacks: for a request's head, for a client that hardly takes its answer, and for what is left
-when the server stops. Bodies are the application's to bound.
+when the server stops. Bodies are the application's to bound, and `rock_env.wire.bodies` ends those that do not come.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 import h11
 import uvicorn
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rock_env.wire.arrivals import SETTLED, Arrivals, sip
+from rock_env.wire.bodies import BodyProtocol, OneLength
 
 __all__ = ["SETTLED", "Limits", "serving"]
 
@@ -42,6 +42,8 @@ class Limits:
     """Until a request's head is there, from its first byte (from the connection's start for the first)."""
     body_s: float = 60.0
     """Until a request's body is there, from its head."""
+    quiet_s: float = 30.0
+    """Without a byte of a body of which more is to come."""
     stalled_s: float = 60.0
     """For a client to take enough of what waits that more of its answer can be sent."""
     idle_s: float = 120.0
@@ -54,7 +56,7 @@ class Limits:
     """For answers under way when the server stops; then they are cut."""
 
 
-class _Paced(h11.Connection):
+class _Paced(OneLength):
     """Gives out `left` events, then none until it is told how many more."""
 
     left = _EVENTS
@@ -76,7 +78,7 @@ class _Flow(FlowControl):
             super().resume_reading()
 
 
-class _Protocol(H11Protocol):
+class _Protocol(BodyProtocol):
     """One connection. `limits` is set by the subclass that a server makes, `arrivals` where strangers are bounded."""
 
     limits: Limits
@@ -90,6 +92,7 @@ class _Protocol(H11Protocol):
         if self.arrivals is not None:
             sip(transport)
         self.conn = _Paced(h11.SERVER, self.limits.head_bytes)
+        self.quiet_s, self.most_bytes = self.limits.quiet_s, self.limits.body_bytes
         self.flow = _Flow(transport)
         self._stalled: asyncio.TimerHandle | None = None
         self._headless: asyncio.TimerHandle | None = self.loop.call_later(

@@ -26,7 +26,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
-from rock_env.errors import InvalidArgument, NotFound, PermissionDenied, RockError
+from rock_env.errors import NotFound, PermissionDenied, RockError
 from rock_env.server.interceptors.access import AccessControl
 from rock_env.server.options import ServerOptions
 from rock_env.server.rest.codec import MAX_MESSAGE_BYTES, definite, problem, rock_error
@@ -46,7 +46,7 @@ __all__ = ["application", "build", "face", "inner_port", "serving"]
 def build(channel: grpc.aio.Channel, gateway: Gateway, more: Sequence[BaseRoute], door: AccessControl) -> Any:
     """Return the ASGI application that answers over `channel`."""
     app = application(channel, gateway, more, secured=door.guarded)
-    return Connections(_OneLength(Proxy(gateway, app if door.guarded else _SameSite(app))))
+    return Connections(Proxy(gateway, app if door.guarded else _SameSite(app)))
 
 
 def application(
@@ -95,24 +95,6 @@ async def _bug(_: Request, __: Exception) -> Response:
     return problem(
         RockError("internal error of the ROCK server, see its log. Please report it."), known=False
     )
-
-
-class _OneLength:
-    """Refuses a request that tells the length of its body in two ways, of which a proxy may believe the other."""
-
-    def __init__(self, app: Any) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        names = {name for name, _ in scope.get("headers", ())} if scope["type"] == "http" else set()
-        if names >= {b"content-length", b"transfer-encoding"}:
-            refused = problem(
-                InvalidArgument("Content-Length and Transfer-Encoding exclude each other. Send one.")
-            )
-            refused.headers["connection"] = "close"
-            await refused(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
 
 
 class _SameSite:

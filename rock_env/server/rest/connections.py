@@ -10,9 +10,9 @@ from contextvars import ContextVar
 from typing import Any
 
 import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rock_env.wire.arrivals import STRANGER_S, Arrivals, sip
+from rock_env.wire.bodies import BOUND, BodyProtocol, OneLength
 
 __all__ = ["HEAD_BYTES", "Connections", "HttpConnection", "admitted"]
 
@@ -43,11 +43,12 @@ class Connections:
         await self._app(scope, receive, send)
 
 
-class HttpConnection(H11Protocol):
+class HttpConnection(BodyProtocol):
     """One connection. A head has to be there in time, whoever sends it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.conn = OneLength(h11.SERVER, HEAD_BYTES)
         self.arrivals: Arrivals
         self._headless: asyncio.TimerHandle | None = None
         self._stranger = True
@@ -59,7 +60,7 @@ class HttpConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.app_state = {_KEY: self}
+        self.app_state = {_KEY: self, BOUND: self.bound}
         sip(transport)
 
     async def turn(self) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from starlette.requests import Request
 
 from rock_env.errors import InvalidArgument, Unauthenticated
+from rock_env.wire.bodies import BOUND
 
 __all__ = [
     "BEARER",
@@ -123,6 +124,8 @@ async def body(request: Request, limit: int) -> bytes:
     said = request.headers.get("content-length", "")
     if said.isascii() and said.isdigit() and int(said[:20]) > limit:
         raise _too_large("the body", limit)
+    if bound := request.scope.get("state", {}).get(BOUND):
+        bound(limit)
     content = bytearray()
     async for block in blocks(request):
         content += block

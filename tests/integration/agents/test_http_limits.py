@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from agent_runtime.gateway.exchange import ClientGone, Exchange, Receive, Scope,
 from agent_runtime.gateway.http_server import Limits, serving
 
 FAST = Limits(body_bytes=1000, head_s=1.0, body_s=1.0, stalled_s=1.0, idle_s=30, stop_s=1.0)
+CHUNKED = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 WITHIN_S = 20.0
 
@@ -119,6 +121,46 @@ async def test_a_body_that_does_not_come_is_refused_with_what_came() -> None:
     async with serving(App(FAST), limits=FAST) as url, connected(url) as (reader, writer):
         writer.write(post(100) + b"12345")
         assert b"got 5 bytes within 1 s" in await all_of(reader)
+
+
+QUIET = replace(FAST, body_s=60.0, quiet_s=0.5)
+
+
+@pytest.mark.parametrize("said", [post(100), post(100) + b"12345", CHUNKED, CHUNKED + b"5\r\n1"])
+async def test_a_body_of_which_nothing_more_comes_is_ended(said: bytes) -> None:
+    app = App(QUIET)
+    async with serving(app, limits=QUIET) as url, connected(url) as (reader, writer):
+        writer.write(said)
+        assert (await all_of(reader)).startswith(b"HTTP/1.1 408 Request Timeout")
+        await until(lambda: (app.gone, app.under_way) == (1, 0))
+
+
+async def test_a_body_that_drips_is_not_quiet() -> None:
+    async with serving(App(QUIET), limits=QUIET) as url, connected(url) as (reader, writer):
+        writer.write(post(20))
+        for _ in range(20):
+            await asyncio.sleep(QUIET.quiet_s / 10)
+            writer.write(b"x")
+        assert (await answer_of(reader)).endswith(b"\r\n\r\n20")
+
+
+async def test_a_chunk_above_the_limit_is_refused_as_it_is_announced() -> None:
+    async with (
+        serving(App(FAST), limits=replace(FAST, body_s=600.0)) as url,
+        connected(url) as (reader, writer),
+    ):
+        writer.write(CHUNKED + b"3e9\r\n")  # 1001
+        said = await all_of(reader)
+        assert said.startswith(b"HTTP/1.1 413 ")
+        assert b"a chunk is larger than 1000 bytes." in said
+
+
+async def test_a_body_has_one_length() -> None:
+    async with serving(App(FAST), limits=FAST) as url, connected(url) as (reader, writer):
+        writer.write(CHUNKED.replace(b"host", b"content-length: 2\r\nhost") + b"2\r\n{}\r\n0\r\n\r\n")
+        said = await all_of(reader)
+        assert said.startswith(b"HTTP/1.1 400 ")
+        assert b"exclude each other" in said
 
 
 async def test_who_sends_too_much_and_listens_then_hears_why_and_may_ask_again() -> None:

@@ -1,0 +1,117 @@
+"""Bodies of HTTP requests, at both HTTP servers: one length, a size that the route takes, and bytes that keep coming.
+
+Used by the connections of the REST face and of the agents' gateway, which are uvicorn's. It reads no body: what a route
+takes in all, the application bounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+__all__ = ["BOUND", "BodyProtocol", "OneLength"]
+
+BOUND = "rock.bound"
+"""In the state of a request: what to tell how many bytes its body may have."""
+_TWO_LENGTHS = "Content-Length and Transfer-Encoding exclude each other. Send one."
+
+
+class OneLength(h11.Connection):
+    """Refuses a request that tells the length of its body in two ways, of which a proxy may believe the other."""
+
+    refused = ""
+    """Why, once it has."""
+
+    def next_event(self) -> Any:
+        """Return what h11 does. Raise `h11.RemoteProtocolError`."""
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            names = {name for name, _ in event.headers}
+            if names >= {b"content-length", b"transfer-encoding"}:
+                self.refused = _TWO_LENGTHS
+                raise h11.RemoteProtocolError(self.refused)
+        return event
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Return what is still to come of the chunk that has begun."""
+        return getattr(self._reader, "_bytes_in_chunk", 0)
+
+
+class BodyProtocol(H11Protocol):
+    """A connection that no unfinished body keeps open: until an answer begins, its body has to go on coming.
+
+    A body may pause while its answer is under way, as the input of a command does, and while the server takes no more.
+    """
+
+    conn: OneLength
+    quiet_s = 30.0
+    """Without a byte, while more of a body is to come."""
+    most_bytes = 1 << 40
+    """Of one chunk, where the route says nothing else."""
+    _bound: int | None = None
+    _heard = 0.0
+    _quiet: asyncio.TimerHandle | None = None
+
+    def bound(self, most: int) -> None:
+        """Refuse the present request at once if it announces a chunk of more bytes."""
+        if self._wanting():
+            self._bound = most
+            self._watch()
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        self._heard = self.loop.time()
+        self._watch()
+
+    def send_400_response(self, msg: str) -> None:
+        super().send_400_response(self.conn.refused or msg)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._quiet is not None:
+            self._quiet.cancel()
+        super().connection_lost(exc)
+
+    def _wanting(self) -> bool:
+        """Return whether more of a body is to come; on a connection that became a WebSocket's there is none."""
+        open_ = self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing()
+        return open_ and self.transport.get_protocol() is self
+
+    def _watch(self) -> None:
+        most = self.most_bytes if self._bound is None else self._bound
+        if not self._wanting():
+            self._bound = None
+        elif self.conn.chunk_bytes > most:
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a chunk is larger than {most} bytes.")
+        elif self._quiet is None:
+            self._quiet = self.loop.call_later(self.quiet_s, self._look)
+
+    def _look(self) -> None:
+        self._quiet = None
+        if not self._wanting():
+            return
+        now = self.loop.time()
+        answering = self.cycle.response_started and not self.cycle.response_complete
+        if answering or self.flow.read_paused or self.conn.they_are_waiting_for_100_continue:
+            self._heard = now
+        left_s = self._heard + self.quiet_s - now
+        if left_s > 0:
+            self._quiet = self.loop.call_later(left_s, self._look)
+        else:
+            said = f"no byte of the body came within {self.quiet_s:g} s. Send it without such pauses."
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, said)
+
+    def _refuse(self, status: HTTPStatus, said: str) -> None:
+        """Answer, if nothing was yet, and end the connection."""
+        if not self.cycle.response_started:
+            head = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+            start = h11.Response(status_code=status, headers=head, reason=status.phrase.encode())
+            for event in (start, h11.Data(data=said.encode()), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+        self.cycle.disconnected = True
+        self.cycle.message_event.set()
