@@ -1,15 +1,37 @@
 """One task, and the sandbox it asks for, as frozen values. `rock_env.spec` names them, too.
 
-It holds no behaviour beyond digests.
+It holds no behaviour beyond digests and the check of what any machine can hold.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
-__all__ = ["NetworkPolicy", "Resources", "SandboxSpec", "TaskSpec"]
+from rock_env.errors import InvalidArgument
+
+__all__ = [
+    "LONGEST_S",
+    "NetworkPolicy",
+    "Resources",
+    "SandboxSpec",
+    "TaskSpec",
+    "check_amounts",
+    "check_variables",
+]
+
+LONGEST_S = 10 * 366 * 86400.0
+"""The longest time that anybody may ask for, about ten years, in seconds."""
+_MOST = {
+    "cpus": 100_000,
+    "memory_bytes": 1 << 50,
+    "disk_bytes": 1 << 50,
+    "pids": 4_000_000,
+    "gpus": 4096,
+}
+"""What kernels and engines hold beside the guest: Linux has at most 4,194,304 processes, and sizes have 63 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +88,28 @@ class SandboxSpec:
             del fields["ready"]  # likewise
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def check_amounts(spec: SandboxSpec) -> None:
+    """Raise `InvalidArgument` for a number or a variable of a spec that no machine can hold."""
+    for name, most in _MOST.items():
+        amount = getattr(spec.resources, name)
+        if not 0 <= amount <= most:  # also where it is not a number
+            raise InvalidArgument(f"{name} must be from 0 to {most}, got {amount!r}")
+    if not 0 < spec.lifetime_s <= LONGEST_S:
+        raise InvalidArgument(
+            f"lifetime must be above 0 and at most {LONGEST_S:g} seconds, got {spec.lifetime_s!r}"
+        )
+    check_variables(spec.env)
+
+
+def check_variables(pairs: Iterable[tuple[str, str]]) -> None:
+    """Raise `InvalidArgument` for an environment variable that no process can have."""
+    for name, value in pairs:
+        if not name or "=" in name or "\0" in name + value:
+            raise InvalidArgument(
+                f"an environment variable needs a name without = and NUL, and a value without NUL, got {name!r}"
+            )
 
 
 @dataclass(frozen=True, slots=True)

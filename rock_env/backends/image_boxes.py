@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rock_env.errors import InvalidArgument, Unimplemented
 from rock_env.spec import Resources, SandboxSpec
+from rock_env.task_spec import check_amounts
 
 __all__ = ["LEAST_BYTES", "check_inside", "check_resources", "limits"]
 
@@ -31,16 +32,11 @@ def check_inside(spec: SandboxSpec, closed: Sequence[str]) -> None:
 
 def check_resources(spec: SandboxSpec) -> None:
     """Raise `InvalidArgument` for resources that no box can have, and for names that no variable can have."""
-    for name in ("cpus", "memory_bytes", "disk_bytes", "pids", "gpus"):
-        if getattr(spec.resources, name) < 0:
-            raise InvalidArgument(f"{name} must not be negative, got {getattr(spec.resources, name)!r}")
+    check_amounts(spec)
     if 0 < spec.resources.memory_bytes < LEAST_BYTES:
         raise InvalidArgument(
             f"memory_bytes must be at least {LEAST_BYTES}, got {spec.resources.memory_bytes!r}"
         )
-    for variable, value in spec.env:
-        if not variable or "=" in variable or "\0" in variable + value:
-            raise InvalidArgument(f"{variable!r} is not the name of an environment variable")
 
 
 def limits(spec: SandboxSpec) -> Resources:

@@ -12,10 +12,19 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from rock_env.errors import DiskFull, FailedPrecondition, InfraError, InvalidArgument, NotFound, RockError
+from rock_env.errors import (
+    DiskFull,
+    FailedPrecondition,
+    InfraError,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+    RockError,
+)
 from rock_env.guest import protocol as guest
 from rock_env.guest_host.command import command_end
 from rock_env.sandbox import ExecResult, FileEntry, ProcessInfo, TreeSummary
+from rock_env.task_spec import check_variables
 
 __all__ = [
     "MAX_KEPT_BYTES",
@@ -59,11 +68,7 @@ def check_argv(argv: Sequence[str]) -> None:
 
 def check_surroundings(env: Mapping[str, str], cwd: str) -> None:
     """Raise `InvalidArgument` for variables or a working folder that no process can have."""
-    for name, value in env.items():
-        if not name or "=" in name or "\0" in name + value:
-            raise InvalidArgument(
-                f"an environment variable needs a name without = and NUL, and a value without NUL, got {name!r}"
-            )
+    check_variables(env.items())
     if "\0" in cwd:
         raise InvalidArgument(f"cwd must be a path without NUL, got {cwd!r}")
 
@@ -92,6 +97,7 @@ def check_tree(result: ExecResult, doing: str) -> None:
         guest.NOT_FOUND: NotFound,
         guest.INVALID: InvalidArgument,
         guest.PRECONDITION: FailedPrecondition,
+        guest.EXHAUSTED: ResourceExhausted,
         guest.DISK_FULL: DiskFull,
     }
     if result.exit_code == 1 and result.stderr:

@@ -6,7 +6,8 @@ Used by the SandboxService and its clients. It converts and checks nothing else:
 from __future__ import annotations
 
 import stat
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -17,6 +18,7 @@ from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.sandbox import CommandEnd, FileEntry, ProcessInfo
 from rock_env.snapshots import SnapshotRecord, SnapshotState, Uses
 from rock_env.spec import NetworkPolicy, Resources, SandboxSpec
+from rock_env.task_spec import LONGEST_S, check_amounts
 
 __all__ = [
     "asked_idle_s",
@@ -27,6 +29,7 @@ __all__ = [
     "file_message",
     "info_message",
     "moment",
+    "of_one",
     "process_info",
     "process_message",
     "sandbox_spec",
@@ -34,15 +37,14 @@ __all__ = [
     "seconds",
     "snapshot_message",
     "snapshot_state",
+    "span",
     "spec_message",
     "timestamp",
 ]
 
-_LONGEST_S = 10 * 366 * 86400.0
 _SHORTEST_S = 0.001
 _LEAST_IDLE_S = 0.1
 """A sandbox in use looks at its idle deadline, and stores the next one, once per this time at most."""
-_MOST_CPUS = 100_000
 _MOST_READY, _MOST_READY_WORDS = 4096, 64
 """Each record of a sandbox has its spec's command in it."""
 
@@ -75,12 +77,36 @@ def duration(seconds: float | None) -> Duration | None:
     return message
 
 
-def seconds(message: Duration, name: str) -> float:
-    """Read a duration. Raise `InvalidArgument` unless it is positive and at most about ten years."""
-    value: float = message.seconds + message.nanos / 1e9
-    if not _SHORTEST_S <= value <= _LONGEST_S:
-        raise InvalidArgument(f"{name} must be from {_SHORTEST_S:g} to {_LONGEST_S:g} seconds, got {value:g}")
+def span(message: Duration, name: str, *, least_s: float = 0.0) -> float:
+    """Read a caller's duration of at most about ten years, in seconds. Raise `InvalidArgument` for any other, and for what
+    protobuf calls invalid: more nanoseconds than a second has, or of another sign than the seconds.
+    """
+    whole, nanos = message.seconds, message.nanos
+    if not -(10**9) < nanos < 10**9 or whole * nanos < 0:
+        raise InvalidArgument(
+            f"{name} must have -999999999 to 999999999 nanoseconds, of the sign of its seconds; got {whole} s and {nanos} ns"
+        )
+    value: float = whole + nanos / 1e9
+    if not least_s <= value <= LONGEST_S:
+        raise InvalidArgument(f"{name} must be from {least_s:g} to {LONGEST_S:g} seconds, got {value:g}")
     return value
+
+
+def seconds(message: Duration, name: str) -> float:
+    """Read a duration as `span` does. Raise `InvalidArgument` unless it is positive."""
+    return span(message, name, least_s=_SHORTEST_S)
+
+
+async def of_one(first: Any, requests: AsyncIterator[Any], *names: str) -> AsyncIterator[Any]:
+    """Yield a call's later messages. Raise `InvalidArgument` for one whose fields `names`, if set, are not the first's."""
+    async for request in requests:
+        for name in names:
+            said = getattr(request, name, None)  # bytes alone have no fields
+            if said and said != getattr(first, name):
+                raise InvalidArgument(
+                    f"a later message has the {name} {said!r} and the first {getattr(first, name)!r}: leave it out there"
+                )
+        yield request
 
 
 def asked_lease_s(request: pb.CreateSandboxRequest | pb.ForkSandboxRequest) -> float | None:
@@ -99,11 +125,9 @@ def asked_idle_s(request: pb.CreateSandboxRequest | pb.ForkSandboxRequest) -> fl
 
 
 def sandbox_spec(message: pb.SandboxSpec) -> SandboxSpec:
-    """Read a spec; an absent or zero field means the default. Raise `InvalidArgument` for what is no amount."""
-    if not 0 <= message.resources.cpus <= _MOST_CPUS:  # also where it is not a number
-        raise InvalidArgument(f"cpus must be from 0 to {_MOST_CPUS}, got {message.resources.cpus}")
+    """Read a spec; an absent or zero field means the default. Raise `InvalidArgument` for what no machine can hold."""
     asked, default, base = message.resources, Resources(), SandboxSpec()
-    return SandboxSpec(
+    spec = SandboxSpec(
         image=message.image,
         resources=Resources(
             cpus=asked.cpus or default.cpus,
@@ -120,6 +144,8 @@ def sandbox_spec(message: pb.SandboxSpec) -> SandboxSpec:
         preload=tuple(message.preload),
         ready=_command(message.ready),
     )
+    check_amounts(spec)
+    return spec
 
 
 def _command(words: Sequence[str]) -> tuple[str, ...]:

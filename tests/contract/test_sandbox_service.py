@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import tarfile
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,10 @@ async def stub(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[
 
 @pytest.fixture
 async def box(stub: Any) -> str:
+    return await _made(stub)
+
+
+async def _made(stub: Any) -> str:
     return str((await stub.Create(pb.CreateSandboxRequest(labels={"team": "a"}))).id)
 
 
@@ -181,6 +187,39 @@ async def test_files(stub: Any, box: str) -> None:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await read(path=path)
         assert code_of(caught)[1] == code
+
+
+async def test_a_call_is_about_one_sandbox(tmp_path: Path) -> None:
+    async with serving(tmp_path, transport="grpc") as stub:  # over HTTP the address of a call says it
+        await _says_another_sandbox_later(stub, await _made(stub))
+
+
+async def _says_another_sandbox_later(stub: Any, box: str) -> None:
+    first, end = pb.WriteFileRequest(sandbox_id=box, path="f", data=b"x"), io.BytesIO()
+    tarfile.open(fileobj=end, mode="w").close()
+    tree = pb.UploadRequest(sandbox_id=box, path="t", tar=end.getvalue())
+    opened = await stub.OpenSession(pb.OpenSessionRequest(sandbox_id=box))
+    word = pb.SessionInput(session_id=opened.session_id, command="sleep 600")
+
+    async def told(*messages: Any) -> AsyncIterator[Any]:
+        for message in messages:
+            yield message
+
+    async def session(*messages: pb.SessionInput) -> None:
+        async for _ in stub.Session(told(*messages)):
+            pass
+
+    for call, name in (
+        (stub.WriteFile(told(first, pb.WriteFileRequest(sandbox_id="sb-other", data=b"y"))), "sandbox_id"),
+        (stub.WriteFile(told(first, pb.WriteFileRequest(path="g", data=b"y"))), "path"),
+        (stub.Upload(told(tree, pb.UploadRequest(sandbox_id="sb-other"))), "sandbox_id"),
+        (session(word, pb.SessionInput(session_id="sb-other/s1", signal=2)), "session_id"),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError, match=f"a later message has the {name}") as caught:
+            await call
+        assert code_of(caught)[1] == "invalid_argument"
+    again = pb.WriteFileRequest(sandbox_id=box, path="f", data=b"y")
+    assert (await stub.WriteFile(told(first, again))).size == 2
 
 
 async def test_a_sandbox_ends_with_its_lifetime(stub: Any) -> None:

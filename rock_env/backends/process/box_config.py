@@ -18,6 +18,7 @@ from rock_env.backends.process.host_view import BOX_PYTHON, BOX_SHELF, BOX_TOOLS
 from rock_env.backends.process.zygote import OOM_FD
 from rock_env.errors import InvalidArgument, Unimplemented
 from rock_env.spec import Resources, SandboxSpec
+from rock_env.task_spec import check_amounts
 
 __all__ = [
     "SHELF_VARIABLE",
@@ -66,7 +67,8 @@ class BoxRecord:
 
 
 def check_spec(spec: SandboxSpec) -> None:
-    """Raise `Unimplemented` for what only other backends offer and `InvalidArgument` for an impossible folder."""
+    """Raise `Unimplemented` for what only other backends offer, `InvalidArgument` for what no box can have."""
+    check_amounts(spec)
     lacking = {
         "an image": bool(spec.image),
         "a container runtime": bool(spec.runtime),
@@ -85,9 +87,9 @@ def check_spec(spec: SandboxSpec) -> None:
     if len(spec.preload) > _PRELOADED_MOST:
         raise InvalidArgument(f"preload names at most {_PRELOADED_MOST} modules, got {len(spec.preload)}")
     workdir = spec.workdir
-    if not re.fullmatch(r"/[A-Za-z0-9_-]+", workdir) or workdir in _SYSTEM_FOLDERS:
+    if not re.fullmatch(r"/[A-Za-z0-9_-]{1,255}", workdir) or workdir in _SYSTEM_FOLDERS:
         raise InvalidArgument(
-            f"workdir of a process sandbox must be a new top-level folder such as '/workspace', got {workdir!r}"
+            f"workdir of a process sandbox must be a new top-level folder such as '/workspace', got {workdir[:300]!r}"
         )
 
 

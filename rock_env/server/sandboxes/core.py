@@ -38,6 +38,7 @@ from rock_env.server.sandboxes.ownership import Ownership, elsewhere
 from rock_env.server.sandboxes.reconcile import Reconciler
 from rock_env.spec import SandboxSpec
 from rock_env.store.base import Query, SandboxStore
+from rock_env.task_spec import check_amounts
 
 __all__ = ["LIVE", "SandboxCore", "SandboxWish", "new_sandbox_id"]
 
@@ -316,6 +317,7 @@ class SandboxCore:
         return await self._made_before(stored, wish)
 
     def _born(self, wish: SandboxWish) -> SandboxRecord:
+        check_amounts(wish.spec)
         backends = self.backends
         backend = backends.named(wish.backend) if wish.backend else backends.hosting(wish.spec)
         record = born(

@@ -25,6 +25,7 @@ from rock_env.server.services.places import PlaceCalls, Places
 from rock_env.server.services.registered import RegisteredCalls
 from rock_env.store.base import Query
 from rock_env.wire.inventory import census_message
+from rock_env.wire.sandboxes import span
 
 __all__ = ["SERVICE", "add_admin_service"]
 
@@ -84,9 +85,10 @@ class _AdminService(PlaceCalls, RegisteredCalls, admin_pb2_grpc.AdminServiceServ
 
     async def Drain(self, request: pb.DrainRequest, context: Any) -> pb.DrainResponse:  # noqa: N802
         """Begin to end the server, and say what becomes of its sandboxes."""
-        within_s = request.within.seconds + request.within.nanos / 1e9 if request.HasField("within") else None
-        if within_s is not None and within_s < 0:
-            await fail(context, InvalidArgument(f"`within` must not be negative, got {within_s:g} s"))
+        try:
+            within_s = span(request.within, "`within`") if request.HasField("within") else None
+        except InvalidArgument as error:
+            await fail(context, error)
         held = [each.record.lasting for each in self._sandboxes.ledger.held.values()]
         self._drain(within_s)
         return pb.DrainResponse(durable=sum(held), ending=len(held) - sum(held))

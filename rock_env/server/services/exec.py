@@ -16,7 +16,7 @@ from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.sandbox import Command, OutputChunk, Sandbox
 from rock_env.server.calls import Act, Context
 from rock_env.server.sandboxes.core import SandboxCore
-from rock_env.wire.sandboxes import exit_message, process_message, seconds
+from rock_env.wire.sandboxes import exit_message, of_one, process_message, seconds
 
 __all__ = ["ExecService"]
 
@@ -125,6 +125,7 @@ class ExecService:
         if first is None:
             raise InvalidArgument("Session needs at least one message, with session_id")
         sandbox_id, name = _split(first.session_id, "session")
+        requests = of_one(first, requests, "session_id")
         async with self._core.using(sandbox_id) as box:
             if first.WhichOneof("kind") == "command":
                 await _Turns(box, name).run(first, requests, context)

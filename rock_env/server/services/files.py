@@ -14,12 +14,14 @@ from rock_env.errors import InvalidArgument
 from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.wire.bulk import CHUNK, TAR
-from rock_env.wire.sandboxes import file_message
+from rock_env.wire.sandboxes import file_message, of_one
 
 __all__ = ["FileService"]
 
 Context = Any  # grpc.aio.ServicerContext is generic only in the stubs
 Act = Callable[[Any, Context], Awaitable[Any]]
+_ONCE = ("sandbox_id", "path", "mode", "append", "idempotency_key")
+"""Fields of a WriteFile, said by its first message."""
 _SLICE = 1000
 """Files of a huge folder that are put into an answer in one turn of the event loop."""
 
@@ -56,7 +58,7 @@ class FileService:
         async def blocks() -> AsyncIterator[bytes]:
             more = first.more
             yield first.data
-            async for request in requests:
+            async for request in of_one(first, requests, *_ONCE):
                 more = request.more
                 yield request.data
             if (
@@ -83,7 +85,7 @@ class FileService:
 
         async def blocks() -> AsyncIterator[bytes | memoryview]:
             yield first.tar
-            async for request in requests:
+            async for request in of_one(first, requests, "sandbox_id", "path"):
                 yield TAR.data(request)
 
         async with self._core.using(first.sandbox_id) as box:

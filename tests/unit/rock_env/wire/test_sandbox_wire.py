@@ -15,7 +15,16 @@ from rock_env.errors import InvalidArgument
 from rock_env.lifecycle import SandboxRecord, SandboxState, StateChange, born
 from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.spec import NetworkPolicy, Resources, SandboxSpec
-from rock_env.wire.sandboxes import info_message, moment, sandbox_spec, sandbox_state, seconds, spec_message
+from rock_env.task_spec import check_amounts
+from rock_env.wire.sandboxes import (
+    info_message,
+    moment,
+    sandbox_spec,
+    sandbox_state,
+    seconds,
+    span,
+    spec_message,
+)
 
 
 def record(state: SandboxState) -> SandboxRecord:
@@ -34,11 +43,12 @@ def test_the_wire_knows_the_same_states() -> None:
     st.builds(
         SandboxSpec,
         image=st.text(max_size=5),
-        resources=st.builds(Resources, memory_bytes=st.integers(1, 2**63), pids=st.integers(1, 2**31)),
+        resources=st.builds(Resources, memory_bytes=st.integers(1, 2**50), pids=st.integers(1, 4_000_000)),
         network=st.builds(NetworkPolicy, st.booleans(), st.lists(st.text(max_size=3)).map(tuple)),
-        env=st.dictionaries(st.text(max_size=3), st.text(max_size=3)).map(
-            lambda env: tuple(sorted(env.items()))
-        ),
+        env=st.dictionaries(
+            st.text(st.characters(exclude_characters="\0=", codec="utf-8"), min_size=1, max_size=3),
+            st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=3),
+        ).map(lambda env: tuple(sorted(env.items()))),
         lifetime_s=st.integers(1, 10**6).map(float),
         ready=st.lists(
             st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=5), max_size=4
@@ -61,6 +71,32 @@ def test_a_spec_recorded_when_there_were_ports_is_read_with_its_digest() -> None
 def test_a_ready_command_is_bounded(words: list[str]) -> None:
     with pytest.raises(InvalidArgument, match=r"spec\.ready must be"):
         sandbox_spec(pb.SandboxSpec(ready=words))
+
+
+@pytest.mark.parametrize("name", ["memory_bytes", "disk_bytes", "pids", "gpus"])
+def test_a_spec_asks_for_what_a_machine_can_hold(name: str) -> None:
+    field = pb.Resources.DESCRIPTOR.fields_by_name[name]
+    most = 2**32 - 1 if field.type == field.TYPE_UINT32 else 2**63
+    with pytest.raises(InvalidArgument, match=f"{name} must be from 0 to"):
+        sandbox_spec(pb.SandboxSpec(resources=pb.Resources(**{name: most})))
+
+
+@pytest.mark.parametrize("env", [{"": "x"}, {"A=B": "x"}, {"A\0": "x"}, {"A": "x\0"}])
+def test_a_spec_has_variables_that_a_process_can_have(env: dict[str, str]) -> None:
+    with pytest.raises(InvalidArgument, match="environment variable"):
+        sandbox_spec(pb.SandboxSpec(env=env))
+
+
+@pytest.mark.parametrize("lifetime_s", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_sandbox_has_an_end(lifetime_s: float) -> None:
+    with pytest.raises(InvalidArgument, match="lifetime must be"):
+        check_amounts(SandboxSpec(lifetime_s=lifetime_s))
+
+
+@pytest.mark.parametrize(("whole", "nanos"), [(2, -1), (-2, 1), (1, 10**9), (0, 2**31 - 1), (5, -(2**31))])
+def test_a_duration_is_one_of_protobufs(whole: int, nanos: int) -> None:
+    with pytest.raises(InvalidArgument, match="nanoseconds, of the sign of its seconds"):
+        span(Duration(seconds=whole, nanos=nanos), "lease")
 
 
 def test_a_spec_without_a_ready_command_keeps_its_digest() -> None:
