@@ -30,6 +30,8 @@ PLAN = "rock-changes.json"
 """First in the stream: for each changed folder the names that are as they were, and those that follow."""
 _MOST_LOOKED_AT = 4_000_000
 _MOST_CHANGED = 200_000
+_MOST_DEEP = 400
+"""Folders below one that is removed: each level is a call and an open file."""
 _MOST_PLAN_BYTES = 64 << 20
 _MOST_LEFT_OUT = 10_000
 _MOST_BENEATH = 100_000
@@ -294,7 +296,7 @@ class _Target:
             finally:
                 os.close(folder)
 
-    def _remove(self, folder: int, name: str, path: str) -> None:
+    def _remove(self, folder: int, name: str, path: str, depth: int = 0) -> None:
         """Remove an entry with all in it; what is mounted stays."""
         if path in self._mounts:
             return
@@ -305,11 +307,15 @@ class _Target:
         if not is_folder:
             os.unlink(name, dir_fd=folder)
             return
+        if depth > _MOST_DEEP:
+            raise Refused(
+                INVALID, f"folders lie more than {_MOST_DEEP} deep in {path[:80]!r}, and are not removed"
+            )
         inner = os.open(name, FOLDER, dir_fd=folder)
         try:
             _lift_open(inner)
             for each in os.listdir(inner):
-                self._remove(inner, each, f"{path}/{each}")
+                self._remove(inner, each, f"{path}/{each}", depth + 1)
         finally:
             os.close(inner)
         os.rmdir(name, dir_fd=folder)

@@ -119,6 +119,9 @@ class Guest:
             self.line.send(p.REFUSED, request, refused.kind, refused.message.encode(errors="replace"))
         except OSError as error:
             self.line.send(p.REFUSED, request, error_kind(error), str(error).encode(errors="replace"))
+        except (OverflowError, RecursionError) as error:
+            said = f"request {kind} has a number, or is about a depth, that this box cannot take: {error}"
+            self.line.send(p.REFUSED, request, p.INVALID, said.encode())
         except Exception as error:  # noqa: BLE001  named boundary: one bad request must not end the whole box
             said = f"the guest failed at request {kind}: {type(error).__name__}: {error}. Please report it."
             self.line.send(p.REFUSED, request, p.INFRA, said.encode(errors="replace"))

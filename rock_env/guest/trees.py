@@ -5,7 +5,7 @@ Unpacking makes folders, regular files and links between them below one folder: 
 by name. Errors go to stderr, their kind (see `protocol`) first, and the process exits with 1.
 """
 
-# ruff: noqa: PTH112, PTH114, PTH115, PTH119, PTH208
+# ruff: noqa: PTH112, PTH119, PTH208
 from __future__ import annotations
 
 import os
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _SEND_BYTES = 1 << 20
 BLOCK = 512  # of the tar format
+_NAMES_AT_ONCE = 15  # each has at most 255 bytes, and a path 4,095
 
 
 def tree_act(what: dict[str, Any], places: BoxFolders) -> Callable[[], int]:
@@ -62,11 +63,14 @@ class Packer:
     def __init__(self) -> None:
         self._names: dict[tuple[int, int], str] = {}  # of files that have more than one name
 
-    def add(self, path: str, name: str, mode: int | None = None) -> None:
-        """Add a file, a link or a folder without what is in it; pipes and sockets mean nothing elsewhere."""
+    def add(self, path: str, name: str, mode: int | None = None, *, within: int | None = None) -> bool:
+        """Add a file, a link or a folder without what is in it; pipes and sockets mean nothing elsewhere.
+
+        `path` counts from the open folder `within`, if given. Return whether it is a folder.
+        """
         import tarfile
 
-        info, status = tarfile.TarInfo(name), os.lstat(path)
+        info, status = tarfile.TarInfo(name), os.lstat(path, dir_fd=within)
         info.mode, info.mtime = stat.S_IMODE(status.st_mode) if mode is None else mode, status.st_mtime
         info.uid, info.gid = status.st_uid, status.st_gid
         first = name
@@ -77,12 +81,13 @@ class Packer:
         elif stat.S_ISREG(status.st_mode):
             info.size = status.st_size
         elif stat.S_ISLNK(status.st_mode):
-            info.type, info.linkname = tarfile.SYMTYPE, os.readlink(path)
+            info.type, info.linkname = tarfile.SYMTYPE, os.readlink(path, dir_fd=within)
         elif stat.S_ISDIR(status.st_mode):
             info.type = tarfile.DIRTYPE
         else:
-            return
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK) if info.isreg() else -1
+            return False
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+        fd = os.open(path, flags, dir_fd=within) if info.isreg() else -1
         self._head(info)
         if fd >= 0:
             done = 0
@@ -93,6 +98,7 @@ class Packer:
                 done += count
             os.close(fd)
             write(b"\0" * (-info.size % BLOCK))
+        return info.isdir()
 
     def content(self, name: str, data: bytes) -> None:
         """Add a file that is nowhere but here."""
@@ -118,15 +124,27 @@ def _pack(real: str) -> None:
     if not os.path.isdir(real):
         packer.add(real, os.path.basename(real))
     else:
-        folders = [(real, "")]
-        while folders:
-            folder, prefix = folders.pop()
-            for entry in sorted(os.listdir(folder)):
-                path = f"{folder}/{entry}"
-                packer.add(path, prefix + entry)
-                if os.path.isdir(path) and not os.path.islink(path):
-                    folders.append((path, f"{prefix}{entry}/"))
+        root, prefixes = os.open(real, FOLDER), [""]
+        while prefixes:
+            prefix = prefixes.pop()
+            folder = _open_below(root, prefix)
+            names = sorted(os.listdir(folder))
+            prefixes += [
+                f"{prefix}{name}/" for name in names if packer.add(name, prefix + name, within=folder)
+            ]
+            os.close(folder)
     packer.end()
+
+
+def _open_below(root: int, path: str) -> int:
+    """Open a folder by its path from an open one, which ends with / and may be longer than the system takes at once."""
+    folder, names = os.dup(root), path.split("/")[:-1] or ["."]
+    for start in range(0, len(names), _NAMES_AT_ONCE):
+        step = "/".join(names[start : start + _NAMES_AT_ONCE])
+        inner = os.open(step, FOLDER, dir_fd=folder)
+        os.close(folder)
+        folder = inner
+    return folder
 
 
 class Input:

@@ -3,12 +3,14 @@
 Used by `init`, imported when the first watch is asked for.
 """
 
-# ruff: noqa: PTH112, PTH114, PTH118, PTH208
+# ruff: noqa: PTH112, PTH118, PTH208
 from __future__ import annotations
 
 import marshal
 import os
 from _struct import Struct
+from errno import ENAMETOOLONG
+from stat import S_ISDIR
 
 from .libc import inotify_add_watch, inotify_init
 from .line import Job, Line
@@ -27,6 +29,16 @@ _MODIFY, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x40, 0x80, 0x100, 0x20
 _OVERFLOWED, _ATTRIB, _DELETE_SELF, _MOVE_SELF, _IS_FOLDER = 0x4000, 0x4, 0x400, 0x800, 0x40000000
 _WANTED = _MODIFY | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _ATTRIB | _DELETE_SELF | _MOVE_SELF
 _KINDS = ((_MOVED_FROM | _DELETE, DELETED), (_MOVED_TO | _CREATE, CREATED), (_MODIFY | _ATTRIB, MODIFIED))
+
+
+def _is_folder(path: str) -> bool:
+    """Return whether there is a folder, and no link to one. Raise `OSError` for a path longer than the system takes."""
+    try:
+        return S_ISDIR(os.lstat(path).st_mode)
+    except OSError as error:
+        if error.errno == ENAMETOOLONG:
+            raise
+        return False
 
 
 class Watch(Job):
@@ -64,14 +76,19 @@ class Watch(Job):
 
     def _add(self, real: str, name: str) -> None:
         """Watch, and tell of what was in a new folder before it was watched."""
-        if len(self._names) >= MAX_FOLDERS:
-            raise Refused(INVALID, f"more than {MAX_FOLDERS} folders cannot be watched; watch a part of them")
-        self._names[inotify_add_watch(self._fd, os.fsencode(real), _WANTED)] = name
-        if self._recursive and os.path.isdir(real):
-            for entry in os.listdir(real):
-                inner = os.path.join(real, entry)
-                if os.path.isdir(inner) and not os.path.islink(inner):
-                    self._add(inner, f"{name}/{entry}".lstrip("/"))
+        waiting = [(real, name)]
+        while waiting:
+            real, name = waiting.pop()
+            if len(self._names) >= MAX_FOLDERS:
+                raise Refused(
+                    INVALID, f"more than {MAX_FOLDERS} folders cannot be watched; watch a part of them"
+                )
+            self._names[inotify_add_watch(self._fd, os.fsencode(real), _WANTED)] = name
+            if self._recursive and os.path.isdir(real):
+                for entry in os.listdir(real):
+                    inner = os.path.join(real, entry)
+                    if _is_folder(inner):
+                        waiting.append((inner, f"{name}/{entry}".lstrip("/")))
 
     def _read(self) -> None:
         try:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import math
+import tarfile
 from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
 from pathlib import Path
 
 import grpc
@@ -11,12 +14,14 @@ import pytest
 import transports
 from test_sandbox_backend import backend, box, make_backend, sh  # noqa: F401  (fixtures)
 
+from rock_env.backends.base import Backend
 from rock_env.client import Client
 from rock_env.errors import InvalidArgument, NotFound
 from rock_env.local import EmbeddedServer
 from rock_env.proto.v1 import env_pb2
 from rock_env.proto.v1.env_pb2_grpc import EnvServiceStub
 from rock_env.sandbox import Sandbox
+from rock_env.spec import Resources, SandboxSpec
 from rock_env.wire.channel import target
 
 pytestmark = pytest.mark.any_address
@@ -87,6 +92,55 @@ async def test_a_file_far_down_is_written(box: Sandbox) -> None:  # noqa: F811
     deep = "d/" * 1500 + "f"
     await box.write_file(deep, b"x")
     assert await box.read_file(deep) == b"x"
+
+
+async def test_a_deep_tree_is_watched_and_passes_whole(box: Sandbox) -> None:  # noqa: F811
+    await box.write_file("d/" * 1500 + "f", b"x")
+    async with aclosing(box.watch_files(".", recursive=True)) as changes:
+        assert await anext(changes) is None
+        await box.write_file("d/end", b"x")
+        assert (await anext(changes)).path.startswith("d/")  # type: ignore[union-attr]
+    assert len(await box.list_files(".", recursive=True)) == 1502
+    dig = "for _ in range(3000): os.mkdir('n'); os.chdir('n')\nopen('f', 'w').write('y')"
+    made = await box.exec(["python3", "-c", f"import os; os.mkdir('deep'); os.chdir('deep')\n{dig}"])
+    assert made.ok, made.stderr
+    with tarfile.open(fileobj=io.BytesIO(b"".join([block async for block in box.download("deep")]))) as tar:
+        last = tar.getmembers()[-1]
+        assert (len(tar.getmembers()), last.name, last.size) == (3001, "n/" * 3000 + "f", 1)
+    for asked in (box.list_files("deep", recursive=True), anext(box.watch_files("deep", recursive=True))):
+        with pytest.raises(InvalidArgument, match="File name too long"):
+            await asked
+
+
+async def test_a_place_in_a_file_that_has_too_many_bits(box: Sandbox) -> None:  # noqa: F811
+    await box.write_file("f", b"x")
+    with pytest.raises(InvalidArgument, match="offset must be at most"):
+        await box.read_range("f", offset=1 << 63, length=1)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        SandboxSpec(resources=Resources(disk_bytes=1 << 63)),
+        SandboxSpec(resources=Resources(pids=2**32 - 1)),
+        SandboxSpec(resources=Resources(memory_bytes=1 << 63)),
+        SandboxSpec(resources=Resources(cpus=math.nan)),
+        SandboxSpec(lifetime_s=math.inf),
+        SandboxSpec(env=(("A\0", "x"),)),
+        SandboxSpec(env=(("A=B", "x"),)),
+        SandboxSpec(workdir="/" + "n" * 300),
+    ],
+)
+async def test_a_spec_that_no_machine_can_hold(backend: Backend, spec: SandboxSpec) -> None:  # noqa: F811
+    with pytest.raises(InvalidArgument):
+        await backend.create(spec, sandbox_id="sb-none")
+    assert "sb-none" not in await backend.census()
+
+
+async def test_the_largest_spec_is_carried_out(backend: Backend) -> None:  # noqa: F811
+    most = Resources(cpus=100_000, memory_bytes=1 << 50, disk_bytes=1 << 50, pids=4_000_000)
+    made = await backend.create(SandboxSpec(resources=most), sandbox_id="sb-most")
+    assert (await made.exec(["echo", "alive"])).stdout == b"alive\n"
 
 
 @pytest.fixture(scope="module")
