@@ -353,6 +353,7 @@ class ProcessBackend:
 
         async def clean_up() -> None:
             if link.silent:
+                await for_life(ready.state.thaw, sandbox_id, holder.pid)
                 holder.kill()
             await holder.end()
             await self._remove(ready.state, sandbox_id)
@@ -367,6 +368,7 @@ class ProcessBackend:
         """Remove whatever there is of a box: processes, control groups, files, books."""
         folder = state.boxes / sandbox_id
         if (holder := holder_of(folder)) is not None:
+            await for_life(state.thaw, sandbox_id, holder.pid)
             holder.kill()
             await holder.end()
         await for_life(remove_remains, state, sandbox_id)

@@ -27,6 +27,7 @@ __all__ = [
     "processes",
     "remove",
     "sweep",
+    "thaw",
 ]
 
 Places = dict[str, str]
@@ -48,6 +49,7 @@ _SEPARATE = (
     ("pids", "pids.max", False),
     ("cpu", "cpu.cfs_quota_us", False),  # its period is 100 ms unless somebody changed it
 )
+_FROZEN = (["FROZEN"], ["FREEZING"])
 _SWAP = {"memory.swap.max": 0}
 _MAKES = 100
 """How often a group is tried to be made where the folder above it vanishes; each needs a sweep in that very moment."""
@@ -133,6 +135,19 @@ def processes(places: Places, group: str) -> set[int]:
     return found
 
 
+def thaw(pids: Iterable[int]) -> None:
+    """Take processes that somebody's freezer of version 1 holds into this process's group: frozen, none dies of a kill."""
+    point = _mounts("/proc/self/mountinfo").get("freezer")
+    if point is None:
+        return
+    ours = _own("/proc/self/cgroup").get("freezer", "/")
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it ended, or its group is not to be seen from here
+            theirs = _own(f"/proc/{pid}/cgroup").get("freezer", ours)
+            if theirs != ours and _words(f"{point}{theirs}/freezer.state") in _FROZEN:
+                _write(f"{_below(point, ours)}/cgroup.procs", pid)
+
+
 def remove(places: Places, group: str) -> None:
     """Remove a box's groups. Raise `OSError` (EBUSY) while a process lives in one."""
     for folder in places.values():
@@ -196,7 +211,7 @@ def _family(pids: Iterable[int]) -> list[int]:
 
 
 def _mounts(mountinfo: str) -> dict[str, str]:
-    """Return where each controller of version 1, and version 2 as "unified", is mounted."""
+    """Return where each controller of version 1, the freezer, and version 2 as "unified", are mounted."""
     found = {}
     for line in _lines(mountinfo):
         left, _, right = line.partition(" - ")
@@ -205,7 +220,7 @@ def _mounts(mountinfo: str) -> dict[str, str]:
         if kind == "cgroup2":
             found["unified"] = point
         elif kind == "cgroup":
-            found.update({word: point for word in options.split(",") if word in CONTROLLERS})
+            found.update({word: point for word in options.split(",") if word in (*CONTROLLERS, "freezer")})
     return found
 
 

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rock_env.backends.process import cgroups
 from rock_env.backends.process.box_config import BoxRecord, preloaded, start_up
 from rock_env.backends.process.host_view import BOX_PYTHON, box_identity, view
 from rock_env.backends.process.launcher import END_S, Launcher
@@ -190,7 +191,9 @@ def _plan(state: ProcessStateFolder, tools: Toolkit, shelf: Path | None) -> dict
 
 def remove_remains(state: ProcessStateFolder, box: str) -> None:
     """Kill what still runs in a box's control groups (only where nothing fences it in); remove them and its folder."""
-    for pid in state.group_processes(box):
+    pids = state.group_processes(box)
+    cgroups.thaw(pids)
+    for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     until = time.monotonic() + END_S

@@ -128,6 +128,10 @@ class ProcessStateFolder:
     def group_processes(self, box: str) -> set[int]:
         return {pid for places in self._all_groups() for pid in cgroups.processes(places, self.group(box))}
 
+    def thaw(self, box: str, holder: int) -> None:
+        """Let a box's processes, its holder's too, die of a kill where somebody froze them."""
+        cgroups.thaw({holder, *self.group_processes(box)})
+
     def killed_for_memory(self, box: str) -> int:
         """Return how many of a box's processes the kernel has killed for memory."""
         return sum(cgroups.killed_for_memory(places, self.group(box)) for places in self._all_groups())

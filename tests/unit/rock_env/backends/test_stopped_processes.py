@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from pathlib import Path
 
@@ -150,3 +150,37 @@ async def test_a_frozen_box_can_be_closed(backend: ProcessBackend, monkeypatch: 
     monkeypatch.setattr(link, "KILL_GRACE_S", 0.2)
     await box.close()
     assert not await backend.census()
+
+
+FREEZER = Path("/sys/fs/cgroup/freezer")
+
+
+@pytest.fixture
+def freezer() -> Iterator[Path]:
+    group = FREEZER / f"rock-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"needs a freezer of control groups version 1 at {FREEZER}: {error}")
+    yield group
+    (group / "freezer.state").write_text("THAWED")
+    left = (group / "cgroup.procs").read_text().split()
+    for pid in left:
+        os.kill(int(pid), signal.SIGKILL)
+    group.rmdir()
+    assert not left
+
+
+async def test_a_box_that_somebody_froze_ends(
+    backend: ProcessBackend, freezer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = await backend.create(SPEC, sandbox_id="frozen")
+    await box.start_process(["sleep", "600"])
+    assert backend._ready is not None
+    for pid in {box.pid, *backend._ready.state.group_processes("frozen")}:
+        (freezer / "cgroup.procs").write_text(str(pid))
+    (freezer / "freezer.state").write_text("FROZEN")
+    monkeypatch.setattr(link, "KILL_GRACE_S", 0.2)
+    monkeypatch.setattr(launcher, "END_S", 2.0)
+    await backend.destroy("frozen")
+    assert await backend.census() == {}
