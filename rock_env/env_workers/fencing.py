@@ -140,7 +140,7 @@ def how_it_ended(code: int, fence: Fence | None) -> str:
     killed = fence.take_down() if fence is not None else 0
     number = -code if code < 0 else code - 128
     if killed and number == signal.SIGKILL:
-        return "its memory was full, for which the kernel killed it"
+        return "its memory was full, for which the kernel killed it; smaller arguments need less"
     if code in (UNFENCED, NO_ROOM):
         return "it could not be fenced in, and the server's log says why"
     return f"it was killed by signal {number}" if number > 0 else f"exit code {code}"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+import gc
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Literal
+from weakref import WeakValueDictionary
 
 from pydantic import Field, model_validator
 
-from rock_env.errors import InvalidArgument
+from rock_env.errors import InvalidArgument, ResourceExhausted
 from rock_env.spec import EnvParams, HostPath, TaskSource
 from rock_env.tasks import ListedTasks, ProceduralTasks
 from sandboxes.webshop.catalogue import Catalogue
@@ -20,6 +23,10 @@ from sandboxes.webshop.words import KINDS
 __all__ = ["WebshopParams", "narrow", "shop_of", "tasks"]
 
 MOST_PRODUCTS = 100_000
+MOST_HELD = 2 * MOST_PRODUCTS
+"""Products of all catalogues in one process, about 1.2 KB each."""
+_catalogues: WeakValueDictionary[tuple[object, ...], Catalogue] = WeakValueDictionary()
+"""By the arguments that a catalogue follows from, as long as anybody uses it."""
 
 
 class WebshopParams(EnvParams):
@@ -97,14 +104,38 @@ def instruction(params: WebshopParams) -> str:
     )
 
 
+def _held(make: Callable[[], Catalogue], *key: object, most: int) -> Catalogue:
+    """Return the catalogue of at most so many products. Raise `ResourceExhausted` where those in use leave it no room."""
+    found = _catalogues.get(key)
+    if found is not None:
+        return found
+    if _in_use() + most > MOST_HELD:
+        for cache in (shop_of, _tasks, _generated, _read):
+            cache.cache_clear()
+        gc.collect()  # a shop refers to itself
+    if _in_use() + most > MOST_HELD:
+        raise ResourceExhausted(
+            f"the webshops of this process have {_in_use()} products and may have {MOST_HELD}: these arguments want up to "
+            f"{most} more. Close webshops of other catalogues, use the same catalogue_seed, or set products lower."
+        )
+    _catalogues[key] = catalogue = make()
+    return catalogue
+
+
+def _in_use() -> int:
+    return sum(len(catalogue.products) for catalogue in _catalogues.values())
+
+
 @lru_cache(maxsize=2)
 def _generated(products: int, kinds: int, seed: int) -> Catalogue:
-    return random_catalogue(products, kinds=kinds, seed=seed)
+    made = partial(random_catalogue, products, kinds=kinds, seed=seed)
+    return _held(made, products, kinds, seed, most=products)
 
 
 @lru_cache(maxsize=2)
 def _read(products_file: str, attributes_file: str, most: int) -> Catalogue:
-    return read_catalogue(products_file, attributes_file, most=most)
+    made = partial(read_catalogue, products_file, attributes_file, most=most)
+    return _held(made, products_file, attributes_file, most, most=most)
 
 
 def catalogue_of(params: WebshopParams) -> Catalogue:

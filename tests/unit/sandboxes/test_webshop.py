@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from rock_env.env import Env, observation_hash
-from rock_env.errors import FailedPrecondition, InvalidArgument, NotFound
+from rock_env.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 from rock_env.plugins import env_params
 from rock_env.spec import EnvParams, TaskSpec
 from sandboxes.webshop import ENV
+from sandboxes.webshop import params as webshop_params
 from sandboxes.webshop.catalogue import Catalogue
 from sandboxes.webshop.generator import random_catalogue
 from sandboxes.webshop.oracle import plan
@@ -40,6 +42,23 @@ def started(index: int = 0, **params: Any) -> tuple[Any, str, TaskSpec]:
 
 def buttons(page: str) -> str:
     return page.rsplit("\n", 1)[1]
+
+
+def test_webshops_that_hold_too_much_are_refused_and_what_they_held_is_freed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for cache in (shop_of, webshop_params._tasks, webshop_params._generated, webshop_params._read):
+        cache.cache_clear()
+    gc.collect()
+    start = len(webshop_params._catalogues)
+    monkeypatch.setattr(webshop_params, "MOST_HELD", webshop_params._in_use() + 150)
+    shops = [ENV.factory(WebshopParams(**SMALL, catalogue_seed=seed)) for seed in (11, 12)]
+    with pytest.raises(ResourceExhausted, match="Close webshops of other catalogues"):
+        ENV.factory(WebshopParams(**SMALL, catalogue_seed=13))
+    assert ENV.factory(WebshopParams(**SMALL, catalogue_seed=12, per_page=5)) is not None
+    shops.pop()
+    shops.append(ENV.factory(WebshopParams(**SMALL, catalogue_seed=13)))
+    assert len(webshop_params._catalogues) == start + len(shops)
 
 
 # -- pages and actions
