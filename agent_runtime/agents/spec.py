@@ -17,12 +17,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-import yaml  # type: ignore[import-untyped]
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from agent_runtime.dialects import DIALECTS
 from rock_env import plugins
 from rock_env.errors import InvalidArgument, nearest
+from rock_env.foreign.yaml_text import load_yaml
 
 __all__ = [
     "GROUP",
@@ -218,8 +218,8 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 def read_spec(text: str, *, source: str) -> AgentSpec:
     """Read a spec from YAML. Raise `InvalidArgument` naming `source`, the field and what is wrong."""
     try:
-        fields = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        fields = load_yaml(text)
+    except ValueError as error:
         raise InvalidArgument(f"the agent spec {source} is no YAML: {error}") from error
     if not isinstance(fields, dict):
         raise InvalidArgument(

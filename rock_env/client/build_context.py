@@ -13,6 +13,7 @@ from typing import BinaryIO
 from docker.utils.build import create_archive, exclude_paths  # type: ignore[import-untyped]
 
 from rock_env.errors import InvalidArgument
+from rock_env.foreign.folder import read_inside
 
 __all__ = ["packed"]
 
@@ -42,5 +43,5 @@ def _patterns(folder: Path) -> list[str]:
     ignore = folder / ".dockerignore"
     if not ignore.is_file():
         return []
-    lines = (line.strip() for line in ignore.read_text().splitlines())
+    lines = (line.strip() for line in read_inside(folder, ignore).decode().splitlines())
     return [line for line in lines if line and not line.startswith("#")]

@@ -25,9 +25,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import yaml  # type: ignore[import-untyped]
-
 from rock_env.errors import FailedPrecondition, RockError, Unauthenticated
+from rock_env.foreign.yaml_text import load_yaml
 
 __all__ = ["Access", "TokenSource", "current_context", "default_kubeconfig", "read_kubeconfig"]
 
@@ -37,7 +36,6 @@ _PROGRAM_S = 120.0
 """A program may have its user sign in with a browser."""
 _EARLY_S = 60.0
 _MOST_BYTES = 4 << 20
-_MOST_DEPTH = 100
 """What loads YAML calls itself for each level, and the process ends where its stack does."""
 _MOST_TOKEN_BYTES = 64 << 10
 _TOKEN = re.compile(r"[!-~]*", re.ASCII)
@@ -106,7 +104,7 @@ def default_kubeconfig() -> Path | None:
 def current_context(path: Path) -> str:
     """Return the name of a kubeconfig's current context. Blocks. Raise `FailedPrecondition`."""
     with _usable(path):
-        return _text(_parsed(path)["current-context"])
+        return _text(load_yaml(_bounded(path))["current-context"])
 
 
 def read_kubeconfig(path: Path, context: str = "", *, programs: bool = False) -> Access:
@@ -116,7 +114,7 @@ def read_kubeconfig(path: Path, context: str = "", *, programs: bool = False) ->
     `FailedPrecondition` for a file that is damaged, or whose account signs in in another way.
     """
     with _usable(path):
-        config = _parsed(path)
+        config = load_yaml(_bounded(path))
         chosen = _named(config, "context", context or config["current-context"])
         cluster = _named(config, "cluster", chosen["cluster"])
         user = _named(config, "user", chosen["user"])
@@ -153,7 +151,6 @@ def _usable(path: Path) -> Iterator[None]:
         yield
     except (
         OSError,
-        yaml.YAMLError,
         KeyError,
         TypeError,
         AttributeError,
@@ -166,16 +163,6 @@ def _usable(path: Path) -> Iterator[None]:
             f"the kubeconfig {path} cannot be used: {type(error).__name__}: {error}. `kubectl --kubeconfig {path} config "
             "view` says what is in it."
         ) from error
-
-
-def _parsed(path: Path) -> Any:
-    content, loader = _bounded(path), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    depth = 0
-    for event in yaml.parse(content, Loader=loader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _MOST_DEPTH:
-            raise ValueError(f"it is nested more than {_MOST_DEPTH} deep")
-    return yaml.load(content, Loader=loader)
 
 
 def _text(value: object) -> str:

@@ -5,23 +5,24 @@ What a box cannot be (several services, volumes of the host, privileges) is name
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import yaml  # type: ignore[import-untyped]
-
 from rock_env.errors import InvalidArgument
+from rock_env.foreign.folder import place_inside
+from rock_env.foreign.yaml_text import load_yaml
 from rock_env.grading.model import Build
 from rock_env.spec import NetworkPolicy
-from rock_env.tasksets.fields import Fields, text_of
+from rock_env.tasksets.fields import MOST, MOST_BYTES, Fields, text_of
 from rock_env.tasksets.folder import PUBLIC, is_idle, resolved
 
 __all__ = ["Service", "read_service", "yaml_of"]
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)b?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)b?", re.IGNORECASE | re.ASCII)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _NAMES = ("container_name", "init", "pull_policy", "restart", "stdin_open", "tty")
 """They name a container, or say how it is kept alive: a box has a name of its own and lives by itself."""
@@ -49,11 +50,11 @@ class Service:
     """Shell commands that make the box what a container of the service is when it starts."""
 
 
-def yaml_of(file: Path) -> object:
-    """Read a YAML file. Raise `InvalidArgument` if it is none."""
+def yaml_of(file: Path, root: Path) -> object:
+    """Read a YAML file of the task's folder `root`. Raise `InvalidArgument` if it is none."""
     try:
-        return yaml.safe_load(text_of(file))
-    except yaml.YAMLError as error:
+        return load_yaml(text_of(file, root))
+    except ValueError as error:
         raise InvalidArgument(f"{file} is no YAML: {error}") from error
 
 
@@ -61,7 +62,7 @@ def read_service(
     file: Path, name: str, variables: Mapping[str, str], leave_out: Collection[str] = ()
 ) -> Service:
     """Read the service `name`, the only one. Raise one `InvalidArgument` for all that cannot be a box."""
-    top = Fields(yaml_of(file), file=file, leave_out=leave_out)
+    top = Fields(yaml_of(file, file.parent), file=file, leave_out=leave_out)
     top.raw("version"), top.raw("name")  # of the file's form, and of the project: neither makes a box
     top.refuse("networks", "a box has no network but its own", "Take it out.")
     top.refuse("volumes", "a box has no disk but its own", "COPY the files in the Dockerfile.")
@@ -161,10 +162,11 @@ def _build(service: Fields, file: Path, variables: Mapping[str, str]) -> Build |
         missing += absent
     if missing:
         build.wrong("args", f"nothing says what {', '.join(missing)} is", "Give it by the option variables.")
-    folder = (file.parent / context).resolve()
-    if not folder.is_relative_to(file.parent.resolve()):
+    folder = file.parent
+    try:
+        folder = place_inside(folder, folder / context)
+    except InvalidArgument:
         build.wrong("context", f"{context!r} leads out of the task's folder", "Put what it needs there.")
-        folder = file.parent.resolve()
     build.close()
     return Build(context=folder, dockerfile=dockerfile, args=tuple(sorted(args.items())))
 
@@ -190,19 +192,24 @@ def _words(service: Fields, name: str) -> tuple[str, ...] | None:
 def _amount(fields: Fields, name: str) -> float:
     said = fields.raw(name)
     try:
-        return float(said or 0)
-    except (TypeError, ValueError):
-        fields.wrong(name, f"got {said!r}, expected a number", "Correct it.")
+        amount = float(said or 0)
+    except (TypeError, ValueError, OverflowError):
+        amount = math.nan
+    if not 0 <= amount <= MOST:
+        fields.wrong(name, f"got {said!r}, expected a number from 0 to {MOST:.0f}", "Correct it.")
         return 0.0
+    return amount
 
 
 def _size(fields: Fields, name: str) -> int:
     said = fields.raw(name)
     size = _SIZE.fullmatch(str(said or 0))
-    if size is None:
-        fields.wrong(name, f"got {said!r}, expected a size such as '512m'", "Correct it.")
+    amount = float(size[1]) * _UNITS[size[2].lower()] if size is not None else math.inf
+    if amount > MOST_BYTES:
+        why = f"got {said!r}, expected a size such as '512m', at most {MOST_BYTES} bytes"
+        fields.wrong(name, why, "Correct it.")
         return 0
-    return int(float(size[1]) * _UNITS[size[2].lower()])
+    return int(amount)
 
 
 def check_idle(fields: Fields, name: str, argv: tuple[str, ...]) -> None:

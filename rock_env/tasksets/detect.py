@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rock_env.errors import InvalidArgument, nearest
+from rock_env.foreign.folder import place_inside
 from rock_env.grading.model import Task, Unread
 from rock_env.tasksets.harbor import HarborOptions, is_harbor, read_harbor
 from rock_env.tasksets.options import ReadOptions, options_of
@@ -64,7 +65,7 @@ def read_each(path: Path, **options: Any) -> list[Task | Unread]:
     path = Path(path).absolute()
     if not path.exists():
         raise InvalidArgument(f"{path} does not exist. Expected {_FORMATS}.")
-    places = [path] if format_of(path) else _places(path)
+    places = [path] if format_of(path) else _places(path, path)
     if not places:
         raise InvalidArgument(f"{path} holds no task in a format that is known here. Expected {_FORMATS}.")
     formats = {place: format_of(place) for place in places}
@@ -77,6 +78,8 @@ def read_each(path: Path, **options: Any) -> list[Task | Unread]:
         kind = _KINDS[format_]
         own = options_of(kind, {name: value for name, value in options.items() if name in kind.model_fields})
         try:
+            if place != path:
+                place_inside(path, place)
             found += _READ[format_](place, own)
         except InvalidArgument as error:
             found.append(Unread(place.name, error.message))
@@ -107,23 +110,27 @@ def _of_one_name_once(found: list[Task | Unread]) -> list[Task | Unread]:
     return told
 
 
-def _places(folder: Path) -> list[Path]:
-    """Return the task folders and instance files right below a folder, or below its folder `tasks`."""
+def _places(folder: Path, root: Path) -> list[Path]:
+    """Return the task folders and instance files right below a folder, or below its folder `tasks`.
+
+    One that a link out of `root` leads to is among them, unread: the user is told of it.
+    """
     if not folder.is_dir():
         return []
-    told = {place: _is_task(place) for place in folder.iterdir() if place.name[0] != "."}
+    told = {place: _is_task(place, root) for place in folder.iterdir() if place.name[0] != "."}
     found = [place for place, is_task in told.items() if is_task]
     if not found and folder.name != "tasks":
-        found = _places(folder / "tasks")
+        found = _places(folder / "tasks", root)
     return sorted([*found, *(place for place, is_task in told.items() if is_task is None)])
 
 
-def _is_task(place: Path) -> bool | None:
+def _is_task(place: Path, root: Path) -> bool | None:
     """Return whether tasks lie there; None for a file of which nothing can be read, as its reader says."""
     format_ = format_of(place)
     if format_ != "swe-bench":
         return bool(format_)
     try:
+        place_inside(root, place)
         rows = [row for row in read_rows(place) if not isinstance(row, Unread)]
     except InvalidArgument:
         return None

@@ -7,14 +7,19 @@ raises one error for all that is wrong with the file, fields it never asked for 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from rock_env.errors import InvalidArgument
+from rock_env.foreign.folder import read_inside
 
-__all__ = ["Fields", "refused", "required_text", "text_of"]
+__all__ = ["MOST", "MOST_BYTES", "Fields", "content_of", "refused", "required_text", "text_of"]
+
+MOST = 1e9
+"""Of any number in a task's file: what is counted, seconds, and MiB."""
+MOST_BYTES = 1 << 50
+"""Of any size in a task's file."""
 
 
 def refused(file: Path | str, problems: list[str]) -> InvalidArgument:
@@ -25,21 +30,27 @@ def refused(file: Path | str, problems: list[str]) -> InvalidArgument:
     return InvalidArgument(f"{file}: {len(problems)} fields cannot be honoured:{listed}")
 
 
-def text_of(file: Path) -> str:
-    """Read a text file of a task. Raise `InvalidArgument` if it is absent or no UTF-8."""
+def content_of(file: Path, root: Path) -> bytes:
+    """Read a file of the task's folder `root`. Raise `InvalidArgument` if it is absent, or leads out of the folder."""
     try:
-        return file.read_text(encoding="utf-8")
+        return read_inside(root, file)
     except FileNotFoundError:
         raise InvalidArgument(f"{file} is missing; the format requires it.") from None
-    except UnicodeDecodeError as error:
-        raise InvalidArgument(f"{file} is no UTF-8 text: {error}. Save it as UTF-8.") from error
     except OSError as error:
         raise InvalidArgument(f"{file} cannot be read: {error.strerror}.") from error
 
 
-def required_text(file: Path) -> str:
+def text_of(file: Path, root: Path) -> str:
+    """Read a text file of a task. Raise `InvalidArgument` as `content_of` does, and for what is no UTF-8."""
+    try:
+        return content_of(file, root).decode().replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"{file} is no UTF-8 text: {error}. Save it as UTF-8.") from error
+
+
+def required_text(file: Path, root: Path) -> str:
     """Read a text file that has to say something. Raise `InvalidArgument`."""
-    text = text_of(file).strip()
+    text = text_of(file, root).strip()
     if not text:
         raise InvalidArgument(f"{file} is empty; the format requires it to say something.")
     return text
@@ -110,26 +121,29 @@ class Fields:
         self.lacks(name, what)
         return ""
 
-    def number(self, name: str, default: float, *, least: float = 0.0) -> float:
-        """Take a finite number above `least`."""
+    def number(self, name: str, default: float, *, least: float = 0.0, most: float = MOST) -> float:
+        """Take a number above `least`, at most `most`."""
         value = self._values.pop(name, None)
         if value is None:
             return default
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float):
             self.wrong(name, f"got {value!r}, expected a number", "Correct it.")
             return default
-        if value <= least:
-            self.wrong(name, f"got {value!r}, expected more than {least:g}", "Correct it.")
+        if not least < value <= most:
+            why = f"got {value!r}, expected more than {least:g} and at most {most:g}"
+            self.wrong(name, why, "Correct it.")
             return default
         return float(value)
 
     def count(self, name: str, default: int) -> int:
-        """Take a whole number, at least 0."""
+        """Take a whole number from 0 to a billion."""
         value = self._values.pop(name, None)
         if value is None:
             return default
-        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value != int(value):
-            self.wrong(name, f"got {value!r}, expected a whole number of at least 0", "Correct it.")
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 <= value <= MOST or value != int(value):
+            why = f"got {value!r}, expected a whole number from 0 to {MOST:.0f}"
+            self.wrong(name, why, "Correct it.")
             return default
         return int(value)
 

@@ -11,10 +11,10 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from rock_env.errors import InvalidArgument
+from rock_env.foreign.folder import place_inside
 from rock_env.grading.model import TaskFile
 from rock_env.spec import NetworkPolicy
-from rock_env.tasksets.fields import text_of
+from rock_env.tasksets.fields import content_of, text_of
 
 __all__ = ["PUBLIC", "ROOT", "ImageWords", "files_of", "image_words", "is_idle", "resolved", "run_script"]
 
@@ -37,17 +37,19 @@ _INITS = {
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?::-([^}]*))?\}|([A-Za-z_]\w*))", re.ASCII)
 
 
-def files_of(folder: Path, into: str) -> tuple[TaskFile, ...]:
-    """Return the files below a folder as they are put below `into`; scripts keep their right to be run."""
+def files_of(folder: Path, into: str, root: Path) -> tuple[TaskFile, ...]:
+    """Return the files below a folder as they are put below `into`; scripts keep their right to be run.
+
+    Raise `InvalidArgument` for a link that leads out of the task's folder, `root`.
+    """
     found = []
-    root = folder.resolve()
+    place_inside(root, folder)
     for path in sorted(folder.rglob("*")):
         if _SKIPPED.intersection(path.relative_to(folder).parts) or path.is_dir():
             continue
-        if not path.resolve().is_relative_to(root):
-            raise InvalidArgument(f"{path} is a link that leads out of the task's folder. Put a copy there.")
+        content = content_of(path, root)
         mode = 0o755 if path.stat().st_mode & 0o111 or path.suffix == ".sh" else 0o644
-        found.append(TaskFile(f"{into}/{path.relative_to(folder).as_posix()}", path.read_bytes(), mode))
+        found.append(TaskFile(f"{into}/{path.relative_to(folder).as_posix()}", content, mode))
     return tuple(found)
 
 
@@ -80,10 +82,10 @@ class ImageWords:
     command: tuple[str, ...] = ()
 
 
-def image_words(dockerfile: Path) -> ImageWords:
-    """Read a Dockerfile's last USER, ENTRYPOINT and CMD. Raise `InvalidArgument` if there is no such file."""
+def image_words(dockerfile: Path, root: Path) -> ImageWords:
+    """Read a Dockerfile's last USER, ENTRYPOINT and CMD. Raise `InvalidArgument` if `root` holds no such file."""
     user, entrypoint, command = "", "", ""
-    text = re.sub(r"\\[ \t]*\n", " ", text_of(dockerfile))
+    text = re.sub(r"\\[ \t]*\n", " ", text_of(dockerfile, root))
     for line in text.splitlines():
         word, _, rest = line.strip().partition(" ")
         match word.upper():

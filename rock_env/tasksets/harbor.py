@@ -18,17 +18,18 @@ from pathlib import Path
 from pydantic import Field
 
 from rock_env.errors import InvalidArgument
+from rock_env.foreign.folder import place_inside
 from rock_env.grading.model import Build, Task, TaskFile, Verifier
 from rock_env.spec import NetworkPolicy, Resources
 from rock_env.tasksets.downloads import first_download
-from rock_env.tasksets.fields import Fields, required_text, text_of
+from rock_env.tasksets.fields import MOST_BYTES, Fields, content_of, required_text, text_of
 from rock_env.tasksets.folder import PUBLIC, ROOT, files_of, image_words, is_idle, resolved, run_script
 from rock_env.tasksets.options import FolderOptions
 
 __all__ = ["HarborOptions", "is_harbor", "read_harbor"]
 
 _VERSIONS = ("1.0", "1.1", "1.2", "1.3", "1.4")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG])B?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG])B?", re.IGNORECASE | re.ASCII)
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _FOLDERS = "mkdir -p /logs/verifier /logs/agent /logs/artifacts"
 _TESTS = f'{_FOLDERS} && exec "$@"'
@@ -51,7 +52,7 @@ def read_harbor(path: Path, options: HarborOptions) -> Task:
     """Read one task's folder. Raise `InvalidArgument`, one for all that is wrong in `task.toml`."""
     file = path / "task.toml"
     try:
-        top = Fields(tomllib.loads(text_of(file)), file=file, leave_out=options.leave_out)
+        top = Fields(tomllib.loads(text_of(file, path)), file=file, leave_out=options.leave_out)
     except tomllib.TOMLDecodeError as error:
         raise InvalidArgument(f"{file} is no TOML: {error}.") from error
     return _Reader(path, options, top).task()
@@ -100,7 +101,7 @@ class _Reader:
         top.end()
         return Task(
             name=name,
-            instruction=required_text(self._path / "instruction.md"),
+            instruction=required_text(self._path / "instruction.md", self._path),
             build=build,
             verifier=graded,
             solution=actions,
@@ -192,7 +193,7 @@ class _Reader:
             why = "environment/Dockerfile is missing, and nothing else says what the task runs in"
             environment.lacks("docker_image", why, "Write one of the two.")
             return Build()
-        words = image_words(dockerfile)
+        words = image_words(dockerfile, self._path)
         if not is_idle(words.entrypoint):
             environment.wrong(
                 f"ENTRYPOINT in {dockerfile.name}",
@@ -206,14 +207,14 @@ class _Reader:
                 why,
                 "Take it out, or make /logs and /tests for it and name this in the option leave_out.",
             )
-        return Build(context=folder, timeout_s=timeout_s)
+        return Build(context=place_inside(self._path, folder), timeout_s=timeout_s)
 
     def _user(self, table: Fields, who: str) -> None:
         user = table.raw("user")
         if user is None:
             return
         dockerfile = self._path / "environment" / "Dockerfile"
-        own = image_words(dockerfile).user if dockerfile.is_file() else "?"
+        own = image_words(dockerfile, self._path).user if dockerfile.is_file() else "?"
         if str(user) != own and not {str(user), own} <= ROOT:
             why = f"every command of a box runs as its image's user ({own or 'root'})"
             table.wrong(
@@ -236,7 +237,7 @@ class _Reader:
         env = self._values(solution, "solution.env")
         if not script.is_file():
             return (), ()
-        files = files_of(script.parent, "/solution")
+        files = files_of(script.parent, "/solution", self._path)
         content = next(file.content for file in files if file.path == "/solution/solve.sh")
         words = [*(["env", *(f"{name}={value}" for name, value in env)] if env else [])]
         return (f"bash {shlex.join([*words, *run_script('/solution/solve.sh', content)])}",), files
@@ -254,9 +255,9 @@ class _Reader:
             verifier.lacks("tests/test.sh", "the file is missing")
             return Verifier((), "reward_file")
         return Verifier(
-            command=("sh", "-c", _TESTS, "sh", *run_script("/tests/test.sh", script.read_bytes())),
+            command=("sh", "-c", _TESTS, "sh", *run_script("/tests/test.sh", content_of(script, self._path))),
             parser="reward_file",
-            files=files_of(script.parent, "/tests"),
+            files=files_of(script.parent, "/tests", self._path),
             env=self._values(verifier, "verifier.env"),
             report="/logs/verifier",
             timeout_s=verifier.number("timeout_sec", 600.0),
@@ -288,10 +289,12 @@ def _bytes(environment: Fields, old: str, new: str) -> int:
     if not text:
         return megabytes << 20
     size = _SIZE.fullmatch(text.strip())
-    if size is None:
-        environment.wrong(old, f"got {text!r}, expected a size such as '2G'", "Correct it.")
+    amount = float(size[1]) * _UNITS[size[2].upper()] if size is not None else math.inf
+    if amount > MOST_BYTES:
+        why = f"got {text!r}, expected a size such as '2G', at most {MOST_BYTES} bytes"
+        environment.wrong(old, why, "Correct it.")
         return 0
-    said = math.floor(float(size[1]) * _UNITS[size[2].upper()])
+    said = math.floor(amount)
     if megabytes and said != megabytes << 20:
         environment.wrong(old, f"it says {text!r} and {new} says {megabytes}", "Keep one of them.")
     return said
@@ -306,7 +309,7 @@ def _healthcheck(environment: Fields) -> tuple[str, ...]:
     command = check.need_text("command")
     limit_s = math.ceil(check.number("timeout_sec", 30.0))
     grace_s = check.number("start_period_sec", 0.0, least=-1.0)
-    early_s = check.number("start_interval_sec", 5.0)
+    early_s = check.number("start_interval_sec", 5.0, least=1e-3)
     pause_s = check.number("interval_sec", 5.0)
     retries = check.count("retries", 3)
     check.close()

@@ -22,10 +22,12 @@ def read_rows(file: Path) -> list[dict[str, Any] | Unread]:
         case ".parquet":
             rows = _parquet(file)
         case ".jsonl":
-            lines = text_of(file).split("\n")  # JSON may hold what `splitlines` takes for the end of a line
+            lines = text_of(file, file.resolve().parent).split(
+                "\n"
+            )  # JSON may hold what `splitlines` takes for the end of a line
             rows = [_line(file, n, line) for n, line in enumerate(lines, 1) if line.strip()]
         case ".json":
-            found = _json(file, text_of(file), "")
+            found = _json(file, text_of(file, file.resolve().parent), "")
             rows = found if isinstance(found, list) else [found]
         case other:
             raise InvalidArgument(f"{file} ends in {other!r}; instance files end in {', '.join(SUFFIXES)}.")

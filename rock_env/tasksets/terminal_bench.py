@@ -15,7 +15,7 @@ from rock_env.grading.model import Build, Task, TaskFile, Verifier
 from rock_env.spec import Resources
 from rock_env.tasksets.compose import Service, check_idle, read_service, yaml_of
 from rock_env.tasksets.downloads import first_download
-from rock_env.tasksets.fields import Fields, refused
+from rock_env.tasksets.fields import Fields, content_of, refused
 from rock_env.tasksets.folder import ROOT, files_of, image_words
 from rock_env.tasksets.options import FolderOptions
 
@@ -57,7 +57,7 @@ def is_terminal_bench(path: Path) -> bool:
 def read_terminal_bench(path: Path, options: TerminalBenchOptions) -> Task:
     """Read one task's folder. Raise `InvalidArgument`, one for all that is wrong in a file."""
     file = path / "task.yaml"
-    top = Fields(yaml_of(file), file=file, leave_out=options.leave_out)
+    top = Fields(yaml_of(file, path), file=file, leave_out=options.leave_out)
     instruction = _instruction(top)
     labels = top.labels(*_LABELS)
     parser = top.text("parser_name", "pytest")
@@ -75,8 +75,8 @@ def read_terminal_bench(path: Path, options: TerminalBenchOptions) -> Task:
         raise InvalidArgument(f"{tests} is missing; the format requires it.")
     default = Resources()
     graded = (
-        *(files_of(path / "tests", "/tests") if (path / "tests").is_dir() else ()),
-        TaskFile("/tests/run-tests.sh", tests.read_bytes(), 0o755),
+        *(files_of(path / "tests", "/tests", path) if (path / "tests").is_dir() else ()),
+        TaskFile("/tests/run-tests.sh", content_of(tests, path), 0o755),
     )
     return Task(
         name=path.resolve().name,
@@ -142,7 +142,7 @@ def _service(path: Path, options: TerminalBenchOptions) -> tuple[Service, Build]
     dockerfile = build.context / build.dockerfile
     if not dockerfile.is_file():
         raise InvalidArgument(f"{dockerfile} is missing; the task's image is built from it.")
-    words = image_words(dockerfile)
+    words = image_words(dockerfile, path)
     found = Fields({}, file=files[0] if files else dockerfile, leave_out=options.leave_out)
     check_idle(found, "entrypoint", words.entrypoint if service.entrypoint is None else service.entrypoint)
     if service.command is None and service.entrypoint is None:
@@ -164,11 +164,11 @@ def _solution(path: Path, options: TerminalBenchOptions) -> tuple[tuple[str, ...
     script, typed = path / "solution.sh", path / "solution.yaml"
     if script.is_file():
         return ("bash bash /oracle/solution.sh",), (
-            TaskFile("/oracle/solution.sh", script.read_bytes(), 0o755),
+            TaskFile("/oracle/solution.sh", content_of(script, path), 0o755),
         )
     if not typed.is_file():
         return (), ()
-    lines = yaml_of(typed)
+    lines = yaml_of(typed, path)
     if not isinstance(lines, list):
         raise InvalidArgument(f"{typed} holds a {type(lines).__name__}, expected a list of commands.")
     problems: list[str] = []

@@ -232,7 +232,7 @@ def test_a_health_check_becomes_a_wait(tmp_path: Path) -> None:
 def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
     folder = make(tmp_path)
     (folder / "tests" / "passwd").symlink_to("/etc/passwd")
-    with pytest.raises(InvalidArgument, match="leads out of the task's folder"):
+    with pytest.raises(InvalidArgument, match="leads out of the folder"):
         read_tasks(folder)
 
 
