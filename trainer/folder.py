@@ -70,7 +70,7 @@ def claimed(folder: Path) -> Iterator[None]:
     """Keep the folder for this process. Raise `RunFolderError` where another one has it; its end, however, frees it."""
     with writing("records", folder):
         folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

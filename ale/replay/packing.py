@@ -11,6 +11,7 @@ import gzip
 import io
 import json
 import platform
+import secrets
 import shutil
 import tarfile
 import tempfile
@@ -36,6 +37,7 @@ from ale.terminal import stdout
 from ale.training import runs
 from rock_env.errors import InvalidArgument
 from rock_env.foreign.archive import Rewinding, TarMember, entry_path, members
+from rock_env.foreign.folder import read_inside
 from trainer import checkpoint, digests
 from trainer.rollout.experts import HELD_OUT
 
@@ -105,9 +107,9 @@ def _write(folder: Path, files: Iterable[Path], out: Path, *, exact: bool) -> tu
     out.parent.mkdir(parents=True, exist_ok=True)
     changed = 0
     damaged: list[StoreError] = []
-    beside = out.with_name(f".{out.name}.tmp")
+    beside = out.with_name(f".{out.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with tarfile.open(beside, "w:gz") as archive, tempfile.TemporaryDirectory() as scratch:
+        with tarfile.open(beside, "x:gz") as archive, tempfile.TemporaryDirectory() as scratch:
             for path in files:
                 name = path.relative_to(folder).as_posix()
                 if path.parent.name == FOLDER:
@@ -115,7 +117,7 @@ def _write(folder: Path, files: Iterable[Path], out: Path, *, exact: bool) -> tu
                     changed += count
                     archive.add(clean, Path(name).with_name(clean.name))
                 elif path.name in _TEXTS:
-                    _add(archive, name, redacted(path.read_text(errors="replace")).encode())
+                    _add(archive, name, redacted(read_inside(folder, path).decode(errors="replace")).encode())
                 elif path.name == digests.FILE:
                     _add(archive, name, digests.with_settings(path.parent, redacted))
                 else:

@@ -6,7 +6,9 @@ where somebody deleted them. No record is ever read by them unchecked.
 
 from __future__ import annotations
 
+import errno
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +21,7 @@ from agent_runtime.types import Trajectory
 from ale.replay.places import raise_damaged, segments
 from rock_env.errors import InvalidArgument
 from rock_env.foreign import budget
+from rock_env.foreign.folder import read_file
 
 __all__ = ["INDEX", "Row", "found_by_row", "row_of", "rows"]
 
@@ -130,14 +133,30 @@ def _state(path: Path) -> tuple[int, int] | None:
     return status.st_size, status.st_mtime_ns
 
 
-def _place(path: Path) -> Path:
-    return path.parent / INDEX / f"{path.name}.msgpack"
+def _index(path: Path, *, make: bool = False) -> int:
+    """Open the folder of kept rows. Raise `OSError` for a link, and for what is not this user's own.
+
+    The records may be a stranger's, who says what it is called and could have it lead anywhere.
+    """
+    place = path.parent / INDEX
+    if make:
+        with suppress(FileExistsError):
+            place.mkdir()
+    folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    if os.fstat(folder).st_uid != os.geteuid():
+        os.close(folder)
+        raise PermissionError(errno.EPERM, "not the user's own folder", str(place))
+    return folder
 
 
 def _read(path: Path) -> list[Row] | None:
     """Return the rows kept of a file as it is now, else None."""
     try:
-        content = budget.read_whole(_place(path), path.name)
+        folder = _index(path)
+        try:
+            content = read_file(_name(path), folder, path)
+        finally:
+            os.close(folder)
         budget.check_msgpack(content, path.name)
         kept = msgspec.msgpack.decode(content, type=_Kept)
     except (OSError, InvalidArgument, msgspec.MsgspecError, RecursionError):
@@ -148,12 +167,23 @@ def _read(path: Path) -> list[Row] | None:
 
 def _write(path: Path, state: tuple[int, int], found: list[Row]) -> None:
     """Keep the rows where that is possible; a folder that may not be written does without."""
-    place = _place(path)
-    beside = place.with_name(f".{place.name}.{os.getpid()}.tmp")
+    beside = f".{_name(path)}.{secrets.token_hex(4)}.tmp"
     with suppress(OSError):
-        place.parent.mkdir(exist_ok=True)
+        folder = _index(path, make=True)
         try:
-            beside.write_bytes(msgspec.msgpack.encode(_Kept(_VERSION, *state, found)))
-            beside.replace(place)
+            _create(beside, folder, msgspec.msgpack.encode(_Kept(_VERSION, *state, found)))
+            os.replace(beside, _name(path), src_dir_fd=folder, dst_dir_fd=folder)
         finally:
-            beside.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(beside, dir_fd=folder)
+            os.close(folder)
+
+
+def _create(name: str, folder: int, content: bytes) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(name, flags, 0o644, dir_fd=folder), "wb") as file:
+        file.write(content)
+
+
+def _name(path: Path) -> str:
+    return f"{path.name}.msgpack"

@@ -1,7 +1,8 @@
 """Files of a folder that somebody else made, read without leaving it.
 
-Used by the readers of tasks and of build contexts. A link may lead anywhere within the folder. One that leads out is refused
-by name: what it leads to belongs to this machine, and would go where the folder's files go.
+Used by the readers of tasks, of build contexts and of what is kept beside records. A link may lead anywhere within the
+folder. One that leads out is refused by name: what it leads to belongs to this machine, and would go where the folder's
+files go.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 from rock_env.errors import InvalidArgument
 from rock_env.foreign import budget
 
-__all__ = ["place_inside", "read_inside"]
+__all__ = ["place_inside", "read_file", "read_inside"]
 
 _ENTER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -44,11 +45,15 @@ def read_inside(root: Path, path: Path) -> bytes:
             inner = os.open(folder, _ENTER, dir_fd=at)
             os.close(at)
             at = inner
-        descriptor = os.open(name, _READ, dir_fd=at)
+        return read_file(name, at, path)
     finally:
         os.close(at)
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
+
+
+def read_file(name: str, folder: int, path: Path) -> bytes:
+    """Return the content of a regular file in an open folder, no link; `path` is its name in errors, raised as above."""
+    with os.fdopen(os.open(name, _READ, dir_fd=folder), "rb") as file:
+        status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise InvalidArgument(f"{path} is no regular file. Put a file there.")
         budget.check_size(status.st_size, str(path))

@@ -16,6 +16,7 @@ from ale.errors import RecordError
 from ale.replay import packing
 from ale.replay.packing import pack_command, unpack_command
 from ale.replay.redaction import MARK, redacted, redacted_rollout
+from rock_env.errors import InvalidArgument
 
 KEPT = Path(__file__).parents[1] / "kept"
 KEY = "sk-" + "a1B2" * 8
@@ -202,3 +203,12 @@ def test_what_is_no_pack_or_too_much_is_refused(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(RecordError, match="at most 3 files"):
         unpack_command(tmp_path / "many.tar", tmp_path / "un")
     assert not (tmp_path / "un").exists()
+
+
+def test_no_file_outside_the_run_is_packed(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("mine")
+    (run / "own.json").unlink(missing_ok=True)
+    (run / "own.json").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InvalidArgument, match=r"own\.json is a link that leads out"):
+        pack_command(str(run), tmp_path / "pack.tar.gz", step=None, yes=False)
+    assert not (tmp_path / "pack.tar.gz").exists()

@@ -138,3 +138,36 @@ def test_no_record_is_read_where_none_begins(offset: int) -> None:
         read_at(KEPT, offset)
     places = [at for at, _ in TrajectoryReader(KEPT).located()]
     assert [read_at(KEPT, at).id for at in places] == [each.id for each in read_segment(KEPT)]
+
+
+def test_no_row_is_kept_through_a_link(run: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (run / "trajectories" / INDEX).symlink_to(elsewhere)
+    assert ids(run) == expected(run)
+    assert not list(elsewhere.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_what_is_no_file_of_rows_is_replaced_and_not_opened(run: Path, tmp_path: Path, kind: str) -> None:
+    kept = run / "trajectories" / INDEX / "step-000002.rollouts.msgpack"
+    other = tmp_path / "other"
+    other.write_text("mine")
+    ids(run)
+    kept.unlink()
+    if kind == "pipe":
+        os.mkfifo(kept)
+    else:
+        kept.symlink_to(other)
+    assert ids(run) == expected(run)
+    assert kept.is_file()
+    assert not kept.is_symlink()
+    assert other.read_text() == "mine"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
+def test_no_row_is_kept_in_the_folder_of_another_user(run: Path) -> None:
+    index = run / "trajectories" / INDEX
+    index.mkdir()
+    os.chown(index, 12345, 12345)
+    assert ids(run) == expected(run)
+    assert not list(index.iterdir())
