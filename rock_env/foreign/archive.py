@@ -36,6 +36,10 @@ _HEADERS = frozenset(
         *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
     }
 )
+_MOST_OWNER = (1 << 32) - 1
+"""Of numbers of users and groups; modes have no more bits, either."""
+_LATEST = 1 << 40
+"""Seconds since 1970, or before, of a time that a file system keeps."""
 _RECORD = re.compile(rb"(\d{1,6}) [^=\n]+=")
 _REWOUND_BYTES = _HEADER_BYTES + 2 * tarfile.BLOCKSIZE
 
@@ -159,10 +163,19 @@ def members(file: BinaryIO, kind: type[TarMember] = TarMember) -> Iterator[tuple
                 )
             if member.size < 0 or (member.isreg() and tar.offset < member.offset_data + member.size):
                 raise InvalidArgument(f"{kind.NOUN} gives {shown(member.name)} two sizes. Make the tar anew.")
+            if not _is_plausible(member):
+                raise InvalidArgument(
+                    f"{kind.NOUN} gives {shown(member.name)} a mode, owner or time that no file has. Make the tar anew."
+                )
             yield tar, member
         file.seek(tar.offset)
         if file.read(tarfile.BLOCKSIZE).strip(b"\0"):
             raise tarfile.ReadError("what follows a file is no header")
+
+
+def _is_plausible(member: TarMember) -> bool:
+    owners = all(-_MOST_OWNER <= number <= _MOST_OWNER for number in (member.uid, member.gid))
+    return owners and 0 <= member.mode <= _MOST_OWNER and -_LATEST <= member.mtime <= _LATEST
 
 
 def entry_path(name: str, what: str, kind: type[TarMember] = TarMember) -> str:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _SEND_BYTES = 1 << 20
 BLOCK = 512  # of the tar format
 _NAMES_AT_ONCE = 15  # each has at most 255 bytes, and a path 4,095
+_MOST_BYTES = (1 << 63) - 1
+_MOST_OWNER = (1 << 32) - 1
+_LATEST = 1 << 40  # seconds since 1970, or before
 
 
 def tree_act(what: dict[str, Any], places: BoxFolders) -> Callable[[], int]:
@@ -210,6 +213,8 @@ def _unpack(real: str) -> None:
             while (info := tar.next()) is not None:
                 tar.members = []  # type: ignore[attr-defined]  # else it keeps every member it has seen
                 names = safe_parts(info)
+                if info.isreg() and tar.offset != info.offset_data + info.size + -info.size % BLOCK:
+                    raise Refused(INVALID, f"member {info.name!r} of the tar stream has two sizes")
                 if info.isdir():
                     os.close(enter(root, names, info.name))
                     modes.append((names, info.name, info.mode))
@@ -222,7 +227,7 @@ def _unpack(real: str) -> None:
                     source.seek(source.tell() + -info.size % BLOCK)
                     files += 1
                     total += info.size
-    except tarfile.TarError as error:
+    except (tarfile.TarError, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise Refused(INVALID, f"not a tar stream that can be unpacked: {error}") from error
     if source.cut:  # a caller that was cut off must not pass for one that sent all
         raise Refused(INVALID, "the tar stream ended without its end mark")
@@ -243,6 +248,13 @@ def safe_parts(info: TarInfo) -> list[str]:
         raise Refused(
             INVALID,
             f"member {info.name!r} of the tar stream is {what}; only files, folders and links are taken",
+        )
+    owners = all(-_MOST_OWNER <= number <= _MOST_OWNER for number in (info.uid, info.gid))
+    times = -_LATEST <= info.mtime <= _LATEST  # false for nan
+    if not (owners and times and 0 <= info.size <= _MOST_BYTES and 0 <= info.mode <= _MOST_OWNER):
+        raise Refused(
+            INVALID,
+            f"member {info.name!r} of the tar stream has a size, mode, owner or time that no file has",
         )
     names = [part for part in info.name.split("/") if part not in ("", ".")]
     if info.name.startswith("/") or ".." in names or "\0" in info.name:

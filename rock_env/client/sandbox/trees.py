@@ -105,6 +105,6 @@ def _unpack(folder: Path, reader: int) -> Tree:
             tar.extractall(folder, filter=safe)
             while source.read(_PIECE_BYTES):
                 pass  # the zeros after the end
-    except tarfile.FilterError as error:
+    except (tarfile.FilterError, ValueError, OverflowError) as error:  # such as a time that is no number
         raise InvalidArgument(f"refused to unpack what the sandbox sent: {error}") from error
     return Tree(files, size)

@@ -91,6 +91,7 @@ class BuildContext:
 
     async def seal(self, *, dockerfile: str, build_args: Mapping[str, str]) -> str:
         """Check what has arrived and return its digest. Raise `InvalidArgument` for what no build could use."""
+        _check_arguments(build_args)
         stop = threading.Event()
         try:
             self.digest, self.needs = await for_callers(
@@ -105,6 +106,15 @@ class BuildContext:
         pieces = rewritten(self._file)
         while piece := await for_callers(self._tenant, next, pieces, b""):
             yield piece
+
+
+def _check_arguments(build_args: Mapping[str, str]) -> None:
+    for name, value in build_args.items():
+        if not name.isprintable() or not name or " " in name or "=" in name or "\0" in value:
+            raise InvalidArgument(
+                f"build argument {shown(name)}: expected a name of printable characters without blanks and '=', and a value "
+                "without NUL."
+            )
 
 
 class _Stoppable:

@@ -24,6 +24,7 @@ from rock_env.server.parsing import (
     load_json,
     off_loop,
 )
+from rock_env.server.rest.durations import check_durations
 from rock_env.wire.rest_routes import Method
 
 __all__ = [
@@ -66,6 +67,7 @@ def from_body(method: Method, body: bytes | str, stop: threading.Event | None = 
         raise _unreadable(method, f"Failed to load JSON: {error}") from None
     if not isinstance(found, dict):
         raise _unreadable(method, f"expected a JSON object, got {type(found).__name__}")
+    check_durations(found, method.input)
     try:
         return json_format.ParseDict(found, method.request())
     except (json_format.ParseError, RecursionError) as error:
@@ -102,6 +104,7 @@ def from_query(method: Method, items: Iterable[tuple[str, str]]) -> Any:
     found: dict[str, Any] = {}
     for name, text in items:
         _put(found, method.input, name, name.split("."), text)
+    check_durations(found, method.input)
     try:
         return json_format.ParseDict(found, method.request())
     except (json_format.ParseError, RecursionError) as error:

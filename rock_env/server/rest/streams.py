@@ -15,6 +15,7 @@ import grpc
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rock_env.arguments import shown
 from rock_env.errors import InvalidArgument, RockError
 from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.server.rest.codec import dump, event_id, problem_body, rock_error
@@ -25,7 +26,9 @@ __all__ = ["EventBlocks", "RawBlocks", "StreamedCall", "byte_range"]
 
 _QUIET_S = 15.0
 """A comment is sent when nothing was for so long, so that proxies and both ends see that the other lives."""
-_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
+_RANGE = re.compile(r"bytes=([0-9]*)-([0-9]*)")
+_MOST_DIGITS = 20
+"""A number of so many is behind the end of every file."""
 
 
 class EventBlocks:
@@ -176,13 +179,18 @@ class OutOfRange(InvalidArgument):
     http = 416
 
 
+def _place(digits: str) -> int:
+    """Return a place in a file; all that no file reaches are one, however many digits they have."""
+    return int(digits.lstrip("0")[:_MOST_DIGITS] or "0")
+
+
 async def byte_range(stat_call: Any, message: Any, request: Request) -> tuple[int, dict[str, str]]:
     """Put the `Range` header into a ReadFile request; return the status and headers of its answer.
 
     Raise `InvalidArgument` for a range behind the file's end. Several ranges, or another unit, are ignored (RFC 9110), and
     so is a range of a symbolic link: a Stat knows the link's own size alone.
     """
-    matched = _RANGE.fullmatch(request.headers["range"].replace(" ", ""))
+    matched = _RANGE.fullmatch(request.headers["range"].strip())
     if matched is None or matched.groups() == ("", ""):
         return 200, {}
     stat = pb.StatRequest(sandbox_id=message.sandbox_id, path=message.path)
@@ -192,11 +200,11 @@ async def byte_range(stat_call: Any, message: Any, request: Request) -> tuple[in
         return 200, {}
     size = file.size
     if matched[1]:
-        start, end = int(matched[1]), min(int(matched[2] or size), size - 1)
+        start, end = _place(matched[1]), min(_place(matched[2] or str(size)), size - 1)
     else:
-        start, end = max(0, size - int(matched[2])), size - 1
+        start, end = max(0, size - _place(matched[2])), size - 1
     if start > end:
-        raise OutOfRange(f"range {request.headers['range']!r} is outside a file of {size} bytes")
+        raise OutOfRange(f"range {shown(request.headers['range'])} is outside a file of {size} bytes")
     message.offset, message.length = start, end - start + 1
     return 206, {
         "content-range": f"bytes {start}-{end}/{size}",

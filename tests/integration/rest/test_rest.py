@@ -233,10 +233,14 @@ async def test_files_travel_as_they_are(client: httpx.AsyncClient) -> None:
         part = await client.get(url, headers={"range": asked})
         assert (part.status_code, part.content) == (206, expected)
         assert part.headers["content-range"].endswith(f"/{len(content)}")
-    beyond = await client.get(url, headers={"range": f"bytes={len(content)}-"})
-    assert (beyond.status_code, beyond.json()["code"]) == (416, "invalid_argument")
-    several = await client.get(url, headers={"range": "bytes=0-1,3-4"})
-    assert (several.status_code, len(several.content)) == (200, len(content))
+    for start in (str(len(content)), str((1 << 63) - 1), str(1 << 64), "9" * 4500):
+        beyond = await client.get(url, headers={"range": f"bytes={start}-"})
+        assert (beyond.status_code, beyond.json()["code"]) == (416, "invalid_argument"), start
+    for asked in ("bytes=0-1,3-4", "bytes=-", "bytes=1 2-", "bytes=+1-", "bytes=٣-".encode(), "lines=1-"):
+        several = await client.get(url, headers={"range": asked})
+        assert (several.status_code, len(several.content)) == (200, len(content)), asked
+    part = await client.get(url, headers={"range": f"bytes=-{'9' * 4500}"})
+    assert (part.status_code, part.content) == (206, content)
     link = {"start": {"argv": ["ln", "-s", "a/b c", "link"]}}
     assert '"exit_code": 0' in (await client.post(f"/v1/sandboxes/{box}/exec", json=link)).text
     linked = await client.get(f"/v1/sandboxes/{box}/file?path=link", headers={"range": "bytes=2-"})
@@ -246,6 +250,18 @@ async def test_files_travel_as_they_are(client: httpx.AsyncClient) -> None:
     assert (empty.json()["path"], empty.json()["size"]) == ("empty", "0")
     listed = (await client.get(f"/v1/sandboxes/{box}/files")).json()["files"]
     assert {file["path"] for file in listed} == {"a", "empty", "link"}
+
+
+@pytest.mark.parametrize("text", ["٣s", " 3s", "+3s", "3_0s", "3.s", "3 s", "1e3s", "3", "0x3s"])
+async def test_durations_have_one_form(client: httpx.AsyncClient, text: str) -> None:
+    box = await make_box(client)
+    bad = await client.post(f"/v1/sandboxes/{box}/renew", json={"lease": text})
+    assert (bad.status_code, bad.json()["code"]) == (400, "invalid_argument")
+    start = {"argv": ["true"], "timeout": text}
+    bad = await client.post(f"/v1/sandboxes/{box}/exec", json={"start": start})
+    assert (bad.status_code, bad.json()["code"]) == (400, "invalid_argument")
+    good = await client.post(f"/v1/sandboxes/{box}/renew", json={"lease": "30.5s"})
+    assert good.status_code == 200
 
 
 async def test_a_client_that_does_not_read_costs_no_memory(

@@ -273,3 +273,42 @@ def test_links_may_go_by_links_whatever_the_order(trees: Trees) -> None:
         assert (trees.work / "up/bin/tool").read_text() == "it"
         assert str((trees.work / "up/bin/tool").readlink()) == "../current/lib/../tool"
         trees.clear()
+
+
+def with_number(fields: dict[str, str], **numbers: int) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(tarfile.TarInfo("first"))
+        info = tarfile.TarInfo("odd")
+        info.pax_headers = fields
+        for name, number in numbers.items():
+            setattr(info, name, number)
+        tar.addfile(info, io.BytesIO(bytes(max(0, info.size))))
+    return out.getvalue()
+
+
+ODD = [
+    {"size": "-1"},
+    {"mtime": "nan"},
+    {"mtime": "inf"},
+    {"mtime": "-1e300"},
+    {"uid": str(1 << 70)},
+    {"gid": "9" * 4000},
+]
+
+
+@pytest.mark.parametrize("fields", ODD)
+def test_numbers_that_no_file_has_are_refused(trees: Trees, fields: dict[str, str]) -> None:
+    trees.clear()
+    with pytest.raises(InvalidArgument, match="'odd' of the tar stream has"):
+        trees.upload(with_number(fields))
+    assert {path.name for path in (trees.work / "up").iterdir()} <= {"first"}
+
+
+def test_a_member_of_two_sizes_is_refused(trees: Trees) -> None:
+    trees.clear()
+    head = tarfile.TarInfo("././@PaxHeader")
+    head.type, head.size = tarfile.XGLTYPE, len(b"9 size=1\n")
+    raw = head.tobuf(tarfile.USTAR_FORMAT) + b"9 size=1\n".ljust(512, b"\0") + with_number({}, size=600)
+    with pytest.raises(InvalidArgument, match="two sizes"):
+        trees.upload(raw)

@@ -142,6 +142,26 @@ async def test_a_tar_that_takes_memory_or_time_is_refused(held: bytes, said: str
         await built(OURS + held + member(b"last", b"") + END)
 
 
+@pytest.mark.parametrize("record", [b"13 mtime=nan\n", b"13 mtime=inf\n", b"30 uid=1180591620717411303424\n"])
+async def test_numbers_that_no_file_has_are_refused(record: bytes) -> None:
+    with pytest.raises(InvalidArgument, match="gives 'odd' a mode, owner or time that no file has"):
+        await built(OURS + member(b"p", record, b"x") + member(b"odd", b"") + END)
+
+
+@pytest.mark.parametrize(
+    "argument", [("A\nB", ""), ("", ""), ("A B", ""), ("A=B", ""), ("A\x1b", ""), ("A", "x\0")]
+)
+async def test_build_arguments_that_nothing_can_be_given_are_refused(argument: tuple[str, str]) -> None:
+    context = await BuildContext.open()
+    try:
+        await context.write(OURS + END)
+        await context.seal(dockerfile="Dockerfile", build_args={"A.b-c": "x y\n"})
+        with pytest.raises(InvalidArgument, match="build argument"):
+            await context.seal(dockerfile="Dockerfile", build_args=dict([argument]))
+    finally:
+        context.close()
+
+
 async def test_members_are_counted_also_where_a_folder_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rock_env.foreign.archive.MAX_MEMBERS", 100)
     with pytest.raises(InvalidArgument, match="more than 100 files"):
