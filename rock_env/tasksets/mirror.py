@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rock_env.errors import InvalidArgument
+from rock_env.foreign.folder import place_inside
 
 __all__ = ["Blob", "Mirror", "Tree", "find_mirror", "run_git"]
 
@@ -176,10 +177,13 @@ class Scratch:
         return found
 
     def lay_out(self, tree: Tree, folder: Path) -> None:
-        """Write the files of a tree below a folder."""
+        """Write the files of a tree below a folder. Raise `InvalidArgument` for one that would lie elsewhere."""
         paths = list(tree)
         for path, content in zip(paths, self.contents([tree[path].object_id for path in paths]), strict=True):
             target = folder / path
+            if not {".git", ".."}.isdisjoint(path.lower().split("/")):
+                raise InvalidArgument(f"{self._mirror.path} holds {path!r}, which no work tree has.")
+            place_inside(folder, target)
             target.parent.mkdir(parents=True, exist_ok=True)
             if tree[path].mode == "120000":
                 target.symlink_to(content.decode(errors="surrogateescape"))

@@ -13,6 +13,7 @@ from rock_env.client.build_context import packed
 from rock_env.errors import InvalidArgument
 from rock_env.foreign.yaml_text import load_yaml
 from rock_env.tasksets.detect import read_tasks
+from rock_env.tasksets.mirror import Mirror, run_git
 
 HARBOR = {
     "task.toml": "[environment]\n",
@@ -159,3 +160,32 @@ def test_numbers_of_a_compose_file_have_bounds(tmp_path: Path, line: str) -> Non
     text = f"services:\n  client:\n    build: box\n    {line}\n"
     with pytest.raises(InvalidArgument, match="expected a"):
         read_tasks(laid_out(tmp_path, {**BENCH, "docker-compose.yaml": text}))
+
+
+def tree_of(repo: Path, *entries: tuple[str, str, str]) -> str:
+    """Write a tree that git itself would not make, of (mode, name, object)."""
+    content = b"".join(f"{mode} {name}\0".encode() + bytes.fromhex(held) for mode, name, held in entries)
+    words = ("hash-object", "-t", "tree", "--literally", "-w", "--stdin")
+    return run_git(*words, cwd=repo, stdin=content).decode().strip()
+
+
+@pytest.mark.parametrize("kind", ["link", "up", "git"])
+def test_a_tree_of_a_repository_stays_in_its_folder(tmp_path: Path, kind: str) -> None:
+    (repo := tmp_path / "repo").mkdir()
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    run_git("init", "-q", cwd=repo)
+    link, blob = (
+        run_git("hash-object", "-w", "--stdin", cwd=repo, stdin=text).decode().strip()
+        for text in (str(elsewhere).encode(), b"theirs")
+    )
+    inner = tree_of(repo, ("100644", "planted", blob))
+    entries = {
+        "link": [("120000", "a", link), ("40000", "a", inner)],
+        "up": [("40000", "..", inner)],
+        "git": [("40000", ".git", inner)],
+    }[kind]
+    with Mirror(repo).scratch() as scratch:
+        tree = scratch.files(tree_of(repo, *entries))
+        with pytest.raises(InvalidArgument, match=r"leads out|no work tree"):
+            scratch.lay_out(tree, tmp_path / "out" / "repo")
+    assert not list(tmp_path.rglob("planted"))
