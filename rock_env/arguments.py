@@ -100,6 +100,7 @@ class Data:
                 f"the arguments of environment {env} are too large: got {len(params_json)} characters, "
                 f"expected at most {MOST_BYTES}."
             )
+        _check_once(env, params_json)
         fields = host_paths(params)
         if not self._any_path and open_types(params):
             raise InvalidArgument(
@@ -133,3 +134,24 @@ class Data:
                 f"operator chose, got {shown(value)}; named are: {known}."
             )
         return path or value
+
+
+def _check_once(env: str, params_json: str) -> None:
+    """Raise `InvalidArgument` for an argument that is given twice; what is no JSON is the environment's to say."""
+
+    def checked(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InvalidArgument(
+                f"argument {shown(twice)} of environment {env} is given twice, expected once."
+            )
+        return found
+
+    try:
+        json.loads(params_json or "{}", object_pairs_hook=checked)
+    except InvalidArgument:
+        raise
+    except (ValueError, RecursionError):
+        return

@@ -54,6 +54,7 @@ __all__ = [
     "listed",
     "nearest",
     "of_full_disk",
+    "one_line",
     "plugin_call",
 ]
 
@@ -69,6 +70,17 @@ _POSTGRES_FULL = "53100"
 """PostgreSQL's disk_full (Appendix A of its manual)."""
 _LISTED = 40
 """Most names in one message."""
+
+
+_MOST_SAID = 1200
+"""Characters of a message that leaves a server."""
+
+
+def one_line(message: str) -> str:
+    """Return a message as one line of at most about 1,200 characters; of a longer one the middle is left out."""
+    if len(message) > _MOST_SAID:
+        message = f"{message[: _MOST_SAID * 3 // 4]} … {message[-_MOST_SAID // 4 :]}"
+    return " ".join(line.strip() for line in message.splitlines() if line.strip())
 
 
 class RockError(Exception):

@@ -20,13 +20,15 @@ from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 
 from agent_runtime.dialects import COUNT_TOKENS, DIALECTS, MODELS
 from rock_env.lifecycle import SandboxRecord
+from rock_env.server.e2b.envd import MAX_FORM_BYTES
 from rock_env.server.e2b.mount import e2b_route
 from rock_env.server.e2b.process import Processes
 from rock_env.server.interceptors.access import INSIDE, OPEN, SCOPES, AccessControl
 from rock_env.server.parsing import MAX_BATCH_BYTES, MAX_DEPTH, MAX_ITEMS, MAX_JSON_BYTES
 from rock_env.server.rest.app import application
-from rock_env.server.rest.codec import MAX_MESSAGE_BYTES, json_bytes
+from rock_env.server.rest.codec import json_bytes
 from rock_env.server.rest.gateway import Gateway
+from rock_env.wire.channel import MOST_TO_SERVER_BYTES
 from rock_env.wire.rest_routes import FILES, methods
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "security-surface.md"
@@ -167,13 +169,13 @@ def _http_row(verb: str, path: str) -> str:
         elif not method.takes_body:
             bound = "no body"
         elif verb == "WS":
-            bound = f"frames: JSON {_size(json_bytes(method))}, binary {_size(MAX_MESSAGE_BYTES)}"
+            bound = f"frames: JSON {_size(json_bytes(method))}, binary {_size(MOST_TO_SERVER_BYTES)}"
         return f"| {verb} | `{path}` | {who(service, name)} | {bound} | `{method.name}` |"
     if not path.startswith("/e2b/"):
         raise SystemExit(f"no row for {verb} {path}. Say in scripts/security_surface.py who may ask it.")
     control = "sandboxes" in path
     holder = "`sandbox` as `X-API-Key`" if control else "the sandbox's own token as `X-Access-Token`"
-    bound = f"raw bytes as they come, or a form of {_size(MAX_MESSAGE_BYTES)}"
+    bound = f"raw bytes as they come, or a form of {_size(MAX_FORM_BYTES)}"
     return f"| {verb} | `{path}` | {holder} | {f'JSON {_size(MAX_JSON_BYTES)}' if '/files' not in path else bound} | – |"
 
 
@@ -186,7 +188,7 @@ def agent_routes() -> list[tuple[str, str, bool]]:
 def page() -> str:
     """Return the whole page."""
     return _PAGE.format(
-        message=_size(MAX_MESSAGE_BYTES),
+        message=_size(MOST_TO_SERVER_BYTES),
         batch=_size(MAX_BATCH_BYTES),
         items=MAX_ITEMS,
         depth=MAX_DEPTH,
@@ -208,7 +210,8 @@ running server. What the rows rest on is told in [security.md](security.md) and
 Every call of gRPC that is not open is refused from its metadata alone, with `UNAUTHENTICATED` or `PERMISSION_DENIED`,
 before a message is read and before it is forwarded to another replica. A message is at most {message}, holds at most
 {items} items (list and map entries, with all that is in it) and is nested at most {depth} deep. One of more than 1,000
-fields is counted and parsed in a pool of two threads, all else on the event loop.
+fields, or of more than 1 MiB, is counted and parsed in a pool of two threads, all else on the event loop.
+Large messages of one tenant's calls take 32 MiB at once, of all 64 MiB (`rock_env.server.interceptors.held`).
 
 ## gRPC
 

@@ -21,8 +21,6 @@ from rock_env.registered import Registration
 
 __all__ = ["push_command", "remove_pushed_command"]
 
-_MOST_BYTES = 60 << 20
-"""A message to a server has at most 64 MiB."""
 _REPOSITORY = "task-images"
 _ID = "sha256:"
 _TAG_DIGITS = 32
@@ -44,11 +42,6 @@ def push_command(name: str, rock: str, registry: str = "") -> None:
         record, content = _with_pushed_images(record, registry)
     else:
         content = registered.content_of(record)
-    if len(content) > _MOST_BYTES:
-        raise InvalidArgument(
-            f"the tasks of {name} take {len(content) >> 20} MiB, and a server takes {_MOST_BYTES >> 20} MiB at once. "
-            "Register it in parts."
-        )
     asyncio.run(_push(record, content, rock))
     stdout().print(
         f"{name} ({record.version}, {record.tasks} tasks) is offered at {rock}. It needs these images there:"

@@ -5,6 +5,7 @@ Its calls need the scope `admin`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from rock_env.client.connection import ServiceConnection
@@ -20,6 +21,7 @@ from rock_env.wire.inventory import (
     pool_status,
     tenant_places,
 )
+from rock_env.wire.pushed import pack
 from rock_env.wire.sandboxes import spec_message, timestamp
 
 _COLLECT_S = 600.0
@@ -88,7 +90,7 @@ class PlacesClient(ServiceConnection):
             tasks=tasks,
             images=images,
         )
-        await self._ask("PutEnv", pb.PutEnvRequest(env=env, tasks=content))
+        await self._ask("PutEnv", pb.PutEnvRequest(env=env, tasks=await asyncio.to_thread(pack, content)))
 
     async def remove_env(self, name: str) -> None:
         """Offer an environment no more that was pushed. Raise `UnknownName`."""

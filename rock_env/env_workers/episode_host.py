@@ -203,7 +203,7 @@ class EpisodeHost:
         if call.kind in _NUMBERED:
             messages = _MESSAGES[call.kind]
             reply_type = messages.reply or messages.response
-            stored = journal.replay(message.sequence, message.idempotency_key, reply_type)
+            stored = journal.replay(message, reply_type)
             if stored is not None:
                 self._answer(call, stored)
                 return
@@ -322,7 +322,7 @@ class EpisodeHost:
         assert call is not None  # its kind is this reply's
         if error is None and call.kind in _NUMBERED:
             process.numbered += 1
-            hosted.journal.commit(call.message.sequence, call.message.idempotency_key, reply)
+            hosted.journal.commit(call.message, reply)
             if call.kind in _BEGINS:
                 hosted.journal.settle(done=False)
         hosted.running = None

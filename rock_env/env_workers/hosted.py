@@ -42,7 +42,7 @@ class HostedEnv:
     def reset(self, request: pb.ResetRequest) -> pb.ResetResponse:
         """Start a task, replay `prefix` with its hashes compared, then reseed if asked."""
         journal = self.journal
-        stored = journal.replay(request.sequence, request.idempotency_key, pb.ResetResponse)
+        stored = journal.replay(request, pb.ResetResponse)
         if stored is not None:
             return stored
         check_prefix(request, self.spec)
@@ -66,7 +66,7 @@ class HostedEnv:
         reply = reset_response(journal.env_id, task, observation, info)
         self._task = task
         journal.settle(done=done)
-        journal.commit(request.sequence, request.idempotency_key, reply)
+        journal.commit(request, reply)
         return reply
 
     def _named(self, task_id: str) -> TaskSpec:
@@ -98,8 +98,7 @@ class HostedEnv:
     def step(self, request: pb.StepRequest) -> pb.StepResponse:
         """Apply one action."""
         journal = self.journal
-        sequence, key = request.sequence, request.idempotency_key
-        stored = journal.replay(sequence, key, pb.StepResponse)
+        stored = journal.replay(request, pb.StepResponse)
         if stored is not None:
             return stored
         journal.need_step()
@@ -108,18 +107,18 @@ class HostedEnv:
         result = self._act(request.action)
         reply = step_response(journal.env_id, result)
         journal.settle(done=result.terminated or result.truncated)
-        journal.commit(sequence, key, reply)
+        journal.commit(request, reply)
         return reply
 
     def evaluate(self, request: pb.EvaluateRequest) -> pb.EvaluateResponse:
         """Grade the current state."""
         journal = self.journal
-        stored = journal.replay(request.sequence, request.idempotency_key, pb.EvaluateResponse)
+        stored = journal.replay(request, pb.EvaluateResponse)
         if stored is not None:
             return stored
         journal.need_episode("evaluate")
         reply = evaluate_response(journal.env_id, self.env.evaluate())
-        journal.commit(request.sequence, request.idempotency_key, reply)
+        journal.commit(request, reply)
         return reply
 
     def snapshot(self) -> host.EpisodeState:
@@ -142,12 +141,12 @@ class HostedEnv:
     def restore(self, request: host.HostRestoreRequest) -> pb.ResetResponse:
         """Continue from a checkpoint of the same environment, version and arguments."""
         journal, call = self.journal, request.request
-        stored = journal.replay(call.sequence, call.idempotency_key, pb.ResetResponse)
+        stored = journal.replay(call, pb.ResetResponse)
         if stored is not None:
             return stored
         resume_seed = call.resume_seed if call.HasField("resume_seed") else None
         reply = self._continue(request.state, resume_seed)
-        journal.commit(call.sequence, call.idempotency_key, reply)
+        journal.commit(call, reply)
         return reply
 
     def _continue(self, state: host.EpisodeState, resume_seed: int | None) -> pb.ResetResponse:

@@ -10,7 +10,7 @@ import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-from rock_env.errors import ResourceExhausted, RockError, of_full_disk
+from rock_env.errors import ResourceExhausted, RockError, of_full_disk, one_line
 from rock_env.wire.bulk import serialize
 
 __all__ = [
@@ -82,8 +82,11 @@ async def _abort(
 
 
 def shortened(text: str) -> str:
-    """Return as much of a message as fits; gRPC writes what is not printable ASCII as %XX for each byte of UTF-8."""
-    left = _MAX_DETAIL_BYTES
+    """Return a message as one line, as much as fits.
+
+    gRPC writes what is not printable ASCII as %XX for each byte of UTF-8.
+    """
+    text, left = one_line(text), _MAX_DETAIL_BYTES
     for at, char in enumerate(text):
         left -= 1 if " " <= char <= "~" and char != "%" else 3 * len(char.encode(errors="replace"))
         if left < 0:

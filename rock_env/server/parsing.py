@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from rock_env.arguments import shown
 from rock_env.errors import InvalidArgument
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "is_short_work",
     "load_json",
     "off_loop",
+    "whole_number",
 ]
 
 MAX_JSON_BYTES = 1 << 20
@@ -55,6 +57,14 @@ T = TypeVar("T")
 async def off_loop(act: Callable[..., T], *args: Any) -> T:
     """Return what `act` returns, in a thread of the pool; what nobody waits for any more is not begun."""
     return await asyncio.get_running_loop().run_in_executor(_POOL, act, *args)
+
+
+def whole_number(text: str, what: str, least: int, most: int) -> int:
+    """Return the number that a text of a caller's is. Raise `InvalidArgument` for none, and for one out of bounds."""
+    plain = text.isascii() and text.isdigit() and len(text) <= len(str(most))
+    if not plain or not least <= int(text) <= most:
+        raise InvalidArgument(f"{what} must be a whole number from {least} to {most}, got {shown(text)}")
+    return int(text)
 
 
 def load_json(text: str | bytes, stop: threading.Event | None = None) -> Any:

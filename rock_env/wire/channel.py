@@ -9,21 +9,29 @@ import ipaddress
 
 from rock_env.errors import InvalidArgument
 
-__all__ = ["CLIENT_OPTIONS", "SERVER_OPTIONS", "is_local", "is_rest", "is_tls", "target"]
+__all__ = [
+    "CLIENT_OPTIONS",
+    "MOST_TO_SERVER_BYTES",
+    "SERVER_OPTIONS",
+    "is_local",
+    "is_rest",
+    "is_tls",
+    "target",
+]
 
 _TLS = ("grpcs://", "https://")
 _REST = ("http://", "https://")
 _SCHEMES = ("grpc://", *_TLS, *_REST)
 _MAX_MESSAGE_BYTES = 64 << 20
-_LIMITS = [
-    ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
-]
+MOST_TO_SERVER_BYTES = 8 << 20
+"""Of one message to a server, which refuses a larger one before it is sent; files and contexts go as streams of chunks."""
+_SENT = ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES)
 # A peer that vanished without closing is noticed: 10 s after something was sent to it, else within 30 s. A server that
 # restarts refuses connections meanwhile and is asked again after 0.1 to 1 s. `min_reconnect_backoff_ms` is no wait: it is
 # what gRPC gives an attempt, name, TCP and TLS together, which take four round trips, and more where packets are lost.
 CLIENT_OPTIONS = [
-    *_LIMITS,
+    ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+    _SENT,
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -32,7 +40,8 @@ CLIENT_OPTIONS = [
     ("grpc.use_local_subchannel_pool", 1),
 ]
 SERVER_OPTIONS = [
-    *_LIMITS,
+    ("grpc.max_receive_message_length", MOST_TO_SERVER_BYTES),
+    _SENT,
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.so_reuseport", 0),  # two servers on one port is a mistake, never a wish
     # Beyond 1,000 calls that the event loop has not taken yet, gRPC ends some at random as CANCELLED, without a word: a

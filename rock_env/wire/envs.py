@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from rock_env.env import Artifact, Info, StepResult, Verdict
-from rock_env.errors import RockError, from_code
+from rock_env.errors import RockError, from_code, one_line
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.spec import TaskSpec
 
@@ -130,7 +130,7 @@ def verdict(reply: pb.EvaluateResponse) -> Verdict:
 def fill_error(reply: Any, error: RockError) -> Any:
     """Put `error` into a reply that has an `error` field, and return the reply."""
     reply.error.code = error.code
-    reply.error.message = error.message
+    reply.error.message = one_line(error.message)
     if error.retry_after_s is not None:
         reply.error.retry_after_s = error.retry_after_s
     return reply

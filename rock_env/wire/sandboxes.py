@@ -5,6 +5,7 @@ Used by the SandboxService and its clients. It converts and checks nothing else:
 
 from __future__ import annotations
 
+import re
 import stat
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from rock_env.arguments import shown
 from rock_env.errors import InvalidArgument
 from rock_env.lifecycle import SandboxRecord, SandboxState
 from rock_env.proto.v1 import sandbox_pb2 as pb
@@ -30,6 +32,7 @@ __all__ = [
     "info_message",
     "moment",
     "of_one",
+    "page_token",
     "process_info",
     "process_message",
     "sandbox_spec",
@@ -301,6 +304,15 @@ def file_message(entry: FileEntry) -> pb.FileStat:
         directory=stat.S_ISDIR(entry.mode),
         symlink_target=_text(entry.symlink_target),
     )
+
+
+def page_token(token: str, prefix: str) -> str:
+    """Return the id after which a page of a list begins, "" for the first. Raise `InvalidArgument` for no id."""
+    if token and not re.fullmatch(rf"{prefix}[0-9A-Za-z._-]+", token, re.ASCII):
+        raise InvalidArgument(
+            f"page_token {shown(token)} is none of this list's: expected the next_page_token of an answer."
+        )
+    return token
 
 
 def _text(path: str) -> str:

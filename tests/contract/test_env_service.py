@@ -32,7 +32,7 @@ from rock_env.local import EmbeddedServer
 from rock_env.plugins import env_params, load_env, names
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1 import env_pb2_grpc
-from rock_env.wire.channel import is_rest, target
+from rock_env.wire.channel import target
 
 pytestmark = pytest.mark.any_address
 
@@ -158,7 +158,7 @@ async def test_the_server_describes_what_it_offers(client: Client) -> None:
 
 
 async def test_messages_beyond_grpcs_default_limit_pass(client: Client) -> None:
-    large = "x" * ((512 << 10) if is_rest(client.address) else (5 << 20))  # JSON of one call: at most 1 MiB
+    large = "x" * (512 << 10)  # an action, and JSON of one call, have at most 1 MiB
     env = await client.make("toy")
     await env.reset("train/0", 0)
     assert (await env.step(f"again {large}")).observation == large * 10

@@ -7,12 +7,23 @@ from typing import Any
 
 import pytest
 from google.protobuf import json_format
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.timestamp_pb2 import Timestamp
 
-from rock_env.errors import InvalidArgument
+from rock_env.errors import InvalidArgument, one_line
 from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.server.app import _SERVICES
+from rock_env.server.calls import shortened
 from rock_env.server.interceptors.access import INSIDE
-from rock_env.server.rest.codec import dump, event_id, from_body, from_query, resume_after, set_field
+from rock_env.server.rest.codec import (
+    dump,
+    event_id,
+    from_body,
+    from_query,
+    problem_body,
+    resume_after,
+    set_field,
+)
 from rock_env.server.rest.openapi import openapi
 from rock_env.wire.rest_routes import FILES, ROUTES, Method, methods
 
@@ -154,9 +165,42 @@ def test_ids_of_events_resume_where_they_stand() -> None:
     request = pb.ExecRequest(start=pb.ExecStart(argv=["x"]))
     assert resume_after(ids, request, "6:1") == reached
     assert (request.start.stdout_offset, request.start.stderr_offset) == (6, 1)
-    for wrong in ("6", "a:b", "-1:0", "1:99999999999999999999999"):
-        with pytest.raises(InvalidArgument, match="Last-Event-ID"):
+    for wrong in ("6", "a:b", "-1:0", "1:99999999999999999999999", f"1:{'9' * 5000}", "9" * 5000):
+        with pytest.raises(InvalidArgument, match="Last-Event-ID") as raised:
             resume_after(ids, request, wrong)
+        assert len(raised.value.message) < 400
+
+
+@pytest.mark.parametrize("digits", ["9" * 5000, "1" * 30, "-1", "٣", "1.5"])
+def test_every_number_of_a_text_has_bounds(digits: str) -> None:
+    """Python reads no number of more than 4,300 digits, and raises what is no error of ours."""
+    port = METHODS["SandboxService.Expose"]
+    with pytest.raises(InvalidArgument, match="whole number"):
+        set_field(port.request(), "port", digits)
+    with pytest.raises(InvalidArgument):
+        from_query(METHODS["SandboxService.List"], [("page_size", digits)])
+    with pytest.raises(InvalidArgument):
+        from_body(METHODS["SandboxService.List"], f'{{"page_size": {digits}}}')
+
+
+def test_a_folder_is_written_as_protobuf_would() -> None:
+    plain = pb.FileStat(path='a "ü\n', size=2**40, mode=0o644, directory=True, symlink_target="x")
+    timed = pb.FileStat(modified_at=Timestamp(seconds=5, nanos=7_000))
+    for message in (pb.ListFilesResponse(files=[plain, timed]), pb.ListFilesResponse()):
+        wanted = MessageToDict(
+            message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+        )
+        assert json.loads(dump(message)) == wanted
+
+
+def test_an_error_is_one_short_line() -> None:
+    for text in ("x" * 100_000, "é\n" * 50_000, "first\n\n  second\r\n"):
+        for said in (problem_body(InvalidArgument(text))["message"], shortened(text)):
+            assert said
+            assert len(said) < 1500
+            assert "\n" not in said
+    assert one_line("first\n\n  second\r\n") == "first second"
+    assert one_line("got " + "x" * 9000 + " expected y").endswith("expected y"), "the remedy stays"
 
 
 def test_json_says_what_is_there_and_what_is_absent() -> None:

@@ -9,12 +9,13 @@ import pytest_asyncio
 from attack_rounds import ON_COMMANDS, ON_SERVERS
 from attacks import ATTACKS
 from attacks_gateway import GATEWAY_ATTACKS
+from attacks_insider import INSIDER_ATTACKS
 from hostile_site import Site, hostile_site, why_not_limited
 
 from rock_env.proto.v1 import env_pb2
 from rock_env.proto.v1 import sandbox_pb2 as pb
 
-ALL = {**ATTACKS, **GATEWAY_ATTACKS}
+ALL = {**ATTACKS, **INSIDER_ATTACKS, **GATEWAY_ATTACKS}
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 

@@ -20,6 +20,7 @@ from starlette.routing import BaseRoute, Route
 from rock_env.errors import InvalidArgument, RockError, Unimplemented
 from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.server.e2b.wire import control_problem, json_body, key_of
+from rock_env.server.parsing import whole_number
 from rock_env.server.rest.codec import rock_error
 from rock_env.server.rest.gateway import Gateway
 from rock_env.server.rest.request import Gone
@@ -56,19 +57,19 @@ class Boxes:
         """Return a call of the SandboxService."""
         return self._gateway.call(self._methods[f"SandboxService.{name}"])
 
-    async def admit(self, name: str, metadata: Metadata) -> None:
-        """Find out from the headers alone whether a call may be made. Raise `Unauthenticated`, `PermissionDenied`."""
-        await self._gateway.admit(self._methods[f"SandboxService.{name}"], metadata)
+    async def admit(self, name: str, metadata: Metadata) -> str:
+        """Return from the headers alone for which tenant a call is. Raise `Unauthenticated`, `PermissionDenied`."""
+        return await self._gateway.admit(self._methods[f"SandboxService.{name}"], metadata)
 
 
 def guarded(
-    act: Act, admit: Callable[[Request], Awaitable[None]], problem: Callable[[RockError], Response]
+    act: Act, admit: Callable[[Request], Awaitable[str]], problem: Callable[[RockError], Response]
 ) -> Act:
     """Let in who may, before anything of a body is read, and let errors become responses."""
 
     async def handle(request: Request) -> Response:
         try:
-            await admit(request)
+            request.state.tenant = await admit(request)
             return await act(request)
         except RockError as error:
             return problem(error)
@@ -95,7 +96,7 @@ def control_routes(boxes: Boxes) -> list[BaseRoute]:
         ("POST", "/sandboxes/{id}/connect", control.connect, "IssueToken"),
     ]
 
-    def admit(name: str) -> Callable[[Request], Awaitable[None]]:
+    def admit(name: str) -> Callable[[Request], Awaitable[str]]:
         return lambda request: boxes.admit(name, key_of(request.headers))
 
     return [
@@ -246,6 +247,4 @@ def _timeout_s(wanted: Mapping[str, Any]) -> int:
 
 
 def _number(text: str, name: str) -> int:
-    if not (text.isascii() and text.isdigit() and 0 < int(text) <= 1000):
-        raise InvalidArgument(f"{name} must be from 1 to 1000, got {text!r}")
-    return int(text)
+    return whole_number(text, name, 1, 1000)

@@ -7,6 +7,7 @@ and who may is said by X-Access-Token, the sandbox's own token. What envd offers
 from __future__ import annotations
 
 import asyncio
+import json
 import stat
 import zlib
 from base64 import b64decode
@@ -42,12 +43,13 @@ from rock_env.server.e2b.wire import (
     json_body,
     token_of,
 )
-from rock_env.server.parsing import off_loop
-from rock_env.server.rest.codec import MAX_MESSAGE_BYTES, rock_error
+from rock_env.server.interceptors.held import HELD
+from rock_env.server.parsing import off_loop, whole_number
+from rock_env.server.rest.codec import rock_error
 from rock_env.server.rest.gateway import write_all
 from rock_env.server.rest.request import blocks, body
 
-__all__ = ["envd_routes"]
+__all__ = ["MAX_FORM_BYTES", "envd_routes"]
 
 _GONE = "The sandbox was not found"
 """E2B's SDKs look for these words: a box that is gone, which to its own token is one that never was."""
@@ -56,18 +58,19 @@ _THERE = 17
 _MAKE_DIR = f'[ -d "$1" ] && exit {_THERE}; exec mkdir -p -- "$1"'
 _SIGNALS = {"SIGNAL_SIGTERM": 15, "SIGNAL_SIGKILL": 9}
 _CALL_S = 60
+MAX_FORM_BYTES = 64 << 20
 _GZIP = 31
 """What zlib takes for data with a header and a sum of gzip's."""
 
-Rpc = Callable[[str, dict[str, Any], Request], Awaitable[dict[str, Any]]]
+Rpc = Callable[[str, dict[str, Any], Request], Awaitable[dict[str, Any] | bytes]]
 
 
 def envd_routes(boxes: Boxes, processes: Processes) -> list[BaseRoute]:
     """Return the routes of the daemon."""
     envd = _Envd(boxes, processes)
 
-    async def admit(request: Request) -> None:
-        await boxes.admit("Stat", token_of(request.headers))
+    async def admit(request: Request) -> str:
+        return await boxes.admit("Stat", token_of(request.headers))
 
     unary: dict[str, Rpc] = {
         "filesystem.Filesystem/Stat": envd.stat,
@@ -115,7 +118,10 @@ def _gone(error: RockError) -> Response | None:
 def _unary(act: Rpc) -> Callable[[Request], Awaitable[Response]]:
     async def handle(request: Request) -> Response:
         _check_user(request)
-        return JSONResponse(await act(_sandbox_id(request), await json_body(request), request))
+        answer = await act(_sandbox_id(request), await json_body(request), request)
+        if isinstance(answer, bytes):
+            return Response(answer, media_type="application/json")
+        return JSONResponse(answer)
 
     return handle
 
@@ -200,9 +206,10 @@ class _Envd:
         _check_user(request)
         path = request.query_params.get("path", "")
         if request.headers.get("content-type", "").startswith("multipart/form-data"):
-            content = await body(request, MAX_MESSAGE_BYTES)
-            uploads = await off_loop(parts, request.headers["content-type"], content)
-            written = [await self._write(request, path or name, _one(data)) for name, data in uploads]
+            with HELD.share(request.state.tenant) as share:
+                content = await body(request, MAX_FORM_BYTES, share)
+                uploads = await off_loop(parts, request.headers["content-type"], content)
+                written = [await self._write(request, path or name, _one(data)) for name, data in uploads]
         else:
             written = [await self._write(request, path, _plain(request))]
         return JSONResponse(written)
@@ -227,15 +234,13 @@ class _Envd:
         entry = await self._boxes.call("Stat")(ask, metadata=token_of(request.headers))
         return {"entry": _entry(entry, ask.path)}
 
-    async def list_dir(self, sandbox_id: str, asked: dict[str, Any], request: Request) -> dict[str, Any]:
+    async def list_dir(self, sandbox_id: str, asked: dict[str, Any], request: Request) -> bytes:
         path, depth = _path(asked), asked.get("depth") or 1
         if not isinstance(depth, int) or depth < 1:
             raise InvalidArgument(f"depth must be a whole number from 1, got {shown(depth)}")
         ask = pb.ListFilesRequest(sandbox_id=sandbox_id, path=path, recursive=depth > 1)
         found = await self._boxes.call("ListFiles")(ask, metadata=token_of(request.headers))
-        base = path.rstrip("/")
-        within = [entry for entry in found.files if entry.path.count("/") < depth]
-        return {"entries": [_entry(entry, f"{base}/{entry.path}") for entry in within]}
+        return await off_loop(_entries, found, path.rstrip("/"), depth)
 
     async def make_dir(self, sandbox_id: str, asked: dict[str, Any], request: Request) -> dict[str, Any]:
         path = _path(asked)
@@ -409,6 +414,12 @@ def _input(given: Any) -> bytes:
         raise InvalidArgument(f"stdin is no base64: {error}") from None
 
 
+def _entries(found: pb.ListFilesResponse, base: str, depth: int) -> bytes:
+    within = [entry for entry in found.files if entry.path.count("/") < depth]
+    entries = [_entry(entry, f"{base}/{entry.path}") for entry in within]
+    return json.dumps({"entries": entries}, ensure_ascii=False).encode()
+
+
 def _entry(entry: pb.FileStat, path: str) -> dict[str, Any]:
     link = {"symlinkTarget": entry.symlink_target} if entry.symlink_target else {}
     kind = stat.S_IFDIR if entry.directory else stat.S_IFREG
@@ -428,11 +439,12 @@ def _entry(entry: pb.FileStat, path: str) -> dict[str, Any]:
 def _milliseconds(request: Request, name: str) -> float:
     """Return a header's milliseconds as seconds; 0 without it."""
     text = request.headers.get(name, "0")
-    if not (text.isascii() and text.isdigit() and len(text) < 15):
-        raise InvalidArgument(f"header {name} must be a number of milliseconds, got {text!r}")
-    return int(text) / 1000
+    return whole_number(text, f"header {name}, in milliseconds,", 0, 10**14) / 1000
 
 
 def _keepalive_s(request: Request) -> float:
     text = request.headers.get("keepalive-ping-interval", "")
-    return float(text) if text.isascii() and text.isdigit() and 0 < int(text) < 3600 else 50.0
+    try:
+        return float(whole_number(text, "header keepalive-ping-interval", 1, 3599))
+    except InvalidArgument:
+        return 50.0

@@ -14,7 +14,7 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rock_env.errors import InvalidArgument, RockError, Unauthenticated
+from rock_env.errors import InvalidArgument, RockError, Unauthenticated, one_line
 from rock_env.server.parsing import MAX_JSON_BYTES, SMALL_BYTES, load_json, off_loop
 from rock_env.server.rest.request import blocks, body
 
@@ -46,7 +46,7 @@ def control_problem(error: RockError) -> Response:
     headers = {}
     if error.http in _RETRY and error.retry_after_s is not None:
         headers["retry-after"] = str(max(1, round(error.retry_after_s)))
-    return JSONResponse({"code": error.http, "message": error.message}, error.http, headers=headers)
+    return JSONResponse({"code": error.http, "message": one_line(error.message)}, error.http, headers=headers)
 
 
 def connect_problem(error: RockError) -> Response:
@@ -55,7 +55,7 @@ def connect_problem(error: RockError) -> Response:
 
 
 def _connect_error(error: RockError) -> dict[str, str]:
-    return {"code": error.grpc.lower(), "message": error.message}
+    return {"code": error.grpc.lower(), "message": one_line(error.message)}
 
 
 def frame(message: Mapping[str, Any]) -> bytes:

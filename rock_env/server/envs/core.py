@@ -27,7 +27,7 @@ from rock_env.security.auth import acting_for, current_tenant
 from rock_env.server.envs.artifacts import ArtifactRoom
 from rock_env.server.envs.batch import MESSAGES, Batch, Reply, Shard
 from rock_env.server.envs.boxes import EnvBoxes
-from rock_env.server.envs.keys import own_key
+from rock_env.server.envs.keys import Makes, own_key
 from rock_env.server.envs.rules import OwnRules, Rules
 from rock_env.server.envs.rules_pool import RulesPool
 from rock_env.server.envs.sandboxed import SandboxedEnv
@@ -100,7 +100,7 @@ class EnvServiceCore:
         self.sandbox_timeout_s = options.sandbox_timeout_s
         """Longest call on an environment with a sandbox, where its caller sets no deadline."""
         self._hosted: dict[str, Hosted] = {}
-        self._made: dict[str, asyncio.Future[pb.MakeResponse]] = {}
+        self._made = Makes()
         self._tasks = asyncio.TaskGroup()
         self._running: set[asyncio.Task[None]] = set()
         self._counts: Counter[str] = Counter()
@@ -217,17 +217,14 @@ class EnvServiceCore:
     # -- make
 
     async def make(self, items: Sequence[pb.MakeRequest]) -> list[pb.MakeResponse]:
-        """Make environments. A repeated key gets the reply (or the pending reply) of the first."""
-        loop = asyncio.get_running_loop()
+        """Make environments. A repeated key gets the reply (or the pending reply) of the first, or an error if it asks for
+        another environment."""
         replies: list[asyncio.Future[pb.MakeResponse]] = []
         fresh = []
         for item, key in zip(items, [*map(own_key, items)], strict=True):  # all checked before one is taken
-            reply = self._made.get(key) if key else None
-            if reply is None:
-                reply = loop.create_future()
+            reply, is_new = self._made.take(key, item)
+            if is_new:
                 fresh.append((item, reply))
-                if key:
-                    self._made[key] = reply
             replies.append(reply)
         if fresh:
             self.spawn(self._make_fresh(fresh))
@@ -272,7 +269,7 @@ class EnvServiceCore:
             if key and hosted is not None:
                 hosted.keys.append(key)
             elif key:
-                self._made.pop(key, None)  # there is nothing, so a retry may try again
+                self._made.forget(key)  # there is nothing, so a retry may try again
                 self._forgotten([key])
             if not future.done():
                 future.set_result(reply)
@@ -455,7 +452,7 @@ class EnvServiceCore:
         if hosted.worker is not None:
             hosted.worker.envs -= 1
         for key in hosted.keys:
-            self._made.pop(key, None)
+            self._made.forget(key)
             self.kept.pop(key, None)
         if hosted.keys:
             self._forgotten(hosted.keys)

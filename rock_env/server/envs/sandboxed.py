@@ -128,7 +128,7 @@ class SandboxedEnv:
 
     async def _reset(self, request: pb.ResetRequest) -> pb.ResetResponse:
         journal = self.journal
-        stored = journal.replay(request.sequence, request.idempotency_key, pb.ResetResponse)
+        stored = journal.replay(request, pb.ResetResponse)
         if stored is not None:
             return stored
         check_prefix(request, self.spec)
@@ -142,7 +142,7 @@ class SandboxedEnv:
             task_id, seed, prefix, initial_hash=request.initial_observation_hash, durable=durable
         )
         reply.durable = durable and await self._keep()
-        journal.commit(request.sequence, request.idempotency_key, reply)
+        journal.commit(request, reply)
         return reply
 
     async def _check_recovery(self, task_id: str) -> None:
@@ -271,7 +271,7 @@ class SandboxedEnv:
 
     async def _step(self, request: pb.StepRequest) -> pb.StepResponse:
         journal = self.journal
-        stored = journal.replay(request.sequence, request.idempotency_key, pb.StepResponse)
+        stored = journal.replay(request, pb.StepResponse)
         if stored is not None:
             return stored
         journal.need_step()
@@ -293,12 +293,12 @@ class SandboxedEnv:
             done=done,
         )
         journal.settle(done=done)
-        journal.commit(request.sequence, request.idempotency_key, reply)
+        journal.commit(request, reply)
         return reply
 
     async def _evaluate(self, request: pb.EvaluateRequest) -> pb.EvaluateResponse:
         journal = self.journal
-        stored = journal.replay(request.sequence, request.idempotency_key, pb.EvaluateResponse)
+        stored = journal.replay(request, pb.EvaluateResponse)
         if stored is not None:
             return stored
         journal.need_episode("evaluate")
@@ -308,7 +308,7 @@ class SandboxedEnv:
             verdict = await self._graded(box)
             attached = await self._attached(box)
         reply = evaluate_response(journal.env_id, verdict, attached)
-        journal.commit(request.sequence, request.idempotency_key, reply)
+        journal.commit(request, reply)
         return reply
 
     async def _graded(self, box: Sandbox) -> Verdict:
@@ -343,11 +343,11 @@ class SandboxedEnv:
         request, state = asked
         if request is None:  # a fork, which begins with it
             return await self._go_on(state)
-        stored = self.journal.replay(request.sequence, request.idempotency_key, pb.ResetResponse)
+        stored = self.journal.replay(request, pb.ResetResponse)
         if stored is not None:
             return stored
         reply = await self._go_on(state)
-        self.journal.commit(request.sequence, request.idempotency_key, reply)
+        self.journal.commit(request, reply)
         return reply
 
     async def _go_on(self, state: BoxedState) -> pb.ResetResponse:

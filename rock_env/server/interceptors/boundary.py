@@ -2,8 +2,8 @@
 
 Installed by `server/app.py` as the innermost interceptor, so nothing of a stranger's message is read before the door.
 A message that is none, or holds too much, becomes INVALID_ARGUMENT, and a bug INTERNAL with the code `internal` and a
-traceback in the log; gRPC would call both UNKNOWN and quote the exception. A message of many parts is parsed off the
-event loop. It changes no call that ends as its handler meant it to.
+traceback in the log; gRPC would call both UNKNOWN and quote the exception. A message that is large, or of many parts, is
+parsed off the event loop. It changes no call that ends as its handler meant it to.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, Message
 
 from rock_env.errors import InvalidArgument, RockError, of_full_disk
+from rock_env.security.auth import current_tenant
 from rock_env.server.calls import fail
+from rock_env.server.interceptors.held import HELD, LARGE_BYTES, Share
 from rock_env.server.interceptors.sizes import check_sizes
 from rock_env.server.parsing import check_counts, is_short_work, off_loop
 from rock_env.wire.rest_routes import methods
@@ -45,15 +47,16 @@ _INPUTS = {method.grpc_path: method.input for method in methods()}
 Read = Callable[[bytes], Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Unread:
-    """Stands for a message of many parts, or one whose bytes are none; an exception could not pass through gRPC."""
+    """Stands for a large message, one of many parts, or bytes that are none: gRPC lets no exception through."""
 
     data: bytes
     parse: Read
 
     async def read(self) -> Any:
-        return await off_loop(self.parse, self.data)
+        data, self.data = self.data, b""
+        return await off_loop(self.parse, data)
 
 
 class BoundaryInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc is not typed
@@ -94,7 +97,7 @@ def _reader(deserialize: Read | None, message: Descriptor | None) -> Read | None
         if message is not None:
             check_counts(data, message)
         try:
-            return deserialize(data)
+            return _checked(deserialize(data))
         except DecodeError as error:
             said = str(error).removesuffix(".")
             raise InvalidArgument(
@@ -102,7 +105,7 @@ def _reader(deserialize: Read | None, message: Descriptor | None) -> Read | None
             ) from None
 
     def read(data: bytes) -> Any:
-        if message is not None and not is_short_work(data, message):
+        if len(data) > LARGE_BYTES or (message is not None and not is_short_work(data, message)):
             return _Unread(data, parse)
         try:
             return deserialize(data)
@@ -112,21 +115,28 @@ def _reader(deserialize: Read | None, message: Descriptor | None) -> Read | None
     return read
 
 
-async def _readable(request: Any, streaming: bool) -> Any:
+async def _readable(request: Any, streaming: bool, share: Share) -> Any:
     """Return the request. Raise `InvalidArgument` where it cannot be read; a stream does so when it comes to it."""
     if streaming:
-        return _each_readable(request)
-    return await _whole(request)
+        return _each_readable(request, share)
+    return await _whole(request, share)
 
 
-async def _each_readable(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+async def _each_readable(requests: AsyncIterator[Any], share: Share) -> AsyncIterator[Any]:
     async for request in requests:
-        yield await _whole(request)
+        yield await _whole(request, share)
 
 
-async def _whole(request: Any) -> Any:
-    """Return a message that was read and holds no text that is too long."""
-    found = await request.read() if isinstance(request, _Unread) else request
+async def _whole(request: Any, share: Share) -> Any:
+    """Return a message that was read and holds no text that is too long. Raise also `ResourceExhausted`."""
+    if isinstance(request, _Unread):
+        share.hold(len(request.data))
+        return await request.read()
+    share.hold(0)
+    return _checked(request)
+
+
+def _checked(found: Any) -> Any:
     if isinstance(found, Message):
         check_sizes(found)
     return found
@@ -135,7 +145,8 @@ async def _whole(request: Any) -> Any:
 def _coroutine(name: str, act: Callable[[Any, Context], Awaitable[Any]], streaming: bool) -> Any:
     async def bounded(request: Any, context: Context) -> Any:
         try:
-            return await act(await _readable(request, streaming), context)
+            with HELD.share(current_tenant()) as share:
+                return await act(await _readable(request, streaming, share), context)
         except (asyncio.CancelledError, grpc.aio.AbortError):
             raise
         except Exception as error:  # noqa: BLE001  named boundary: rpc handler
@@ -147,8 +158,9 @@ def _coroutine(name: str, act: Callable[[Any, Context], Awaitable[Any]], streami
 def _generator(name: str, act: Callable[[Any, Context], AsyncIterator[Any]], streaming: bool) -> Any:
     async def bounded(request: Any, context: Context) -> AsyncIterator[Any]:
         try:
-            async for reply in act(await _readable(request, streaming), context):
-                yield reply
+            with HELD.share(current_tenant()) as share:
+                async for reply in act(await _readable(request, streaming, share), context):
+                    yield reply
         except (asyncio.CancelledError, grpc.aio.AbortError):
             raise
         except Exception as error:  # noqa: BLE001  named boundary: rpc handler

@@ -1,7 +1,6 @@
 """How long the texts of a request may be, and how many: what is kept in a record, or handed to a kernel, is small.
 
-Used by the boundary for every message but those of an environment's turns, whose texts are as long as a caller's message
-may be. Bytes, such as a file's, are not looked at.
+Used by the boundary for every message. Bytes, such as a file's, are not looked at.
 """
 
 from __future__ import annotations
@@ -29,12 +28,15 @@ class _Bound:
 
 _ONE_WORD = 128 << 10
 """Linux takes no longer word or variable of a command."""
+_ACTION = 1 << 20
 _WORDS = _Bound(each=_ONE_WORD, count=1 << 15, total=1 << 20)
 _BOUNDS: Mapping[str, _Bound] = {
     "argv": _WORDS,
     "ExecStart.env": _WORDS,
     "OpenSessionRequest.env": _WORDS,
     "SandboxSpec.env": _Bound(each=64 << 10, total=256 << 10),
+    "action": _Bound(each=_ACTION),
+    "params_json": _Bound(each=64 << 10),
     "command": _Bound(each=1 << 20, total=1 << 20),
     "labels": _Bound(count=64),
     "idempotency_key": _Bound(each=1024),
@@ -49,12 +51,12 @@ _TURNS = frozenset(
         *("MakeMany", "ResetMany", "StepMany", "EvaluateMany", "CloseMany"),
     )
 )
-"""Messages of environments: their arguments and keys are checked where they are used."""
+"""Messages of environments: arguments and keys are checked where they are used, so a small one is not looked at here."""
 
 
 def check_sizes(message: Any) -> None:
     """Raise `InvalidArgument` for a message with a text that is too long, or with too many."""
-    if message.DESCRIPTOR.full_name not in _TURNS:
+    if message.DESCRIPTOR.full_name not in _TURNS or message.ByteSize() > _ACTION:
         _check(message, message.DESCRIPTOR.name)
 
 

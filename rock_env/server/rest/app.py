@@ -29,7 +29,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from rock_env.errors import NotFound, PermissionDenied, RockError
 from rock_env.server.interceptors.access import AccessControl
 from rock_env.server.options import ServerOptions
-from rock_env.server.rest.codec import MAX_MESSAGE_BYTES, definite, problem, rock_error
+from rock_env.server.rest.codec import MAX_FRAME_BYTES, definite, problem, rock_error
 from rock_env.server.rest.connections import HEAD_BYTES, Connections, HttpConnection
 from rock_env.server.rest.gateway import Gateway
 from rock_env.server.rest.openapi import openapi
@@ -163,7 +163,7 @@ async def serving(app: Any, options: ServerOptions) -> AsyncIterator[str]:
         log_config=None,
         access_log=False,
         server_header=False,
-        ws_max_size=MAX_MESSAGE_BYTES,
+        ws_max_size=MAX_FRAME_BYTES,
         ws_ping_timeout=None,  # a socket whose input is held back answers no ping; TCP notices the dead ones
         ws_per_message_deflate=False,
         timeout_graceful_shutdown=max(1, round(options.drain_s)),

@@ -16,7 +16,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rock_env.errors import RockError
+from rock_env.server.envs.byte_room import ByteRoom
 from rock_env.server.interceptors.access import AccessControl
+from rock_env.server.interceptors.held import HELD
 from rock_env.server.parsing import SMALL_BYTES, off_loop
 from rock_env.server.rest.codec import (
     definite,
@@ -26,6 +28,7 @@ from rock_env.server.rest.codec import (
     json_bytes,
     problem,
     read_body,
+    reading,
     resume_after,
     rock_error,
     set_field,
@@ -50,6 +53,8 @@ __all__ = ["Gateway", "with_path", "write_all"]
 NDJSON = "application/x-ndjson"
 _LARGE_BYTES = 256 << 10
 """From here on JSON is written in a thread: it would hold the event loop for milliseconds."""
+_ANSWERS = ByteRoom(32 << 20)
+"""What is written as JSON at once."""
 STAT = next(method for method in methods() if method.name == "SandboxService.Stat")
 _FIRST_S = 0.25
 """How long a stream may wait for its first message before it answers 200: an error within it is an HTTP error."""
@@ -78,13 +83,14 @@ class Gateway:
             )
         return made
 
-    async def admit(self, method: Method, metadata: Metadata) -> None:
-        """Find out from the headers alone whether a call may be made. Raise `Unauthenticated`, `PermissionDenied`.
+    async def admit(self, method: Method, metadata: Metadata) -> str:
+        """Return from the headers alone for which tenant a call is. Raise `Unauthenticated`, `PermissionDenied`.
 
         The call itself is checked once more; this is so that nothing of a stranger's body is read.
         """
-        await self._door.admit(method.grpc_path, metadata)
+        permit = await self._door.admit(method.grpc_path, metadata)
         admitted()
+        return permit.tenant
 
     def endpoint(self, method: Method) -> Endpoint:
         """Return what answers requests for a method."""
@@ -92,8 +98,8 @@ class Gateway:
 
         async def answer(request: Request) -> Response:
             try:
-                await self.admit(method, metadata_of(request.headers))
-                return await act(method, request)
+                tenant = await self.admit(method, metadata_of(request.headers))
+                return await act(method, request, tenant)
             except RockError as error:
                 return problem(error)
             except grpc.aio.AioRpcError as failure:
@@ -105,8 +111,9 @@ class Gateway:
 
     # -- one request
 
-    async def _single(self, method: Method, request: Request) -> Response:
-        message = await self._message(method, request)
+    async def _single(self, method: Method, request: Request, tenant: str) -> Response:
+        with reading():
+            message = await self._message(method, request, tenant)
         ask = {"metadata": metadata_of(request.headers), "timeout": timeout_s(request)}
         if not method.server_streaming:
             reply = await answered(self.call(method)(message, **ask), request)
@@ -123,14 +130,15 @@ class Gateway:
         blocks = RawBlocks(method) if raw else EventBlocks(method, reached)
         return await self._stream(call, blocks, request, status=status, headers=headers)
 
-    async def _message(self, method: Method, request: Request) -> Any:
+    async def _message(self, method: Method, request: Request, tenant: str) -> Any:
         if method.takes_body:
             content_type(request, ("application/json",))
-            content = await body(request, json_bytes(method))
-            if len(content) <= SMALL_BYTES:
-                message = from_body(method, content)
-            else:
-                message = await answered(asyncio.ensure_future(read_body(method, content)), request)
+            with HELD.share(tenant) as share:
+                content = await body(request, json_bytes(method), share)
+                if len(content) <= SMALL_BYTES:
+                    message = from_body(method, content)
+                else:
+                    message = await answered(asyncio.ensure_future(read_body(method, content)), request)
         else:
             message = from_query(method, request.query_params.multi_items())
         return with_path(method, message, request.path_params)
@@ -161,10 +169,10 @@ class Gateway:
 
     # -- a stream of requests
 
-    async def _streamed(self, method: Method, request: Request) -> Response:
+    async def _streamed(self, method: Method, request: Request, tenant: str) -> Response:
         call = self.call(method)(metadata=metadata_of(request.headers), timeout=timeout_s(request))
         reached: dict[str, int] = {}
-        pump = asyncio.ensure_future(write_all(call, self._messages(method, request, reached)))
+        pump = asyncio.ensure_future(write_all(call, self._messages(method, request, reached, tenant)))
         if method.server_streaming:
             return await self._stream(call, EventBlocks(method, reached), request, pump=pump)
         try:
@@ -179,7 +187,7 @@ class Gateway:
             call.cancel()
 
     async def _messages(
-        self, method: Method, request: Request, reached: dict[str, int]
+        self, method: Method, request: Request, reached: dict[str, int], tenant: str
     ) -> AsyncIterator[Any]:
         kind = content_type(request, ("application/json", NDJSON) if not method.route.raw else ())
         if method.route.raw and kind != NDJSON:
@@ -197,16 +205,17 @@ class Gateway:
             return
         started = False
         limit = json_bytes(method)
-        source = lines(request, limit) if kind == NDJSON else once(request, limit)
-        async for line in source:
-            message = await read_body(method, line)
-            if not started:
-                started = True
-                with_path(method, message, request.path_params)
-                last = request.headers.get("last-event-id")
-                if last and method.route.ids:
-                    reached |= resume_after(method.route.ids, message, last)
-            yield message
+        with HELD.share(tenant) as share:
+            source = lines(request, limit, share) if kind == NDJSON else once(request, limit, share)
+            async for line in source:
+                message = await read_body(method, line)
+                if not started:
+                    started = True
+                    with_path(method, message, request.path_params)
+                    last = request.headers.get("last-event-id")
+                    if last and method.route.ids:
+                        reached |= resume_after(method.route.ids, message, last)
+                yield message
 
 
 def _shape(streaming: bool) -> str:
@@ -219,7 +228,10 @@ async def _awaited(call: Any) -> Any:
 
 async def _dumped(message: Any) -> bytes:
     if message.ByteSize() > _LARGE_BYTES:
-        return await off_loop(dump, message)
+        async with _ANSWERS.taken(message.ByteSize()):
+            written = await off_loop(dump, message)
+        HELD.tidy_soon()
+        return written
     return dump(message)
 
 

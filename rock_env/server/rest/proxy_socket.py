@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from websockets.typing import Subprotocol
 
 from rock_env.errors import Unavailable
-from rock_env.server.rest.codec import MAX_MESSAGE_BYTES
+from rock_env.server.rest.codec import MAX_FRAME_BYTES
 from rock_env.server.rest.dial import Dialling
 from rock_env.server.rest.request import BEARER
 
@@ -43,7 +43,7 @@ async def forward_socket(
                 additional_headers=[(name, value) for name, value in headers if not name.startswith(_OWN)],
                 user_agent_header=None,
                 compression=None,
-                max_size=MAX_MESSAGE_BYTES,
+                max_size=MAX_FRAME_BYTES,
                 max_queue=2,
                 ping_timeout=None,
                 open_timeout=_OPEN_S,

@@ -13,6 +13,7 @@ from typing import Any
 from starlette.requests import Request
 
 from rock_env.errors import InvalidArgument, Unauthenticated
+from rock_env.server.interceptors.held import Share
 from rock_env.wire.bodies import BOUND
 
 __all__ = [
@@ -119,8 +120,11 @@ async def blocks(request: Request) -> AsyncIterator[bytes]:
             return
 
 
-async def body(request: Request, limit: int) -> bytes:
-    """Return the whole body. Raise `InvalidArgument` (413) for one beyond the limit, before it is read where it says so."""
+async def body(request: Request, limit: int, share: Share | None = None) -> bytes:
+    """Return the whole body. Raise `InvalidArgument` (413) for one beyond the limit, before it is read where it says so.
+
+    What it holds counts in `share`, which may raise `ResourceExhausted`.
+    """
     said = request.headers.get("content-length", "")
     if said.isascii() and said.isdigit() and int(said[:20]) > limit:
         raise _too_large("the body", limit)
@@ -131,6 +135,8 @@ async def body(request: Request, limit: int) -> bytes:
         content += block
         if len(content) > limit:
             raise _too_large("the body", limit)
+        if share is not None:
+            share.hold(len(content))
     return bytes(content)
 
 
@@ -140,16 +146,20 @@ def _too_large(what: str, limit: int) -> TooLarge:
     )
 
 
-async def once(request: Request, limit: int) -> AsyncIterator[bytes]:
+async def once(request: Request, limit: int, share: Share) -> AsyncIterator[bytes]:
     """Yield the whole body, as the only line."""
-    yield await body(request, limit)
+    yield await body(request, limit, share)
 
 
-async def lines(request: Request, limit: int) -> AsyncIterator[bytes]:
-    """Yield the lines of a body as they come. Raise `InvalidArgument` (413) for one that is too long."""
+async def lines(request: Request, limit: int, share: Share) -> AsyncIterator[bytes]:
+    """Yield the lines of a body as they come. Raise `InvalidArgument` (413) for one that is too long.
+
+    What it holds counts in `share`, which may raise `ResourceExhausted`.
+    """
     rest = bytearray()
     async for block in blocks(request):
         rest += block
+        share.hold(len(rest))
         *lines, last = rest.split(b"\n") if b"\n" in block else (rest,)
         rest = bytearray(last)
         for line in lines:

@@ -83,6 +83,14 @@ class _AdminService(PlaceCalls, RegisteredCalls, admin_pb2_grpc.AdminServiceServ
                 await self._sandboxes.delete(each.id)
         return found
 
+    async def SetQuota(self, request: pb.SetQuotaRequest, context: Any) -> pb.TenantQuota:  # noqa: N802
+        """Change what one tenant may hold."""
+        if self._guarded and not request.tenant:
+            await fail(
+                context, InvalidArgument("tenant is empty: expected the name of a tenant with a token")
+            )
+        return await super().SetQuota(request, context)
+
     async def Drain(self, request: pb.DrainRequest, context: Any) -> pb.DrainResponse:  # noqa: N802
         """Begin to end the server, and say what becomes of its sandboxes."""
         try:

@@ -22,7 +22,7 @@ Context = Any  # grpc.aio.ServicerContext is generic only in the stubs
 Act = Callable[[Any, Context], Awaitable[Any]]
 _ONCE = ("sandbox_id", "path", "mode", "append", "idempotency_key")
 """Fields of a WriteFile, said by its first message."""
-_SLICE = 1000
+_SLICE = 200
 """Files of a huge folder that are put into an answer in one turn of the event loop."""
 
 

@@ -13,6 +13,8 @@ from rock_env.proto.v1 import admin_pb2 as pb
 from rock_env.registered import Registration
 from rock_env.server.calls import Context, guarded
 from rock_env.server.envs.shelf import EnvShelf
+from rock_env.server.parsing import off_loop
+from rock_env.wire.pushed import unpack
 from rock_env.wire.sandboxes import moment
 
 __all__ = ["RegisteredCalls"]
@@ -46,7 +48,7 @@ class RegisteredCalls:
                 f"an environment called {record.name!r} is installed on the server. Register yours under another name "
                 "(--name) and push that."
             )
-        await self.shelf.put(record, request.tasks)
+        await self.shelf.put(record, await off_loop(unpack, request.tasks))
         return pb.PutEnvResponse()
 
     async def _remove_env(self, request: pb.RemoveEnvRequest, _: Context) -> pb.RemoveEnvResponse:

@@ -26,6 +26,7 @@ from rock_env.wire.sandboxes import (
     asked_idle_s,
     asked_lease_s,
     info_message,
+    page_token,
     sandbox_spec,
     sandbox_state,
     seconds,
@@ -95,7 +96,7 @@ class _SandboxService:
             states=frozenset(map(sandbox_state, request.states)) or LIVE,
             labels=dict(request.labels),
             environment=request.environment,
-            after_id=request.page_token,
+            after_id=page_token(request.page_token, "sb-"),
             limit=size + 1,
         )
         found = await self._core.find(query)

@@ -18,6 +18,7 @@ from rock_env.wire.sandboxes import (
     asked_idle_s,
     asked_lease_s,
     info_message,
+    page_token,
     snapshot_message,
     snapshot_state,
 )
@@ -57,7 +58,7 @@ class SnapshotCalls:
             sandbox_id=request.sandbox_id,
             labels=dict(request.labels),
             states=states,
-            after_id=request.page_token,
+            after_id=page_token(request.page_token, "sn-"),
             limit=size + 1,
         )
         found = await self._tree.find(query)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -16,6 +18,7 @@ from rock_env.errors import (
     as_rock_error,
     plugin_call,
 )
+from rock_env.proto.v1 import env_pb2 as pb
 
 
 class OneEnvironment(RuleBasedStateMachine):
@@ -27,11 +30,12 @@ class OneEnvironment(RuleBasedStateMachine):
         self.actions: list[tuple[int, str]] = []
 
     def call(self, sequence: int, key: str) -> object:
-        stored = self.journal.replay(sequence, key, tuple)
+        request = pb.StepRequest(sequence=sequence, idempotency_key=key)
+        stored = self.journal.replay(request, tuple)
         if stored is not None:
             return stored
         self.actions.append((sequence, key))
-        self.journal.commit(sequence, key, ("reply", sequence, key))
+        self.journal.commit(request, ("reply", sequence, key))
         return ("reply", sequence, key)
 
     @rule(key=st.sampled_from("abc"))
@@ -68,10 +72,30 @@ TestOneEnvironment = OneEnvironment.TestCase
 
 def test_a_reply_is_for_the_call_that_got_it() -> None:
     journal = Journal("e")
-    journal.commit(1, "k", "the reply of a reset")
-    assert journal.replay(1, "k", str) == "the reply of a reset"
+    request = pb.ResetRequest(sequence=1, idempotency_key="k")
+    journal.commit(request, "the reply of a reset")
+    assert journal.replay(request, str) == "the reply of a reset"
     with pytest.raises(FailedPrecondition, match="already used by another call, which answered with a str"):
-        journal.replay(1, "k", int)
+        journal.replay(request, int)
+
+
+@pytest.mark.parametrize(
+    ("first", "other"),
+    [
+        (pb.StepRequest(action="right"), pb.StepRequest(action="down")),
+        (pb.ResetRequest(task_id="train/0", seed=1), pb.ResetRequest(task_id="train/0", seed=2)),
+        (pb.RestoreRequest(checkpoint_id="a"), pb.RestoreRequest(checkpoint_id="b")),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_a_retry_asks_for_the_same(first: Any, other: Any) -> None:
+    journal = Journal("e")
+    for request in (first, other):
+        request.sequence, request.idempotency_key = 1, "k"
+    journal.commit(first, "done")
+    assert journal.replay(type(first).FromString(first.SerializeToString()), str) == "done"
+    with pytest.raises(FailedPrecondition, match="already used by another request"):
+        journal.replay(other, str)
 
 
 def test_a_broken_environment_keeps_its_cause_until_settled() -> None:

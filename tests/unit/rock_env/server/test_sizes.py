@@ -28,6 +28,10 @@ LARGE = {
     "hosts": pb.CreateSandboxRequest(spec=pb.SandboxSpec(network=pb.NetworkPolicy(allow=["a"] * 2000))),
     "a path": pb.ReadFileRequest(path="x" * 5000),
     "an image": registry_pb2.GetImageRequest(name="x" * 5000),
+    "an action": env_pb2.StepRequest(action="x" * ((1 << 20) + 1)),
+    "an action in a batch": env_pb2.StepManyRequest(items=[env_pb2.StepRequest(action="x" * (2 << 20))]),
+    "an action of a prefix": env_pb2.ResetRequest(prefix=[env_pb2.PrefixTurn(action="x" * (2 << 20))]),
+    "arguments": env_pb2.MakeRequest(params_json="x" * (2 << 20)),
     "build arguments": registry_pb2.RegisterRequest(
         start=registry_pb2.RegisterStart(build_args={"a": "x" * 5000})
     ),
@@ -48,8 +52,9 @@ def test_what_is_too_large_is_named_in_one_short_line(name: str) -> None:
         pb.ExecRequest(start=pb.ExecStart(argv=["sh", "-c", "x" * 100_000], env={"A": "x" * 100_000})),
         pb.SessionInput(command="x" * 1_000_000),
         pb.WriteFileRequest(path="f", data=bytes(5 << 20)),
-        env_pb2.StepRequest(action="x" * (5 << 20)),
-        env_pb2.StepManyRequest(items=[env_pb2.StepRequest(action="x" * (5 << 20))]),
+        env_pb2.StepRequest(action="x" * (1 << 20)),
+        env_pb2.StepManyRequest(items=[env_pb2.StepRequest(action="x" * (1 << 20))] * 5),
+        env_pb2.ResetRequest(prefix=[env_pb2.PrefixTurn(action="x" * 300)] * 40_000),
     ],
     ids=lambda message: message.DESCRIPTOR.name,
 )
