@@ -24,6 +24,7 @@ from typing import BinaryIO, Self
 from agent_runtime import frames
 from agent_runtime.errors import CorruptTrajectory, StoreError, StoreWriteFailed
 from agent_runtime.types import SCHEMA_VERSION, Trajectory
+from rock_env.foreign.files import check_regular, open_regular
 from rock_env.store.whole_file import sync_folder, write_whole
 
 __all__ = [
@@ -187,6 +188,8 @@ class TrajectoryWriter:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
+            with _reported(self.path):
+                check_regular(os.fstat(self._fd).st_mode, self.path)
             self._lock()
             self._recover()
         except BaseException:
@@ -325,7 +328,7 @@ def _inspect(path: Path, kind: str, step: int | None) -> SegmentInfo:
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
-        file = path.open("rb")
+        file = open_regular(path)
     except OSError as error:
         raise StoreError(
             f"cannot read the trajectory file {path}: {error.strerror}. Check the path and its rights.",

@@ -32,7 +32,7 @@ from rock_env.telemetry.shown import show_visibly
 from trainer.errors import TrainerError
 from trainer.signals import held
 
-__all__ = ["app", "main"]
+__all__ = ["app", "explained", "main"]
 
 EXPECTED = (AleError, RockError, StoreError, TrainerError)
 """What the packages raise on purpose: one line for the user, no traceback."""
@@ -47,6 +47,9 @@ DISK_ERRORS = {
 TRAIN_MODULES = ("matplotlib", "ray", "safetensors", "tensorboard", "tokenizers", "torch", "transformers")
 """What the extra `train` brings; a package without it runs servers, environments and replays."""
 EXIT_UNAVAILABLE = 69
+EXIT_SOFTWARE = 70
+MOST_SHOWN = 1000
+"""Characters of the message of an error that nobody expected."""
 EXIT_IO = 74  # EX_IOERR of sysexits.h, as all exit codes here
 RAYS_OWN_WORDS = "A worker died or was killed"
 """Ray prints a paragraph of its own for what we say in a line."""
@@ -418,15 +421,15 @@ def main() -> None:
     try:
         app(prog_name="ale")  # also of `python -m ale`: completion goes by it
     except Exception as error:
-        message, code = _explain(error)
-        if not message or os.environ.get("ALE_DEBUG"):
+        if os.environ.get("ALE_DEBUG"):
             raise
+        message, code = explained(error)
         sys.stderr.write(f"ale: {message}\n")
         sys.exit(code)
 
 
-def _explain(error: BaseException) -> tuple[str, int]:
-    """Return the one line and the exit code for an expected error; an empty line for a bug."""
+def explained(error: BaseException) -> tuple[str, int]:
+    """Return the one line and the exit code for an error; that of a bug says how to see where it is."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, EXPECTED):
@@ -439,7 +442,9 @@ def _explain(error: BaseException) -> tuple[str, int]:
     if isinstance(error, OSError) and error.errno in DISK_ERRORS:
         where = f" {error.filename}" if error.filename else ""
         return f"cannot write{where}: {error.strerror}. {DISK_ERRORS[error.errno]}", EXIT_IO
-    return "", 1
+    said = " ".join(f"{type(error).__name__}: {error}".split())
+    shown = said if len(said) <= MOST_SHOWN else f"{said[:MOST_SHOWN]}…"
+    return f"an unexpected error, {shown}. ALE_DEBUG=1 shows where: please report it.", EXIT_SOFTWARE
 
 
 def _end(code: int) -> None:

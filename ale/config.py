@@ -27,6 +27,7 @@ from rock_env import plugins
 from rock_env.backends.plugin import choose_backends
 from rock_env.errors import InvalidArgument, nearest
 from rock_env.foreign import budget
+from rock_env.foreign.files import plain_values
 from rock_env.tasksets.environment import TaskSetParams
 from trainer.config import RewardRoute, TrainConfig, shares_in
 from trainer.errors import ConfigError
@@ -112,9 +113,9 @@ def expand(config: TrainConfig) -> TrainConfig:
         _check_experts(config.alone(each.env))
     _check_sessions(config)
     choose_backends(config.rollout.backends)
-    algo, engine = plugins.load("ale.algorithms", config.algo), plugins.load("ale.engines", config.engine)
-    if config.agent.name:
+    if config.agent.name:  # before plugins bring torch
         load_agent(config.agent.name)
+    algo, engine = plugins.load("ale.algorithms", config.algo), plugins.load("ale.engines", config.engine)
     tables = {
         "reward": {**config.reward.model_dump(), "routes": list(map(_reward_route, config.reward.routes))},
         "env_args": _env_args(config),
@@ -138,10 +139,6 @@ def read_toml(path: Path) -> Values:
     """Read a TOML file. Raise `ConfigError` saying where (line and column) it is malformed."""
     try:
         return budget.read_settings(path)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not a text file: byte {error.start} is not UTF-8") from error
     except InvalidArgument as error:
         raise ConfigError(str(error)) from error
     except OSError as error:
@@ -169,9 +166,11 @@ def parse_scalar(text: str) -> Any:
     """Read a value as TOML would; what is not TOML (`4x4`, `tiny`) is a string."""
     stripped = text.strip()
     try:
-        parsed = tomllib.loads(f"value = {stripped}")
+        parsed = plain_values(tomllib.loads(f"value = {stripped}"), f"the value {stripped[:40]!r}…")
     except tomllib.TOMLDecodeError:
         return stripped
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"bad value {stripped[:40]!r}…: {error}") from error
     return parsed["value"] if len(parsed) == 1 else stripped
 
 

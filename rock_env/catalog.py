@@ -16,6 +16,7 @@ from pathlib import Path
 from rock_env import plugins
 from rock_env.arguments import Data, shown
 from rock_env.errors import InvalidArgument
+from rock_env.foreign.files import check_regular
 from rock_env.spec import EnvParams, EnvSpec, TaskSource, TaskSpec
 
 __all__ = ["Catalog", "load_reference", "parse_task_id"]
@@ -45,6 +46,7 @@ def load_reference(reference: str) -> EnvSpec:
 
 
 def _load_file(path: Path) -> object:
+    check_regular(path.stat().st_mode, path)  # the import would wait for a FIFO's writer
     name = f"rock_extra_{path.stem}"
     found = importlib.util.spec_from_file_location(name, path)
     if found is None or found.loader is None:

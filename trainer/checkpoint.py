@@ -10,12 +10,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from rock_env.errors import InvalidArgument
+from rock_env.foreign.files import open_regular, parsed
 from trainer import digests
 from trainer.errors import CheckpointError
 
@@ -172,8 +174,10 @@ def read_state(checkpoint: Path, kind: type[_T]) -> _T:
     """Return the controller's state. Raise `CheckpointError` naming the file."""
     path = checkpoint / _STATE
     try:
-        return msgspec.msgpack.decode(path.read_bytes(), type=kind)
-    except (OSError, msgspec.DecodeError) as error:
+        with open_regular(path) as file:
+            state: _T = parsed(partial(msgspec.msgpack.decode, type=kind), file.read(), "it is damaged")
+            return state
+    except (OSError, InvalidArgument) as error:
         raise CheckpointError(f"cannot read checkpoint {path}: {error}.") from error
 
 

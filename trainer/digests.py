@@ -16,6 +16,7 @@ import msgspec
 
 from rock_env.errors import InvalidArgument
 from rock_env.foreign import budget
+from rock_env.foreign.files import open_regular
 from trainer.errors import CheckpointError
 
 __all__ = [
@@ -141,7 +142,7 @@ def digest_of(path: Path) -> str:
         names = [f"{digest_of(file)} {file.relative_to(path).as_posix()}\n" for file in files]
         return digest_of_text("".join(names))
     state = hashlib.blake2b(digest_size=16)
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while block := file.read(_BLOCK_BYTES):
             state.update(block)
     return state.hexdigest()

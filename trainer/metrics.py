@@ -21,6 +21,7 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary as EventSummary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
+from rock_env.foreign.files import open_regular
 from rock_env.store.whole_file import write_whole
 from trainer.appended import Appended
 from trainer.folder import writing
@@ -224,10 +225,10 @@ class MetricsLog:
 def _cut(path: Path, step: int | None, again: Collection[tuple[str, int]]) -> None:
     """Keep what `metrics.jsonl` has up to `step`, without records of `again`; None keeps nothing."""
     kept = b""
-    for line in path.read_bytes().splitlines(keepends=True) if step is not None and path.exists() else []:
+    for line in _content(path).splitlines(keepends=True) if step is not None and path.exists() else []:
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             break  # the torn last line of a killed run
         if not isinstance(record, dict) or not isinstance(record.get("step"), int):
             break
@@ -239,8 +240,8 @@ def _cut(path: Path, step: int | None, again: Collection[tuple[str, int]]) -> No
 def steps_recorded(folder: Path) -> int:
     """Return the last step that `metrics.jsonl` of a run folder tells of; 0 where it tells of none."""
     path, last = folder / METRICS, 0
-    for line in path.read_bytes().splitlines() if path.exists() else []:
-        with suppress(ValueError):  # the torn last line of a killed run
+    for line in _content(path).splitlines() if path.exists() else []:
+        with suppress(ValueError, RecursionError):  # the torn last line of a killed run
             record = json.loads(line)
             if isinstance(record, dict) and record.get("kind") == "train":
                 last = max(last, int(record["step"]))
@@ -250,11 +251,16 @@ def steps_recorded(folder: Path) -> int:
 def read_summary(folder: Path) -> RunSummary | None:
     """Return what `write_summary` wrote; None where there is none, or none that can be read."""
     try:
-        values = msgspec.json.decode((folder / "summary.json").read_bytes())
+        values = msgspec.json.decode(_content(folder / "summary.json"))
         numbers = {name: math.nan if value is None else value for name, value in values.items()}
         return msgspec.convert(numbers, RunSummary)
-    except (OSError, AttributeError, msgspec.DecodeError):
+    except (OSError, AttributeError, ValueError, RecursionError, msgspec.DecodeError):
         return None
+
+
+def _content(path: Path) -> bytes:
+    with open_regular(path) as file:
+        return file.read()
 
 
 def write_summary(folder: Path, summary: RunSummary) -> None:

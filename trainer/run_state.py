@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from agent_runtime.store import kept_segment
+from rock_env.foreign.files import read_text
 from trainer import checkpoint
 from trainer.checkpoint import Resumed
 from trainer.digests import Digest, listed
@@ -60,7 +61,7 @@ class SavedStates:
         """Read the settings as they are now. Raise `OSError`."""
         config = folder / CONFIG
         self._folder = folder
-        self._settings = config.read_text() if config.is_file() else ""
+        self._settings = read_text(config) if config.is_file() else ""
         self._beside: dict[str, Digest] | None = None
 
     def newest(self) -> Resumed | None:

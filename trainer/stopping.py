@@ -15,6 +15,8 @@ from pathlib import Path
 
 import msgspec
 
+from rock_env.errors import InvalidArgument
+from rock_env.foreign.files import read_regular
 from rock_env.store.whole_file import write_whole
 from trainer.errors import ConfigError
 
@@ -66,8 +68,8 @@ def too_slow(folder: Path, environment: Mapping[str, str] = os.environ) -> str:
     """
     grace_s = _grace_s(environment.get(GRACE, ""))
     try:
-        took = msgspec.json.decode((folder / _FILE).read_bytes(), type=_Took)
-    except (OSError, msgspec.DecodeError):
+        took = msgspec.json.decode(read_regular(folder / _FILE), type=_Took)
+    except (OSError, InvalidArgument, ValueError, RecursionError, msgspec.DecodeError):
         return ""
     total_s = took.work_s + took.save_s
     if total_s <= grace_s:

@@ -22,6 +22,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from agent_runtime.dialects import DIALECTS
 from rock_env import plugins
 from rock_env.errors import InvalidArgument, nearest
+from rock_env.foreign.files import parsed, plain_values, read_text
 from rock_env.foreign.yaml_text import load_yaml
 
 __all__ = [
@@ -217,10 +218,8 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 
 def read_spec(text: str, *, source: str) -> AgentSpec:
     """Read a spec from YAML. Raise `InvalidArgument` naming `source`, the field and what is wrong."""
-    try:
-        fields = load_yaml(text)
-    except ValueError as error:
-        raise InvalidArgument(f"the agent spec {source} is no YAML: {error}") from error
+    what = f"the agent spec {source}"
+    fields: object = plain_values(parsed(load_yaml, text, f"{what} is no YAML"), what)
     if not isinstance(fields, dict):
         raise InvalidArgument(
             f"the agent spec {source} must be a mapping with a name, a version, …; got {type(fields).__name__}"
@@ -255,7 +254,7 @@ def load_agent(name: str) -> AgentSpec:
     """
     if name.endswith((".yaml", ".yml")):
         try:
-            text = Path(name).read_text()
+            text = read_text(name)
         except OSError as error:
             raise InvalidArgument(f"cannot read the agent spec {name!r}: {error.strerror}") from error
         return read_spec(text, source=name)

@@ -37,6 +37,7 @@ from ale.terminal import stdout
 from ale.training import runs
 from rock_env.errors import InvalidArgument
 from rock_env.foreign.archive import Rewinding, TarMember, entry_path, members
+from rock_env.foreign.files import open_regular
 from rock_env.foreign.folder import read_inside
 from trainer import checkpoint, digests
 from trainer.rollout.experts import HELD_OUT
@@ -176,7 +177,7 @@ def unpack_command(file: Path, out: Path) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:
         try:
-            with file.open("rb") as stored, _plain(stored) as plain:
+            with open_regular(file) as stored, _plain(stored) as plain:
                 count = _extract(cast("BinaryIO", Rewinding(plain)), Path(scratch))
         except InvalidArgument as error:
             raise RecordError(f"{file}: {error} Nothing was unpacked.") from error

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ale.errors import RecordError
+from rock_env.errors import InvalidArgument
+from rock_env.foreign import budget
 
 __all__ = ["read_metrics", "success_curve"]
 
@@ -25,14 +27,14 @@ def read_metrics(run_folder: Path) -> list[dict[str, Any]]:
     """
     path = run_folder / "metrics.jsonl"
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = budget.read_whole(path, str(path)).decode().splitlines()
+    except (OSError, UnicodeDecodeError, InvalidArgument) as error:
         raise RecordError(f"cannot read {path}: {error}") from error
     records = []
     for number, line in enumerate(lines, start=1):
         try:
             records.append(json.loads(line))
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             if number < len(lines):
                 raise RecordError(f"{path} line {number} is not JSON: {error}") from error
     return records

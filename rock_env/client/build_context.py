@@ -13,6 +13,7 @@ from typing import BinaryIO
 from docker.utils.build import create_archive, exclude_paths  # type: ignore[import-untyped]
 
 from rock_env.errors import InvalidArgument
+from rock_env.foreign.files import check_regular
 from rock_env.foreign.folder import read_inside
 
 __all__ = ["packed"]
@@ -29,6 +30,9 @@ def packed(folder: Path, *, dockerfile: str = "Dockerfile") -> BinaryIO:
     archive = tempfile.TemporaryFile()  # noqa: SIM115 - the caller's to close
     try:
         files = sorted(exclude_paths(str(folder), _patterns(folder), dockerfile=dockerfile))
+        for name in files:
+            if not (path := folder / name).is_dir() and not path.is_symlink():
+                check_regular(path.stat().st_mode, path)
         create_archive(str(folder), files=files, fileobj=archive)
     except OSError as error:
         archive.close()

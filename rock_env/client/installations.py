@@ -18,6 +18,7 @@ import msgspec
 from rock_env.client.credentials import Credentials
 from rock_env.client.forwarding import InCluster, forwarded_port
 from rock_env.errors import FailedPrecondition, InvalidArgument, UnknownName, nearest
+from rock_env.foreign.files import open_regular
 from rock_env.security.kubeconfig import current_context, default_kubeconfig, read_kubeconfig
 from rock_env.store.whole_file import replace_file
 from rock_env.wire.channel import target
@@ -195,7 +196,7 @@ def _credentials(name: str, installation: Installation, otherwise: Credentials) 
 
 def _token(name: str, path: str) -> str:
     try:
-        with Path(path).open("rb") as file:
+        with open_regular(path) as file:
             content = file.read(_MOST_TOKEN_BYTES + 1)
     except OSError as error:
         raise FailedPrecondition(
@@ -213,7 +214,7 @@ def _token(name: str, path: str) -> str:
 def _read() -> _File:
     path = installations_file()
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             mode = os.fstat(file.fileno()).st_mode
             content = file.read()
     except FileNotFoundError:
@@ -227,7 +228,7 @@ def _read() -> _File:
         )
     try:
         kept = msgspec.json.decode(content, type=_File)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise FailedPrecondition(
             f"the contexts in {path} are damaged: {error}. Correct or remove the file."
         ) from error

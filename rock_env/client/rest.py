@@ -19,6 +19,7 @@ from urllib.parse import quote, urlencode
 import grpc
 import httpx
 from google.protobuf import json_format
+from google.protobuf.message import DecodeError
 from grpc.aio import EOF, AioRpcError, Metadata
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
@@ -37,6 +38,17 @@ _MAX_BYTES = 128 << 20
 """A message of 64 MiB as JSON."""
 _PROTO = Subprotocol("rock.v1.proto")
 _HEALTH = "/grpc.health.v1.Health/Check"
+
+_UNREADABLE = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+    json_format.Error,
+    DecodeError,
+)
+"""What reading the words of another server raises."""
 
 Headers = dict[str, str]
 
@@ -69,65 +81,73 @@ class RestChannel:
     def unary_unary(self, path: str, **shape: Any) -> Callable[..., Any]:
         """Return a call with one request and one reply."""
         if path == _HEALTH:
-            return lambda request, **_: _Single(self._healthz(shape["response_deserializer"]))
-        method = self._methods[path]
+            read = shape["response_deserializer"]
+            return lambda request, *, timeout=None, **_: _Single(self._healthz(read, timeout))
 
         def call(request: Any, *, metadata: Any = None, timeout: float | None = None, **_: Any) -> _Single:
+            method = self._method(path)
             return _Single(self._ask(method, request, _headers(metadata, timeout), timeout))
 
         return call
 
     def unary_stream(self, path: str, **_: Any) -> Callable[..., Any]:
         """Return a call with one request and many replies."""
-        method = self._methods[path]
 
         def call(request: Any, *, metadata: Any = None, timeout: float | None = None, **_: Any) -> _Stream:
+            method = self._method(path)
             return _Stream(lambda call: self._events(method, request, _headers(metadata, timeout), call))
 
         return call
 
     def stream_unary(self, path: str, **_: Any) -> Callable[..., Any]:
         """Return a call with many requests and one reply."""
-        method = self._methods[path]
 
         def call(
             requests: Any = None, *, metadata: Any = None, timeout: float | None = None, **_: Any
         ) -> _Upload:
+            method = self._method(path)
             return _Upload(requests, lambda source: self._upload(method, source, _headers(metadata, timeout)))
 
         return call
 
     def stream_stream(self, path: str, **_: Any) -> Callable[..., Any]:
         """Return a call with many requests and many replies."""
-        method = self._methods[path]
 
         def call(
             requests: Any = None, *, metadata: Any = None, timeout: float | None = None, **_: Any
         ) -> _Socket:
+            method = self._method(path)
             return _Socket(requests, method, self._url, self._tls, _headers(metadata, None))
 
         return call
 
     # -- how they are carried
 
-    async def _healthz(self, read: Callable[[bytes], Any]) -> Any:
-        try:
-            reply = await self._http.get("/healthz")
-        except httpx.HTTPError as error:
-            raise _lost(error) from error
-        return read(b"\x08\x01" if reply.status_code == 200 else b"\x08\x02")  # SERVING or NOT_SERVING
+    def _method(self, path: str) -> Method:
+        """Return a method as it is called: stubs hold more than is, such as Watch of the health."""
+        if path not in self._methods:
+            raise _failure("UNIMPLEMENTED", f"{path} is no call of the REST face", {})
+        return self._methods[path]
 
-    async def _ask(self, method: Method, request: Any, headers: Headers, timeout: float | None) -> Any:
+    async def _send(self, request: httpx.Request, timeout: float | None) -> httpx.Response:
+        """Return the reply to a request. Raise `AioRpcError`."""
         try:
             async with asyncio.timeout(None if timeout is None else timeout + _LATE_S):
-                reply = await self._http.send(self._request(method, request, headers))
+                return await self._http.send(request)
         except TimeoutError:
             raise _failure("DEADLINE_EXCEEDED", f"no answer within {timeout} s", {}) from None
         except httpx.HTTPError as error:
             raise _lost(error) from error
+
+    async def _healthz(self, read: Callable[[bytes], Any], timeout: float | None) -> Any:
+        reply = await self._send(self._http.build_request("GET", "/healthz"), timeout)
+        return read(b"\x08\x01" if reply.status_code == 200 else b"\x08\x02")  # SERVING or NOT_SERVING
+
+    async def _ask(self, method: Method, request: Any, headers: Headers, timeout: float | None) -> Any:
+        reply = await self._send(self._request(method, request, headers), timeout)
         if reply.status_code != 200:
             raise _problem(reply.content, reply.headers)
-        return json_format.Parse(reply.content, method.reply())
+        return _reply(method, reply.content)
 
     async def _events(
         self, method: Method, request: Any, headers: Headers, call: _Stream
@@ -143,12 +163,14 @@ class RestChannel:
                         return None
                     if name == "error":
                         return _problem(data.encode(), {"rock-error-code": "yes"})
-                    await call.put(json_format.Parse(data, method.reply()))
+                    await call.put(_reply(method, data))
                 return _failure("UNAVAILABLE", "the stream broke off", {})
             finally:
                 await reply.aclose()
         except httpx.HTTPError as error:
             return _lost(error)
+        except AioRpcError as error:
+            return error
 
     async def _upload(self, method: Method, source: AsyncIterator[Any], headers: Headers) -> Any:
         first = await anext(source, None)
@@ -176,7 +198,7 @@ class RestChannel:
             raise _lost(error) from error
         if reply.status_code != 200:
             raise _problem(reply.content, reply.headers)
-        return json_format.Parse(reply.content, method.reply())
+        return _reply(method, reply.content)
 
     def _request(self, method: Method, request: Any, headers: Headers) -> httpx.Request:
         url, fields = _place(method, request)
@@ -344,6 +366,8 @@ class _Socket(_Stream, _Writes):
                 await self.put(self._method.reply.FromString(frame))
         except ConnectionClosed as closed:
             return _failure("UNAVAILABLE", f"the connection was lost: {closed}", {})
+        except _UNREADABLE:
+            return _no_server(frame)
         return None
 
     async def _pump(self, socket: ClientConnection, first: Any, source: AsyncIterator[Any]) -> None:
@@ -418,13 +442,26 @@ def _problem(body: bytes, headers: Any) -> AioRpcError:
     try:
         said = json.loads(body)
         code, message = str(said["code"]), str(said["message"])
-    except (ValueError, KeyError, TypeError):
-        return _failure("UNAVAILABLE", f"no ROCK server answered: {body[:200]!r}", {})
+        retry_after_s = said.get("retry_after_s")
+        later = {} if retry_after_s is None else {"rock-retry-after-s": f"{retry_after_s:g}"}
+    except _UNREADABLE:
+        return _no_server(body)
     kind = CODES.get(code)
     known = {"rock-error-code": code} if "rock-error-code" in headers else {}
-    if said.get("retry_after_s") is not None:
-        known["rock-retry-after-s"] = f"{said['retry_after_s']:g}"
+    known |= later
     return _failure(kind.grpc if kind is not None else "INTERNAL", message, known)
+
+
+def _reply(method: Method, content: bytes | str) -> Any:
+    """Return the message that a response holds. Raise `AioRpcError` for the words of another server."""
+    try:
+        return json_format.Parse(content, method.reply())
+    except _UNREADABLE:
+        raise _no_server(content) from None
+
+
+def _no_server(said: bytes | str) -> AioRpcError:
+    return _failure("UNAVAILABLE", f"no ROCK server answered: {said[:200]!r}", {})
 
 
 def _lost(error: httpx.HTTPError) -> AioRpcError:

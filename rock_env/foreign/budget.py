@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rock_env.errors import InvalidArgument
+from rock_env.foreign.files import open_regular, parsed, plain_values, read_text
 
 __all__ = [
     "VARIABLE",
@@ -31,8 +32,6 @@ VARIABLE = "ALE_MOST_DECODED_MIB"
 _DEFAULT_MIB = 256
 _ELEMENT_BYTES = 128
 """More than any decoded element takes: a dictionary of no entry has 64 bytes, 16 of the collector and its place of 8."""
-_SETTINGS_BYTES = 1 << 20
-_SETTINGS_DEPTH = 32
 _WIDEST = 4
 """Bytes of a character in memory, where one of its text needs as many."""
 _JSON = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{,]', re.DOTALL)
@@ -88,7 +87,7 @@ def check_json(content: bytes, what: str) -> None:
 
 def read_whole(path: Path, what: str) -> bytes:
     """Return a file's content. Raise `InvalidArgument` for one beyond the budget, `OSError` for one that cannot be read."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         check_size(os.fstat(file.fileno()).st_size, what)
         content = file.read(most_bytes() + 1)
     check_size(len(content), what)
@@ -103,29 +102,15 @@ def read_json(path: Path, what: str) -> bytes:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Return a TOML file's values. Raise `OSError`, or `ValueError` for one that is malformed, too deep or too long."""
-    with path.open("rb") as file:
-        content = file.read(_SETTINGS_BYTES + 1)
-    if len(content) > _SETTINGS_BYTES:
-        raise InvalidArgument(
-            f"{path} has more than {_SETTINGS_BYTES} bytes, which is too long for settings."
-        )
-    try:
-        found = tomllib.loads(content.decode())
-    except RecursionError:
-        raise _too_deep(path) from None
-    level, depth = [found], 0
-    while level := [value for each in level for value in each.values() if isinstance(value, dict)]:
-        depth += 1
-        if depth > _SETTINGS_DEPTH:
-            raise _too_deep(path)
-    return found
+    """Return a TOML file's values. Raise `OSError`, or `InvalidArgument` for one that is malformed, too deep or too long."""
+    found = parsed(tomllib.loads, read_text(path), f"{path} is not valid TOML")
+    return plain_values(found, f"{path}")
 
 
 def lines(path: Path, what: str) -> Iterator[bytes]:
     """Yield a file's lines with their ends. Raise as `read_whole` does, for one line that is beyond the budget."""
     most, number = most_bytes(), 0
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while line := file.readline(most + 1):
             number += 1
             check_size(len(line), f"{what} line {number}")
@@ -154,12 +139,6 @@ def _cost_of_msgpack(content: bytes, most: int) -> int:
         cost += size if not is_text or content[at : at + size].isascii() else size * _WIDEST
         at += size
     return cost
-
-
-def _too_deep(path: Path) -> InvalidArgument:
-    return InvalidArgument(
-        f"{path} is nested too deeply, expected at most {_SETTINGS_DEPTH} tables in each other."
-    )
 
 
 def _too_much(what: str, size: str) -> InvalidArgument:

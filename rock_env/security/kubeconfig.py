@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from rock_env.errors import FailedPrecondition, RockError, Unauthenticated
+from rock_env.errors import FailedPrecondition, InvalidArgument, RockError, Unauthenticated
+from rock_env.foreign.files import read_regular
 from rock_env.foreign.yaml_text import load_yaml
 
 __all__ = ["Access", "TokenSource", "current_context", "default_kubeconfig", "read_kubeconfig"]
@@ -156,8 +157,9 @@ def _usable(path: Path) -> Iterator[None]:
         AttributeError,
         ValueError,
         RecursionError,
+        OverflowError,
     ) as error:
-        if isinstance(error, RockError):
+        if isinstance(error, RockError) and not isinstance(error, InvalidArgument):
             raise
         raise FailedPrecondition(
             f"the kubeconfig {path} cannot be used: {type(error).__name__}: {error}. `kubectl --kubeconfig {path} config "
@@ -173,11 +175,7 @@ def _text(value: object) -> str:
 
 
 def _bounded(path: Path, most_bytes: int = _MOST_BYTES) -> bytes:
-    with path.open("rb") as file:
-        content = file.read(most_bytes + 1)
-    if len(content) > most_bytes:
-        raise ValueError(f"{path} has more than {most_bytes} bytes")
-    return content
+    return read_regular(path, most_bytes)
 
 
 def _in_file(path: Path) -> str:

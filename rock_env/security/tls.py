@@ -12,6 +12,7 @@ from pathlib import Path
 import grpc
 
 from rock_env.errors import InvalidArgument
+from rock_env.foreign.files import read_regular
 
 __all__ = ["client_context", "client_credentials", "server_credentials"]
 
@@ -79,7 +80,7 @@ def _roots(ca: str | Path) -> bytes:
 
 def _read(path: str | Path, what: str) -> bytes:
     try:
-        return Path(path).read_bytes()
+        return read_regular(path)
     except OSError as error:
         raise InvalidArgument(f"cannot read the {what} {str(path)!r}: {error.strerror}.") from error
 

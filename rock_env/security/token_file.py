@@ -24,6 +24,8 @@ from typing import Annotated
 import msgspec
 
 from rock_env.errors import FailedPrecondition, InvalidArgument, NotFound, RockError, Unavailable
+from rock_env.foreign import budget
+from rock_env.foreign.files import open_regular
 from rock_env.security.auth import Scope, Token, check_scopes, check_tenant
 from rock_env.store.whole_file import make_private_file, write_whole
 
@@ -55,9 +57,10 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 def read_tokens(path: Path) -> dict[str, Token]:
     """Return the tokens in the file by id. Raise `NotFound`, or `FailedPrecondition` for a file it will not trust."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             status = os.fstat(file.fileno())
             _check_status(path, status)
+            budget.check_size(status.st_size, f"the token file {path}")
             content = file.read()
     except FileNotFoundError as error:
         raise NotFound(
@@ -70,7 +73,7 @@ def read_tokens(path: Path) -> dict[str, Token]:
         if held.version != _VERSION:
             raise InvalidArgument(f"version {held.version}, and this server reads {_VERSION}")
         tokens = [_token(entry) for entry in held.tokens]
-    except (msgspec.DecodeError, UnicodeDecodeError, InvalidArgument) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, InvalidArgument) as error:
         raise FailedPrecondition(
             f"{path} is not a token file: {str(error).rstrip('.')}. Restore it, or move it away and make new tokens."
         ) from error

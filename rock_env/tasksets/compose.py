@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rock_env.errors import InvalidArgument
+from rock_env.foreign.files import parsed, plain_values
 from rock_env.foreign.folder import place_inside
 from rock_env.foreign.yaml_text import load_yaml
 from rock_env.grading.model import Build
@@ -52,10 +53,8 @@ class Service:
 
 def yaml_of(file: Path, root: Path) -> object:
     """Read a YAML file of the task's folder `root`. Raise `InvalidArgument` if it is none."""
-    try:
-        return load_yaml(text_of(file, root))
-    except ValueError as error:
-        raise InvalidArgument(f"{file} is no YAML: {error}") from error
+    found: object = parsed(load_yaml, text_of(file, root), f"{file} is no YAML")
+    return plain_values(found, str(file))
 
 
 def read_service(

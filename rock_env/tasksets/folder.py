@@ -105,7 +105,7 @@ def _words(said: str) -> tuple[str, ...]:
     if said.startswith("["):
         try:
             return tuple(str(word) for word in json.loads(said))
-        except ValueError:
+        except (ValueError, RecursionError):
             pass  # Docker takes what is no JSON for a shell's words, too
     return ("sh", "-c", said) if said else ()
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from rock_env.errors import InvalidArgument
+from rock_env.foreign.files import parsed, plain_values
 from rock_env.foreign.folder import place_inside
 from rock_env.grading.model import Build, Task, TaskFile, Verifier
 from rock_env.spec import NetworkPolicy, Resources
@@ -51,10 +51,8 @@ def is_harbor(path: Path) -> bool:
 def read_harbor(path: Path, options: HarborOptions) -> Task:
     """Read one task's folder. Raise `InvalidArgument`, one for all that is wrong in `task.toml`."""
     file = path / "task.toml"
-    try:
-        top = Fields(tomllib.loads(text_of(file, path)), file=file, leave_out=options.leave_out)
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidArgument(f"{file} is no TOML: {error}.") from error
+    values = plain_values(parsed(tomllib.loads, text_of(file, path), f"{file} is no TOML"), str(file))
+    top = Fields(values, file=file, leave_out=options.leave_out)
     return _Reader(path, options, top).task()
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rock_env.client.registry import RegistryClient
 from rock_env.errors import DeadlineExceeded, InvalidArgument, RockError
+from rock_env.foreign.files import check_regular
 from rock_env.grading.model import Build, Task
 
 __all__ = ["BuildLog", "build_images", "image_name"]
@@ -54,6 +55,7 @@ def _entry(folder: Path, path: Path) -> bytes:
         return repr((name, "link", str(path.readlink()))).encode()
     if not path.is_file():
         return repr((name, "folder")).encode()
+    check_regular(path.stat().st_mode, path)
     with path.open("rb") as file:
         content = hashlib.file_digest(file, "sha256").hexdigest()
     return repr((name, path.stat().st_mode & 0o777, content)).encode()

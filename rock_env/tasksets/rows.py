@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rock_env.errors import InvalidArgument
+from rock_env.foreign.files import check_regular, parsed
 from rock_env.grading.model import Unread
 from rock_env.tasksets.fields import text_of
 
@@ -51,10 +52,7 @@ def _line(file: Path, number: int, line: str) -> Any:
 
 
 def _json(file: Path, text: str, place: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise InvalidArgument(f"{file}{place} is no JSON: {error}.") from error
+    return parsed(json.loads, text, f"{file}{place} is no JSON")
 
 
 def _parquet(file: Path) -> list[Any]:
@@ -65,6 +63,7 @@ def _parquet(file: Path) -> list[Any]:
             f"reading {file.name} needs the package pyarrow: pip install pyarrow, or save the rows as .jsonl."
         ) from error
     try:
+        check_regular(file.stat().st_mode, file)
         return list(parquet.read_table(file).to_pylist())
     except (OSError, ValueError) as error:  # pyarrow's own errors are of these kinds
         raise InvalidArgument(f"{file} is no parquet file: {error}.") from error

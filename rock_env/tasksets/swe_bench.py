@@ -363,7 +363,7 @@ def _tests(row: Fields, name: str) -> tuple[str, ...]:
     if isinstance(said, str):
         try:
             said = json.loads(said) if said.strip() else []
-        except ValueError:
+        except (ValueError, RecursionError):
             said = said[:60]
     if not isinstance(said, list | None) or not all(isinstance(test, str) for test in said or ()):
         row.wrong(name, f"got {said!r}, expected a list of tests, or JSON of one", "Correct it.")

@@ -6,6 +6,7 @@ It opens nothing.
 from __future__ import annotations
 
 import ipaddress
+import re
 
 from rock_env.errors import InvalidArgument
 
@@ -22,6 +23,7 @@ __all__ = [
 _TLS = ("grpcs://", "https://")
 _REST = ("http://", "https://")
 _SCHEMES = ("grpc://", *_TLS, *_REST)
+_HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?\]")
 _MAX_MESSAGE_BYTES = 64 << 20
 MOST_TO_SERVER_BYTES = 8 << 20
 """Of one message to a server, which refuses a larger one before it is sent; files and contexts go as streams of chunks."""
@@ -63,7 +65,14 @@ def target(address: str) -> str:
             return f"unix:{path}"
     scheme = next((scheme for scheme in _SCHEMES if address.startswith(scheme)), "")
     host, colon, port = address.removeprefix(scheme).rpartition(":")
-    if colon and host and port.isascii() and port.isdigit() and int(port) < 65536 and "/" not in host:
+    if (
+        colon
+        and host
+        and port.isascii()
+        and port.isdigit()
+        and int(port[:6]) < 65536
+        and _HOST.fullmatch(host)
+    ):
         return f"{host}:{port}"
     raise InvalidArgument(
         f"bad ROCK address {address!r}: expected unix:///path/to/socket, host:port, grpc://host:port, or "

@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 
 from agent_runtime.store import decode, encode
 from agent_runtime.types import Trajectory
+from rock_env.errors import InvalidArgument
+from rock_env.foreign import budget
 from trainer.config import ReuseOptions
 from trainer.data.batch import Credit
 from trainer.errors import CheckpointError
@@ -92,9 +94,11 @@ class ReuseBuffer:
         path = folder / _FILE
         try:
             self._kept = (
-                msgspec.msgpack.decode(path.read_bytes(), type=list[_Success]) if path.exists() else []
+                msgspec.msgpack.decode(budget.read_whole(path, str(path)), type=list[_Success])
+                if path.exists()
+                else []
             )
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, InvalidArgument, ValueError, RecursionError, msgspec.DecodeError) as error:
             raise CheckpointError(
                 f"cannot read {path}: {error}. Remove the folder {folder.name} to resume from the one before."
             ) from error

@@ -24,6 +24,7 @@ from agent_runtime.render import HFChatTemplate
 from agent_runtime.templates.families import tool_template
 from agent_runtime.types import IntArray
 from rock_env.errors import InvalidArgument
+from rock_env.foreign.files import read_text
 from trainer.config import TrainConfig
 from trainer.learners.lora import Adapters
 from trainer.learners.memory import Shape, UpdatePlan
@@ -408,8 +409,8 @@ def _lora_rank(options: HFOptions) -> int:
         return options.lora_rank
     path = Path(options.adapter) / "adapter_config.json"
     try:
-        return int(json.loads(path.read_text(encoding="utf-8"))["r"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return int(json.loads(read_text(path))["r"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InvalidArgument(
             f"cannot read the rank of the adapter {path}: {error!r}. Expected a LoRA adapter in the format of peft."
         ) from error

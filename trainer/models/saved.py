@@ -14,6 +14,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from rock_env.errors import InvalidArgument
+from rock_env.foreign import budget
+from rock_env.foreign.files import check_regular
 
 __all__ = ["load_weights", "read_saved"]
 
@@ -32,8 +34,8 @@ def read_saved(path: Path, kind: type[Saved], *, expected: str, cannot: str, rem
     Raise `InvalidArgument`: `cannot` and `remedy` are said around why it is unreadable, `old` after another format.
     """
     try:
-        saved = msgspec.json.decode(path.read_bytes(), type=kind)
-    except (OSError, msgspec.MsgspecError) as error:
+        saved = msgspec.json.decode(budget.read_json(path, str(path)), type=kind)
+    except (OSError, InvalidArgument, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgument(f"{cannot}: {error}. {remedy}") from error
     if saved.format != expected:
         raise InvalidArgument(f"{path} has format {saved.format!r}, expected {expected!r}. {old}")
@@ -43,6 +45,7 @@ def read_saved(path: Path, kind: type[Saved], *, expected: str, cannot: str, rem
 def load_weights(net: nn.Module, path: Path) -> None:
     """Load what `export` wrote. Raise `InvalidArgument` where the file is missing, damaged or another model's."""
     try:
+        check_regular(path.stat().st_mode, path)
         net.load_state_dict(load_file(path))
     except (OSError, SafetensorError, RuntimeError) as error:
         raise InvalidArgument(f"cannot read the weights {path}: {error}. Export the model again.") from error

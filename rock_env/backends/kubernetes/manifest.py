@@ -20,6 +20,7 @@ from rock_env.backends.image_boxes import check_inside, check_resources, limits
 from rock_env.backends.kubernetes.reasons import BOX
 from rock_env.backends.process.seccomp import assemble_no_io_uring
 from rock_env.errors import InvalidArgument, Unimplemented
+from rock_env.foreign.files import parsed
 from rock_env.spec import Resources, SandboxSpec
 
 __all__ = [
@@ -261,10 +262,7 @@ def guest_config(spec: SandboxSpec, order: PodOrder, *, durable: bool) -> dict[s
 
 def own_fields(text: str, source: str) -> dict[str, Any]:
     """Read the operator's template. Raise `InvalidArgument` for a field that is not theirs to set."""
-    try:
-        fields = json.loads(text)
-    except ValueError as error:
-        raise InvalidArgument(f"the template {source} is not JSON: {error}") from error
+    fields = parsed(json.loads, text, f"the template {source} is not JSON")
     if not isinstance(fields, dict) or (wrong := sorted(fields.keys() - _TEMPLATE)):
         got = ", ".join(wrong) if isinstance(fields, dict) else type(fields).__name__
         raise InvalidArgument(

@@ -12,6 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from rock_env.backends.kubernetes.manifest import own_fields
 from rock_env.backends.plugin import BackendOptions
 from rock_env.errors import InvalidArgument
+from rock_env.foreign.files import read_text
 from rock_env.security.auth import check_tenant
 
 __all__ = ["KubernetesOptions", "read_template"]
@@ -99,6 +100,6 @@ class KubernetesOptions(BackendOptions):
 def read_template(path: Path) -> dict[str, Any]:
     """Read the file of `template`. Blocks. Raise `InvalidArgument`."""
     try:
-        return own_fields(path.read_text(), str(path))
+        return own_fields(read_text(path), str(path))
     except OSError as error:
         raise InvalidArgument(f"the template {path} cannot be read: {error.strerror}") from error

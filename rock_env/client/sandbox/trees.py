@@ -32,7 +32,10 @@ def _pipe() -> tuple[int, int]:
 
 
 async def packed(path: Path, *, name: str = "") -> AsyncGenerator[bytes]:
-    """Yield a folder's content, or a file under `name`, as a tar stream. Raise `OSError` for what cannot be read."""
+    """Yield a folder's content, or a file under `name`, as a tar stream.
+
+    Raise `OSError` for what cannot be read, `InvalidArgument` for a FIFO or device.
+    """
     reader, writer = _pipe()
     packing = asyncio.get_running_loop().run_in_executor(None, _pack, path, name, writer)
     try:
@@ -47,6 +50,10 @@ async def packed(path: Path, *, name: str = "") -> AsyncGenerator[bytes]:
 
 def _pack(path: Path, name: str, writer: int) -> None:
     def anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
+        if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
+            raise InvalidArgument(
+                f"cannot copy {member.name}: it is a FIFO or a device, expected files, folders and links. Take it away."
+            )
         return member.replace(uid=0, gid=0, uname="", gname="", deep=False)
 
     with os.fdopen(writer, "wb", buffering=0) as out, tarfile.open(fileobj=out, mode="w|") as tar:

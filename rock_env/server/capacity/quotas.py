@@ -18,6 +18,8 @@ from typing import Self
 import msgspec
 
 from rock_env.errors import FailedPrecondition, InvalidArgument, nearest
+from rock_env.foreign import budget
+from rock_env.foreign.files import parsed, plain_values, read_text
 from rock_env.inventory import Amount, Limits
 from rock_env.spec import Resources
 from rock_env.store.whole_file import replace_file
@@ -88,12 +90,8 @@ class Quotas:
 
 def parse_quotas(text: str) -> Quotas:
     """Read the operator's TOML. Raise `InvalidArgument`, naming the key, for what is no quota."""
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidArgument(
-            f"not a quota file: {error}. It is TOML with [capacity], [default] and [tenants.NAME]."
-        ) from error
+    what = "not a quota file, which is TOML with [capacity], [default] and [tenants.NAME]"
+    table = plain_values(parsed(tomllib.loads, text, what), "the quota file")
     for name in table:
         if name not in ("capacity", "default", "tenants"):
             raise nearest("table of a quota file", name, ("capacity", "default", "tenants"))
@@ -173,8 +171,8 @@ class QuotaFile:
         self._changed: dict[str, Quota] = {}
         if kept is not None and kept.exists():
             try:
-                self._changed = msgspec.json.decode(kept.read_bytes(), type=_Kept).tenants
-            except (msgspec.DecodeError, InvalidArgument) as error:
+                self._changed = msgspec.json.decode(budget.read_whole(kept, str(kept)), type=_Kept).tenants
+            except (OSError, ValueError, RecursionError, msgspec.DecodeError) as error:
                 raise FailedPrecondition(
                     f"{kept} does not hold quotas: {error}. Restore it, or remove it and set them again."
                 ) from error
@@ -185,7 +183,7 @@ class QuotaFile:
         if path is None:
             return cls(Quotas(machine_limits()), kept)
         try:
-            return cls(parse_quotas(path.read_text()), kept)
+            return cls(parse_quotas(read_text(path)), kept)
         except OSError as error:
             raise InvalidArgument(f"cannot read the quota file {path}: {error.strerror}.") from error
 
