@@ -202,7 +202,7 @@ def dump(message: Any) -> bytes:
 
 
 def _file(file: pb.FileStat) -> bytes:
-    """Return what `dump` would, ten times as fast: a folder may have 100,000 files, and Python writes JSON slowly."""
+    """Return what `dump` would, in about 60 % of the time: a folder may have 100,000 files."""
     text = json.dumps(
         {
             "path": file.path,
