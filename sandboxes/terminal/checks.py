@@ -15,6 +15,8 @@ __all__ = [
     "Check",
     "absent",
     "archive_holds",
+    "git_changed",
+    "git_ignores",
     "git_says",
     "json_is",
     "keeps",
@@ -28,15 +30,6 @@ __all__ = [
 
 Look = Mapping[str, Any]
 Judge = Callable[[Any], str]
-_GIT = (
-    "git",
-    "--no-optional-locks",
-    "--no-pager",
-    "-c",
-    "core.fsmonitor=false",
-    "-c",
-    "core.hooksPath=/dev/null",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +50,10 @@ def _digest(content: bytes) -> str:
 
 
 def _text(seen: Any) -> tuple[str, str]:
-    """Return (text, "") of a regular file, or what it is instead."""
+    """Return (text, "") of a regular file or a link to one in the task's folder, or what it is instead."""
     if seen is None:
         return "", "there is no such file"
-    if seen["type"] != "file":
+    if seen.get("leads_to", seen["type"]) != "file":
         return "", f"it is a {seen['type']}, not a file"
     return seen["text"], ""
 
@@ -207,7 +200,11 @@ def prints(
     name: str, argv: Sequence[str], expected: str, *, folder: str = ".", status: int = 0, guard: bool = False
 ) -> Check:
     """Expect a command to print this and to exit with `status`. It runs after all files were looked at."""
+    look = {"kind": "run", "argv": list(argv), "path": folder}
+    return Check(name, look, _printed(expected, status), guard)
 
+
+def _printed(expected: str, status: int) -> Judge:
     def judge(seen: Any) -> str:
         if seen is None:
             return "it did not end"
@@ -215,11 +212,41 @@ def prints(
             return f"it exited with {seen['exit']}"
         return "" if seen["out"].strip() == expected.strip() else "its output is wrong"
 
-    return Check(name, {"kind": "run", "argv": list(argv), "path": folder}, judge, guard)
+    return judge
 
 
 def git_says(
-    name: str, words: Sequence[str], expected: str, *, folder: str = ".", status: int = 0, guard: bool = False
+    name: str,
+    words: Sequence[str],
+    expected: str,
+    *,
+    folder: str = ".",
+    status: int = 0,
+    guard: bool = False,
+    named_in: str = "",
 ) -> Check:
-    """Expect a git command to print this. The repository's hooks are not run."""
-    return prints(name, (*_GIT, *words), expected, folder=folder, status=status, guard=guard)
+    """Expect a git command to print this of the commits in a repository, with no setting of the agent's.
+
+    Its last word is, where `named_in` is given, the whole hash that this file holds.
+    """
+    look = {"kind": "git", "words": list(words), "path": folder} | (
+        {"named_in": named_in} if named_in else {}
+    )
+    return Check(name, look, _printed(expected, status), guard)
+
+
+def git_ignores(paths: Sequence[str], expected: Sequence[str], *, folder: str) -> Check:
+    """Expect that of these paths the committed files `.gitignore` have git ignore those."""
+    judge = lambda seen: "" if seen == list(expected) else "other files are ignored"  # noqa: E731
+    return Check("what is ignored", {"kind": "git", "ignored": list(paths), "path": folder}, judge)
+
+
+def git_changed(name: str, judge: Callable[[list[str]], bool], *, folder: str, guard: bool = True) -> Check:
+    """Expect of the paths that differ from HEAD, in the work tree or (`index`) in the index, that `judge` returns True."""
+
+    def say(seen: Any) -> str:
+        if seen is None:
+            return "it is no whole repository"
+        return "" if judge(seen) else f"not as HEAD has it: {', '.join(seen[:3]) or 'nothing'}"
+
+    return Check(name, {"kind": "git", "path": folder}, say, guard)

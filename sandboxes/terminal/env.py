@@ -15,9 +15,11 @@ from rock_env.errors import FailedPrecondition, InfraError, InvalidArgument, Uni
 from rock_env.sandbox import Sandbox
 from rock_env.spec import EnvParams, TaskSpec
 from sandboxes.terminal.catalog import FOLDER, scenario, toolbox
+from sandboxes.terminal.checks import Check
 from sandboxes.terminal.grade import grade
 from sandboxes.terminal.params import TerminalParams, narrow
 from sandboxes.terminal.scenario import Scenario, Service
+from sandboxes.terminal.watch import Note, became, note
 
 __all__ = ["TerminalEnv", "make"]
 
@@ -39,13 +41,19 @@ _UNTIL = 'until [ -e "$1" ]; do sleep 0.02; done'
 
 
 class TerminalEnv:
-    """One episode at a time over the sandbox it is handed; satisfies `RestorableSandboxEnv` and `FreshGraded`."""
+    """One episode at a time over the sandbox it is handed.
+
+    Satisfies `RestorableSandboxEnv`, `FreshGraded` and `KeepsRunning`.
+    """
 
     def __init__(self, params: TerminalParams) -> None:
         self._params = params
         self._task = ""
         self._turns = 0
         self._tools = toolbox(params)
+        self._note = Note({}, ())
+        self._became: list[tuple[Check, str]] | None = None
+        """What became of the task's processes, once a grade has ended them."""
 
     async def reset(self, sandbox: Sandbox, task: TaskSpec, seed: int) -> tuple[str, Info]:
         """Lay out the task in the fresh sandbox and start its processes; `seed` changes nothing."""
@@ -53,8 +61,8 @@ class TerminalEnv:
         for path, content in task.files:
             await sandbox.write_file(path, content)
         await _settle(sandbox, drawn)
-        for service in drawn.services:
-            await _start(sandbox, service)
+        ids = [await _start(sandbox, service) for service in drawn.services]
+        self._note, self._became = await note(sandbox, drawn, FOLDER, ids), None
         listed = await sandbox.exec(["bash", "-c", _LIST, "bash", FOLDER])
         if not listed.ok:
             raise InfraError(f"cannot list the task's folder in the sandbox: {listed}")
@@ -76,6 +84,7 @@ class TerminalEnv:
 
     async def grade(self, box: Sandbox, fresh: FreshBoxes) -> Verdict:
         """Grade a copy of the files the agent left; where the backend cannot copy boxes, the files themselves."""
+        await self._end_processes(box)
         async with AsyncExitStack() as lent:
             try:
                 graded = await lent.enter_async_context(fresh.fork())
@@ -87,14 +96,25 @@ class TerminalEnv:
 
     async def evaluate(self, sandbox: Sandbox) -> Verdict:
         """Grade the files as they are now. Ends what the agent left running."""
-        await sandbox.kill_all()
+        await self._end_processes(sandbox)
         return await self._grade(sandbox)
+
+    def keeps_running(self) -> bool:
+        """Return True: a grade first asks what became of the task's processes, and ends them itself."""
+        return True
+
+    async def _end_processes(self, box: Sandbox) -> None:
+        if self._task and self._became is None:
+            self._became = await became(box, scenario(self._task), self._note)
+        await box.kill_all()
 
     async def _grade(self, box: Sandbox) -> Verdict:
         if not self._task:
             raise FailedPrecondition("grading before reset: reset the environment first")
         checks = scenario(self._task).checks
-        return await grade(box, checks, folder=FOLDER, partial=self._params.partial)
+        return await grade(
+            box, checks, folder=FOLDER, partial=self._params.partial, processes=self._became or ()
+        )
 
     def snapshot(self) -> bytes:
         """Return what is not in the sandbox. Raise `Unimplemented` for a task with running processes, which no copy
@@ -113,6 +133,7 @@ class TerminalEnv:
                 f"not a terminal snapshot: got {state[:40]!r}. Pass the bytes that snapshot() returned."
             ) from error
         self._task, self._turns, self._tools = task, turns, toolbox(self._params)
+        self._note, self._became = Note({}, ()), None
         self._tools.restore(tools)
 
 
@@ -129,17 +150,19 @@ async def _settle(sandbox: Sandbox, drawn: Scenario) -> None:
         )
 
 
-async def _start(sandbox: Sandbox, service: Service) -> None:
-    """Start a process of the task, tell it its secret, and wait until it is up."""
+async def _start(sandbox: Sandbox, service: Service) -> str:
+    """Start a process of the task, tell it its secret, wait until it is up, and return the box's name of it."""
     process = await sandbox.start_process(service.argv, env=dict(service.env), cwd=FOLDER)
     async with sandbox.process_logs(process, follow=True) as command:
         command.write_stdin(f"{service.secret}\n".encode())
-        command.close_stdin()
+        if not service.answer:
+            command.close_stdin()
         up = await sandbox.exec(
             ["bash", "-c", _UNTIL, "bash", f"{FOLDER}/{service.ready}"], timeout_s=_READY_S
         )
     if not up.ok:
         raise InfraError(f"a process of the task did not come up: {service.argv}: {up}")
+    return process
 
 
 def make(params: EnvParams) -> TerminalEnv:

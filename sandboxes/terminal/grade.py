@@ -29,8 +29,18 @@ def _probe() -> str:
     return (Path(__file__).parent / "probe.py").read_text(encoding="utf-8")
 
 
-async def grade(box: Sandbox, checks: Sequence[Check], *, folder: str, partial: bool) -> Verdict:
-    """Look at the task's folder in `box` and judge. Raise `InfraError` if it cannot be looked at at all."""
+async def grade(
+    box: Sandbox,
+    checks: Sequence[Check],
+    *,
+    folder: str,
+    partial: bool,
+    processes: Sequence[tuple[Check, str]] = (),
+) -> Verdict:
+    """Look at the task's folder in `box` and judge, with what became of its processes beforehand.
+
+    Raise `InfraError` if it cannot be looked at at all.
+    """
     looks = [dict(check.look) for check in checks]
     result = await _look(box, folder, looks)
     seen = _answer(result, len(looks))
@@ -41,7 +51,8 @@ async def grade(box: Sandbox, checks: Sequence[Check], *, folder: str, partial: 
         return Verdict(
             0.0, passed=False, details=f"what is there cannot be looked at ({_last_words(result)})"
         )
-    return judge(checks, seen, partial=partial)
+    known = [check for check, _ in processes], [problem for _, problem in processes]
+    return judge([*checks, *known[0]], [*seen, *known[1]], partial=partial)
 
 
 def judge(checks: Sequence[Check], seen: Sequence[Any], *, partial: bool) -> Verdict:

@@ -28,6 +28,8 @@ class Service:
     secret: str = ""
     """A line given to its standard input: what only the running process knows, and tells when it is treated rightly."""
     env: tuple[tuple[str, str], ...] = ()
+    answer: str = ""
+    """What it is to confirm when it is asked before the grade, by a line on its standard input; empty: it is not asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,10 @@ class Scenario:
     setup: str = ""
     """Shell script run on the files before the agent starts, of which nothing is left."""
     services: tuple[Service, ...] = ()
+    goes_on: tuple[str, ...] = ()
+    """Command lines of processes that must run in the end, as the same processes, and not be stopped."""
+    ends: tuple[str, ...] = ()
+    """Command lines of processes that must have ended."""
     shortcuts: tuple[str, ...] = ()
     """Actions of somebody lazy or mistaken, each of which alone must score 0."""
 

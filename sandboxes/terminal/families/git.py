@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandboxes.terminal.checks import git_says, keeps, prints, text_is
+from sandboxes.terminal.checks import git_changed, git_ignores, git_says, keeps, text_is
 from sandboxes.terminal.families.repository import Repository, begin
 from sandboxes.terminal.scenario import Scenario, Template
 from sandboxes.terminal.words import Draw
@@ -34,9 +34,7 @@ def _commit_on_branch(draw: Draw) -> Scenario:
                 settings.replace(f"timeout = {old}", f"timeout = {new}"),
             ),
             keeps({f"{name}/notes.txt": f"{word}\nnot ready\n".encode()}),
-            repository.says(
-                "notes.txt is not committed", "diff --name-only -- notes.txt", "notes.txt", guard=True
-            ),
+            git_changed("notes.txt is not committed", lambda changed: changed == ["notes.txt"], folder=name),
         ),
         solution=(
             f"bash cd {name} && git status --short --branch && cat settings.ini",
@@ -106,7 +104,6 @@ def _first_bad_commit(draw: Draw) -> Scenario:
         repository.commit(author, f"Price the {thing}", {f"prices/{thing}.txt": f"{price}\n"})
     name = repository.name
     check = f"# Succeeds if no price is over {limit}.\nfor p in prices/*; do [ $(cat $p) -le {limit} ] || exit 1; done\n"
-    exact = f'h=$(cat answer.txt) && [ "$(git -C {name} rev-parse "$h")" = "$h" ] && git -C {name} log -1 --format=%s "$h"'
     return Scenario(
         goal=f"check.sh, run with sh in the git repository {name}, succeeds at the first commit of main and fails at the "
         "last one. Write the full hash of the first commit at which it fails to answer.txt (in the folder where you "
@@ -114,7 +111,13 @@ def _first_bad_commit(draw: Draw) -> Scenario:
         files={"check.sh": check.encode()},
         setup=repository.script,
         checks=(
-            prints("answer.txt", ("sh", "-c", exact), f"Price the {things[bad]}"),
+            git_says(
+                "answer.txt",
+                ("log", "-1", "--format=%s"),
+                f"Price the {things[bad]}",
+                folder=name,
+                named_in="answer.txt",
+            ),
             repository.says("main is checked out", "symbolic-ref --short HEAD", "main", guard=True),
             repository.log("main", [f"Price the {thing}" for thing in reversed(things)], guard=True),
             repository.clean(),
@@ -308,8 +311,8 @@ def _untrack_file(draw: Draw) -> Scenario:
                 "diff --name-status main~1 main --",
                 f"M\t.gitignore\nD\tconf/{secret}",
             ),
-            repository.says(
-                "what is ignored", f"check-ignore conf/{secret} conf/{other} a.log", f"conf/{secret}\na.log"
+            git_ignores(
+                [f"conf/{secret}", f"conf/{other}", "a.log"], [f"conf/{secret}", "a.log"], folder=name
             ),
             keeps({f"{name}/{path}": text.encode() for path, text in files.items()}),
             repository.clean(),

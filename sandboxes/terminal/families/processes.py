@@ -1,6 +1,7 @@
 """Processes: stop, reload, resume, free a lock, read from a pipe, recover an open file, limit and record how things end.
 
 What the agent did to a process shows in files: the process writes a secret there that only it knew (see `programs`).
+Which processes run on, and which have ended, is asked of the kernel (see `watch`).
 """
 
 from __future__ import annotations
@@ -42,6 +43,13 @@ def _kept_workers(
     return files, Service(("python3", "keeper.py"), "keeper.log", json.dumps(secrets)), checks
 
 
+def _fates(files: dict[str, bytes], stopped: str) -> dict[str, tuple[str, ...]]:
+    """Return which processes go on and which ends, where one worker is stopped."""
+    lines = files["workers.txt"].decode().splitlines()
+    ends = tuple(line for line in lines if line.split()[2] == stopped)
+    return {"goes_on": ("python3 keeper.py", *(line for line in lines if line not in ends)), "ends": ends}
+
+
 def _stop_worker(draw: Draw) -> Scenario:
     names = draw.names("service", 4)
     stopped = names[draw.number(0, 3)]
@@ -52,6 +60,7 @@ def _stop_worker(draw: Draw) -> Scenario:
         files=files,
         setup="mkdir run receipts",
         services=(keeper,),
+        **_fates(files, stopped),
         checks=checks,
         solution=(
             "bash cat workers.txt; ls run",
@@ -81,6 +90,7 @@ def _stop_by_argument(draw: Draw) -> Scenario:
         files=files,
         setup="mkdir receipts",
         services=(keeper,),
+        **_fates(files, stopped),
         checks=checks,
         solution=(
             "bash cat workers.txt; ls run",
@@ -102,11 +112,9 @@ def _reload_config(draw: Draw) -> Scenario:
         f"{new}, leaving the rest of the file, and make the running daemon read it again with the signal HUP, once: it "
         "must not be restarted, and must not read the file more often than that. What it goes by is told in state.txt.",
         files={"daemon.py": programs.DAEMON, "daemon.conf": f"color = {color}\nlevel = {old}\n".encode()},
-        services=(Service(("python3", "daemon.py"), "state.txt", secret),),
-        checks=(
-            text_is("daemon.conf", f"color = {color}\nlevel = {new}"),
-            text_is("state.txt", f"{told} proof={programs.proof(secret, told)}"),
-        ),
+        services=(Service(("python3", "daemon.py"), "state.txt", secret, answer=told),),
+        goes_on=("python3 daemon.py",),
+        checks=(text_is("daemon.conf", f"color = {color}\nlevel = {new}"),),
         solution=(
             "bash cat daemon.conf",
             f"edit daemon.conf\n<<<<<<<\nlevel = {old}\n=======\nlevel = {new}\n>>>>>>>",
@@ -149,6 +157,8 @@ def _free_lock(draw: Draw) -> Scenario:
             Service(("python3", "holder.py", places[n], names[n]), f"run/{names[n]}.up", secrets[n])
             for n in order
         ),
+        goes_on=tuple(f"python3 holder.py {places[n]} {names[n]}" for n in (1, 2)),
+        ends=(f"python3 holder.py {places[0]} {names[0]}",),
         checks=(
             text_is("drained.txt", "\n".join(f"{n * number} {word}" for n, word in enumerate(words, 1))),
             text_is("queue.txt", ""),
@@ -308,6 +318,8 @@ def _resume_stopped(draw: Draw) -> Scenario:
             )
             for n, name in enumerate(pages)
         ),
+        goes_on=tuple(f"python3 painter.py {name}" for name in pages if name != page),
+        ends=(f"python3 painter.py {page}",),
         checks=(
             text_is(f"pages/{page}.txt", f"{page} {secrets[halted]}"),
             *(absent(f"pages/{name}.txt", guard=True) for name in pages if name != page),
@@ -328,8 +340,9 @@ def _deleted_report(draw: Draw) -> Scenario:
     find = "ls -l /proc/[0-9]*/fd 2> /dev/null | grep 'report.txt (deleted)'"
     return Scenario(
         goal="report.txt was deleted by mistake, but a process (viewer.py) still has it open. Bring its whole content "
-        "back, into recovered.txt.",
+        "back, into recovered.txt. The process must go on.",
         files={"viewer.py": programs.VIEWER},
+        goes_on=(f"python3 viewer.py {count}",),
         services=(Service(("python3", "viewer.py", str(count)), "viewer.up", secret),),
         checks=(
             text_is(
@@ -368,6 +381,7 @@ def _ordered_stop(draw: Draw) -> Scenario:
             Service(("python3", "server.py", name), f"run/{name}.pid", secrets[name])
             for name in sorted(chain)
         ),
+        ends=tuple(f"python3 server.py {name}" for name in chain),
         checks=(text_is("shutdown.log", log),),
         solution=(
             "bash cat needs.txt; ls run",
@@ -402,6 +416,7 @@ def _environment_of(draw: Draw) -> Scenario:
             )
             for name in names
         ),
+        goes_on=tuple(f"python3 server.py {name}" for name in names),
         checks=(text_is("code.txt", tokens[wanted]), absent("shutdown.log", guard=True)),
         solution=(
             "bash echo code: $ACCESS_CODE; ls run",

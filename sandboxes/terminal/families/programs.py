@@ -74,7 +74,10 @@ while running:
 '''
 
 DAEMON = f'''\
-"""Reads daemon.conf when it starts, and again at the signal HUP; tells in state.txt what it goes by."""
+"""Reads daemon.conf when it starts, and again at the signal HUP; tells in state.txt what it goes by.
+
+Answers each line of its standard input with a signed line about that.
+"""
 import hashlib
 import os
 import signal
@@ -87,6 +90,7 @@ reloads = 0
 {_PROOF}
 
 def load():
+    global told
     level = open("daemon.conf").read().partition("level = ")[2].split()[0]
     told = f"level={{level}} reloads={{reloads}}"
     with open("state.new", "w") as file:
@@ -104,8 +108,9 @@ signal.signal(signal.SIGHUP, reload)
 with open("daemon.pid", "w") as file:
     file.write(f"{{os.getpid()}}\\n")
 load()
-while True:
-    signal.pause()
+for line in sys.stdin:
+    word = line.strip()
+    print(word, proof(f"{{word}} {{told}}"), flush=True)
 '''.encode()
 
 HOLDER = b'''\

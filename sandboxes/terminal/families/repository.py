@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import shlex
 
-from sandboxes.terminal.checks import Check, git_says
+from sandboxes.terminal.checks import Check, git_changed, git_says
 from sandboxes.terminal.words import Draw
 
 __all__ = ["Repository", "begin"]
@@ -64,7 +64,7 @@ class Repository:
 
     def clean(self, *, guard: bool = True) -> Check:
         """Expect nothing uncommitted."""
-        return self.says("clean work tree", "status --porcelain", "", guard=guard)
+        return git_changed("clean work tree", lambda changed: not changed, folder=self.name, guard=guard)
 
 
 def begin(draw: Draw, commits: int = 3) -> tuple[Repository, str, list[str]]:

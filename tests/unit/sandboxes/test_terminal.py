@@ -186,6 +186,8 @@ def left(tmp_path: Path) -> Path:
     (sub / "c.txt").chmod(0o640)
     (tmp_path / "link").symlink_to("sub/c.txt")
     (tmp_path / "cycle").symlink_to("cycle")
+    (tmp_path / "out").symlink_to("/etc/passwd")
+    (tmp_path / "in").symlink_to(tmp_path / "a.txt")
     os.mkfifo(tmp_path / "pipe")
     with tarfile.open(tmp_path / "t.tar.gz", "w:gz") as tar:
         tar.add(tmp_path / "a.txt", "./x/a.txt")
@@ -204,6 +206,7 @@ def test_what_is_right_is_seen(left: Path) -> None:
     right = [
         checks.text_is("a.txt", "one\ntwo"),
         checks.text_is("a.txt", "one", "one\ntwo\n"),
+        checks.text_is("in", "one\ntwo"),
         checks.json_is("b.json", {"x": [1, 2.5, True]}),
         checks.absent("nothing"),
         checks.link_is("link", "sub/c.txt"),
@@ -223,7 +226,7 @@ def test_what_is_right_is_seen(left: Path) -> None:
 def test_what_is_wrong_is_told(left: Path) -> None:
     wrong = {
         "there is no such file": checks.text_is("nothing", ""),
-        "it is a link, not a file": checks.text_is("link", "\udcff\0"),
+        "it is a link, not a file": checks.text_is("out", "one\ntwo"),
         "it is a special file, not a file": checks.text_is("pipe", ""),
         "it is a folder, not a file": checks.json_is("sub", {}),
         "line 2 is wrong (2 lines, expected 2)": checks.text_is("a.txt", "one\nthree"),
