@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -27,7 +28,7 @@ from ale.options import PLACE, BackendOption, FreezeOption, RockOption
 from ale.replay.cli import replay_app
 from ale.rock.cli import rock_app
 from ale.training.stop import sigterm_is_ctrl_c
-from rock_env.errors import RockError
+from rock_env.errors import InvalidArgument, RockError
 from rock_env.telemetry.shown import show_visibly
 from trainer.errors import TrainerError
 from trainer.signals import held
@@ -419,6 +420,7 @@ def main() -> None:
     sigterm_is_ctrl_c()
     show_visibly()
     try:
+        _check_words(sys.argv[1:])
         app(prog_name="ale")  # also of `python -m ale`: completion goes by it
     except Exception as error:
         if os.environ.get("ALE_DEBUG"):
@@ -426,6 +428,13 @@ def main() -> None:
         message, code = explained(error)
         sys.stderr.write(f"ale: {message}\n")
         sys.exit(code)
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """Raise `InvalidArgument` for a word of the command line that is no text."""
+    for number, word in enumerate(words, start=1):
+        if not word.isascii() and word != word.encode(errors="replace").decode():
+            raise InvalidArgument(f"word {number} of the command line is no UTF-8 text: {word!r}.")
 
 
 def explained(error: BaseException) -> tuple[str, int]:

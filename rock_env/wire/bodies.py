@@ -69,7 +69,8 @@ class BodyProtocol(H11Protocol):
         self._watch()
 
     def send_400_response(self, msg: str) -> None:
-        super().send_400_response(self.conn.refused or msg)
+        self._say(HTTPStatus.BAD_REQUEST, self.conn.refused or msg)
+        self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._quiet is not None:
@@ -108,10 +109,19 @@ class BodyProtocol(H11Protocol):
     def _refuse(self, status: HTTPStatus, said: str) -> None:
         """Answer, if nothing was yet, and end the connection."""
         if not self.cycle.response_started:
-            head = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
-            start = h11.Response(status_code=status, headers=head, reason=status.phrase.encode())
-            for event in (start, h11.Data(data=said.encode()), h11.EndOfMessage()):
-                self.transport.write(self.conn.send(event) or b"")
+            self._say(status, said)
         self.transport.close()
         self.cycle.disconnected = True
         self.cycle.message_event.set()
+
+    def _say(self, status: HTTPStatus, said: str) -> None:
+        """Answer with a text of a known length, so that whoever reads no chunks sees it whole."""
+        body = said.encode()
+        head = [
+            (b"content-type", b"text/plain; charset=utf-8"),
+            (b"content-length", b"%d" % len(body)),
+            (b"connection", b"close"),
+        ]
+        start = h11.Response(status_code=status, headers=head, reason=status.phrase.encode())
+        for event in (start, h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")

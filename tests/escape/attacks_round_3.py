@@ -98,19 +98,6 @@ def _unpaid(env: str, action: str, **params: Any) -> Attack:
     return act
 
 
-async def _deep_watch(site: Site) -> Answer:
-    box = _box_of(site)
-    code = "import os\nos.mkdir('deep'); os.chdir('deep')\nfor i in range(1500): os.mkdir('a'); os.chdir('a')"
-    start = pb.ExecStart(sandbox_id=box, argv=["python3", "-c", code])
-    await site.call("SandboxService.Exec", iter([pb.ExecRequest(start=start)]))
-    try:
-        watch = pb.WatchFilesRequest(sandbox_id=box, path="deep", recursive=True)
-        return await site.call("SandboxService.WatchFiles", watch)
-    finally:
-        start = pb.ExecStart(sandbox_id=box, argv=["rm", "-rf", "deep"])
-        await site.call("SandboxService.Exec", iter([pb.ExecRequest(start=start)]))
-
-
 async def _two_makes_one_key(site: Site) -> Answer:
     make = env_pb2.MakeRequest(env="frozen_lake", params_json="{}", idempotency_key="two-makes")
     await site.call("EnvService.Make", make)
@@ -169,7 +156,6 @@ ROUND_3: Mapping[str, Attack] = {
     "a lease with a negative rest": _in_box(
         "SandboxService.Renew", lambda box: _renew(id=box, lease=Duration(seconds=600, nanos=-5))
     ),
-    "a watch of folders too deep": _deep_watch,
     "an event's id of 5,000 digits": _event_id("GET", "/v1/sandbox-events", DIGITS),
     "a command's offset of 5,000 digits": _event_id("POST", "/v1/sandboxes/{box}/exec", f"1:{DIGITS}", KEYED),
     "a build's offset of 5,000 digits": _event_id("GET", "/v1/builds/x/events", DIGITS),

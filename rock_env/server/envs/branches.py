@@ -99,9 +99,7 @@ class Branches:
     async def checkpoint(self, request: pb.CheckpointRequest) -> pb.CheckpointResponse:
         """Store the state of an environment. Idempotent by key."""
         hosted = self._core.find(request.env_id)
-        reply: pb.CheckpointResponse = await self._once(
-            hosted, request.idempotency_key, lambda: self._checkpoint(hosted)
-        )
+        reply: pb.CheckpointResponse = await self._once(hosted, request, lambda: self._checkpoint(hosted))
         return reply
 
     async def fork(self, request: pb.ForkRequest) -> pb.ForkResponse:
@@ -115,7 +113,7 @@ class Branches:
             )
         hosted = self._core.find(request.env_id)
         reply: pb.ForkResponse = await self._once(
-            hosted, request.idempotency_key, lambda: self._fork(hosted, request.count, seeds)
+            hosted, request, lambda: self._fork(hosted, request.count, seeds)
         )
         return reply
 
@@ -213,8 +211,16 @@ class Branches:
         self._core.spawn(self._run("", hosted.sandboxed.call(kind, asked, timeout_s=timeout_s), reply))
         return await asyncio.shield(reply)
 
-    async def _once(self, hosted: Hosted, key: str, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """Run `work` in a task of the core's, or join the one that an equal key started."""
+    async def _once(
+        self,
+        hosted: Hosted,
+        request: pb.CheckpointRequest | pb.ForkRequest,
+        work: Callable[[], Coroutine[Any, Any, Any]],
+    ) -> Any:
+        """Run `work` in a task of the core's, or join the one that an equal request with its key started.
+
+        Raise `FailedPrecondition` where another request had the key.
+        """
 
         async def noted(name: str) -> Any:
             try:
@@ -224,7 +230,16 @@ class Branches:
                     hosted.keys.remove(name)
                 raise
 
-        name = f"{hosted.env_id}/{hashlib.sha256(key.encode()).hexdigest()}" if key else ""
+        name, key = "", request.idempotency_key
+        if key:
+            of_key = f"{hosted.env_id}/{hashlib.sha256(key.encode()).hexdigest()}/"
+            asked = type(request).__name__.encode() + request.SerializeToString(deterministic=True)
+            name = of_key + hashlib.sha256(asked).hexdigest()
+            if any(each.startswith(of_key) and each != name for each in hosted.keys):
+                raise FailedPrecondition(
+                    f"idempotency key {key!r} was already used by another Checkpoint or Fork of environment "
+                    f"{hosted.env_id!r}. Take a key of its own for this one."
+                )
         if name and name not in self._core.kept:
             self._forget_oldest(hosted)
             hosted.keys.append(name)

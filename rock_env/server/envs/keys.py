@@ -39,7 +39,7 @@ class Makes:
         reply: asyncio.Future[pb.MakeResponse] = asyncio.get_running_loop().create_future()
         if not key:
             return reply, True
-        digest = hashlib.sha256(item.SerializeToString()).digest()
+        digest = hashlib.sha256(item.SerializeToString(deterministic=True)).digest()
         former, known = self._of.setdefault(key, (digest, reply))
         if former == digest:
             return known, known is reply
