@@ -63,13 +63,13 @@ def peer(said: bytes | None, over: threading.Event) -> type[socketserver.BaseReq
 
 
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, str], list[str]]]:
+def ended() -> Iterator[Callable[[str, str], list[str]]]:
     """Yield what tells how each command ended at the addresses of a peer in a form; all of them run at once."""
-    (tmp_path_factory.getbasetemp() / "Dockerfile").touch()
     over = threading.Event()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        (folder / "Dockerfile").write_text("FROM scratch\n")
+        (folder / "context").mkdir()
+        (folder / "context" / "Dockerfile").write_text("FROM scratch\n")
         places = {"absent": ("127.0.0.1:1", folder / "absent")}
         for name, said in SAYS.items():
             for kind, place in (
@@ -99,13 +99,13 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, s
                     for (of, each), address in addresses.items()
                     if of == name
                 }
-            return [each.result(timeout=60) for each in running[name][form]]
+            return [each.result(timeout=240) for each in running[name][form]]
 
         yield told
 
 
 def start(command: str, address: str, folder: Path) -> "Future[str]":
-    words = [word.replace(".", str(folder)) if word == "." else word for word in command.split()]
+    words = [str(folder / "context") if word == "." else word for word in command.split()]
     at = [address] if command in ("drain", "status") else ["--rock", address]
     done: Future[str] = Future()
 
