@@ -103,7 +103,9 @@ def plain_values(found: _T, where: str) -> _T:
         below: list[Any] = []
         for value in level:
             if isinstance(value, int) and value.bit_length() > _INTEGER_BITS:
-                raise InvalidArgument(f"{where} has an integer of more than {_INTEGER_BITS} bits.")
+                raise InvalidArgument(
+                    f"{where} has an integer of {value.bit_length()} bits, expected at most {_INTEGER_BITS}."
+                )
             if isinstance(value, dict):
                 below += [*value.keys(), *value.values()]
             elif isinstance(value, list | tuple | set):

@@ -247,7 +247,8 @@ async def test_what_a_worker_prints_steers_no_terminal_and_cuts_no_log(server: R
 async def test_workers_have_no_rights_and_a_user_of_their_own(server: RestServer) -> None:
     async with playing(server, "green"), playing(server) as player:
         await player.make("boxed")  # rules of an environment with a sandbox
-        workers = [pid for pid in descendants(server.pid) if read(pid, "cmdline").split("\0")[1:2] == ["-P"]]
+        lines = {pid: read(pid, "cmdline").split("\0") for pid in descendants(server.pid)}
+        workers = [pid for pid, words in lines.items() if "rock_env.env_workers" in " ".join(words[1:4])]
         assert len(workers) >= 3
         users = []
         for pid in workers:

@@ -232,9 +232,10 @@ class Branches:
 
         name, key = "", request.idempotency_key
         if key:
-            of_key = f"{hosted.env_id}/{hashlib.sha256(key.encode()).hexdigest()}/"
-            asked = type(request).__name__.encode() + request.SerializeToString(deterministic=True)
-            name = of_key + hashlib.sha256(asked).hexdigest()
+            of_key = f"{hosted.env_id}/{_digest(key.encode())}/"
+            name = of_key + _digest(
+                type(request).__name__.encode() + request.SerializeToString(deterministic=True)
+            )
             if any(each.startswith(of_key) and each != name for each in hosted.keys):
                 raise FailedPrecondition(
                     f"idempotency key {key!r} was already used by another Checkpoint or Fork of environment "
@@ -378,3 +379,7 @@ class Branches:
                 del self._bytes[dropped.tenant]
             with acting_for(dropped.tenant):
                 self._core.spawn(self._give_up(dropped.state))
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()

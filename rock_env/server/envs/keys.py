@@ -32,6 +32,9 @@ class Makes:
     def __contains__(self, key: str) -> bool:
         return key in self._of
 
+    def __len__(self) -> int:
+        return len(self._of)
+
     def take(self, key: str, item: pb.MakeRequest) -> tuple[asyncio.Future[pb.MakeResponse], bool]:
         """Return the reply of a Make, and whether it is to be made; one of a used key that asks for another environment
         gets an error.

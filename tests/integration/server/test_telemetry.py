@@ -205,9 +205,7 @@ async def test_a_server_serves_metrics_and_logs_json_where_it_is_told_to(tmp_pat
     assert counted == {
         ("OK", "SandboxService/List"): 1.0,
         ("OK", "RegistryService/List"): 1.0,
-        ("UNAUTHENTICATED", "SandboxService/List"): 1.0,
-    }
+    }, "a stranger's call ends at the port"
     refused = next(line for line in lines if "call refused" in line["message"])
-    assert refused["rpc"] == "SandboxService/List"
-    assert refused["request_id"]
+    assert "SandboxService/List" in refused["message"]
     assert wrong.rpartition("_")[2] not in (tmp_path / "log").read_text()
