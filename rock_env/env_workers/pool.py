@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 _MOST_TENANTS = 64
 """So many tenants have workers at once; each takes one process per CPU."""
 _TENANTS_RETRY_S = 30.0
-_END_S = 1.0
+_END_S = 5.0
 """How long a worker that has closed its socket may take to end."""
 _CLOSE_GRACE_S = 2.0
 """How long a worker may take to close its environments when the server stops."""
