@@ -11,7 +11,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from rock_env.errors import InvalidArgument
 from rock_env.foreign.files import open_regular, parsed, plain_values, read_text
@@ -24,6 +24,7 @@ __all__ = [
     "lines",
     "most_bytes",
     "read_json",
+    "read_open",
     "read_settings",
     "read_whole",
 ]
@@ -88,8 +89,13 @@ def check_json(content: bytes, what: str) -> None:
 def read_whole(path: Path, what: str) -> bytes:
     """Return a file's content. Raise `InvalidArgument` for one beyond the budget, `OSError` for one that cannot be read."""
     with open_regular(path) as file:
-        check_size(os.fstat(file.fileno()).st_size, what)
-        content = file.read(most_bytes() + 1)
+        return read_open(file, what)
+
+
+def read_open(file: BinaryIO, what: str) -> bytes:
+    """Return what an open file holds. Raise `InvalidArgument` for one beyond the budget."""
+    check_size(os.fstat(file.fileno()).st_size, what)
+    content = file.read(most_bytes() + 1)
     check_size(len(content), what)
     return content
 

@@ -95,7 +95,7 @@ def parsed(decode: Callable[[_Content], _T], content: _Content, wrong: str) -> _
 def plain_values(found: _T, where: str) -> _T:
     """Return what a file of settings says. Raise `InvalidArgument` for what could not be shown or walked through.
 
-    YAML's aliases can make a short file endless, and a number written in hexadecimal may be too long to be shown.
+    Aliases count as often as they are used, and a number written in hexadecimal may be too long to be shown.
     """
     level: list[Any] = [found]
     seen = 0

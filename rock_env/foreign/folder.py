@@ -53,10 +53,6 @@ def read_inside(root: Path, path: Path) -> bytes:
 def read_file(name: str, folder: int, path: Path) -> bytes:
     """Return the content of a regular file in an open folder, no link; `path` is its name in errors, raised as above."""
     with os.fdopen(os.open(name, _READ, dir_fd=folder), "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise InvalidArgument(f"{path} is no regular file. Put a file there.")
-        budget.check_size(status.st_size, str(path))
-        content = file.read(budget.most_bytes() + 1)
-    budget.check_size(len(content), str(path))
-    return content
+        return budget.read_open(file, str(path))

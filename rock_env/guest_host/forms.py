@@ -44,6 +44,7 @@ __all__ = [
 ]
 
 MAX_KEPT_BYTES = 16 << 20
+"""Output limit of a command with a key, and size of a background process's log, at most: the guest keeps them."""
 MOST_BYTES = 1 << 62
 """No file or stream is as long, and one more of such numbers still fits in 64 bits."""
 _BOUNDS = {
@@ -57,7 +58,6 @@ _BOUNDS = {
     "rows": (1, 65535),
     "columns": (1, 65535),
 }
-"""Output limit of a command with a key, and size of a background process's log, at most: the guest keeps them."""
 
 
 def check_argv(argv: Sequence[str]) -> None:
