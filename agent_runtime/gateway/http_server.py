@@ -95,9 +95,8 @@ class _Protocol(BodyProtocol):
         self.quiet_s, self.most_bytes = self.limits.quiet_s, self.limits.body_bytes
         self.flow = _Flow(transport)
         self._stalled: asyncio.TimerHandle | None = None
-        self._headless: asyncio.TimerHandle | None = self.loop.call_later(
-            self.limits.head_s, self.transport.abort
-        )
+        self.head_s = self.limits.head_s
+        self.await_head()
 
     def end(self) -> None:
         """Cut a stranger off."""
@@ -107,15 +106,6 @@ class _Protocol(BodyProtocol):
         if self.arrivals is not None:
             self.arrivals.settled(self)
             sip(self.transport, ends=True)
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        begun = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
-        if begun and self._headless is None:
-            self._headless = self.loop.call_later(self.limits.head_s, self.transport.abort)
-        elif not begun and self._headless is not None:
-            self._headless.cancel()
-            self._headless = None
 
     def handle_events(self) -> None:
         if self.flow.held:
@@ -146,9 +136,8 @@ class _Protocol(BodyProtocol):
             self._stalled = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self._headless, self._stalled):
-            if timer is not None:
-                timer.cancel()
+        if self._stalled is not None:
+            self._stalled.cancel()
         self._settle()
         super().connection_lost(exc)
 

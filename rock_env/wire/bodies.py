@@ -1,4 +1,5 @@
-"""Bodies of HTTP requests, at both HTTP servers: one length, a size that the route takes, and bytes that keep coming.
+"""Requests of HTTP, at both HTTP servers: a head in time, and of the body one length, a size that the route takes, and
+bytes that keep coming.
 
 Used by the connections of the REST face and of the agents' gateway, which are uvicorn's. It reads no body: what a route
 takes in all, the application bounds.
@@ -49,6 +50,8 @@ class BodyProtocol(H11Protocol):
     """
 
     conn: OneLength
+    head_s: float
+    """In which a head is there, from its first byte."""
     quiet_s = 30.0
     """Without a byte, while more of a body is to come."""
     most_bytes = 1 << 40
@@ -56,12 +59,26 @@ class BodyProtocol(H11Protocol):
     _bound: int | None = None
     _heard = 0.0
     _quiet: asyncio.TimerHandle | None = None
+    _headless: asyncio.TimerHandle | None = None
 
     def bound(self, most: int) -> None:
         """Refuse the present request at once if it announces a chunk of more bytes."""
         if self._wanting():
             self._bound = most
             self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        begun = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
+        if begun and self._headless is None:
+            self.await_head()
+        elif not begun and self._headless is not None:
+            self._headless.cancel()
+            self._headless = None
+
+    def await_head(self) -> None:
+        """Cut the connection off unless a head is there in time."""
+        self._headless = self.loop.call_later(self.head_s, self.transport.abort)
 
     def handle_events(self) -> None:
         super().handle_events()
@@ -73,8 +90,9 @@ class BodyProtocol(H11Protocol):
         self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._quiet is not None:
-            self._quiet.cancel()
+        for timer in (self._quiet, self._headless):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
 
     def _wanting(self) -> bool:

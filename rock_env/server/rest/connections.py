@@ -46,11 +46,12 @@ class Connections:
 class HttpConnection(BodyProtocol):
     """One connection. A head has to be there in time, whoever sends it."""
 
+    head_s = STRANGER_S
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.conn = OneLength(h11.SERVER, HEAD_BYTES)
         self.arrivals: Arrivals
-        self._headless: asyncio.TimerHandle | None = None
         self._stranger = True
         self._refused = False
 
@@ -78,17 +79,6 @@ class HttpConnection(BodyProtocol):
             self.arrivals.settled(self)
             sip(self.transport, ends=True)
 
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        begun = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
-        if begun and self._headless is None:
-            self._headless = self.loop.call_later(STRANGER_S, self.transport.abort)
-        elif not begun and self._headless is not None:
-            self._headless.cancel()
-            self._headless = None
-
     def connection_lost(self, exc: Exception | None) -> None:
         self.settle()
-        if self._headless is not None:
-            self._headless.cancel()
         super().connection_lost(exc)
