@@ -18,6 +18,8 @@ __all__ = ["BOUND", "BodyProtocol", "OneLength"]
 
 BOUND = "rock.bound"
 """In the state of a request: what to tell how many bytes its body may have."""
+_LINGER_S = 1.0
+"""What a refused peer still sends is taken, and dropped, for so long."""
 _TWO_LENGTHS = "Content-Length and Transfer-Encoding exclude each other. Send one."
 
 
@@ -43,6 +45,26 @@ class OneLength(h11.Connection):
         return getattr(self._reader, "_bytes_in_chunk", 0)
 
 
+class _Lingering:
+    """A connection whose close waits for a peer that still sends: closed with bytes unread, it would lose the answer."""
+
+    def __init__(self, inner: asyncio.Transport, protocol: BodyProtocol) -> None:
+        self._inner, self._protocol = inner, protocol
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def close(self) -> None:
+        if self._protocol.left or not self._protocol.unread():
+            self._inner.close()
+            return
+        self._protocol.left = True
+        if self._inner.can_write_eof():
+            self._inner.write_eof()
+        self._inner.resume_reading()
+        self._protocol.loop.call_later(_LINGER_S, self._inner.close)
+
+
 class BodyProtocol(H11Protocol):
     """A connection that no unfinished body keeps open: until an answer begins, its body has to go on coming.
 
@@ -60,6 +82,15 @@ class BodyProtocol(H11Protocol):
     _heard = 0.0
     _quiet: asyncio.TimerHandle | None = None
     _headless: asyncio.TimerHandle | None = None
+    left = False
+    """Whether it only waits for its peer to have read the last answer."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(_Lingering(transport, self))  # type: ignore[arg-type]
+
+    def unread(self) -> bool:
+        """Return whether the peer may still be sending what was not read."""
+        return self.conn.their_state in (h11.SEND_BODY, h11.ERROR) and not self.transport.is_closing()
 
     def bound(self, most: int) -> None:
         """Refuse the present request at once if it announces a chunk of more bytes."""
@@ -68,6 +99,8 @@ class BodyProtocol(H11Protocol):
             self._watch()
 
     def data_received(self, data: bytes) -> None:
+        if self.left:
+            return
         super().data_received(data)
         begun = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
         if begun and self._headless is None:

@@ -35,7 +35,10 @@ MIB = 1 << 20
 AT_ONCE = 24
 GROWTH_BYTES = 128 * MIB
 """What the server may have grown by: it was given messages of up to 66 MiB, which an allocator may keep as they were."""
-KEPT = ("rock_env.env_workers.host", "rock_env.env_workers.rules_host", "rock_env.backends.process.zygote")
+KEPT = (
+    *("rock_env.env_workers.host", "rock_env.env_workers.rules_host", "rock_env.env_workers.episode_host"),
+    *("rock_env.backends.process.zygote", "rock_env.server.strangers.front"),
+)
 """Processes that a server keeps for what comes next."""
 
 
@@ -168,7 +171,7 @@ def boxed(process: psutil.Process) -> list[str]:
 
 def descriptors(process: psutil.Process) -> int:
     """Return how many the server holds, without that of each tenant's worker, which stays when its environments are gone."""
-    workers = sum("rock_env.env_workers" in command_line(each) for each in below(process))
+    workers = sum("-m rock_env.env_workers" in command_line(each) for each in process.children())
     return process.num_fds() - workers
 
 
