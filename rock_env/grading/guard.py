@@ -19,21 +19,21 @@ from rock_env.grading.model import Verifier
 from rock_env.grading.seal import broken_seal, seal
 from rock_env.sandbox import CommandEnd, Sandbox
 
-__all__ = ["Guard", "guard_of", "has_guard", "programs"]
+__all__ = ["Guard", "guard_of", "has_guard", "programs", "unwritten"]
 
 _GUARD = "/opt/rock/guard"
 _OWN_WAYS = re.compile(
     rb"PYTHONPATH|PYTEST_ADDOPTS|PYTEST_PLUGINS|\benv -i\b|\bpython[\d.]* -[a-zA-Z]*[IE]|\b(?:tox|nox)\b"
 )
 """In a verifier: it has a search path or options of its own, so that it may not find the plugin."""
-_ENDS_ITSELF = re.compile(rb"\bkill\b[^\n]*(?:[ \t]0\b|\$\$|\$BASHPID)")
-"""In a verifier: it may end by its own signal."""
-_UNWRITTEN = re.compile(
-    rb"[^\n]*reward\.(?:txt|json)\b[^\n]*(?:denied|Too many open files|s a directory|too large|No space|Read-only"
-    rb"|not permitted|busy|annot create)[^\n]*|[^\n]*(?:denied|Too many open files|too large|No space|Read-only"
-    rb"|not permitted|s a directory)[^\n]*reward\.(?:txt|json)[^\n]*"
+_KILL = re.compile(rb"\bkill\b")
+_ITSELF = re.compile(rb"[ \t]0\b|\$\$|\$BASHPID")
+_LINE = re.compile(rb"[^\n]+")
+_REWARD = re.compile(rb"reward\.(?:txt|json)\b")
+_REFUSED = re.compile(
+    rb"denied|Too many open files|s a directory|too large|No space|Read-only|not permitted|busy|annot create"
 )
-"""On the outputs: the system refused to write the reward."""
+"""What the system says that refuses to write."""
 _IN_BACKGROUND = re.compile(
     rb"(?<![&>|])&(?![&>\d])|[<>]\(|\b(?:apt|apt-get|apk|yum|dnf|git|npm|gradle|dotnet|bazel)\b|\b(?:nohup|setsid|daemon|service|systemctl|screen|tmux|Popen|multiprocessing|disown|serve)\b"
 )
@@ -43,6 +43,20 @@ _RUNNING = """for p in /proc/[0-9]*; do p=${p#/proc/}; case $p in 1|$$) continue
 _WORD = re.compile(r"[A-Za-z_][\w.+-]{0,100}")
 _MOST_WORDS = 5000
 _MOST_REPORT = 1 << 20
+
+
+def unwritten(said: bytes) -> str:
+    """Return the first line that names a reward's file and says that the system refused to write, or an empty text."""
+    for found in _LINE.finditer(said):
+        if _REFUSED.search(line := found[0]) and _REWARD.search(line):
+            return line.decode(errors="replace").strip()[:160]
+    return ""
+
+
+def _ends_itself(text: bytes) -> bool:
+    """Return whether a verifier of this text may end by its own signal."""
+    lines = (found[0] for found in _LINE.finditer(text))
+    return any((kill := _KILL.search(line)) and _ITSELF.search(line, kill.end()) for line in lines)
 
 
 def programs(verifier: Verifier) -> list[str]:
@@ -81,17 +95,17 @@ class Guard:
     """Where `rock_guard` says how each run of pytest ended."""
     token: str = field(default="", repr=False)
 
-    async def tampered(self, box: Sandbox, end: CommandEnd, said: bytes) -> str:
+    async def tampered(self, box: Sandbox, end: CommandEnd, unwritten: str) -> str:
         """Return how the work got in the way of the run, or an empty text; what it left running is ended first.
 
-        `said` is what the script wrote on its outputs.
+        `unwritten` is the line of its outputs by which the system refused to write the reward, if there is one.
         """
         if self.sealed is None:
             return ""
         left, orphans = await self._left_running(box) if self.verifier.grade_in != "same" else ([], False)
-        if self.verifier.parser == "reward_file" and (found := _UNWRITTEN.search(said)):
-            return f"its test script could not write its reward: {found[0].decode(errors='replace').strip()[:160]}"
-        if end.signal and not end.oom_killed and not _ENDS_ITSELF.search(verifier_text(self.verifier)):
+        if self.verifier.parser == "reward_file" and unwritten:
+            return f"its test script could not write its reward: {unwritten}"
+        if end.signal and not end.oom_killed and not _ends_itself(verifier_text(self.verifier)):
             return f"its test script was ended by signal {end.signal}, which came from within the box"
         after = await seal(box, self.verifier, self.words, self.paths)
         if changed := broken_seal(self.sealed, after, self.verifier):

@@ -38,7 +38,7 @@ done
 exit 0
 """
 _IMPORT = re.compile(rb"^[ \t>.]*(?:from[ \t]+([A-Za-z_]\w*)|import[ \t]+([\w., \t]+))", re.MULTILINE)
-_PYTHON = re.compile(rb"/[\w./-]*/bin/python[\d.]*")
+_PYTHON = re.compile(rb"(?<![\w./-])/[\w./-]*/bin/python[\d.]*")
 _FOLDER = re.compile(rb"(?<![\w.])/[\w.+-]+(?:/[\w.+-]+)*")
 _STARTED = re.compile(rb"[A-Za-z_][\w.-]*")
 _MOST = 5000

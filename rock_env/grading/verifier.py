@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rock_env.errors import InfraError, InvalidArgument, NotFound, nearest
-from rock_env.grading.guard import guard_of
+from rock_env.grading.apart import apart
+from rock_env.grading.guard import guard_of, unwritten
 from rock_env.grading.image import OWN_FOLDERS, ImageAnswers, verifier_text
 from rock_env.grading.model import Verifier
 from rock_env.grading.outcomes import Outcome, Unreadable
@@ -33,6 +34,7 @@ _MOST_BYTES = 256 << 20
 """A verifier that says more is not listened to any further."""
 _MAX_REPORT_BYTES = 32 << 20
 _MAX_REPORTS = 2000
+_MAX_ALL_REPORTS_BYTES = 64 << 20
 _TAIL_CHARS = 600
 _TAMPERED = re.compile(rb"rock_guard: ([^\n]{0,300}?): this run does not count")
 _CANNOT_RUN = (126, 127)
@@ -88,18 +90,21 @@ async def _report(box: Sandbox, verifier: Verifier, image: ImageAnswers | None) 
     tail = _tail(stdout + b"\n" + stderr)
     if end.timed_out:
         return Report(timed_out=True, tail=tail)
-    if found := _TAMPERED.search(stdout) or _TAMPERED.search(stderr):
-        return Report(tampered=found[1].decode(errors="replace"), exit_code=end.exit_code, tail=tail)
+    try:
+        tampered, refused = await apart(_signs, len(stdout) + len(stderr), stdout, stderr)
+    except Unreadable as error:
+        return Report(problem=f"its output cannot be read: {error}", exit_code=end.exit_code, tail=tail)
+    if tampered:
+        return Report(tampered=tampered, exit_code=end.exit_code, tail=tail)
     if end.signal and end.oom_killed:
         return Report(problem="its script was killed because the box had no memory left", tail=tail)
-    if why := await guard.tampered(box, end, stdout + b"\n" + stderr):
+    if why := await guard.tampered(box, end, refused):
         return Report(tampered=why, exit_code=end.exit_code, tail=tail)
-    reports = await _reports(box, verifier.report) if verifier.report else None
-    if reports is not None and verifier.parser == "reward_file":
-        reports = _named(reports, verifier)
     read, problem = Read(), ""
     try:
-        read = PARSERS[verifier.parser](Left(end.exit_code, stdout, stderr, reports))
+        reports = await _reports(box, verifier) if verifier.report else None
+        left = Left(end.exit_code, stdout, stderr, reports)
+        read = await apart(_read, left.size, verifier.parser, left)
     except Unreadable as error:
         problem = f"its result cannot be read: {error}"
     if read.reward is None and end.exit_code in _CANNOT_RUN and (not read.outcomes or _is_exit(verifier)):
@@ -111,6 +116,16 @@ async def _report(box: Sandbox, verifier: Verifier, image: ImageAnswers | None) 
     return Report(
         read.outcomes, read.reward, end.exit_code, problem=problem, tail=tail, described=read.described
     )
+
+
+def _signs(stdout: bytes, stderr: bytes) -> tuple[str, str]:
+    """Return what the guard of a Python said, and the line by which the system refused to write the reward."""
+    found = _TAMPERED.search(stdout) or _TAMPERED.search(stderr)
+    return found[1].decode(errors="replace") if found else "", unwritten(stdout) or unwritten(stderr)
+
+
+def _read(parser: str, left: Left) -> Read:
+    return PARSERS[parser](left)
 
 
 def _named(reports: Mapping[str, bytes], verifier: Verifier) -> Mapping[str, bytes]:
@@ -207,17 +222,27 @@ def _tail(output: bytes) -> str:
     return output[-4 * _TAIL_CHARS :].decode(errors="replace").strip()[-_TAIL_CHARS:]
 
 
-async def _reports(box: Sandbox, path: str) -> Mapping[str, bytes]:
-    """Return the report, or the regular files of the report's folder by their names. Links are not followed."""
+async def _reports(box: Sandbox, verifier: Verifier) -> Mapping[str, bytes]:
+    """Return the report, or the regular files of the report's folder by their names. Links are not followed.
+
+    Of a folder with a reward only its files are read. Raise `Unreadable` where all together are too large.
+    """
+    path, rewards = verifier.report, verifier.parser == "reward_file"
     kind = await _kind(box, path)
     if kind == "file":
-        content = await _bounded(box, path)
-        return {posixpath.basename(path): content}
+        return {posixpath.basename(path): await _bounded(box, path)}
     if kind != "folder":
         return {}
     entries = [entry for entry in await box.list_files(path, recursive=True) if stat.S_ISREG(entry.mode)]
-    names = sorted(entry.path for entry in entries)[:_MAX_REPORTS]
-    return {name: await _bounded(box, posixpath.join(path, name)) for name in names}
+    names = sorted(entry.path for entry in entries if not rewards or entry.path in REWARD_FILES)
+    reports: dict[str, bytes] = {}
+    left = _MAX_ALL_REPORTS_BYTES
+    for name in names[:_MAX_REPORTS]:
+        reports[name] = await _bounded(box, posixpath.join(path, name))
+        left -= len(reports[name])
+        if left < 0:
+            raise Unreadable(f"its reports have more than {_MAX_ALL_REPORTS_BYTES >> 20} MiB together")
+    return _named(reports, verifier) if rewards else reports
 
 
 async def _bounded(box: Sandbox, path: str) -> bytes:

@@ -39,6 +39,11 @@ class Left:
     """Files by name, where the verifier names a report; empty if there was none. None: the output is the report."""
 
     @property
+    def size(self) -> int:
+        """In bytes."""
+        return len(self.stdout) + len(self.stderr) + sum(map(len, (self.reports or {}).values()))
+
+    @property
     def text(self) -> str:
         """Return both outputs without colours; what is not UTF-8 is replaced."""
         return _COLOUR.sub(
