@@ -50,7 +50,7 @@ class EnvHost:
         self,
         connection: socket.socket,
         catalog: Catalog,
-        before_action: Callable[[], None] = lambda: None,
+        before_action: Callable[[], None] | None = None,
     ) -> None:
         """`before_action` is called before each action is played."""
         self._connection = connection

@@ -25,15 +25,16 @@ class HostedEnv:
     """An `Env` with its journal. `env_id` was chosen by the service."""
 
     def __init__(
-        self, catalog: Catalog, item: host.HostMakeItem, before_action: Callable[[], None] = lambda: None
+        self, catalog: Catalog, item: host.HostMakeItem, before_action: Callable[[], None] | None = None
     ) -> None:
         """`before_action` is called before each action is played."""
         self._catalog = catalog
-        self._before_action = before_action
         self.spec = catalog.spec(item.env)
         self.params = catalog.params(item.env, item.params_json)
         self.journal = Journal(item.env_id)
         self.env: Env = self.spec.factory(self.params)  # type: ignore[assignment]  # no sandbox: an Env, by EnvSpec
+        self._before_action = before_action
+        self._act = self._library_act if self.spec.library else self.env.step
         self._tasks: TaskSource | None = None
         self._task: TaskSpec | None = None
         if item.HasField("state"):
@@ -56,7 +57,8 @@ class HostedEnv:
             if turn == reseeded + 1 and request.HasField("resume_seed"):
                 self.env.reseed(request.resume_seed)
             check_goes_on(turn, done=done, env_id=journal.env_id)
-            self._before_action()
+            if self._before_action is not None:
+                self._before_action()
             result = self._act(recorded.action)
             observation, info = result.observation, result.info
             self._compare(turn, recorded.observation_hash, observation)
@@ -81,8 +83,8 @@ class HostedEnv:
             actual = observation_hash(observation)
             check_observation(turn, recorded=recorded, actual=actual, env_id=self.journal.env_id)
 
-    def _act(self, action: str) -> StepResult:
-        """Play an action. What a hosted library raises on one is the action's fault: a turn that changes nothing.
+    def _library_act(self, action: str) -> StepResult:
+        """Play an action of a hosted library. What it raises on one is the action's fault: a turn that changes nothing.
 
         An `OSError` is not: the machine refused. Nothing of the exception is repeated but its type, since a replay must
         observe the same.
@@ -90,7 +92,7 @@ class HostedEnv:
         try:
             return self.env.step(action)
         except Exception as error:  # named boundary: a library's own code
-            if not self.spec.library or isinstance(error, RockError | MemoryError | OSError):
+            if isinstance(error, RockError | MemoryError | OSError):
                 raise
             said = f"No action that {self.spec.name} can take: it raised {type(error).__name__[:_MOST_SAID]}."
             return StepResult(said, info={"illegal": True})
@@ -103,7 +105,8 @@ class HostedEnv:
             return stored
         journal.need_step()
         journal.touch()
-        self._before_action()
+        if self._before_action is not None:
+            self._before_action()
         result = self._act(request.action)
         reply = step_response(journal.env_id, result)
         journal.settle(done=result.terminated or result.truncated)

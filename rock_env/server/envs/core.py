@@ -403,7 +403,7 @@ class EnvServiceCore:
 
     def _start(self, kind: Kind, items: Sequence[Any], asked_s: float | None) -> Batch:
         batch = Batch(kind, len(items))
-        shards: dict[tuple[EnvHostWorker, str], tuple[Any, Shard]] = {}
+        shards: dict[EnvHostWorker | tuple[EnvHostWorker, str], tuple[EnvHostWorker, Any, Shard]] = {}
         now, hosted_by_id, tenant = self._now(), self._hosted, current_tenant()
         timeout_s = asked_s or self._options.step_timeout_s
         for item in items:
@@ -422,13 +422,13 @@ class EnvServiceCore:
             if worker is None:
                 self.spawn(self._run_sandboxed(hosted, kind, item, asked_s, batch))
                 continue
-            place = worker, item.env_id if worker.forks else ""
+            place = (worker, item.env_id) if worker.forks else worker
             if place not in shards:
-                shards[place] = MESSAGES[kind].many_request(), Shard(batch)
-            request, shard = shards[place]
+                shards[place] = worker, MESSAGES[kind].many_request(), Shard(batch)
+            _, request, shard = shards[place]
             request.items.append(item)
             shard.env_ids.append(item.env_id)
-        for (worker, _), (request, shard) in shards.items():
+        for worker, request, shard in shards.values():
             count = len(shard.env_ids)
             worker.send(kind, request.SerializeToString(), count=count, timeout_s=timeout_s, sink=shard)
         return batch
