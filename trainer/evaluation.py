@@ -15,7 +15,7 @@ from agent_runtime.types import RolloutRequest, Trajectory
 from trainer.config import TrainConfig
 from trainer.environments import Environment
 from trainer.metrics import Evaluation, Interval
-from trainer.processes.placement import Fleet
+from trainer.processes.fleet import Fleet
 from trainer.rollout.experts import quizzes
 from trainer.rollout.failures import check_failures, handing_over
 from trainer.rollout.report import episode_metrics, illegal_share

@@ -13,7 +13,7 @@ from trainer.config import TrainConfig
 from trainer.errors import Halted
 from trainer.evaluation import Evaluator
 from trainer.metrics import MetricsLog
-from trainer.processes.placement import Fleet
+from trainer.processes.fleet import Fleet
 
 __all__ = ["Guard"]
 

@@ -16,7 +16,7 @@ from rock_env.foreign import budget
 from rock_env.store.whole_file import write_whole
 from trainer.config import TrainConfig
 from trainer.digests import digest_of, digest_of_text
-from trainer.errors import RunFolderError
+from trainer.errors import CheckpointError, RunFolderError
 from trainer.folder import writing
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "digest_of",
     "digest_of_text",
     "read",
+    "read_of",
     "write",
 ]
 
@@ -126,6 +127,17 @@ def begin(config: TrainConfig, env: str) -> Lineage:
 def read(run: Path) -> Lineage | None:
     """Return the run's lineage, None where it has none. Raise `RunFolderError` for a damaged one."""
     return _decoded(run / FILE, Lineage) if (run / FILE).is_file() else None
+
+
+def read_of(folder: Path, env: str) -> Lineage | None:
+    """Return what `read` does. Raise `CheckpointError` where the run began in other environments than `env`, their key."""
+    begun = read(folder)
+    if begun is not None and begun.env != env:
+        raise CheckpointError(
+            f"the run began in {begun.env}, but {env} is installed: its experts and the successes it kept "
+            "may mean something else here. Install the version it began with, or start a new run."
+        )
+    return begun
 
 
 def write(run: Path, lineage: Lineage) -> None:

@@ -13,7 +13,7 @@ from agent_runtime.artifacts import folder_in
 from trainer.config import TrainConfig
 from trainer.folder import claimed, remove_unfinished
 from trainer.metrics import Observer, RunSummary
-from trainer.processes.placement import Fleet
+from trainer.processes.fleet import Fleet
 from trainer.run import Run
 from trainer.run_state import SavedStates
 

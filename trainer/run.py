@@ -9,20 +9,17 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from agent_runtime.errors import StoreWriteFailed
-from agent_runtime.store import decode, encode, kept_segment, read_encoded, segment_path, write_segment
-from agent_runtime.types import RolloutRequest, Trajectory
+from agent_runtime.types import RolloutRequest
 from trainer import checkpoint, digests, lineage
 from trainer.checkpoint import Resumed
-from trainer.config import TrainConfig, dealt
-from trainer.environments import Environment, key_of, name_of, open_environments
-from trainer.errors import CheckpointError, Halted, RunFolderError
+from trainer.config import TrainConfig
+from trainer.environments import key_of, open_environments
 from trainer.evaluation import Evaluator
 from trainer.folder import fill_whole, writing
+from trainer.gathering import Gathering
 from trainer.guard import Guard
 from trainer.learners.rates import warmup_rate
 from trainer.metrics import (
@@ -30,36 +27,20 @@ from trainer.metrics import (
     MetricsLog,
     Observer,
     RunSummary,
-    share_of,
     write_summary,
 )
-from trainer.models.chosen import learner_of
-from trainer.processes.placement import Fleet
-from trainer.rollout.anchors import expert_from
-from trainer.rollout.experts import HELD_OUT, Experts, hold_out, play_experts, read_experts
-from trainer.rollout.failures import check_failures
+from trainer.processes.fleet import Fleet
+from trainer.records import Records
 from trainer.rollout.filling import Rollouts, account, fill, filter_metrics
 from trainer.rollout.filtering import check_learned, nothing_learned
 from trainer.rollout.planning import Plan, Planner, Rates
 from trainer.rollout.pools import Pools
-from trainer.rollout.report import (
-    agent_metrics,
-    env_metrics,
-    fall,
-    fault_metrics,
-    growth,
-    start_metrics,
-    summary_metrics,
-)
-from trainer.rollout.tasks import agent_of, expert_requests, task_ids
-from trainer.run_state import RunState, SavedStates
+from trainer.rollout.report import fall, fault_metrics, growth, step_metrics
+from trainer.run_state import RunState, SavedStates, summary_of
 from trainer.seeds import derive
 from trainer.stopping import StopClock
 
 __all__ = ["Run"]
-
-_HALTED = "halted"  # kind of the file with what was played where that halted the run
-_ORACLE_ATTEMPTS = 8  # tasks tried per expert wanted, before giving up on an oracle that cannot win
 
 
 class Run:
@@ -76,7 +57,8 @@ class Run:
         self._resume = resume
         self._learn_metrics: dict[str, float] = {}
         self._evaluator = Evaluator(config, self._environments, fleet)
-        self._held_out: list[Trajectory] = []
+        self._records = Records(folder)
+        self._gathering = Gathering(config, folder, fleet, observer, self._environments, self._pools)
         self._clock = StopClock(folder, lambda: observer.stop_requested)
 
     def __enter__(self) -> Run:
@@ -116,74 +98,17 @@ class Run:
 
     def record_experts(self) -> None:
         """Gather the experts, hold some out, store them and fill the anchor pool."""
-        config = self._config
-        self._state.epochs_left = self._warmup_epochs
-        if not (config.warmup.data or config.warmup.trajectories):
+        self._state.epochs_left = self._gathering.epochs
+        if not self._gathering.is_wanted:
             return
-        self._observer.on_phase("experts")
-        found = self._read_experts() if config.warmup.data else self._play_experts()
-        seed = derive(config.seed, "held-out experts")
-        experts, shown, held_out = hold_out(found, config.warmup.held_out, seed)
-        for trajectory in shown:
-            pool = self._pools.of(name_of(trajectory))
-            pool.add(expert_from(trajectory, *experts.provenance(trajectory.id)))
-        self._write("expert", None, [encode(trajectory) for trajectory in shown])
-        self._write(HELD_OUT, None, [encode(trajectory) for trajectory in held_out])
-        self._take_experts()
-        too_long = self._pools.too_long
-        if too_long and config.anchors.scheduler != "none":
-            self._observer.on_log(
-                f"{too_long} of {len(self._pools)} experts take more than agent.max_turns={config.agent.max_turns} turns: "
-                "no rollout starts on their way. Raise agent.max_turns where it should."
-            )
+        experts = self._gathering.record()
         self._lineage.sources, self._lineage.experts = experts.sources, experts.records
         self._lineage.experts_digest = experts.digest
         lineage.write(self._folder, self._lineage)
 
-    def _play_experts(self) -> Experts:
-        """Let each environment's oracle play until as many trajectories succeeded as its share is, but at least one."""
-        counts = dealt(self._config.shares, 0, self._config.warmup.trajectories)
-        return Experts.joined(
-            [self._play_experts_of(env, max(1, counts[env.name])) for env in self._environments]
-        )
-
-    def _play_experts_of(self, env: Environment, wanted: int) -> Experts:
-        seed = derive(self._config.seed, "expert tasks")
-        tasks = task_ids(env.source, self._config.train_split, wanted * _ORACLE_ATTEMPTS, seed)
-        requests = expert_requests(env.config, env.params.canonical(), tasks, label=env.label)
-        with self._stored_if_halted():
-            return play_experts(
-                self._fleet.record,
-                requests,
-                wanted=wanted,
-                env=env.spec.key,
-                check=self._check_failures,
-                said=self._observer.on_log,
-            )
-
-    def _read_experts(self) -> Experts:
-        """Take the experts from records, in this model's tokens."""
-        config = self._config
-        engine, options = learner_of(config)
-        return read_experts(
-            config.warmup.data,
-            environments=self._environments,
-            split=config.train_split,
-            template=engine.template(config.model, options),
-            agent=agent_of(config),
-            max_tokens=config.sampling.max_tokens,
-        )
-
-    def _take_experts(self) -> None:
-        """Give the learner the experts that this run keeps."""
-        kept = [kept_segment(self._folder, kind) for kind in ("expert", HELD_OUT)]
-        shown, held_out = (list(read_encoded(path)) if path.exists() else [] for path in kept)
-        self._held_out = [decode(data) for data in held_out]
-        self._fleet.take_experts(shown, held_out)
-
     def warm_up(self) -> bool:
         """Imitate the experts for the epochs left, then publish version 0. Return False where a stop came between two."""
-        config, warmup, epochs = self._config, self._config.warmup, self._warmup_epochs
+        config, warmup, epochs = self._config, self._config.warmup, self._gathering.epochs
         self._guard.begin()
         if self._state.epochs_left:
             self._observer.on_phase("warm-up")
@@ -243,7 +168,7 @@ class Run:
         def more(first: int, envs: Sequence[str], used: Collection[tuple[str, str]]) -> list[RolloutRequest]:
             return self._planner.more(step, first, envs, used, self._rates)
 
-        with self._stored_if_halted():
+        with self._records.kept_if_halted():
             rollouts = fill(
                 self._fleet,
                 self._folder,
@@ -253,8 +178,8 @@ class Run:
                 anchored=plan.anchors,
                 more=more,
             )
-        self._write("step", step, rollouts.encoded)
-        self._write("set_aside", step, [sample.encoded for sample in rollouts.set_aside])
+        self._records.write("step", step, rollouts.encoded)
+        self._records.write("set_aside", step, [sample.encoded for sample in rollouts.set_aside])
         return rollouts
 
     def learn(self, plan: Plan, rollouts: Rollouts) -> None:
@@ -262,7 +187,7 @@ class Run:
         self._observer.on_phase("learn")
         started = time.monotonic()
         config, state = self._config, self._state
-        if self._learns_from_rollouts:
+        if self._fleet.learns_from_rollouts:
             metrics = self._fleet.update(rollouts.encoded, plan.injections, lr=plan.lr, step=plan.step)
         else:
             metrics = self._fleet.imitate(
@@ -285,23 +210,16 @@ class Run:
     def report(self, plan: Plan, rollouts: Rollouts) -> None:
         """Count and log what the step did."""
         config, state = self._config, self._state
-        turns, tokens = sum(len(t.turns) for t in rollouts.played), rollouts.tokens
         state.env_steps += sum(len(t.env_turns) for t in rollouts.played)
-        state.tokens += tokens
+        state.tokens += rollouts.tokens
         from_start = self._planner.observe_tasks(plan, rollouts.seen, self._rates)
         metrics = {
-            **summary_metrics(rollouts.seen),
-            **{f"start_{name}": value for name, value in summary_metrics(from_start).items()},
-            **env_metrics(self._planner.names, rollouts.seen, from_start),
-            **start_metrics(rollouts.seen, plan.anchors),
-            **agent_metrics(rollouts.seen),
+            **step_metrics(rollouts.seen, from_start, plan.anchors, self._planner.names),
             **fault_metrics(rollouts.played),
             **filter_metrics(rollouts, config),
             **self._learn_metrics,
             **rollouts.reward_metrics,
-            "rollout_s": rollouts.duration_s,
-            "turns_per_s": turns / rollouts.duration_s,
-            "tokens_per_s": tokens / rollouts.duration_s,
+            **rollouts.speed(),
             "lr": plan.lr,
             "env_steps": float(state.env_steps),
             **self._pools.metrics(),
@@ -312,7 +230,7 @@ class Run:
         before, state.start_success = state.start_success, metrics.get("start_success", math.nan)
         if fell := fall(plan.step, before, state.start_success, len({t.group_id for t in from_start})):
             self._observer.on_log(fell)
-        held_out = {} if self._learns_from_rollouts else self._measure_held_out(plan.step)
+        held_out = {} if self._fleet.learns_from_rollouts else self._measure_held_out(plan.step)
         self._observer.on_step(plan.step, config.steps, {**metrics, **held_out})
         self._guard.check(metrics, rate="optim.lr")
         check_learned(plan.step, metrics, state.empty_steps, config.filter)
@@ -346,34 +264,18 @@ class Run:
         final, said = self._evaluate(self._config.steps, whole=True)
         with writing("the model", self._folder):
             fill_whole(self._folder / lineage.MODEL, digests.sealing(self._fleet.export))
-        state, config, story = self._state, self._config, self._lineage
+        story, state = self._lineage, self._state
         story.steps, story.final_digest = state.step, lineage.digest_of(self._folder / lineage.MODEL)
         lineage.write(self._folder, story)
-        summary = RunSummary(
-            env=config.env,
-            algo=config.algo,
-            seed=config.seed,
-            success_warmup=state.success_warmup,
-            success_final=final.success,
-            optimum=final.optimum,
-            share_warmup=share_of(state.success_warmup, final.optimum),
-            share_final=final.share,
+        summary = summary_of(
+            self._config,
+            state,
+            story,
+            final,
+            said,
             train_s=time.monotonic() - self._started,
-            env_steps=state.env_steps,
-            tokens=state.tokens,
-            steps=state.step,
-            apart_warmup=state.apart_warmup,
-            apart_final=final.apart,
-            envs_warmup=state.envs_warmup,
-            envs_final={env: own.success for env, own in final.envs.items()},
             time_shares=self._fleet.time_shares(),
             memory=self._fleet.memory(),
-            parent=story.parent.run if story.parent else "",
-            model_digest=story.final_digest,
-            experts_digest=story.experts_digest,
-            ledger=state.ledger,
-            eval_warmup=state.eval_warmup,
-            eval_final=said,
         )
         write_summary(self._folder, summary)
         return summary
@@ -390,17 +292,13 @@ class Run:
     def _rates(self) -> Rates:
         return self._state.rates(self._planner.names)
 
-    @property
-    def _learns_from_rollouts(self) -> bool:
-        return self._fleet.learns_from_rollouts
-
     def _evaluate(self, step: int, *, whole: bool) -> tuple[Evaluation, dict[str, float]]:
         self._observer.on_phase("evaluate")
         options = self._config.eval
         count, apart = (options.tasks, options.apart) if whole else (options.progress_tasks, ())
-        with self._stored_if_halted():
+        with self._records.kept_if_halted():
             evaluation, encoded = self._evaluator.play(step, count, apart, sampled=whole)
-        self._write("eval", step, encoded)
+        self._records.write("eval", step, encoded)
         found = evaluation.metrics()
         values = {
             **found,
@@ -418,76 +316,26 @@ class Run:
 
     def _measure_held_out(self, step: int) -> dict[str, float]:
         """Log how well the published model does what the experts held out did; nothing where none is."""
-        metrics = self._evaluator.quiz(self._held_out)
+        metrics = self._evaluator.quiz(self._gathering.held_out)
         if metrics:
             self._metrics.write(step, "held_out", metrics)
         return metrics
-
-    def _check_failures(self, trajectories: Sequence[Trajectory]) -> None:
-        share = self._config.rollout.max_failure_rate
-        check_failures(trajectories, max_share=share, server_end=self._fleet.server_end)
-
-    @contextmanager
-    def _stored_if_halted(self) -> Iterator[None]:
-        """Store what had been played where it halts the body, until a later attempt does not."""
-        path = segment_path(self._folder, _HALTED)
-        try:
-            yield
-        except Halted as halted:
-            if not halted.rollouts:
-                raise
-            self._write(_HALTED, None, halted.rollouts)
-            raise Halted(f"{halted} What was played: `ale replay show {path}`.") from halted
-        with writing("records", self._folder):
-            path.unlink(missing_ok=True)
-
-    def _write(self, kind: str, step: int | None, encoded: Sequence[bytes]) -> None:
-        path = segment_path(self._folder, kind, step)
-        if not encoded:
-            return
-        try:
-            write_segment(path, encoded)
-        except StoreWriteFailed as error:
-            raise RunFolderError(f"{error} A training run continues with --resume.") from error
-
-    @property
-    def _warmup_epochs(self) -> int:
-        warmup = self._config.warmup
-        return warmup.epochs if warmup.data or warmup.trajectories else 0
-
-    def _check_experts(self, begun: lineage.Lineage) -> None:
-        """Raise `CheckpointError` where experts that the run took are gone: it would go on as if it had none."""
-        for kind, held_out in (("expert", False), (HELD_OUT, True)):
-            path = kept_segment(self._folder, kind)
-            if any(expert.held_out is held_out for expert in begun.experts) and not path.is_file():
-                raise CheckpointError(
-                    f"{path} is gone, with experts of this run: put it back, or start another run with --run NAME."
-                )
 
     def _restore(self, found: Resumed) -> None:
         self._observer.on_phase("resume")
         for said in found.said:
             self._observer.on_log(said)
         self._state = state = found.state
-        begun = lineage.read(self._folder)
-        key = key_of(self._environments)
-        if begun is not None and begun.env != key:
-            raise CheckpointError(
-                f"the run began in {begun.env}, but {key} is installed: its experts and the successes it kept "
-                "may mean something else here. Install the version it began with, or start a new run."
-            )
+        begun = lineage.read_of(self._folder, key_of(self._environments))
         self._pools.restore(self._state.anchors)
         with checkpoint.damaged(found.checkpoint):
             self._fleet.load(found.checkpoint)
         if begun is not None:
-            self._check_experts(begun)
-        self._take_experts()
+            self._gathering.check(begun)
+        self._gathering.take()
         if not state.epochs_left:
             self._fleet.publish(state.step)
-        with writing("records", self._folder):
-            for path in (self._folder / "trajectories").glob("*-[0-9]*.traj"):
-                if int(path.stem.rpartition("-")[2]) > state.step:
-                    path.unlink()  # belongs to steps that will be done again
+        self._records.forget_after(state.step)
         self._observer.on_log(
             f"resumed in the warm-up, {state.epochs_left} epochs left"
             if state.epochs_left

@@ -13,13 +13,14 @@ from agent_runtime.store import kept_segment
 from rock_env.foreign.files import read_text
 from trainer import checkpoint
 from trainer.checkpoint import Resumed
+from trainer.config import TrainConfig
 from trainer.digests import Digest, listed
-from trainer.lineage import CONFIG
-from trainer.metrics import steps_recorded
+from trainer.lineage import CONFIG, Lineage
+from trainer.metrics import Evaluation, RunSummary, share_of, steps_recorded
 from trainer.rollout.curriculum import PassRates
 from trainer.rollout.experts import HELD_OUT
 
-__all__ = ["RunState", "SavedStates"]
+__all__ = ["RunState", "SavedStates", "summary_of"]
 
 
 class RunState(msgspec.Struct):
@@ -84,3 +85,43 @@ class SavedStates:
             settings=self._settings,
             beside=self._beside,
         )
+
+
+def summary_of(
+    config: TrainConfig,
+    state: RunState,
+    story: Lineage,
+    final: Evaluation,
+    said: dict[str, float],
+    *,
+    train_s: float,
+    time_shares: dict[str, float],
+    memory: dict[str, dict[str, int]],
+) -> RunSummary:
+    """Return what a run that has ended came to; `said` are all numbers of its last evaluation, `final`."""
+    return RunSummary(
+        env=config.env,
+        algo=config.algo,
+        seed=config.seed,
+        success_warmup=state.success_warmup,
+        success_final=final.success,
+        optimum=final.optimum,
+        share_warmup=share_of(state.success_warmup, final.optimum),
+        share_final=final.share,
+        train_s=train_s,
+        env_steps=state.env_steps,
+        tokens=state.tokens,
+        steps=state.step,
+        apart_warmup=state.apart_warmup,
+        apart_final=final.apart,
+        envs_warmup=state.envs_warmup,
+        envs_final={env: own.success for env, own in final.envs.items()},
+        time_shares=time_shares,
+        memory=memory,
+        parent=story.parent.run if story.parent else "",
+        model_digest=story.final_digest,
+        experts_digest=story.experts_digest,
+        ledger=state.ledger,
+        eval_warmup=state.eval_warmup,
+        eval_final=said,
+    )

@@ -15,7 +15,7 @@ from ale.training import runs
 from trainer.config import TrainConfig
 from trainer.environments import open_environments
 from trainer.models.chosen import check_model
-from trainer.processes.placement import Fleet
+from trainer.processes.fleet import Fleet
 from trainer.rollout.tasks import eval_requests, sample_requests, task_ids
 from trainer.seeds import derive
 

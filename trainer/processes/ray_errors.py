@@ -6,10 +6,14 @@ Ray's own texts run to paragraphs and carry remote tracebacks; a user needs the 
 from __future__ import annotations
 
 import re
+from typing import Any
 
+import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-__all__ = ["deliberate", "reason"]
+from trainer.errors import Halted
+
+__all__ = ["deliberate", "reason", "result_of"]
 
 
 def deliberate(error: RayError) -> Exception | None:
@@ -29,3 +33,19 @@ def reason(error: RayError) -> str:
     if isinstance(error, RayTaskError):  # the traceback's last line is the error itself
         return lines[-1].rstrip(".")
     return lines[0].rstrip(".")
+
+
+def result_of(refs: Any) -> Any:
+    """Return the actors' results; raise what they raised, or `Halted` where a process or the numbers broke."""
+    try:
+        return ray.get(refs)
+    except RayError as error:
+        cause = deliberate(error)
+        if isinstance(cause, FloatingPointError):
+            raise Halted(f"{cause} What was saved before is intact.") from error
+        if cause is not None:
+            raise cause from error
+        raise Halted(
+            f"{reason(error)}. What was saved before is intact: continue with --resume. If memory ran out, "
+            "lower rollout.concurrency or optim.microbatch_tokens."
+        ) from error

@@ -27,7 +27,7 @@ __all__ = ["PlayedRollout", "Rollouts", "account", "fill", "filter_metrics"]
 
 
 class Plays(Protocol):
-    """What plays rollouts: `trainer.processes.placement.Fleet`."""
+    """What plays rollouts: `trainer.processes.fleet.Fleet`."""
 
     @property
     def server_end(self) -> str:
@@ -72,6 +72,15 @@ class Rollouts:
     duration_s: float = 0.0
     """Of playing them, without what judging them took."""
     reward_metrics: dict[str, float] = field(default_factory=dict)
+
+    def speed(self) -> dict[str, float]:
+        """Return how long they took, and turns and tokens a second."""
+        turns = sum(len(t.turns) for t in self.played)
+        return {
+            "rollout_s": self.duration_s,
+            "turns_per_s": turns / self.duration_s,
+            "tokens_per_s": self.tokens / self.duration_s,
+        }
 
     @property
     def set_aside(self) -> list[PlayedRollout]:

@@ -24,8 +24,25 @@ __all__ = [
     "illegal_share",
     "sampled_tokens",
     "start_metrics",
+    "step_metrics",
     "summary_metrics",
 ]
+
+
+def step_metrics(
+    seen: Sequence[Trajectory],
+    from_start: Sequence[Trajectory],
+    anchors: Mapping[str, Anchor],
+    envs: Sequence[str],
+) -> Mapping[str, float]:
+    """Return what a step's rollouts say, all of them and those without an anchor, in all and by environment."""
+    return {
+        **summary_metrics(seen),
+        **{f"start_{name}": value for name, value in summary_metrics(from_start).items()},
+        **env_metrics(envs, seen, from_start),
+        **start_metrics(seen, anchors),
+        **agent_metrics(seen),
+    }
 
 
 def summary_metrics(trajectories: Sequence[Trajectory]) -> Mapping[str, float]:

@@ -13,7 +13,7 @@ from agent_runtime.store import decode
 from agent_runtime.types import SamplingParams
 from rock_env.plugins import env_params, load_env
 from trainer.config import TrainConfig
-from trainer.processes.placement import Fleet
+from trainer.processes.fleet import Fleet
 from trainer.rollout.tasks import eval_requests
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]

@@ -105,7 +105,7 @@ class LocalRock:
 
 
 class LocalFleet:
-    """What `trainer.processes.placement.Fleet` is to a run.
+    """What `trainer.processes.fleet.Fleet` is to a run.
 
     `change` spoils experts and training rollouts on their way in."""
 

@@ -1,0 +1,256 @@
+"""The processes of one run, called. The loop's only door to other processes; `placement` starts what is called here.
+
+It forwards; it decides nothing about learning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from agent_runtime.policy import Completion, SampleRequest
+from agent_runtime.types import RolloutRequest
+from rock_env.client.admin import AdminClient
+from rock_env.client.retry import retrying
+from rock_env.errors import InvalidArgument
+from rock_env.local import EmbeddedServer, start_embedded
+from trainer.config import TrainConfig
+from trainer.models.chosen import check_files, memory_of
+from trainer.processes.accounts import Accounts, most_bytes, processor_s
+from trainer.processes.placement import REACH_S, Placed, connect_ray, place
+from trainer.processes.ray_errors import result_of
+from trainer.reward.router import Rewarded
+from trainer.rollout.cli_agents import agent_options
+from trainer.rollout.games import is_played_here
+from trainer.rollout.own import own_env
+from trainer.rollout.starts import Injection
+from trainer.samplers.arrival import check_arrival
+
+__all__ = ["Fleet"]
+
+
+class Fleet:
+    """The processes of one run. `with Fleet(...) as fleet:` starts them all and stops what it started."""
+
+    _at: Placed
+    _accounts: Accounts
+
+    def __init__(self, config: TrainConfig, ray_address: str | None, artifacts: Path | None = None) -> None:
+        """Take the folder where artifacts of rollouts are kept, on the machines of the workers; None: they are not."""
+        self._config = _from_anywhere(config)
+        self._artifacts = str(artifacts.absolute()) if artifacts else ""
+        self._ray_address = ray_address
+        self._stack = ExitStack()
+        self._server: EmbeddedServer | None = None
+        self.learns_from_rollouts = True
+        """Whether the algorithm needs training rollouts at all."""
+
+    def __enter__(self) -> Fleet:
+        check_files(self._config.model)
+        shelf = agent_options(self._config)
+        rock_address = self._config.rollout.rock_address
+        if rock_address:
+            with ThreadPoolExecutor(1) as apart:  # the caller may be on an event loop of its own
+                apart.submit(asyncio.run, _answered(rock_address)).result()
+        with ExitStack() as stack:
+            connect_ray(self._config, self._ray_address, stack)
+            if not rock_address and not is_played_here(self._config):
+                options = [*shelf, *_hosted_on(self._config)]
+                for each in self._config.shares:
+                    options += stack.enter_context(own_env(each.env))
+                self._server = start_embedded(options)
+                stack.callback(self._server.close)
+                rock_address = self._server.address
+            self._at = place(self._config, rock_address, self._artifacts, stack)
+            self._accounts = Accounts()
+            self.time_shares()
+            self.learns_from_rollouts = bool(result_of(self._at.learner.learns_from_rollouts.remote()))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    @property
+    def server_end(self) -> str:
+        """Say how the embedded ROCK server ended; empty while it runs, and for a server that is not ours."""
+        return self._server.end if self._server else ""
+
+    def time_shares(self) -> dict[str, float]:
+        """Return where the processors' time went since the start; empty where processes are on other machines."""
+        if self._ray_address:
+            return {}
+        try:
+            return self._accounts.shares(
+                processor_s(
+                    policy=self._at.pids[: self._at.policies],
+                    service=[os.getpid(), *self._at.pids[self._at.policies :]],
+                    server=self._server.pid if self._server else None,
+                )
+            )
+        except OSError:
+            return {}
+
+    def memory(self) -> dict[str, dict[str, int]]:
+        """Return by role what a process was estimated to take (`estimated`, bytes), and the most that one had (`taken`).
+
+        The latter is known of roles on a processor of this machine. Empty where the engine works nothing out.
+        """
+        try:
+            roles = memory_of(self._config)
+        except InvalidArgument:  # the model is on another machine
+            return {}
+        found = {role.name: {"estimated": role.total} for role in roles}
+        here = {role.name for role in roles if role.device == "cpu" and not self._ray_address}
+        for name, pids in (
+            ("learner", self._at.pids[:1]),
+            ("sampler", self._at.pids[1 : 1 + len(self._at.engines)]),
+        ):
+            if name in here:
+                with suppress(OSError):
+                    found[name]["taken"] = most_bytes(pids)
+        return found
+
+    # -- rollouts ---------------------------------------------------------------------------------------------
+
+    def run(self, requests: Sequence[RolloutRequest], policy_step: int) -> list[bytes]:
+        """Run rollouts on all workers; return encoded trajectories in the order of the requests."""
+        return self._spread("run", requests, policy_step)
+
+    def play(self, requests: Sequence[RolloutRequest], policy_step: int) -> list[list[bytes]]:
+        """Run rollouts as `run` does, and rejected ones again; return all attempts, the one that counts last."""
+        return self._spread("play", requests, policy_step)
+
+    def record(self, requests: Sequence[RolloutRequest]) -> list[bytes]:
+        """Let the oracle play the requests."""
+        return self._spread("record", requests)
+
+    def reward(self, encoded: Sequence[bytes], run_folder: Path) -> Rewarded:
+        """Let the reward workers judge a step's trajectories; without any, give back the same bytes."""
+        if self._at.rewarder is None or not encoded:
+            return Rewarded(list(encoded))
+        rewarded: Rewarded = result_of(self._at.rewarder.reward.remote(list(encoded), run_folder.absolute()))
+        return rewarded
+
+    def sample(self, requests: Sequence[SampleRequest]) -> list[Completion]:
+        """Answer single prompts, in order, with the published weights."""
+        count = len(self._at.engines)
+        parts = [engine.sample.remote(requests[n::count]) for n, engine in enumerate(self._at.engines)]
+        completions: dict[int, Completion] = {}
+        for number, part in enumerate(result_of(parts)):
+            completions.update(zip(range(number, len(requests), count), part, strict=True))
+        return [completions[position] for position in range(len(requests))]
+
+    # -- learning ---------------------------------------------------------------------------------------------
+
+    def take_experts(self, encoded: Sequence[bytes], held_out: Sequence[bytes]) -> None:
+        """Give the learner the expert trajectories: to imitate, and to measure itself by."""
+        result_of(self._at.learner.take_experts.remote(list(encoded), list(held_out)))
+
+    def measure(self) -> dict[str, float]:
+        """Measure the learner on the experts held out."""
+        return dict(result_of(self._at.learner.measure.remote()))
+
+    def text_nll(self) -> dict[str, float]:
+        """Measure how the learner finds plain English."""
+        return dict(result_of(self._at.learner.text_nll.remote()))
+
+    def imitate(self, *, lr: float, batch_trajectories: int, seed: int) -> dict[str, float]:
+        """One pass of imitation over the experts."""
+        with self._asleep():
+            ref = self._at.learner.imitate.remote(lr=lr, batch_trajectories=batch_trajectories, seed=seed)
+            return dict(result_of(ref))
+
+    def update(
+        self, encoded: Sequence[bytes], injections: Sequence[Injection], *, lr: float, step: int
+    ) -> dict[str, float]:
+        """One training step on a step's trajectories."""
+        with self._asleep():
+            ref = self._at.learner.update.remote(list(encoded), list(injections), lr=lr, step=step)
+            return dict(result_of(ref))
+
+    def publish(self, version: int) -> None:
+        """Bring the learner's weights to every inference engine. Raise `Halted` where they did not arrive."""
+        self._bring(self._at.learner.publish.remote(version), version)
+
+    def serve_newest(self) -> None:
+        """Bring the learner's weights to every inference engine before the first `publish`, as no version of their own."""
+        self._bring(self._at.learner.weights.remote(), 0)
+
+    def serve_older(self, lag: int) -> None:
+        """Bring the weights of `lag` versions ago to every inference engine, until the next `publish`.
+
+        Of those kept the oldest, where so many versions were not published yet.
+        """
+        version, weights = self._at.learner.behind.options(num_returns=2).remote(lag)
+        self._bring(weights, result_of(version))
+
+    def save(self, folder: Path) -> None:
+        """Let the learner write its part of a checkpoint."""
+        result_of(self._at.learner.save.remote(folder.absolute()))
+
+    def load(self, folder: Path) -> None:
+        """Let the learner read its part of a checkpoint."""
+        result_of(self._at.learner.load.remote(folder.absolute()))
+
+    def export(self, folder: Path) -> None:
+        """Write the model for `--model FOLDER`."""
+        result_of(self._at.learner.export.remote(folder.absolute()))
+
+    # -- inside -----------------------------------------------------------------------------------------------
+
+    def _bring(self, weights: Any, version: int) -> None:
+        """Load what the learner gave away last into every engine, and compare what they then have."""
+        arrived = result_of([engine.load.remote(weights, version) for engine in self._at.engines])
+        check_arrival(result_of(self._at.learner.sent.remote()), arrived, version)
+
+    @contextmanager
+    def _asleep(self) -> Iterator[None]:
+        """Have the samplers of the learner's bundle give back memory while it learns."""
+        result_of([engine.sleep.remote() for engine in self._at.beside])
+        yield
+        result_of([engine.wake.remote() for engine in self._at.beside])
+
+    def _spread(self, method: str, requests: Sequence[RolloutRequest], *args: object) -> list[Any]:
+        """Deal the requests out round robin and put the answers back in order."""
+        count = len(self._at.workers)
+        refs = [
+            getattr(worker, method).remote(requests[number::count], *args)
+            for number, worker in enumerate(self._at.workers)
+        ]
+        results: list[Any] = [None] * len(requests)
+        for number, part in enumerate(result_of(refs)):
+            results[number::count] = part
+        return results
+
+
+def _hosted_on(config: TrainConfig) -> list[str]:
+    """Return the embedded server's options for what the run asked of it."""
+    trusting = ["--trust-libraries"] if config.rollout.trust_libraries else []
+    return [*trusting, *(f"--backend={backend}" for backend in config.rollout.backends)]
+
+
+def _from_anywhere(config: TrainConfig) -> TrainConfig:
+    """Return the settings with a model's folder called as it is from everywhere: actors may work in another folder."""
+    folder = Path(config.model)
+    if config.model == config.engine or not folder.is_dir():
+        return config
+    return config.model_copy(update={"model": str(folder.absolute())})
+
+
+async def _answered(rock_address: str) -> None:
+    """Return when a ROCK server answers there; raise `RockError` where none does for a while."""
+    async with AdminClient(rock_address) as admin:
+
+        async def ask() -> None:
+            await admin.serving()
+
+        await retrying(ask, for_s=REACH_S)

@@ -1,0 +1,54 @@
+"""The records of a run: what was played, by kind and step, in `trajectories/` of its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from agent_runtime.errors import StoreWriteFailed
+from agent_runtime.store import segment_path, write_segment
+from trainer.errors import Halted, RunFolderError
+from trainer.folder import writing
+
+__all__ = ["Records"]
+
+_HALTED = "halted"
+"""The kind of what was played where that halted the run."""
+
+
+class Records:
+    """Those of one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def write(self, kind: str, step: int | None, encoded: Sequence[bytes]) -> None:
+        """Write encoded trajectories as one file; none make no file. Raise `RunFolderError`."""
+        if not encoded:
+            return
+        try:
+            write_segment(segment_path(self._folder, kind, step), encoded)
+        except StoreWriteFailed as error:
+            raise RunFolderError(f"{error} A training run continues with --resume.") from error
+
+    @contextmanager
+    def kept_if_halted(self) -> Iterator[None]:
+        """Store what had been played where it halts the body, until a later attempt does not."""
+        path = segment_path(self._folder, _HALTED)
+        try:
+            yield
+        except Halted as halted:
+            if not halted.rollouts:
+                raise
+            self.write(_HALTED, None, halted.rollouts)
+            raise Halted(f"{halted} What was played: `ale replay show {path}`.") from halted
+        with writing("records", self._folder):
+            path.unlink(missing_ok=True)
+
+    def forget_after(self, step: int) -> None:
+        """Remove what belongs to later steps, which will be done again. Raise `RunFolderError`."""
+        with writing("records", self._folder):
+            for path in (self._folder / "trajectories").glob("*-[0-9]*.traj"):
+                if int(path.stem.rpartition("-")[2]) > step:
+                    path.unlink()
