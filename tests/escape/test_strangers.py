@@ -165,3 +165,16 @@ async def test_a_strangers_websocket_is_refused_at_its_handshake(server: RestSer
     for path in ("/v1/sandboxes/sb-0123456789abcdef/exec", f"/ports/80-{'0' * 16}-{'0' * 40}/"):
         answer = await answer_to(server, f"GET {path} HTTP/1.1\r\nhost: x\r\n{upgrade}")
         assert answer.startswith(b"HTTP/1.1 401"), (path, answer)
+
+
+async def test_answers_are_understood_in_whatever_order_they_come(server: RestServer) -> None:
+    """A call that has said all is answered before one of earlier that goes on: heads are packed by those before."""
+    async with grpc.aio.insecure_channel(target(server.grpc), options=CLIENT_OPTIONS) as channel:
+        for _ in range(3):
+            goes_on = channel.stream_stream("/rock.v1.SandboxService/Exec")()
+            await goes_on.write(b"")
+            for path in ("/rock.v1.SandboxService/List", "/rock.v1.EnvService/Make"):
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await channel.unary_unary(path)(b"")
+                assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED, caught.value.details()
+            assert await goes_on.code() is grpc.StatusCode.UNAUTHENTICATED

@@ -130,7 +130,7 @@ class _Outer(_End):
         self._opening: Opening | None = Opening()
         self._encoder = Encoder()
         self._last = 0
-        self._unanswered: dict[int, bytes] = {}
+        self._unanswered: dict[int, Any] = {}
         self._deciding: asyncio.Task[None] | None = None
 
     def end(self) -> None:
@@ -195,9 +195,7 @@ class _Outer(_End):
         assert self._opening is not None
         self._opening.forget()
         self._last = call.stream
-        trailers = [(name, quote(value, safe=_PRINTED)) for name, value in answer["trailers"]]
-        said = refusal(self._encoder, call.stream, trailers, bytes.fromhex(answer.get("message", "")))
-        self._unanswered[call.stream] = said
+        self._unanswered[call.stream] = answer
         self._front.loop.call_later(_SETTLES_S, self._answer, [call.stream])
         self.transport.resume_reading()
         try:
@@ -208,9 +206,14 @@ class _Outer(_End):
 
     def _answer(self, streams: Iterable[int]) -> None:
         for stream in streams:
-            said = self._unanswered.pop(stream, b"")
-            if not self.transport.is_closing():
-                self.transport.write(said)
+            answer = self._unanswered.pop(stream, None)
+            if answer is None or self.transport.is_closing():
+                continue
+            trailers = [(name, quote(value, safe=_PRINTED)) for name, value in answer["trailers"]]
+            # Only now: heads are packed by what the peer was sent before, in this order.
+            self.transport.write(
+                refusal(self._encoder, stream, trailers, bytes.fromhex(answer.get("message", "")))
+            )
 
     # -- after
 
