@@ -8,14 +8,12 @@ with every seed and, as its last line, one JSON object: method -> list of final 
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
-from benchmarks.runs import markdown_table, run_training, write_results
+from benchmarks.runs import run_training
+from benchmarks.scaffold import finish, markdown_table, parser_of, write_results
 
 WITHOUT = ["-s", "anchors.scheduler=none"]
 WITH = ["-s", "anchors.scheduler=parallel"]
@@ -29,10 +27,7 @@ METHODS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="one seed, two methods, few steps")
+    parser = parser_of(__doc__, quick="one seed, two methods, few steps", write="ablation[-slippery].md")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--slippery", action="store_true")
@@ -40,7 +35,6 @@ def main() -> None:
     parser.add_argument(
         "--jobs", type=int, default=1, help="runs at once; quality does not depend on it, time does"
     )
-    parser.add_argument("--write", action="store_true", help="write docs/results/ablation[-slippery].md")
     options = parser.parse_args()
     methods = {name: METHODS[name] for name in options.only or METHODS}
     if options.quick:
@@ -77,13 +71,13 @@ def main() -> None:
         flags = " --slippery" if options.slippery else ""
         flags += "".join(f' --only "{name}"' for name in options.only or ())
         write_results(
-            Path(f"docs/results/ablation{suffix}.md"),
+            f"ablation{suffix}.md",
             f"Ablation on frozen_lake{' (slippery)' if options.slippery else ''}",
             f"python -m benchmarks.ablation --seeds {options.seeds} --steps {options.steps}{flags} --write",
             f"Held-out success after {options.steps} steps, every seed; the optimum is "
             f"{statistics.mean(r['optimum'] for r in results.values()):.3f}.\n\n{text}",
         )
-    print(json.dumps({"warmup": warm, **final}))
+    finish({"warmup": warm, **final})
 
 
 if __name__ == "__main__":

@@ -22,12 +22,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from compat.agent_expectations import misses, not_offered, page
+from compat.agent_policy import Mode
+from compat.agent_runs import Outcome, run_mode
+
 from agent_runtime.agents.install import default_shelf, find_installed
 from agent_runtime.agents.spec import AgentSpec, agent_names, load_agent
-from benchmarks.agent_expectations import misses, not_offered, page
-from benchmarks.agent_policy import Mode
-from benchmarks.agent_runs import Outcome, run_mode
-from benchmarks.runs import commit, write_results
+from benchmarks.scaffold import commit, finish, parser_of, write_results
 from rock_env.client import Client
 from rock_env.errors import InvalidArgument, RockError
 from rock_env.local import embedded
@@ -147,9 +148,8 @@ def _keep(out: Path, cell: Cell) -> None:
 
 def main() -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
-    parser.add_argument(
-        "--quick", action="store_true", help=f"the modes {', '.join(QUICK)} only, if --mode names none"
+    parser = parser_of(
+        __doc__, quick=f"the modes {', '.join(QUICK)} only, if --mode names none", write="agents.md"
     )
     parser.add_argument("--agent", action="append", help="a name or a YAML file; repeatable; default: all")
     parser.add_argument(
@@ -162,7 +162,6 @@ def main() -> None:
         type=Path,
         help="add each run here as JSON; what it has of this commit is not run again",
     )
-    parser.add_argument("--write", action="store_true", help="write docs/results/agents.md")
     options = parser.parse_args()
     try:
         specs = [load_agent(name) for name in options.agent or agent_names()]
@@ -171,10 +170,9 @@ def main() -> None:
     done = asyncio.run(_measure_all(options, specs, _known(options.out) if options.out else ()))
     if options.write:
         command = "python -m benchmarks.agents --write"
-        write_results(Path("docs/results/agents.md"), "What real CLI agents do", command, page(done))
+        write_results("agents.md", "What real CLI agents do", command, page(done))
     missed = sum(bool(cell.get("misses") or "error" in cell) for cell in done)
-    print(json.dumps({"cells": done, "missed": missed}))
-    sys.exit(1 if missed else 0)
+    sys.exit(finish({"cells": done, "missed": missed}, bad=missed))
 
 
 if __name__ == "__main__":

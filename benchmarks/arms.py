@@ -12,15 +12,13 @@ pairs) and `equal_env_steps` (the same where IPA is read at the environment step
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.ipa import BESIDE, RESETS, finished, read_raw, run_all
-from benchmarks.runs import markdown_table
+from benchmarks.scaffold import finish, markdown_table, parser_of
 from benchmarks.statistics import mean_interval, success_at
 
 FIRST_SEED = {"fork_chain": 400, "frozen_lake": 400, "sokoban": 410}
@@ -131,10 +129,7 @@ def table(found: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="one seed, two arms, eight steps, at most 50 s")
+    parser = parser_of(__doc__, quick="one seed, two arms, eight steps, at most 50 s")
     parser.add_argument("--env", nargs="+", choices=sorted(ARMS), default=["fork_chain"])
     parser.add_argument("--arms", nargs="+", default=[], metavar="NAME", help="of ARMS; else all")
     parser.add_argument("--seeds", type=int, default=8)
@@ -159,7 +154,7 @@ def main() -> None:
     found = summarise(lines)
     for env, one in found.items():
         print(f"## {env}\n\n{table(one)}\n", flush=True)
-    print(json.dumps(found))
+    finish(found)
 
 
 if __name__ == "__main__":

@@ -20,15 +20,15 @@ A part measures something else instead, over tasks of the sites from number `--f
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import sys
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from benchmarks import browser_parts
+from browser import parts
+
+from benchmarks.scaffold import finish, parser_of
 from rock_env.backends.pool import PooledBackend
 from rock_env.backends.process.backend import ProcessBackend
 from rock_env.sandbox import Sandbox
@@ -36,10 +36,10 @@ from sandboxes.browser import ENV
 
 QUICK_S, FULL_S = 25.0, 240.0
 PARTS = {
-    "side_by_side": (browser_parts.side_by_side, 8),
-    "many": (browser_parts.many, 200),
-    "jitter": (browser_parts.jitter, 200),
-    "random": (browser_parts.random_rates, 10),
+    "side_by_side": (parts.side_by_side, 8),
+    "many": (parts.many, 200),
+    "jitter": (parts.jitter, 200),
+    "random": (parts.random_rates, 10),
 }
 """What measures each part, and its usual count."""
 TASKS = 7
@@ -159,21 +159,18 @@ async def measure_part(part: str, first: int, count: int | None) -> dict[str, fl
 
 def main() -> int:
     """Measure and print the figures."""
-    parser = argparse.ArgumentParser(description="What an episode in a browser costs.")
+    parser = parser_of(__doc__, quick=f"play for {QUICK_S:g} s instead of {FULL_S:g} s")
     parser.add_argument("--part", choices=PARTS, help="measure this instead")
     parser.add_argument("--first", type=int, default=0, help="number of a part's first task")
     parser.add_argument("--count", type=int, help="how many episodes, or variants")
-    parser.add_argument(
-        "--quick", action="store_true", help=f"play for {QUICK_S:g} s instead of {FULL_S:g} s"
-    )
     asked = parser.parse_args()
     if asked.part:
         figures = asyncio.run(measure_part(asked.part, asked.first, asked.count))
     else:
         figures = asyncio.run(measure(QUICK_S if asked.quick else FULL_S))
-    print(json.dumps(figures))
     wrong = ("leaked_processes", "unsolved", "different")
-    return 1 if any(figures.get(name) for name in wrong) or figures.get("highest_random_rate", 0) > 0.1 else 0
+    bad = any(figures.get(name) for name in wrong) or figures.get("highest_random_rate", 0) > 0.1
+    return finish(figures, bad=bad)
 
 
 if __name__ == "__main__":

@@ -12,18 +12,15 @@ the `faults` that struck.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "chaos"))
-
 from fault_harness import Harness, Report
 from fleet_harness import FleetHarness
+
+from benchmarks.scaffold import finish, parser_of, say
 
 KINDS = ("lost", "doubled", "leaked", "wrong")
 
@@ -39,10 +36,7 @@ def run(cycles: int, *, servers: int, image: str, seed: int) -> Report:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="100 cycles instead of 1,000")
+    parser = parser_of(__doc__, quick="100 cycles instead of 1,000")
     parser.add_argument("--cycles", type=int, default=0)
     parser.add_argument("--servers", type=int, default=2, help="of one PostgreSQL; 1: one with SQLite")
     parser.add_argument("--image", default="", help="Docker sandboxes of this image, with --servers 1")
@@ -54,7 +48,7 @@ def main() -> int:
     )
     for kind in KINDS:
         for line in getattr(report, kind):
-            print(f"{kind}: {line}", file=sys.stderr)
+            say(f"{kind}: {line}")
     found = {
         "cycles": report.cycles,
         **{kind: len(getattr(report, kind)) for kind in KINDS},
@@ -62,8 +56,7 @@ def main() -> int:
         "faults": dict(report.faults),
         "seconds": round(report.seconds, 1),
     }
-    print(json.dumps(found))
-    return 1 if any(found[kind] for kind in KINDS) else 0
+    return finish(found, bad=any(found[kind] for kind in KINDS))
 
 
 if __name__ == "__main__":

@@ -12,8 +12,6 @@ within one process. The last line is one JSON object:
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
@@ -21,6 +19,7 @@ from time import process_time
 
 import torch
 
+from benchmarks.scaffold import finish, parser_of
 from trainer.algo.terms.chunks import chunks_of
 from trainer.data.batch import TrainBatch
 
@@ -139,8 +138,7 @@ def compare(one: Case, rounds: int) -> dict[str, float]:
 
 def main() -> None:
     """Measure all sizes."""
-    parser = argparse.ArgumentParser(description="Benchmark reductions over chunks.")
-    parser.add_argument("--quick", action="store_true", help="about 5 s instead of half a minute")
+    parser = parser_of(__doc__, quick="about 5 s instead of half a minute")
     quick = parser.parse_args().quick
     torch.set_num_threads(1)
     found = {name: compare(case(*size), 15 if quick else 101) for name, size in SIZES.items()}
@@ -150,7 +148,7 @@ def main() -> None:
             f"{one['dropped']:.0%} of the tokens masked"
         )
     result = {f"ratio_{name}": one["ratio"] for name, one in found.items()}
-    print(json.dumps({**result, "difference": max(one["difference"] for one in found.values())}))
+    finish({**result, "difference": max(one["difference"] for one in found.values())})
 
 
 if __name__ == "__main__":

@@ -11,9 +11,7 @@ JSON object:
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +19,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
+from benchmarks.scaffold import finish, parser_of
 from rock_env.lifecycle import SandboxState
 from rock_env.server.sandboxes.core import SandboxCore, SandboxWish
 from rock_env.spec import SandboxSpec
@@ -183,12 +182,9 @@ async def measure(count: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="the same: it takes less than a minute")
+    parser = parser_of(__doc__, quick="the same: it takes less than a minute")
     parser.parse_args()
-    print(json.dumps(asyncio.run(measure(10_000))))
+    finish(asyncio.run(measure(10_000)))
 
 
 if __name__ == "__main__":

@@ -9,19 +9,15 @@ were), `leaked` (left behind when all was deleted).
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import sys
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "chaos"))
 
 from database_crashes import Crashes, Found
 from integration.postgres_server import databases, postgres_server
 from integration.replica_fleet import running_fleet
+
+from benchmarks.scaffold import finish, parser_of, say
 
 
 async def measured(times: int, seed: int) -> Found:
@@ -32,10 +28,7 @@ async def measured(times: int, seed: int) -> Found:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="5 crashes of each kind instead of 50")
+    parser = parser_of(__doc__, quick="5 crashes of each kind instead of 50")
     parser.add_argument("--times", type=int, default=0, help="crashes of each kind")
     parser.add_argument("--seed", type=int, default=0, help="of the moments of the crashes")
     options = parser.parse_args()
@@ -44,10 +37,12 @@ def main() -> int:
     wrong = {kind: getattr(found, kind) for kind in ("lost", "doubled", "leaked", "wrong")}
     for kind, lines in wrong.items():
         for line in lines:
-            print(f"{kind}: {line}", file=sys.stderr)
+            say(f"{kind}: {line}")
     counts = {kind: len(lines) for kind, lines in wrong.items()}
-    print(json.dumps({"crashes": found.crashes, **counts, "seconds": round(time.monotonic() - began, 1)}))
-    return 1 if any(counts.values()) else 0
+    return finish(
+        {"crashes": found.crashes, **counts, "seconds": round(time.monotonic() - began, 1)},
+        bad=any(counts.values()),
+    )
 
 
 if __name__ == "__main__":

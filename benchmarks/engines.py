@@ -13,7 +13,6 @@ all is of engines of others' packages:
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import importlib.util
 import json
@@ -28,6 +27,7 @@ import numpy as np
 import torch
 
 from benchmarks.sampler_scenarios import Scenario, Sizes
+from benchmarks.scaffold import finish, parser_of
 from rock_env import plugins
 from trainer.models.coder import engine as coder
 from trainer.models.coder import words
@@ -158,8 +158,7 @@ def measured(case: Case, sizes: Sizes, repeats: int) -> dict[str, float | None]:
 
 def main() -> None:
     """Measure every installed engine."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="at most 50 s")
+    parser = parser_of(__doc__, quick="at most 50 s")
     quick = parser.parse_args().quick
     torch.set_num_threads(1)
     found: dict[str, dict[str, float | None]] = {}
@@ -170,7 +169,7 @@ def main() -> None:
         if case is not None:
             found[name] |= measured(case, QUICK if quick else Sizes(), 5 if quick else 15)
         print(f"{name}: {json.dumps(found[name])} in {time.perf_counter() - start:.1f} s", flush=True)
-    print(json.dumps(found))
+    finish(found)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from statistics import quantiles
 from time import perf_counter
 from typing import Any
@@ -34,7 +33,7 @@ from agent_runtime.gateway.session import Budget
 from agent_runtime.policy import Completion, SampleRequest
 from agent_runtime.templates.plain import PlainTemplate
 from agent_runtime.types import AgentConfig, RolloutRequest, SamplingParams, Start
-from benchmarks.runs import markdown_table, write_results
+from benchmarks.scaffold import figures_page, finish, parser_of, write_results
 
 AGENTS = 16
 TURNS = 20
@@ -225,11 +224,7 @@ async def measure(for_s: float) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="5 s of load instead of 30 s")
-    parser.add_argument("--write", action="store_true", help="write docs/results/gateway.md")
+    parser = parser_of(__doc__, quick="5 s of load instead of 30 s", write="gateway.md")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
@@ -237,15 +232,14 @@ def main() -> None:
         return
     figures = asyncio.run(measure(5.0 if options.quick else 30.0))
     if options.write:
-        rows = [(f"`{name}`", str(value), GOALS.get(name, "")) for name, value in figures.items()]
         write_results(
-            Path("docs/results/gateway.md"),
+            "gateway.md",
             "What the gateway costs",
             "python -m benchmarks.gateway --write",
             f"{AGENTS} agents, {TURNS} turns each, {GROWTH} characters more a turn, an engine that answers at once; "
-            f"gateway and agents in two processes.\n\n{markdown_table(('figure', 'value', 'goal'), rows)}\n\n{NOTE}",
+            f"gateway and agents in two processes.\n\n{figures_page(figures, GOALS)}\n\n{NOTE}",
         )
-    print(json.dumps(figures))
+    finish(figures)
 
 
 if __name__ == "__main__":

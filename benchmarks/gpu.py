@@ -9,7 +9,6 @@ there and the others go on.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import copy
 import json
@@ -24,6 +23,7 @@ import torch
 from agent_runtime.policy import SampleRequest
 from agent_runtime.types import SamplingParams
 from benchmarks.sampler_scenarios import Scenario, Sizes
+from benchmarks.scaffold import finish, parser_of
 from trainer.samplers.answering import answering
 from trainer.samplers.hf.continuous import Bounds, ContinuousBatch
 from trainer.samplers.hf.ragged import RaggedModel
@@ -252,7 +252,7 @@ def part(name: str, run: Callable[[], Any], found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true", help="a small model: does it work at all")
     parser.add_argument("--parts", default="hardware,exactness,decoding,sync,scenarios,memory")
@@ -263,7 +263,7 @@ def main() -> None:
     bench, found = Bench(given.device, tiny=given.tiny), {}
     for name in given.parts.split(","):
         part(name, getattr(bench, name), found)
-    print(json.dumps(found))
+    finish(found)
 
 
 if __name__ == "__main__":

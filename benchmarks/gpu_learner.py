@@ -19,7 +19,6 @@ prints a line as it ends. The last line is one JSON object of all parts:
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import os
@@ -36,6 +35,7 @@ import torch
 import transformers
 
 from benchmarks.long_rows import likelihood, row
+from benchmarks.scaffold import finish, parser_of
 from trainer.data.batch import TrainBatch
 from trainer.learners.lora import Adapters
 from trainer.learners.memory import Estimate, Shape, UpdatePlan
@@ -261,7 +261,7 @@ def attempt(results: dict[str, Any], name: str, part: Callable[[], Any]) -> None
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = parser_of(__doc__)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--seconds", type=float, default=140.0)
@@ -291,7 +291,7 @@ def main() -> None:
             lambda kind=kind: train_rows(config, device, lengths, lora=kind == "lora", late=late),
         )
     results["seconds"] = round(perf_counter() - began, 1)
-    print(json.dumps(results))
+    finish(results)
 
 
 if __name__ == "__main__":

@@ -19,9 +19,7 @@ figures are lists, one entry a size:
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import os
 import resource
 import runpy
@@ -39,6 +37,7 @@ from typing import Any
 import httpx
 import psutil
 
+from benchmarks.scaffold import finish, parser_of
 from rock_env.backends.kubernetes.access import find_access
 from rock_env.backends.kubernetes.api import Api, ApiRefusal
 from rock_env.client import Client
@@ -353,13 +352,11 @@ def main() -> None:
     if sys.argv[1:2] == ["--serve"]:
         serve(sys.argv[2], sys.argv[3:])
         return
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 2000])
     parser.add_argument("--idle-s", type=float, default=60.0)
     asked = parser.parse_args()
-    print(json.dumps(asyncio.run(measure(asked.sizes, asked.idle_s))))
+    finish(asyncio.run(measure(asked.sizes, asked.idle_s)))
 
 
 if __name__ == "__main__":

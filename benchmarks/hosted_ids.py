@@ -8,15 +8,11 @@ with its reason. `--quick` takes every twelfth id. `--write` writes docs/results
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import sys
 from collections.abc import Mapping
 from contextlib import aclosing
-from pathlib import Path
 
-from benchmarks.runs import markdown_table, write_results
+from benchmarks.scaffold import finish, markdown_table, parser_of, say, write_results
 from rock_env import plugins
 from rock_env.client import Client
 from rock_env.client.registry import RegistryClient
@@ -25,7 +21,6 @@ from rock_env.local import embedded
 from rock_env.vetting.episodes import Subject
 from rock_env.vetting.vet import sample, vet
 
-PAGE = Path(__file__).parents[1] / "docs" / "results" / "hosted-ids.md"
 LIBRARIES = ("gem", "gym")
 TASKS = 8
 LIMIT_S = 180
@@ -70,7 +65,7 @@ async def check_all(*, quick: bool) -> dict[str, dict[str, tuple[str, str]]]:
                 name = f"{library}:{env_id}"
                 found[library][name] = result, why = await verdict(client, registry, name)
                 if result != "passed":
-                    print(f"{name} {result}: {why}", file=sys.stderr)
+                    say(f"{name} {result}: {why}")
     return found
 
 
@@ -105,18 +100,19 @@ def page(found: Mapping[str, Mapping[str, tuple[str, str]]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Check every id of the hosted libraries.")
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--write", action="store_true")
+    parser = parser_of(__doc__, quick="one id of each family", write="hosted-ids.md")
     arguments = parser.parse_args()
     found = asyncio.run(check_all(quick=arguments.quick))
     if arguments.write:
         write_results(
-            PAGE, "GEM's and Gymnasium's ids", "python -m benchmarks.hosted_ids --write", page(found)
+            "hosted-ids.md",
+            "GEM's and Gymnasium's ids",
+            "python -m benchmarks.hosted_ids --write",
+            page(found),
         )
     together = {name: each for results in found.values() for name, each in results.items()}
     by = {library: counts(results) for library, results in found.items()}
-    print(json.dumps({**counts(together), "by": by}))
+    finish({**counts(together), "by": by})
 
 
 if __name__ == "__main__":

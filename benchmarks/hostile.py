@@ -32,15 +32,12 @@ from statistics import quantiles
 from time import perf_counter
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "integration"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "escape"))
-
 from attack_rounds import ON_COMMANDS, ON_SERVERS
 from attacks import ATTACKS, SMALL, Attack
 from attacks_gateway import GATEWAY_ATTACKS
 from hostile_site import Site, hostile_site, why_not_limited
 
+from benchmarks.scaffold import finish, parser_of, say
 from rock_env.proto.v1 import sandbox_pb2 as pb
 
 BASE = {**ATTACKS, **GATEWAY_ATTACKS}
@@ -50,10 +47,6 @@ PER_S = 40
 QUICK_S, FULL_S = 3.0, 15.0
 ROUNDS = 3
 CATCHES_UP_S = 0.2
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 class Sites:
@@ -207,12 +200,7 @@ async def run(quick: bool) -> dict[str, float | None]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help=f"phases of {QUICK_S:g} s in place of {FULL_S:g} s"
-    )
+    parser = parser_of(__doc__, quick=f"phases of {QUICK_S:g} s in place of {FULL_S:g} s")
     parser.add_argument("--as", dest="kind", choices=("attack", "control"), help=argparse.SUPPRESS)
     parser.add_argument("--where", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -220,8 +208,7 @@ def main() -> int:
         asyncio.run(attack_for_ever(options.where, options.kind))
     if why_not_limited():
         parser.error(f"attacks need a server with a memory limit: {why_not_limited()}")
-    print(json.dumps(asyncio.run(run(options.quick))))
-    return 0
+    return finish(asyncio.run(run(options.quick)))
 
 
 if __name__ == "__main__":

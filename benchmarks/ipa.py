@@ -13,7 +13,6 @@ batch is sampled with the weights of L steps ago (`rollout.staleness`).
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -28,7 +27,8 @@ from threading import Lock
 from typing import Any
 
 from benchmarks.ipa_report import STALENESS, draw, page, summarise
-from benchmarks.runs import commit, run_training, write_results
+from benchmarks.runs import run_training
+from benchmarks.scaffold import commit, finish, parser_of, write_results
 
 ALGORITHMS = (
     *("ipa", "grpo", "reinforce", "rloo", "reinforce_pp", "dr_grpo", "dapo", "decoupled_ppo"),
@@ -258,17 +258,13 @@ def chosen(words: Sequence[str]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="one seed, three methods, few steps, fork_chain")
+    parser = parser_of(__doc__, quick="one seed, three methods, few steps, fork_chain", write="ipa*")
     parser.add_argument("--env", action="append", choices=sorted(SETTINGS), help="this one; repeatable")
     parser.add_argument(
         "--methods", nargs="+", choices=["core", "all", *METHODS], default=["all"], metavar="METHOD"
     )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=1, help="runs at once, each on one core")
-    parser.add_argument("--write", action="store_true", help="write docs/results/ipa*")
     parser.add_argument("--resume", type=Path, metavar="RAW", help="raw file to continue, made if absent")
     parser.add_argument("--report", action="store_true", help="run nothing, report what RAW holds")
     options = parser.parse_args()
@@ -309,8 +305,8 @@ def main() -> None:
             [*options.methods, "--write", *["--resume", str(RAW), "--report"] * options.report]
         )
         body = f"{SUPERSEDED}\n\n{text}"
-        write_results(RAW.with_suffix(".md"), "The pre-registered comparison", command, body)
-    print(json.dumps(found))
+        write_results("ipa.md", "The pre-registered comparison", command, body)
+    finish(found)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from benchmarks.runs import markdown_table
+from benchmarks.scaffold import markdown_table
 from benchmarks.statistics import Interval, bootstrap, paired_differences, success_at
 
 __all__ = ["STALENESS", "decide", "draw", "page", "primary", "summarise"]

@@ -17,9 +17,7 @@ last line is one JSON object; null is what was not measured:
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import os
 import secrets
 from collections import Counter
@@ -31,6 +29,7 @@ import grpc
 import httpx
 
 from benchmarks import hollow
+from benchmarks.scaffold import finish, parser_of
 from rock_env.backends.kubernetes.backend import KubernetesBackend, KubernetesOptions
 from rock_env.client import Client
 from rock_env.local import embedded
@@ -187,19 +186,16 @@ async def measure(options: KubernetesOptions, rounds: int, hollow_cluster: str) 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__, quick="3 rounds instead of 10")
     parser.add_argument("--guest", required=True, help="image that brings the guest in")
     parser.add_argument("--image", required=True, help="image of the sandboxes, which has `true` and `sleep`")
     parser.add_argument("--namespace", default="default")
-    parser.add_argument("--quick", action="store_true", help="3 rounds instead of 10")
     parser.add_argument("--hollow", default="", metavar="KUBECONFIG", help="of a cluster without nodes")
     asked = parser.parse_args()
     options = KubernetesOptions(
         guest=asked.guest, image=asked.image, namespace=asked.namespace, profile="image"
     )
-    print(json.dumps(asyncio.run(measure(options, 3 if asked.quick else 10, asked.hollow))))
+    finish(asyncio.run(measure(options, 3 if asked.quick else 10, asked.hollow)))
 
 
 if __name__ == "__main__":

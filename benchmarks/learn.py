@@ -16,15 +16,13 @@ from 400 on chose no recipe. The last line is one JSON object, its lists by seed
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from benchmarks.runs import markdown_table, run_training, write_results
+from benchmarks.runs import run_training
+from benchmarks.scaffold import finish, markdown_table, parser_of, write_results
 from benchmarks.statistics import Interval, mean_interval
 
 Summary = dict[str, Any]
@@ -145,20 +143,16 @@ def verdict(case: Case, found: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="one seed, few steps, at most 50 s")
+    parser = parser_of(__doc__, quick="one seed, few steps, at most 50 s", write="learn-ENV.md")
     parser.add_argument("--env", choices=sorted(CASES), default="frozen_lake")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=400)
     parser.add_argument("--jobs", type=int, default=1, help="seeds that train at once")
-    parser.add_argument("--write", action="store_true", help="write docs/results/learn-ENV.md")
     options = parser.parse_args()
     case = CASES[options.env]
     if options.quick:
         pair = measure(case, options.first_seed, ("--steps", "8", "-s", "eval.every=0"))
-        print(json.dumps({"env": options.env, **figures([pair]), "quick": True}))
+        finish({"env": options.env, **figures([pair]), "quick": True})
         return
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     with ThreadPoolExecutor(options.jobs) as pool:
@@ -169,9 +163,8 @@ def main() -> None:
     if options.write:
         command = f"python -m benchmarks.learn --env {options.env} --seeds {options.seeds}"
         command += f" --first-seed {options.first_seed} --jobs {options.jobs} --write"
-        target = Path("docs/results") / f"learn-{options.env}.md"
-        write_results(target, f"Learning on {options.env}", command, body)
-    print(json.dumps({"env": options.env, **found}))
+        write_results(f"learn-{options.env}.md", f"Learning on {options.env}", command, body)
+    finish({"env": options.env, **found})
 
 
 if __name__ == "__main__":

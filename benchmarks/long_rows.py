@@ -24,6 +24,7 @@ from time import process_time
 import torch
 import transformers
 
+from benchmarks.scaffold import finish, parser_of
 from trainer.algo.base import LossOutput
 from trainer.data.batch import TrainBatch
 from trainer.learners.recompute import recompute_layers
@@ -103,8 +104,7 @@ def apart(tokens: int, layers: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true")
+    parser = parser_of(__doc__, quick="two lengths, one layer")
     parser.add_argument("--layers", type=int)
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -123,7 +123,7 @@ def main() -> None:
     if not arguments.quick:
         slope = (taken[16_000]["gb"] - taken[4_000]["gb"]) / 12_000
         result["linear_gb_at_26k"] = taken[16_000]["gb"] + slope * (LONG - 16_000)
-    print(json.dumps({name: round(value, 3) for name, value in result.items()} | {"layers": layers}))
+    finish({name: round(value, 3) for name, value in result.items()} | {"layers": layers})
 
 
 if __name__ == "__main__":

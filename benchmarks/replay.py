@@ -20,15 +20,12 @@ alternating. The last line is one JSON object:
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -41,11 +38,11 @@ from agent_runtime.store import encode, read_segment, segment_path, trajectory_f
 from ale.replay.places import segments
 from ale.replay.records import find
 from ale.replay.rows import INDEX
-from benchmarks.reproduce import train
-from benchmarks.runs import markdown_table, write_results
+from benchmarks.reproduce import train_kept
+from benchmarks.runs import train_rows
+from benchmarks.scaffold import figures_page, finish, parser_of, seconds_of, write_results
 
 KEPT = Path(__file__).parents[1] / "tests" / "unit" / "kept" / "every_field.traj"
-PAGE = Path(__file__).parents[1] / "docs" / "results" / "replay.md"
 FILES, EACH = 80, 128
 LAST = f"{FILES:06d}-{EACH - 1:04d}"
 GOALS = {
@@ -86,12 +83,6 @@ def whole_s(*words: str) -> float:
     return perf_counter() - began
 
 
-def timed(act: Callable[[], object]) -> float:
-    began = perf_counter()
-    act()
-    return perf_counter() - began
-
-
 def measure(folder: Path, repeats: int) -> dict[str, float]:
     run = str(folder)
     version, listed, opened, found = [], [], [], []
@@ -100,7 +91,7 @@ def measure(folder: Path, repeats: int) -> dict[str, float]:
         version.append(whole_s("--version"))
         listed.append(whole_s("replay", "list", run))
         opened.append(first_line_s("replay", "show", run, LAST))
-        found.append(timed(lambda: find(run, LAST)))
+        found.append(seconds_of(lambda: find(run, LAST)))
     shutil.rmtree(folder / "trajectories" / INDEX)
     base = statistics.median(version)
     return {
@@ -123,9 +114,8 @@ def schema_1(encoded: bytes) -> bytes:
 
 def measure_steps(folder: Path) -> dict[str, float]:
     """Train on frozen_lake; return what its steps' records are in bytes and cost in time."""
-    train(folder, "frozen_lake", "ipa", STEPS)
-    lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
-    took = {line["step"]: line["rollout_s"] + line["learn_s"] for line in lines if line["kind"] == "train"}
+    train_kept(folder, "frozen_lake", "ipa", STEPS)
+    took = {row["step"]: row["rollout_s"] + row["learn_s"] for row in train_rows(folder)}
     before = after = 0
     shares = []
     for step in range(1, STEPS + 1):
@@ -133,7 +123,7 @@ def measure_steps(folder: Path) -> dict[str, float]:
         after += segment_path(folder, "step", step).stat().st_size
         encoded = list(map(encode, rollouts))
         before += sum(FRAME_HEADER_BYTES + len(schema_1(data)) for data in encoded)
-        shares.append(timed(lambda: write_segment(folder / "again.rollouts", encoded)) / took[step])  # noqa: B023
+        shares.append(seconds_of(lambda: write_segment(folder / "again.rollouts", encoded)) / took[step])  # noqa: B023
     return {
         "schema_1_over_2": round(before / after, 2),
         "write_share": round(statistics.median(shares), 4),
@@ -185,9 +175,7 @@ def measure_memory(folder: Path) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Time the answers of ale replay.")
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--write", action="store_true")
+    parser = parser_of(__doc__, quick="fewer repeats", write="replay.md")
     parser.add_argument("--cli-run", default="")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -198,14 +186,13 @@ def main() -> None:
         result["bytes_per_token"] = bytes_per_token(given.cli_run) if given.cli_run else None
         result["rss_mb_over_small"] = measure_memory(Path(scratch))
     if given.write:
-        rows = [(name, value, GOALS.get(name, "")) for name, value in result.items()]
-        table = markdown_table(("figure", "value", "goal"), rows)
         note = (
             "`benchmarks/replay.py` says what each figure is. `bytes_per_token`: six rollouts of mini-swe-agent on `swe` "
             "and two of an evaluation, by the engine `tiny`, whose tokens are bytes."
         )
-        write_results(PAGE, "Asking a large run", "python -m benchmarks.replay --write", f"{table}\n\n{note}")
-    print(json.dumps(result))
+        body = f"{figures_page(result, GOALS)}\n\n{note}"
+        write_results("replay.md", "Asking a large run", "python -m benchmarks.replay --write", body)
+    finish(result)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,7 @@ for bit; null with `--agent`, and where a run was halted), `undisturbed_s` and `
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import os
 import sys
 import tempfile
@@ -25,13 +23,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-
 from integration.postgres_server import databases, postgres_server
 from integration.replica_fleet import Fleet, Server, running_fleet
 from round_robin import round_robin
 
 from agent_runtime.agents.install import default_shelf
+from benchmarks.runs import train_rows
+from benchmarks.scaffold import finish, parser_of
 
 REPLICAS = 3
 STEPS = 5
@@ -76,8 +74,7 @@ async def train(folder: Path, port: int, settings: dict[str, object], *named: st
     if process.returncode:
         words = said.decode(errors="replace")[-4000:].strip()
         raise RuntimeError(f"ale train ended with exit code {process.returncode}: {words}")
-    rows = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
-    return [row for row in rows if row["kind"] == "train"]
+    return train_rows(folder)
 
 
 async def killed_in_turn(
@@ -167,20 +164,14 @@ async def measured(*, quick: bool, every_s: float, agent: str) -> dict[str, obje
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="three steps of frozen_lake instead of five of swe"
-    )
+    parser = parser_of(__doc__, quick="three steps of frozen_lake instead of five of swe")
     parser.add_argument("--every", type=float, default=0.0, help="seconds between two kills")
     parser.add_argument("--agent", default="", help="a CLI agent that is installed, such as mini-swe-agent")
     options = parser.parse_args()
     every_s = options.every or (QUICK_EVERY_S if options.quick else EVERY_S)
     found = asyncio.run(measured(quick=options.quick, every_s=every_s, agent=options.agent))
-    print(json.dumps(found))
     bad = found["failed_rollouts"] != 0.0 or found["equal_weights"] is False or not found["kills"]
-    return 1 if bad else 0
+    return finish(found, bad=bad)
 
 
 if __name__ == "__main__":

@@ -16,24 +16,18 @@ through the right one, alternating), `create_per_s_1` and `create_per_s_3` (eigh
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import itertools
-import json
 import random
 import signal
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import asyncpg
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-
 from integration.postgres_server import PostgresServer, databases, postgres_server
 from integration.replica_fleet import LEASE_S, Fleet, Server, run, running_fleet
 from round_robin import round_robin
@@ -42,6 +36,7 @@ from agent_runtime.agents.oracle import record_expert
 from agent_runtime.surviving import Surviving
 from agent_runtime.types import AgentConfig, RolloutRequest, SamplingParams, Start
 from ale.training.rollouts import ByteTemplate
+from benchmarks.scaffold import finish, parser_of, say
 from rock_env.client import Client, Credentials
 from rock_env.errors import FailedPrecondition, InfraError, NotFound, RockError
 from rock_env.plugins import env_params, load_env
@@ -257,7 +252,7 @@ async def create_per_s(servers: list[Server], count: int) -> float:
     return count / took
 
 
-async def measured(cycles: int, *, quick: bool, say: Callable[[str], None]) -> dict[str, object]:
+async def measured(cycles: int, *, quick: bool) -> dict[str, object]:
     """Run all parts and return what they found."""
     with postgres_server() as postgres:
         async with running_fleet(databases(postgres)()) as fleet:
@@ -301,19 +296,13 @@ async def measured(cycles: int, *, quick: bool, say: Callable[[str], None]) -> d
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="24 cycles instead of 1,000, and only kills")
+    parser = parser_of(__doc__, quick="24 cycles instead of 1,000, and only kills")
     parser.add_argument("--cycles", type=int, default=0)
     options = parser.parse_args()
     cycles = options.cycles or (24 if options.quick else 1000)
-    found = asyncio.run(
-        measured(cycles, quick=options.quick, say=lambda line: print(line, file=sys.stderr, flush=True))
-    )
-    print(json.dumps(found))
+    found = asyncio.run(measured(cycles, quick=options.quick))
     bad = [found[name] for name in ("lost", "untold", "doubled", "leaked", "failed_rollouts", "over_quota")]
-    return 1 if any(bad) else 0
+    return finish(found, bad=any(bad))
 
 
 if __name__ == "__main__":

@@ -9,11 +9,7 @@ folder and compared byte for byte, weights, optimizer and metrics. The last line
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,9 +17,9 @@ from pathlib import Path
 from ale.replay.executing import replay_all
 from ale.replay.records import iterate
 from ale.replay.retraining import retrain
-from benchmarks.runs import markdown_table, write_results
+from benchmarks.runs import train
+from benchmarks.scaffold import finish, markdown_table, parser_of, say, write_results
 
-PAGE = Path(__file__).parents[1] / "docs" / "results" / "reproduce.md"
 PAIRS = (("frozen_lake", "ipa"), ("frozen_lake", "ppo"), ("fork_chain", "ipa"), ("sokoban", "grpo"))
 SETTINGS = (
     "warmup.trajectories=16",
@@ -35,11 +31,10 @@ SETTINGS = (
 STEPS = {False: 8, True: 3}
 
 
-def train(folder: Path, env: str, algo: str, steps: int) -> None:
+def train_kept(folder: Path, env: str, algo: str, steps: int) -> None:
+    """Train and keep a checkpoint of every step."""
     settings = [text for setting in (*SETTINGS, f"checkpoint.keep={steps + 1}") for text in ("-s", setting)]
-    chosen = ["--env", env, "--algo", algo, "--steps", str(steps), "--seed", "11", "--run", str(folder)]
-    command = [sys.executable, "-m", "ale", "train", *chosen, "--quiet", *settings]
-    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+    train(folder, ["--env", env, "--algo", algo, "--steps", str(steps), "--seed", "11", *settings])
 
 
 def reproduce(folder: Path, steps: int) -> dict[str, int]:
@@ -49,7 +44,7 @@ def reproduce(folder: Path, steps: int) -> dict[str, int]:
     again = [retrain(folder, step) for step in range(1, steps + 1)]
     for report in reports:
         if report.divergence is not None:
-            print(f"{folder.name}: {report.trajectory_id} {report.divergence}", file=sys.stderr)
+            say(f"{folder.name}: {report.trajectory_id} {report.divergence}")
     return {
         "rollouts": len(reports),
         "hash_equal": sum(report.identical for report in reports),
@@ -64,22 +59,20 @@ def run(pairs: Sequence[tuple[str, str]], steps: int) -> dict[str, dict[str, int
     with tempfile.TemporaryDirectory() as scratch:
         for env, algo in pairs:
             folder = Path(scratch) / f"{env}-{algo}"
-            train(folder, env, algo, steps)
+            train_kept(folder, env, algo, steps)
             found[folder.name] = reproduce(folder, steps)
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Train, then compute everything again.")
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--write", action="store_true")
+    parser = parser_of(__doc__, quick="one pair, three steps", write="reproduce.md")
     given = parser.parse_args()
     found = run(PAIRS[:1] if given.quick else PAIRS, STEPS[given.quick])
     names = list(next(iter(found.values())))
     if given.write:
         table = markdown_table(("run", *names), [(run, *figures.values()) for run, figures in found.items()])
-        write_results(PAGE, "Runs computed again", "python -m benchmarks.reproduce --write", table)
-    print(json.dumps({name: sum(figures[name] for figures in found.values()) for name in names}))
+        write_results("reproduce.md", "Runs computed again", "python -m benchmarks.reproduce --write", table)
+    finish({name: sum(figures[name] for figures in found.values()) for name in names})
 
 
 if __name__ == "__main__":

@@ -14,9 +14,7 @@ says so.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import sys
 import tempfile
 import time
@@ -24,16 +22,13 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "escape"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "integration"))
-
 from docker_engine import why_no_engine
 from hacked_env import FIX
 from hacks import HACKS
 from registered_hacks import all_tries, play_all, read_all
 from value_hacks import AWAITED, VALUE_HACKS, script_of
 
+from benchmarks.scaffold import finish, parser_of, say
 from rock_env.client import Client
 from rock_env.local import embedded
 from rock_env.plugins import load_env
@@ -63,7 +58,7 @@ async def earned(client: Client, name: str, task: str, script: str, *, fixed: bo
         verdict = await env.evaluate()
     finally:
         await env.close()
-    print(f"{name}{' and a fix' if fixed else ''}: {verdict.reward:g} ({verdict.details})", file=sys.stderr)
+    say(f"{name}{' and a fix' if fixed else ''}: {verdict.reward:g} ({verdict.details})")
     return verdict.reward
 
 
@@ -125,19 +120,19 @@ async def run_built_in(every: int, found: Counts) -> None:
             finally:
                 await env.close()
             if (reward == 1.0) != honest:
-                print(f"{name} {task}: {what}: {reward}", file=sys.stderr)
+                say(f"{name} {task}: {what}: {reward}")
             found.add(f"{name} built-in", reward, honest=honest)
 
 
 def run_registered(every: int, found: Counts) -> None:
     if why := why_no_engine():
-        print(f"registered tasks are left out: {why}", file=sys.stderr)
+        say(f"registered tasks are left out: {why}")
         return
     with tempfile.TemporaryDirectory() as folder:
         tasks = read_all(Path(folder))[:: 1 if every == 1 else _QUICK_TASKS]
         for each in play_all(all_tries(tasks)[::every], tasks, Path(folder)):
             if each.reward is None or (each.reward == 1.0) != each.honest:
-                print(f"{each.format}: {each.name}: {each.reward} ({each.details})", file=sys.stderr)
+                say(f"{each.format}: {each.name}: {each.reward} ({each.details})")
             if each.reward is None:
                 found.ungraded += 1
             else:
@@ -174,10 +169,7 @@ class Counts:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help=f"one hack of {_QUICK}")
+    parser = parser_of(__doc__, quick=f"one hack of {_QUICK}")
     options = parser.parse_args()
     every = _QUICK if options.quick else 1
     found, began = Counts(), time.monotonic()
@@ -186,10 +178,10 @@ def main() -> int:
     asyncio.run(run_built_in(every, found))
     run_registered(_QUICK_REGISTERED if options.quick else 1, found)
     whole = found.summary()
-    print(json.dumps({**whole, "seconds": round(time.monotonic() - began)}))
     lost = found.total("honest_tried") - found.total("honest_rewarded")
     too_few = lost > _MOST_LOST * found.total("honest_tried")
-    return 1 if whole["rewarded"] or whole["ungraded"] or too_few else 0
+    figures = {**whole, "seconds": round(time.monotonic() - began)}
+    return finish(figures, bad=whole["rewarded"] or whole["ungraded"] or too_few)
 
 
 if __name__ == "__main__":

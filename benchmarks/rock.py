@@ -19,19 +19,17 @@ Further keys: the same create, claim, exec and fork in milliseconds, fork and ex
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import io
 import itertools
-import json
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +40,7 @@ from typing import Any
 import grpc
 import psutil
 
+from benchmarks.scaffold import alternating, finish, parser_of, say, seconds
 from rock_env.client import Client
 from rock_env.proto.v1 import admin_pb2, admin_pb2_grpc, sandbox_pb2, sandbox_pb2_grpc
 from rock_env.wire.bulk import CHUNK, TAR, add_bulk_calls, keep_large_blocks
@@ -52,7 +51,6 @@ BWRAP = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--
 DOCKER_RUN = ["docker", "run", "--rm", "--network=none", IMAGE, "/bin/true"]
 BLOCK = 1 << 20
 PAUSE_S = 0.2
-Act = Callable[[], Awaitable[object]]
 
 
 @dataclass(frozen=True)
@@ -72,31 +70,10 @@ FULL = Size(creates=60, docker=12, execs=40, forks=8, file_mb=1024, process_boxe
 QUICK = Size(creates=20, docker=4, execs=15, forks=3, file_mb=128, process_boxes=50, envs=1000)
 
 
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 async def run(argv: list[str]) -> None:
     """Run a program to its successful end."""
     process = await asyncio.create_subprocess_exec(*argv, stdout=subprocess.DEVNULL)
     assert await process.wait() == 0, argv
-
-
-async def seconds(act: Act) -> float:
-    start = perf_counter()
-    await act()
-    return perf_counter() - start
-
-
-async def alternating(ours: Act, floor: Act, rounds: int, after: Act | None = None) -> tuple[float, float]:
-    """Return the median seconds of both; `after` undoes what ours did, untimed."""
-    pairs = []
-    for _ in range(rounds):
-        mine = await seconds(ours)
-        if after is not None:
-            await after()
-        pairs.append((mine, await seconds(floor)))
-    return median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
 
 
 class Service:
@@ -363,11 +340,8 @@ async def measure(size: Size) -> dict[str, float | None]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, a smaller file, fewer boxes")
-    print(json.dumps(asyncio.run(measure(QUICK if parser.parse_args().quick else FULL))))
+    parser = parser_of(__doc__, quick="fewer rounds, a smaller file, fewer boxes")
+    finish(asyncio.run(measure(QUICK if parser.parse_args().quick else FULL)))
 
 
 if __name__ == "__main__":

@@ -11,34 +11,22 @@ ended with the same model, bit for bit).
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from statistics import median
 
+from benchmarks.runs import train, train_rows
+from benchmarks.scaffold import finish, parser_of
+
 
 def trained(folder: Path, env: str, steps: int, games: str) -> tuple[float, float, float, bytes]:
     """Train once; return processor seconds and seconds of a step, seconds to the end of the first, and the model."""
-    subprocess.run(
-        [
-            *(sys.executable, "-m", "ale", "train", "--env", env, "--algo", "ipa", "--steps", str(steps)),
-            *("--seed", "5", "--run", str(folder), "--quiet"),
-            *("-s", f"rollout.games={games}", "-s", "eval.every=0", "-s", "eval.tasks=8"),
-        ],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        check=True,
-    )
-    rows = [
-        row
-        for row in map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
-        if row["kind"] == "train"
-    ]
+    named = ("--env", env, "--algo", "ipa", "--steps", str(steps), "--seed", "5")
+    settings = (f"rollout.games={games}", "eval.every=0", "eval.tasks=8")
+    train(folder, [*named, *(word for setting in settings for word in ("-s", setting))])
+    rows = train_rows(folder)
     cpus = len(os.sched_getaffinity(0))
     used = [cpus * row["train_s"] * (1.0 - row["time/idle"]) for row in (rows[0], rows[-1])]
     wall = [row["train_s"] for row in (rows[0], rows[-1])]
@@ -47,12 +35,7 @@ def trained(folder: Path, env: str, steps: int, games: str) -> tuple[float, floa
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="one pair of four steps instead of five of twelve"
-    )
+    parser = parser_of(__doc__, quick="one pair of four steps instead of five of twelve")
     parser.add_argument("--env", default="frozen_lake")
     options = parser.parse_args()
     steps, pairs = (4, 1) if options.quick else (12, 5)
@@ -67,20 +50,16 @@ def main() -> int:
             for kept, here, served in zip(ratios, found["auto"], found["served"], strict=True):
                 kept.append(here / served)
     cpu, wall, start = (round(median(each), 3) for each in ratios)
-    print(
-        json.dumps(
-            {
-                "env": options.env,
-                "steps": steps,
-                "pairs": pairs,
-                "cpu_over_served": cpu,
-                "wall_over_served": wall,
-                "start_over_served": start,
-                "equal_weights": len(models) == 1,
-            }
-        )
-    )
-    return 0 if len(models) == 1 else 1
+    found = {
+        "env": options.env,
+        "steps": steps,
+        "pairs": pairs,
+        "cpu_over_served": cpu,
+        "wall_over_served": wall,
+        "start_over_served": start,
+        "equal_weights": len(models) == 1,
+    }
+    return finish(found, bad=len(models) != 1)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from time import perf_counter
 
 import grpc
 
+from benchmarks.scaffold import finish, parser_of
 from rock_env.client import AsyncEnv, Client
 from rock_env.errors import RockError
 from rock_env.local import embedded
@@ -169,8 +170,7 @@ async def run(*, quick: bool) -> dict[str, float | int]:
 
 def main() -> None:
     """Measure, or serve the echo."""
-    parser = argparse.ArgumentParser(description="Benchmark environment steps over gRPC.")
-    parser.add_argument("--quick", action="store_true", help="about 15 s instead of a minute")
+    parser = parser_of(__doc__, quick="about 15 s instead of a minute")
     parser.add_argument("--echo", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.echo:
@@ -181,7 +181,7 @@ def main() -> None:
         f"one step {result['step_us']} us, bare unary call {result['unary_us']} us: {result['step_over_unary']}x"
     )
     print(f"StepMany {result['step_many_per_s']:,}/s, coalesced coroutines {result['coalesced_per_s']:,}/s")
-    print(json.dumps(result))
+    finish(result)
 
 
 if __name__ == "__main__":

@@ -25,18 +25,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from statistics import quantiles
 from time import perf_counter
 
 import grpc
 import psutil
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "integration"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "escape"))
-
 from secure_servers import make_certificates, serving, token
 from stranger_loads import LOADS, Doors, Heard
 
+from benchmarks.scaffold import finish, parser_of, percentiles, say
 from rock_env.wire.channel import target
 
 QUICK_S, FULL_S = 0.7, 8.0
@@ -45,10 +41,6 @@ QUIET_S = 0.3
 LIST = "/rock.v1.SandboxService/List"
 SERVER = ["rock_env.server", "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--workers=1", "--isolation=none"]
 GATEWAY = Path(__file__).parents[1] / "tests" / "escape" / "hostile_gateway.py"
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 class Memory:
@@ -93,12 +85,6 @@ class Tenant:
         while perf_counter() < until:
             times.append(self.took_ms())
         return times
-
-
-def percentiles(times: list[float]) -> tuple[float, float]:
-    """Return the median and the 99th percentile."""
-    cuts = quantiles(2 * times, n=100, method="inclusive")
-    return cuts[49], cuts[98]
 
 
 def free_port() -> int:
@@ -216,15 +202,14 @@ def measured(seconds: float, only: str) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
+    parser = parser_of(__doc__, quick="0.7 s of each load instead of 8 s")
     parser.add_argument("--only", default="", metavar="TEXT", help="loads with this in their name")
     parser.add_argument("--as-strangers", default="", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.as_strangers:
         attack(asked.as_strangers)
         return
-    print(json.dumps(measured(QUICK_S if asked.quick else FULL_S, asked.only)))
+    finish(measured(QUICK_S if asked.quick else FULL_S, asked.only))
 
 
 if __name__ == "__main__":

@@ -11,8 +11,6 @@ minus after the imitation warm-up), `unseen_families_by_seed` (the same on bug f
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 import threading
 from pathlib import Path
@@ -20,7 +18,8 @@ from statistics import mean
 from types import TracebackType
 from typing import Any, Self
 
-from benchmarks.runs import markdown_table, run_training, write_results
+from benchmarks.runs import run_training
+from benchmarks.scaffold import finish, markdown_table, parser_of, write_results
 from rock_env.backends.process.state_folder import PREFIX
 from sandboxes.swe import factory
 
@@ -123,16 +122,12 @@ def figures(summaries: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="one seed, two steps, small evaluations")
+    parser = parser_of(__doc__, quick="one seed, two steps, small evaluations", write="swe.md")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--write", action="store_true", help="write docs/results/swe.md")
     options = parser.parse_args()
     if options.quick:
         found = figures([measure(0, ["--steps", "2", "-s", "eval.tasks=8"])])
-        print(json.dumps({**found, "quick": True}))
+        finish({**found, "quick": True})
         return
     summaries = [measure(seed, []) for seed in range(options.seeds)]
     found = figures(summaries)
@@ -147,8 +142,8 @@ def main() -> None:
     print(body, flush=True)
     if options.write:
         command = f"python -m benchmarks.swe --seeds {options.seeds} --write"
-        write_results(Path("docs/results/swe.md"), "Learning to repair software", command, body)
-    print(json.dumps(found))
+        write_results("swe.md", "Learning to repair software", command, body)
+    finish(found)
 
 
 if __name__ == "__main__":

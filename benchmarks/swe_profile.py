@@ -10,7 +10,6 @@ nothing and changes nothing; docs/results/swe-learning.md was made with it.
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -22,7 +21,7 @@ import torch
 from agent_runtime.store import read_encoded, read_segment
 from agent_runtime.types import IntArray, Trajectory
 from ale.training.runs import recorded_config
-from benchmarks.runs import markdown_table
+from benchmarks.scaffold import markdown_table, parser_of
 from sandboxes.swe import catalog, factory
 from sandboxes.swe.params import SweParams
 from trainer.algo.base import Credit
@@ -183,9 +182,7 @@ def show_gradient(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("run", type=Path)
     parser.add_argument("--weights", type=Path, help="a checkpoint's folder")
     parser.add_argument("--gradient", type=int, help="a step whose rollouts are there")

@@ -10,14 +10,12 @@ that their box lacks); of rows also `told` (rows with names of tests that are no
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.runs import markdown_table
+from benchmarks.scaffold import finish, markdown_table, parser_of, say
 from rock_env.grading.model import Task, Unread
 from rock_env.tasksets.detect import read_each
 
@@ -32,7 +30,7 @@ def count(folders: list[Path]) -> dict[str, dict[str, int]]:
             for task in read_each(file.parent):
                 numbers["found"] += 1
                 if isinstance(task, Unread):
-                    print(task.why, file=sys.stderr)
+                    say(task.why)
                 else:
                     numbers["read"] += 1
                     numbers["fetches"] += bool(task.verifier.download)
@@ -66,9 +64,7 @@ def verdict(task: Task | Unread) -> tuple[str, str, str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("paths", nargs="+", type=Path)
     parser.add_argument("--rows", type=Path)
     given = parser.parse_args()
@@ -76,7 +72,7 @@ def main() -> int:
     verdicts = [verdict(task) for task in tasks]
     for task in tasks:
         if isinstance(task, Unread):
-            print(task.why, file=sys.stderr)
+            say(task.why)
     if given.rows:
         given.rows.write_text(markdown_table(("row", "tests named as", "to be known"), verdicts) + "\n")
     found = count([path for path in given.paths if path.is_dir()])
@@ -85,8 +81,7 @@ def main() -> int:
         "read": sum(isinstance(task, Task) for task in tasks),
         "told": sum(bool(told) for _, _, told in verdicts),
     }
-    print(json.dumps({**found, "swe_bench": rows}))
-    return 0
+    return finish({**found, "swe_bench": rows})
 
 
 if __name__ == "__main__":

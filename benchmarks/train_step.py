@@ -11,8 +11,6 @@ many tokens (no answer ends early), float32, AdamW and one thread, and take thei
 
 from __future__ import annotations
 
-import argparse
-import json
 import logging
 import os
 import tempfile
@@ -34,6 +32,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from agent_runtime.policy import SampleRequest
 from agent_runtime.types import SamplingParams
+from benchmarks.scaffold import finish, parser_of, seconds_of
 from trainer.algo.grpo import GRPO, GRPOOptions
 from trainer.algo.terms.monitors import Monitors
 from trainer.data.batch import Counts, TrainBatch
@@ -209,12 +208,6 @@ class Plain:
         self._optimizer.zero_grad(set_to_none=True)
 
 
-def timed(step: Callable[[], None]) -> float:
-    began = perf_counter()
-    step()
-    return perf_counter() - began
-
-
 def rounds_with_trl(
     folder: str, others: dict[str, Callable[[], None]], rounds: int, out: Path
 ) -> dict[str, list[float]]:
@@ -229,7 +222,7 @@ def rounds_with_trl(
 
         def on_step_begin(self, *_: Any, **__: Any) -> None:
             for name, step in others.items():
-                taken[name].append(timed(step))
+                taken[name].append(seconds_of(step))
             self.began = perf_counter()
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
@@ -278,7 +271,7 @@ def measured(size: str, rounds: int, why: str) -> dict[str, float | None]:
             taken: dict[str, list[float]] = {name: [] for name in steps}
             for _ in range(rounds):
                 for name, step in steps.items():
-                    taken[name].append(timed(step))
+                    taken[name].append(seconds_of(step))
         else:
             taken = rounds_with_trl(folder, steps, rounds + 1, Path(place) / "trl")
             taken = {name: values[1:] for name, values in taken.items()}
@@ -292,8 +285,7 @@ def measured(size: str, rounds: int, why: str) -> dict[str, float | None]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
+    parser = parser_of(__doc__, quick="5 rounds instead of 25")
     rounds = 5 if parser.parse_args().quick else 25
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -311,7 +303,7 @@ def main() -> None:
         found |= measured(size, rounds, why)
     if why:
         print(why)
-    print(json.dumps(dict(sorted(found.items()))))
+    finish(dict(sorted(found.items())))
 
 
 if __name__ == "__main__":

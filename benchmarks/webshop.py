@@ -8,7 +8,7 @@ one JSON object:
 - `steps_per_cpu_s`: the same over the processor time of client, server and workers, which other work does not change;
 - `search_p50_ms`, `search_p99_ms`: one search of an instruction's words among 50,000 products (goal: p99 below 10);
   `search_cpu_p99_ms` is in processor time;
-- `reward_mismatches`: random episodes whose reward is not `benchmarks.webshop_referee`'s (goal: 0 of 10,000);
+- `reward_mismatches`: random episodes whose reward is not `webshop_referee`'s (goal: 0 of 10,000);
 - `http_mismatches`: lists of decisions whose purchase over HTTP is worth something else than in text (goal: 0 of 500);
 - `instructions_per_s`: drawn from the default catalogue (goal: 1,000 in 2 s).
 
@@ -17,22 +17,19 @@ one JSON object:
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import os
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from random import Random
 from time import perf_counter, thread_time
 from typing import Any
 
 import psutil
+from webshop_referee import Referee, random_action
+from webshop_visitor import Visitor
 
-from benchmarks.runs import markdown_table, write_results
-from benchmarks.webshop_referee import Referee, random_action
-from benchmarks.webshop_visitor import Visitor
+from benchmarks.scaffold import figures_page, finish, parser_of, write_results
 from rock_env.client import AsyncEnv, Client
 from rock_env.errors import RockError
 from rock_env.local import embedded
@@ -48,7 +45,6 @@ ENVS, GROUPS = 256, 2
 """Environments, and batches of them in flight: one is worked on while the client reads the other."""
 LISTS = 6 * ENVS
 """More than a worker remembers searches of."""
-PAGE = Path(__file__).parents[1] / "docs" / "results" / "webshop.md"
 GOALS = {
     "steps_per_s_per_core": "≥ 2,000",
     "search_p99_ms": "< 10",
@@ -226,18 +222,16 @@ def measure(*, quick: bool) -> dict[str, Any]:
 
 def main() -> None:
     """Measure, print, and write the page if asked."""
-    parser = argparse.ArgumentParser(description="Benchmark the webshop environment.")
-    parser.add_argument("--quick", action="store_true", help="well under a minute instead of several")
-    parser.add_argument("--write", action="store_true", help="write docs/results/webshop.md")
+    parser = parser_of(__doc__, quick="well under a minute instead of several", write="webshop.md")
     arguments = parser.parse_args()
     result = measure(quick=arguments.quick)
-    table = markdown_table(
-        ["figure", "value", "goal"], [[*item, GOALS.get(item[0], "")] for item in result.items()]
-    )
+    table = figures_page(result, GOALS)
     print(table)
     if arguments.write:
-        write_results(PAGE, "The webshop", "python -m benchmarks.webshop --write", f"{table}\n\n{NOTE}")
-    print(json.dumps(result))
+        write_results(
+            "webshop.md", "The webshop", "python -m benchmarks.webshop --write", f"{table}\n\n{NOTE}"
+        )
+    finish(result)
 
 
 if __name__ == "__main__":

@@ -12,14 +12,14 @@ end with the same reward. The last line is one JSON object:
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import sys
 from random import Random
 from typing import Any
 
-from benchmarks.webshop_referee import random_action
+from webshop_referee import random_action
+
+from benchmarks.scaffold import finish, parser_of
 from rock_env.backends.pool import PooledBackend
 from rock_env.backends.process.backend import ProcessBackend
 from rock_env.sandbox import Sandbox
@@ -107,13 +107,12 @@ async def compare(first: int, lists: int) -> dict[str, int]:
 
 def main() -> int:
     """Compare and print."""
-    parser = argparse.ArgumentParser(description="Click the webshop's decision lists through Chromium.")
+    parser = parser_of(__doc__)
     parser.add_argument("--first", type=int, default=0, help="number of the first list")
     parser.add_argument("--lists", type=int, default=500, help="how many lists")
     asked = parser.parse_args()
     result = asyncio.run(compare(asked.first, asked.lists))
-    print(json.dumps(result))
-    return 1 if result["mismatches"] else 0
+    return finish(result, bad=result["mismatches"])
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Any
 __all__ = ["HARMLESS", "AnswerGuard"]
 
 HARMLESS = frozenset({"builtins.id"})
-"""The audit events of honest play, in all ids that are hosted: `python -m benchmarks.answer_events` lists them."""
+"""The audit events of honest play, in all ids that are hosted: tests/contract/answer_events.py lists them."""
 
 
 class AnswerGuard:

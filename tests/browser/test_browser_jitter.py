@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from browser.parts import play
 
-from benchmarks.browser_parts import play
 from rock_env.backends.process.backend import ProcessBackend
 from sandboxes.browser import ENV
 from sandboxes.browser.catalog import BrowserTasks

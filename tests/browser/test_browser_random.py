@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from browser.parts import KINDS, RandomPolicy, play, task_number
 
-from benchmarks.browser_parts import KINDS, RandomPolicy, play, task_number
 from rock_env.backends.process.backend import ProcessBackend
 from sandboxes.browser import ENV
 

@@ -1,7 +1,7 @@
 """The real CLI agents, headless in sandboxes, before a scripted policy: what they do, and that the record is exact.
 
 Slow, and only of what is installed: `scripts/agents.sh` installs; `ALE_AGENTS` says where. What is expected of each is in
-`benchmarks.agent_expectations`; `python -m benchmarks.agents` shows the same runs as a table.
+`compat.agent_expectations`; `python -m benchmarks.agents` shows the same runs as a table.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from compat.agent_expectations import AGENTS, misses, not_offered
+from compat.agent_policy import Mode
+from compat.agent_runs import run_mode
 
 from agent_runtime.agents.install import default_shelf, find_installed
 from agent_runtime.agents.spec import load_agent
-from benchmarks.agent_expectations import AGENTS, misses, not_offered
-from benchmarks.agent_policy import Mode
-from benchmarks.agent_runs import run_mode
 from rock_env.client import Client
 from rock_env.local import embedded
 

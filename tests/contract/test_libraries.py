@@ -312,12 +312,16 @@ def test_random_players_repeat_and_leave_the_process_its_chance() -> None:
 
 
 def test_ids_whose_scorer_runs_answers_are_left_out_and_no_others_do() -> None:
-    command = [sys.executable, "-m", "benchmarks.answer_events", "--ids=gem:rg:*", "--tasks=1", "--limit-s=2"]
+    command = [
+        sys.executable,
+        "tests/contract/answer_events.py",
+        "--ids=gem:rg:*",
+        "--tasks=1",
+        "--limit-s=2",
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout.splitlines()[-1])
-    assert set(found["raising"]) <= set(found["left_out"]), (
-        "see benchmarks.answer_events: leave them out by name"
-    )
+    assert set(found["raising"]) <= set(found["left_out"]), "see answer_events.py: leave them out by name"
     assert "gem:rg:spiral_matrix" in found["raising"]
     assert len(found["played"]) > 90
 

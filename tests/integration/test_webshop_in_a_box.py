@@ -21,7 +21,7 @@ from sandboxes.webshop.shop import Visit
 
 PACKAGES = ("bm25s", "pydantic", "rapidfuzz")
 PARAMS = WebshopParams(products=200, kinds=12)
-VISITOR = Path(__file__).parents[2] / "benchmarks" / "webshop_visitor.py"
+VISITOR = Path(__file__).parents[1] / "webshop_visitor.py"
 VISIT = """
 import json, sys
 from webshop_visitor import Visitor

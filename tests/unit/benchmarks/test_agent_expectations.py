@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from compat.agent_expectations import AGENTS, expected, misses, not_offered, page
+from compat.agent_policy import Mode
+from compat.agent_runs import Outcome
 
 from agent_runtime.agents.cli_run import AgentEnd, Ending
 from agent_runtime.agents.spec import agent_names, load_agent
 from agent_runtime.calls.labels import Account
 from agent_runtime.gateway.session import SessionEnd
 from agent_runtime.types import TurnLabel
-from benchmarks.agent_expectations import AGENTS, expected, misses, not_offered, page
-from benchmarks.agent_policy import Mode
-from benchmarks.agent_runs import Outcome
 
 GOOD = Outcome(
     agent="pi",

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from webshop_referee import Referee, alike, random_action, title_nouns
 
-from benchmarks.webshop_referee import Referee, alike, random_action, title_nouns
 from sandboxes.webshop import ENV
 from sandboxes.webshop.catalogue import Catalogue
 from sandboxes.webshop.generator import short

@@ -14,9 +14,9 @@ from random import Random
 from typing import Any
 
 import pytest
+from webshop_referee import random_action
+from webshop_visitor import Visitor
 
-from benchmarks.webshop_referee import random_action
-from benchmarks.webshop_visitor import Visitor
 from rock_env.errors import InvalidArgument
 from sandboxes.webshop import ENV
 from sandboxes.webshop.html import address, html_page, visit_at

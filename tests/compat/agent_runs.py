@@ -12,6 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from compat.agent_front import Front
+from compat.agent_policy import CUT_MARK, FILES, FIXED, Mode, ScriptedPolicy, long_template
 
 from agent_runtime.agents.cli_run import AgentEnd, AgentRun, run_agent
 from agent_runtime.agents.spec import AgentSpec
@@ -22,8 +24,6 @@ from agent_runtime.gateway.server import Gateway
 from agent_runtime.gateway.session import Budget, Session, SessionEnd
 from agent_runtime.graph import token_arrays, validate
 from agent_runtime.types import AgentConfig, Branch, RolloutRequest, SamplingParams, Start, TurnLabel
-from benchmarks.agent_front import Front
-from benchmarks.agent_policy import CUT_MARK, FILES, FIXED, Mode, ScriptedPolicy, long_template
 from rock_env.client import Client
 from rock_env.client.sandbox.handle import AsyncSandbox
 from rock_env.env import Verdict

@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from compat.agent_policy import Mode
+from compat.agent_runs import Outcome
+
 from agent_runtime.calls.nodes import Drift
 from agent_runtime.gateway.session import SessionEnd
 from agent_runtime.types import TurnLabel
-from benchmarks.agent_policy import Mode
-from benchmarks.agent_runs import Outcome
-from benchmarks.runs import markdown_table
+from benchmarks.scaffold import markdown_table
 
 __all__ = ["AGENTS", "Expected", "expected", "misses", "not_offered", "page"]
 

@@ -1,9 +1,10 @@
 """Which audit events GEM's and Gymnasium's scorers raise for answers: right, wrong and malformed ones.
 
-`python -m benchmarks.answer_events [--tasks N] [--limit-s S] [--ids PATTERN]`. Plays every id, or those that match, each in
-a process of its own without the guard that would end it; those that are left out, too. The last line is one JSON object:
-`played`, `unplayed` (they cannot be made here, or take longer than S seconds of a CPU), `raising` (by id the events that the
-guard does not let pass) and `left_out` (the ids that are refused by name). An id in `raising` has to be one in `left_out`.
+`python tests/contract/answer_events.py [--tasks N] [--limit-s S] [--ids PATTERN]`. Plays every id, or those that match,
+each in a process of its own without the guard that would end it; those that are left out, too. The last line is one JSON
+object: `played`, `unplayed` (they cannot be made here, or take longer than S seconds of a CPU), `raising` (by id the events
+that the guard does not let pass) and `left_out` (the ids that are refused by name). An id in `raising` has to be one in
+`left_out`.
 """
 
 from __future__ import annotations
@@ -149,8 +150,9 @@ def main() -> None:
             (unplayed if found is None else played).append(whole)
             if found:
                 raising[whole] = found
-                print(f"{whole}: {', '.join(found)}", file=sys.stderr)
-    print(json.dumps({"played": played, "unplayed": unplayed, "raising": raising, "left_out": left_out}))
+                sys.stderr.write(f"{whole}: {', '.join(found)}\n")
+    told = {"played": played, "unplayed": unplayed, "raising": raising, "left_out": left_out}
+    sys.stdout.write(f"{json.dumps(told)}\n")
 
 
 if __name__ == "__main__":

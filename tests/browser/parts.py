@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+import sys
 from random import Random
 from statistics import median
 from time import perf_counter
@@ -180,5 +181,5 @@ async def random_rates(backend: Backend, first: int, count: int) -> dict[str, fl
                 await box.close()
         rates[task.payload.partition("/")[0]] = passed / count
         if passed:
-            print(f"{task.payload.partition('/')[0]}: {passed} of {count} by chance")
+            sys.stdout.write(f"{task.payload.partition('/')[0]}: {passed} of {count} by chance\n")
     return {"kinds": len(rates), "episodes": count * len(rates), "highest_random_rate": max(rates.values())}

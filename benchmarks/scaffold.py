@@ -1,0 +1,121 @@
+"""What every benchmark shares: its arguments, its last line, times of calls that alternate, and its page."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import median, quantiles
+from time import perf_counter
+from typing import Any
+
+__all__ = [
+    "alternating",
+    "commit",
+    "figures_page",
+    "finish",
+    "machine",
+    "markdown_table",
+    "parser_of",
+    "percentiles",
+    "say",
+    "seconds",
+    "seconds_of",
+    "write_results",
+]
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
+Act = Callable[[], Awaitable[object]]
+
+
+def parser_of(about: str | None, *, quick: str = "", write: str = "") -> argparse.ArgumentParser:
+    """Return a parser whose help is `about`, with `--quick` and `--write` where it is said what they do."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if quick:
+        parser.add_argument("--quick", action="store_true", help=quick)
+    if write:
+        parser.add_argument("--write", action="store_true", help=f"write docs/results/{write}")
+    return parser
+
+
+def finish(found: Mapping[str, Any], *, bad: object = False) -> int:
+    """Print the last line, the figures as one JSON object, and return the exit code: 1 where `bad` is true."""
+    print(json.dumps(found), flush=True)
+    return 1 if bad else 0
+
+
+def say(text: str) -> None:
+    """Write a line for the person who waits, to standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+async def seconds(act: Act) -> float:
+    """Return how long a call took."""
+    start = perf_counter()
+    await act()
+    return perf_counter() - start
+
+
+def seconds_of(act: Callable[[], object]) -> float:
+    """Return how long a function took."""
+    start = perf_counter()
+    act()
+    return perf_counter() - start
+
+
+async def alternating(ours: Act, floor: Act, rounds: int, after: Act | None = None) -> tuple[float, float]:
+    """Return the median seconds of both; `after` undoes what ours did, untimed."""
+    pairs = []
+    for _ in range(rounds):
+        mine = await seconds(ours)
+        if after is not None:
+            await after()
+        pairs.append((mine, await seconds(floor)))
+    return median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
+
+
+def percentiles(times: Sequence[float]) -> tuple[float, float]:
+    """Return the median and the 99th percentile."""
+    cuts = quantiles([*times, *times], n=100, method="inclusive")
+    return cuts[49], cuts[98]
+
+
+def commit() -> str:
+    """Return the commit measured, or "unknown" outside a checkout."""
+    done = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() or "unknown"
+
+
+def machine() -> str:
+    """Return this machine in words, as a results page names it."""
+    return f"{os.cpu_count()} CPU cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return a Markdown table; floats get three decimals."""
+
+    def cell(value: object) -> str:
+        return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    lines += ["| " + " | ".join(cell(value) for value in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def figures_page(found: Mapping[str, Any], goals: Mapping[str, str]) -> str:
+    """Return the table of figures and what each was to be."""
+    rows = [(f"`{name}`", str(value), goals.get(name, "")) for name, value in found.items()]
+    return markdown_table(("figure", "value", "goal"), rows)
+
+
+def write_results(page: str, title: str, command: str, body: str) -> None:
+    """Write a page of docs/results that says how it came about."""
+    text = f"# {title}\n\n`{command}` at commit `{commit()}`, on {machine()}.\n\n{body}\n"
+    (RESULTS / page).write_text(text, encoding="utf-8")
