@@ -15,6 +15,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import typer
+
 from ale.docker import INSTALL, engine_version
 from ale.rock.reach import step_round_trip
 from ale.terminal import Finding, stdout
@@ -25,14 +27,14 @@ from rock_env.errors import RockError
 from rock_env.platforms import check_hosting
 from rock_env.spec import EnvSpec
 
-__all__ = ["CHECKS", "doctor_command"]
+__all__ = ["CHECKS", "doctor"]
 
 LOW_DISK_BYTES = 2 << 30
 """A long run's checkpoints and trajectories of the tiny engine fit; a Hugging Face model needs more anyway."""
 
 
-def doctor_command() -> int:
-    """Run all checks, print a line each, and return 1 if one failed."""
+def doctor() -> None:
+    """Check that this machine can run everything, and say what to do where it cannot."""
     out = stdout()
     colours = {"ok": "green", "warn": "yellow", "fail": "red"}
     failed = 0
@@ -44,7 +46,8 @@ def doctor_command() -> int:
         if finding.remedy:
             out.print(f"{'':<18}-> {finding.remedy}")
     out.print("\nEverything needed works." if not failed else f"\n{failed} of {len(CHECKS)} checks failed.")
-    return 1 if failed else 0
+    if failed:
+        raise typer.Exit(1)
 
 
 def _python() -> Finding:

@@ -7,40 +7,26 @@ from typing import Annotated
 import typer
 
 __all__ = [
-    "ADDRESS_IN_USE",
     "PLACE",
+    "SETTINGS",
     "BackendOption",
+    "EnvArgs",
     "FreezeOption",
     "RockOption",
-    "ServerOption",
-    "server_in_use",
 ]
 
 PLACE = "How it runs"
-"""The panel of `--help` for what says where and how."""
-
-ADDRESS_IN_USE = ""
-"""What `server_in_use` turns into a server."""
+"""The panel of `--help` for what says where and how. Options without a panel, the everyday ones, come first."""
+SETTINGS = "Every other setting"
 
 
-def server_in_use(given: str) -> str:
-    """Return the server that is named, else that of the context in use, else this machine's."""
-    if given:
-        return given
-    from rock_env.client.installations import address_in_use
-
-    return address_in_use()
-
-
-ServerOption = Annotated[
-    str,
+EnvArgs = Annotated[
+    list[str] | None,
     typer.Option(
-        "--rock",
-        metavar="ADDRESS|CONTEXT",
-        envvar="ROCK_ADDRESS",
-        help="The server, as it printed it.",
-        show_default="the context in use, or 127.0.0.1:8120",
-        callback=server_in_use,
+        "--env-arg",
+        metavar="KEY=VALUE",
+        help="An argument of the environment (ale env show).",
+        rich_help_panel=SETTINGS,
     ),
 ]
 RockOption = Annotated[

@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import urlsplit
+
+import typer
 
 from agent_runtime.agents.cli_run import AgentEnd, AgentRun, Ending, box_python, run_agent
 from agent_runtime.agents.install import default_shelf, find_installed, install_agent
@@ -24,7 +26,20 @@ from rock_env.errors import InvalidArgument, Unimplemented
 from rock_env.local import embedded
 from rock_env.spec import Resources, SandboxSpec
 
-__all__ = ["RunCommand", "install_command", "list_command", "run_command", "show_command"]
+__all__ = ["agent_app"]
+
+agent_app = typer.Typer(
+    no_args_is_help=True, help="CLI agents of others: look at them, install them, run one."
+)
+
+AgentArgument = Annotated[str, typer.Argument(metavar="NAME|FILE.yaml", help="As ale agent list shows it.")]
+ShelfOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--shelf", metavar="DIR", help="Where agents are installed; default: ALE_AGENTS, or the user's cache."
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
 
 _ROOM = Resources(cpus=2.0, memory_bytes=3 << 30, disk_bytes=2 << 30, pids=512)
 """What agents need at most: one of Node or Bun keeps a few hundred MB, and has dozens of threads."""
@@ -49,8 +64,9 @@ class RunCommand:
     rock: str
 
 
-def list_command(shelf: Path | None, *, as_json: bool = False) -> None:
-    """Print one line per agent."""
+@agent_app.command("list")
+def list_command(*, shelf: ShelfOption = None, as_json: JsonOption = False) -> None:
+    """List the agents: what they speak, where they come from, which are installed."""
     shelf = shelf or default_shelf()
     specs = [load_agent(name) for name in agent_names()]
     if as_json:
@@ -74,8 +90,9 @@ def list_command(shelf: Path | None, *, as_json: bool = False) -> None:
     print_table(("name", "version", "dialect", "from", "here", "what it is"), rows)
 
 
-def show_command(name: str, shelf: Path | None) -> None:
-    """Print a spec and where it is installed. Raise `UnknownName` or `InvalidArgument`."""
+@agent_app.command("show")
+def show_command(name: AgentArgument, *, shelf: ShelfOption = None) -> None:
+    """Show how an agent is installed and started, and what it says about its requests."""
     spec, shelf = load_agent(name), shelf or default_shelf()
     out = stdout()
     out.print(f"{spec.name} {spec.version}: {spec.about}\n")
@@ -99,8 +116,16 @@ def show_command(name: str, shelf: Path | None) -> None:
     print_table(("what", "value"), rows)
 
 
-def install_command(names: Sequence[str], shelf: Path | None) -> None:
-    """Install agents one by one. Raise `RockError` for one that was named and cannot be had."""
+@agent_app.command("install")
+def install_command(
+    names: Annotated[list[str], typer.Argument(metavar="NAME|FILE.yaml...", help="Agents, or `all`.")],
+    *,
+    shelf: ShelfOption = None,
+) -> None:
+    """Install agents, each once; what is there already is left alone. Sandboxes see them with `ale rock serve --shelf`.
+
+    With `all`, an agent that cannot be had is reported, and the exit code is 0.
+    """
     shelf, every = shelf or default_shelf(), list(names) == ["all"]
     for name in agent_names() if every else names:
         try:
@@ -111,6 +136,60 @@ def install_command(names: Sequence[str], shelf: Path | None) -> None:
             stdout().print(f"{name}: not installed: {error}")
         else:
             stdout().print(f"{name}: {folder}")
+
+
+@agent_app.command("run")
+def agent_run(
+    name: AgentArgument,
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What the agent is told.")],
+    *,
+    url: Annotated[
+        str,
+        typer.Option(
+            "--url", metavar="HTTP://HOST:PORT", help="A model server that speaks the agent's dialect."
+        ),
+    ],
+    key: Annotated[str, typer.Option("--key", envvar="ALE_AGENT_KEY", help="For that server.")] = "none",
+    model: Annotated[str, typer.Option("--model", help="As that server calls it.")] = "policy",
+    folder: Annotated[
+        Path | None,
+        typer.Option("--folder", metavar="DIR", help="Copied into the sandbox; the agent works there."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Copy the agent's working folder here afterwards."),
+    ] = None,
+    time_limit_s: Annotated[float, typer.Option("--time-limit-s", min=1.0)] = 600.0,
+    context_tokens: Annotated[
+        int, typer.Option("--context-tokens", min=1, help="The model's context, as the agent is told.")
+    ] = 32768,
+    output_tokens: Annotated[
+        int, typer.Option("--output-tokens", min=1, help="The longest answer, as the agent is told.")
+    ] = 4096,
+    image: Annotated[str, typer.Option("--image", help="Of the sandbox; none is a process sandbox.")] = "",
+    shelf: ShelfOption = None,
+    rock: Annotated[
+        str, typer.Option("--rock", metavar="ADDRESS", help="A ROCK server with a shelf; none starts one.")
+    ] = "",
+) -> None:
+    """Let an agent work in a sandbox that reaches one model server and nothing else; print the end of its output."""
+    run_command(
+        RunCommand(
+            name=name,
+            prompt=prompt,
+            url=url,
+            key=key,
+            model=model,
+            folder=folder,
+            out=out,
+            time_limit_s=time_limit_s,
+            context_tokens=context_tokens,
+            output_tokens=output_tokens,
+            image=image,
+            shelf=shelf,
+            rock=rock,
+        )
+    )
 
 
 def run_command(command: RunCommand) -> None:

@@ -1,6 +1,6 @@
 """`ale algo list` and `ale algo show`: what an algorithm is, by its plugin and the docstring of the plugin's module.
 
-It imports torch, as every algorithm does. It never builds an algorithm.
+Looking at an algorithm imports torch; nothing here ever builds an algorithm.
 """
 
 from __future__ import annotations
@@ -8,17 +8,29 @@ from __future__ import annotations
 import inspect
 import json
 import sys
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from ale import completion
 from ale.terminal import print_fields, print_table, stdout
 from rock_env import plugins
 from rock_env.errors import InvalidArgument, RockError
-from trainer.algo.base import AlgorithmSpec
 
-__all__ = ["list_command", "show_command"]
+if TYPE_CHECKING:
+    from trainer.algo.base import AlgorithmSpec
+
+__all__ = ["algo_app", "list_command", "show_command"]
+
+algo_app = typer.Typer(no_args_is_help=True, help="Look at the algorithms: equations, sources, options.")
 
 
-def list_command(*, as_json: bool = False) -> None:
-    """Print a line for each installed algorithm; one that does not load says why."""
+@algo_app.command("list")
+def list_command(
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")] = False,
+) -> None:
+    """List the installed algorithms, each in one line; one that does not load says why."""
     found = [(name, _summary(name)) for name in plugins.names("ale.algorithms")]
     if as_json:
         described = [{"name": name, "summary": summary} for name, summary in found]
@@ -27,8 +39,16 @@ def list_command(*, as_json: bool = False) -> None:
         print_table(("name", "what it is"), found)
 
 
-def show_command(name: str) -> None:
-    """Print an algorithm's summary, the docstring of its module, and its options. Raise `UnknownName`."""
+@algo_app.command("show")
+def show_command(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="As ale algo list shows it.", autocompletion=completion.algorithms
+        ),
+    ],
+) -> None:
+    """Show an algorithm: its equations and where they come from, and its options with defaults and meaning."""
     spec = _load(name)
     out = stdout()
     out.print(f"{name}: {spec.summary}\n")
@@ -48,6 +68,8 @@ def _summary(name: str) -> str:
 
 
 def _load(name: str) -> AlgorithmSpec:
+    from trainer.algo.base import AlgorithmSpec  # brings torch, as each algorithm does and --help does not
+
     spec = plugins.load("ale.algorithms", name)
     if not isinstance(spec, AlgorithmSpec):
         raise InvalidArgument(

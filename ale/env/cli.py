@@ -1,6 +1,6 @@
 """`ale env`: environments, from a new folder to one that is trained in.
 
-Added to the command line by `ale/cli.py`. Nothing heavy is imported before a command runs.
+Imported when one of its commands is asked for.
 """
 
 from __future__ import annotations
@@ -10,6 +10,13 @@ from typing import Annotated
 
 import typer
 
+from ale.config import parse_overrides
+from ale.env.check import check_command
+from ale.env.environments import list_command, list_library, show_command
+from ale.env.new import new_command
+from ale.env.play import play_command
+from ale.env.pushing import push_command, remove_pushed_command
+from ale.env.registering import RegisterCommand, register_command, remove_command
 from ale.options import BackendOption, RockOption
 
 __all__ = ["env_app"]
@@ -34,8 +41,6 @@ def env_list(
     as_json: JsonOption = False,
 ) -> None:
     """List the environments: installed ones, those you registered, and which libraries' ids can be named too."""
-    from ale.env.environments import list_command, list_library
-
     if library:
         list_library(library, as_json=as_json)
     else:
@@ -45,8 +50,6 @@ def env_list(
 @env_app.command("show")
 def env_show(name: NameArgument) -> None:
     """Show an environment: what it is, which arguments it takes, and what its last check found."""
-    from ale.env.environments import show_command
-
     show_command(name)
 
 
@@ -65,9 +68,6 @@ def env_play(
     ] = None,
 ) -> None:
     """Play an environment yourself, an action per line; edits, ``` blocks and here-documents go on to their end."""
-    from ale.config import parse_overrides
-    from ale.env.play import play_command
-
     arguments = parse_overrides(env_args or [])
     play_command(name, arguments, task=task, seed=seed, rock=rock, backends=backend or (), pictures=pictures)
 
@@ -75,8 +75,6 @@ def env_play(
 @env_app.command("new")
 def env_new(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="It must not exist yet.")]) -> None:
     """Write a folder with a complete small task in it, to change into your own."""
-    from ale.env.new import new_command
-
     new_command(folder)
 
 
@@ -103,9 +101,6 @@ def env_register(
     rock: RockOption = "",
 ) -> None:
     """Build the images of tasks and keep them as an environment; the same folder again brings it up to date."""
-    from ale.config import parse_overrides
-    from ale.env.registering import RegisterCommand, register_command
-
     _end(
         register_command(
             RegisterCommand(
@@ -139,9 +134,6 @@ def env_check(
     as_json: JsonOption = False,
 ) -> None:
     """Check whether an environment and its tasks are fit to train on; exits with 1 if a check fails."""
-    from ale.config import parse_overrides
-    from ale.env.check import check_command
-
     arguments, backends = parse_overrides(env_args or []), backend or ()
     _end(
         check_command(
@@ -165,8 +157,6 @@ def env_push(
     ] = "",
 ) -> None:
     """Offer an environment that you registered at a server elsewhere, and at all servers that share its store."""
-    from ale.env.pushing import push_command
-
     push_command(name, rock, images)
 
 
@@ -180,12 +170,8 @@ def env_remove(
 ) -> None:
     """Forget an environment that you registered, or that you pushed. Its folder and its images stay."""
     if rock:
-        from ale.env.pushing import remove_pushed_command
-
         remove_pushed_command(name, rock)
         return
-    from ale.env.registering import remove_command
-
     remove_command(name)
 
 

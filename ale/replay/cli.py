@@ -4,18 +4,42 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
 from ale import completion
-from ale.options import BackendOption, FreezeOption, RockOption
-from trainer.signals import held
+from ale.lazy_group import LazyGroup, Place
+from ale.options import BackendOption, RockOption
+from ale.replay.artifacts import artifact_command
+from ale.replay.comparing import diff_command
+from ale.replay.interchange.exchanging import export_command, import_command
+from ale.replay.listing import Wanted, grid_command, grouped_command, list_command
+from ale.replay.packing import pack_command, unpack_command
+from ale.replay.scanning import scan_command
+from ale.replay.showing import show_command
+from ale.replay.stats import stats_command
 
 __all__ = ["replay_app"]
 
+
+class _Replay(LazyGroup):
+    places: ClassVar[dict[str, Place]] = {  # what needs a server
+        "run": Place(
+            "ale.replay.executing:run",
+            "Run recorded actions again and compare every observation; exit code 1 where one differs.",
+        ),
+        "score": Place(
+            "ale.replay.scoring:score_records",
+            "Do recorded actions again and have today's grader grade them; exit code 1 where a reward is another.",
+        ),
+    }
+
+
 replay_app = typer.Typer(
-    no_args_is_help=True, help="Look at recorded trajectories, compare them, and run them again."
+    cls=_Replay,
+    no_args_is_help=True,
+    help="Look at recorded trajectories, compare them, and run them again.",
 )
 
 RecordsArgument = Annotated[str, typer.Argument(metavar="RUN|FOLDER|FILE", autocompletion=completion.runs)]
@@ -83,8 +107,6 @@ def replay_list(
     as_json: JsonOption = False,
 ) -> None:
     """List the trajectories of a run."""
-    from ale.replay.listing import Wanted, grid_command, grouped_command, list_command
-
     wanted = Wanted(failed, passed, anchored, task, group, end, file, action, text, env)
     if grid:
         grid_command(where, wanted=wanted, limit=limit)
@@ -105,8 +127,6 @@ def replay_show(
     ] = False,
 ) -> None:
     """Show a trajectory turn by turn."""
-    from ale.replay.showing import show_command
-
     show_command(where, trajectory, tokens=tokens, next_failed=next_failed)
 
 
@@ -119,16 +139,12 @@ def replay_artifact(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it; what is there is kept.")],
 ) -> None:
     """Write out a file that an environment attached to a turn or to the grade, such as a picture."""
-    from ale.replay.artifacts import artifact_command
-
     artifact_command(where, digest, file)
 
 
 @replay_app.command("stats")
 def replay_stats(where: RecordsArgument, *, as_json: JsonOption = False) -> None:
     """Say why rollouts ended, what became of their tokens, and what was slow."""
-    from ale.replay.stats import stats_command
-
     stats_command(where, as_json=as_json)
 
 
@@ -143,8 +159,6 @@ def replay_scan(
     as_json: JsonOption = False,
 ) -> None:
     """Look through transcripts by rules: loops, refusals, attempts on the grader, and those of plugins."""
-    from ale.replay.scanning import scan_command
-
     scan_command(where, rules=rule or (), limit=limit, as_json=as_json)
 
 
@@ -155,25 +169,8 @@ def replay_diff(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most rollouts.")] = 20,
 ) -> None:
     """Compare two runs by their settings and rollouts, to the first difference of each; exit code 1 if they differ."""
-    from ale.replay.comparing import diff_command
-
     if diff_command(first, second, limit=limit):
         raise typer.Exit(1)
-
-
-@replay_app.command("run")
-def replay_run(
-    where: RecordsArgument,
-    trajectory: Annotated[str | None, typer.Argument(metavar="ID", help="None runs the first.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Run all of them.")] = False,
-    rock: RockOption = "",
-    backend: BackendOption = None,
-    freeze: FreezeOption = 0,
-) -> None:
-    """Run recorded actions again and compare every observation; exit code 1 where one differs."""
-    from ale.replay.executing import run_command
-
-    run_command(where, trajectory, every=every, rock=rock, backends=backend or (), freeze=freeze)
 
 
 @replay_app.command("train")
@@ -184,7 +181,7 @@ def replay_train(
     out: Annotated[Path | None, typer.Option("--out", help="Write the model after the step there.")] = None,
 ) -> None:
     """Compute a step's update again from the records and compare it; exit code 1 if it differs."""
-    from ale.replay.retraining import train_command
+    from ale.replay.retraining import train_command  # brings torch
 
     train_command(run, step, out)
 
@@ -197,7 +194,7 @@ def replay_tokens(
     as_json: JsonOption = False,
 ) -> None:
     """Say what became of a rollout's tokens in the step that learned it, and why."""
-    from ale.replay.tokens import tokens_command
+    from ale.replay.tokens import tokens_command  # brings torch
 
     tokens_command(run, trajectory, as_json=as_json)
 
@@ -220,7 +217,7 @@ def replay_from(
     backend: BackendOption = None,
 ) -> None:
     """Go on from any turn of a recorded rollout."""
-    from ale.replay.continuing import From, from_command, split_place
+    from ale.replay.continuing import From, from_command, split_place  # brings torch
 
     identity, turn = split_place(place)
     from_command(
@@ -250,8 +247,6 @@ def replay_export(
     out: Annotated[Path, typer.Option("--out", help="A new folder; of chat messages a new file.")],
 ) -> None:
     """Write rollouts as ATIF documents, as lines of chat messages, or as SWE-agent's files."""
-    from ale.replay.interchange.exchanging import export_command
-
     export_command(where, trajectory, kind.value, out)
 
 
@@ -262,8 +257,6 @@ def replay_import(
     out: Annotated[Path, typer.Option("--out", help="The folder that keeps them.")],
 ) -> None:
     """Read ATIF documents (.json), chat messages (.jsonl) and SWE-agent's files (.traj)."""
-    from ale.replay.interchange.exchanging import import_command
-
     import_command(paths, out)
 
 
@@ -279,8 +272,6 @@ def replay_pack(
     yes: Annotated[bool, typer.Option("--yes", help="Also where it is large.")] = False,
 ) -> None:
     """Write a run, or one step of it, as one file for a bug report, without what looks like a secret."""
-    from ale.replay.packing import pack_command
-
     pack_command(run, out, step=step, yes=yes)
 
 
@@ -291,35 +282,4 @@ def replay_unpack(
     out: Annotated[Path, typer.Option("--out", help="A new folder.")],
 ) -> None:
     """Unpack what `pack` wrote into a new folder."""
-    from ale.replay.packing import unpack_command
-
     unpack_command(file, out)
-
-
-@replay_app.command("score")
-def replay_score(
-    where: RecordsArgument,
-    trajectory: Annotated[str | None, typer.Argument(metavar="ID", help="None is all of them.")] = None,
-    *,
-    failed: Annotated[
-        bool, typer.Option("--failed", help="Only rollouts that have no reward because grading failed.")
-    ] = False,
-    judge: Annotated[
-        bool, typer.Option("--judge", help="Ask the run's reward workers instead: nothing is played.")
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Keep the records with today's rewards in this folder.")
-    ] = None,
-    rock: RockOption = "",
-    backend: BackendOption = None,
-) -> None:
-    """Do recorded actions again and have today's grader grade them; exit code 1 where a reward is another."""
-    if judge:
-        with held():
-            from ale.replay.judging import judge_command  # may bring torch
-
-        judge_command(where, trajectory, failed=failed, out=out, rock=rock)
-        return
-    from ale.replay.scoring import score_command
-
-    score_command(where, trajectory, failed=failed, out=out, rock=rock, backends=backend or ())

@@ -14,13 +14,17 @@ import pdb
 import sys
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Annotated, TypeVar
+
+import typer
 
 from agent_runtime.agents.oracle import OracleAgent
 from agent_runtime.run import rollout
 from agent_runtime.types import AgentConfig, RolloutRequest, SamplingParams, Start, Trajectory
 from agent_runtime.wrapped import WrappedEnv
+from ale.config import parse_overrides
 from ale.errors import NotRun, RecordError
+from ale.options import BackendOption, EnvArgs
 from ale.replay.records import find
 from ale.replay.showing import transcript
 from ale.terminal import stdout
@@ -34,7 +38,7 @@ from rock_env.server.app import in_process
 from rock_env.server.envs.here import HereRock
 from rock_env.server.options import ServerOptions
 
-__all__ = ["DebugCommand", "debug_command"]
+__all__ = ["DebugCommand", "debug", "debug_command"]
 
 T = TypeVar("T")
 _NO_LIMIT_S = 1e9
@@ -57,6 +61,42 @@ class DebugCommand:
     turn: int | None = None
     """Stop where the environment takes this turn's action; the first one is 0."""
     backends: Sequence[str] = ()
+
+
+def debug(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="ENV/SPLIT/INDEX|RECORDS",
+            help="A task, played by the environment's reference policy; or with --id a recorded rollout's place.",
+        ),
+    ],
+    *,
+    identity: Annotated[
+        str | None,
+        typer.Option(
+            "--id", metavar="ID", help="Send this rollout's actions, of the records of a run, folder or file."
+        ),
+    ] = None,
+    turn: Annotated[
+        int | None, typer.Option("--turn", min=0, help="Stop where the environment takes this turn's action.")
+    ] = None,
+    env_args: EnvArgs = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the environment's reset.")] = 0,
+    backend: BackendOption = None,
+) -> None:
+    """Play one rollout in this process, with Python's debugger where the environment or its grader raises."""
+    debug_command(
+        DebugCommand(
+            what,
+            is_record=identity is not None,
+            identity=identity,
+            env_args=parse_overrides(env_args or []),
+            seed=seed,
+            turn=turn,
+            backends=backend or (),
+        )
+    )
 
 
 def debug_command(command: DebugCommand) -> None:

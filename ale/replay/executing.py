@@ -7,19 +7,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import Annotated, TypeVar
+
+import typer
 
 from agent_runtime.freezing import Freezer
 from agent_runtime.replay import Divergence, ReplayReport, replay
 from agent_runtime.run import Rock
 from agent_runtime.types import Trajectory
+from ale import completion
 from ale.errors import Diverged
+from ale.options import BackendOption, FreezeOption, RockOption
 from ale.replay.records import find, iterate
 from ale.rock.reach import check_freeze, connected, say_kept
 from ale.terminal import stdout
 from rock_env.client import Client
 
-__all__ = ["for_each", "replay_all", "run_command"]
+__all__ = ["RecordsArgument", "for_each", "replay_all", "run"]
+
+RecordsArgument = Annotated[str, typer.Argument(metavar="RUN|FOLDER|FILE", autocompletion=completion.runs)]
 
 T = TypeVar("T")
 
@@ -27,23 +33,19 @@ AT_ONCE = 32
 """Trajectories replayed at the same time: enough to hide the service's latency."""
 
 
-def run_command(
-    where: str,
-    identity: str | None,
-    *,
-    every: bool,
-    rock: str,
-    backends: Sequence[str] = (),
-    freeze: int = 0,
+def run(
+    where: RecordsArgument,
+    trajectory: Annotated[str | None, typer.Argument(metavar="ID", help="None runs the first.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Run all of them.")] = False,
+    rock: RockOption = "",
+    backend: BackendOption = None,
+    freeze: FreezeOption = 0,
 ) -> None:
-    """Replay one trajectory or all; the sandboxes of `freeze` that are not passed stay.
-
-    Raise `Diverged` where one differs, `RockError` where the service fails.
-    """
+    """Run recorded actions again and compare every observation; exit code 1 where one differs."""
     check_freeze(freeze, rock)
-    chosen = [trajectory for _, trajectory in iterate(where)] if every else [find(where, identity)]
+    chosen = [each for _, each in iterate(where)] if every else [find(where, trajectory)]
     kept: list[str] = []
-    reports = asyncio.run(replay_all(chosen, rock, backends, freeze=freeze, kept=kept))
+    reports = asyncio.run(replay_all(chosen, rock, backend or (), freeze=freeze, kept=kept))
     say_kept(kept, rock)
     diverged = [report for report in reports if not report.identical]
     out = stdout()

@@ -7,41 +7,55 @@ the recorded ones, and its grade stands beside the record's. A record is never w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from agent_runtime.replay import ScoreReport, score
 from agent_runtime.run import Rock
 from agent_runtime.types import StopReason, Trajectory
 from ale.errors import RecordError
-from ale.replay.executing import for_each
+from ale.options import BackendOption, RockOption
+from ale.replay.executing import RecordsArgument, for_each
+from ale.replay.judging import judge_command
 from ale.replay.places import new_records
 from ale.replay.records import find, iterate
 from ale.replay.telling import Scored, tell
 from rock_env.env import Verdict
 from rock_env.errors import RockError
 
-__all__ = ["score_command"]
+__all__ = ["score_records"]
 
 
-def score_command(
-    where: str,
-    identity: str | None,
+def score_records(
+    where: RecordsArgument,
+    trajectory: Annotated[str | None, typer.Argument(metavar="ID", help="None is all of them.")] = None,
     *,
-    failed: bool,
-    out: Path | None,
-    rock: str,
-    backends: Sequence[str] = (),
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Only rollouts that have no reward because grading failed.")
+    ] = False,
+    judge: Annotated[
+        bool, typer.Option("--judge", help="Ask the run's reward workers instead: nothing is played.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Keep the records with today's rewards in this folder.")
+    ] = None,
+    rock: RockOption = "",
+    backend: BackendOption = None,
 ) -> None:
-    """Grade again and print what changed. Raise `Diverged` where a reward is another, `RecordError` for none to grade."""
+    """Do recorded actions again and have today's grader grade them; exit code 1 where a reward is another."""
+    if judge:
+        judge_command(where, trajectory, failed=failed, out=out, rock=rock)
+        return
     if out is not None:
         new_records(out, "scored")  # refused before anything is played
-    chosen = [each for _, each in iterate(where)] if identity is None else [find(where, identity)]
+    chosen = [each for _, each in iterate(where)] if trajectory is None else [find(where, trajectory)]
     chosen = [each for each in chosen if not failed or not each.has_reward]
     if not chosen:
         raise RecordError(f"no rollout of {where!r} was without a reward: there is nothing to grade.")
-    reports = asyncio.run(for_each(chosen, _scored_or_not, rock, backends))
+    reports = asyncio.run(for_each(chosen, _scored_or_not, rock, backend or ()))
     tell([_scored(each, report) for each, report in zip(chosen, reports, strict=True)], out)
 
 

@@ -1,6 +1,6 @@
 """The `ale rock` commands about sandboxes: make, list and delete them, run commands in them, copy files, clean up, check.
 
-Added to the command line by `ale/rock/cli.py`. As there, nothing heavy is imported before a command runs.
+Options as the user types them; each is one call.
 """
 
 from __future__ import annotations
@@ -9,32 +9,24 @@ from typing import Annotated
 
 import typer
 
-from ale.options import ADDRESS_IN_USE, ServerOption
+from ale.rock.boxes import gc_command, pairs, ps_command
+from ale.rock.copy import copy_command
+from ale.rock.doctor import doctor_command
+from ale.rock.exec import CommandLine, exec_command
+from ale.rock.life import create_command, rm_command
+from ale.rock.logs import logs_command
+from ale.rock.reach import ADDRESS_IN_USE, ServerOption
+from ale.rock.terminal import shell_command, terminal_command
 
-__all__ = ["add_box_commands"]
+__all__ = ["cp", "create", "doctor", "exec_box", "gc", "logs", "ps", "rm", "shell"]
 
 JsonOption = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
 BoxArgument = Annotated[
     str, typer.Argument(metavar="ID", help="A sandbox (ale rock ps); may be abbreviated.")
 ]
-_PASS_ON = {"allow_interspersed_args": False, "ignore_unknown_options": True}
-"""Options after the sandbox's id are the command's."""
 
 
-def add_box_commands(app: typer.Typer) -> None:
-    """Add the commands to `ale rock`."""
-    app.command("create")(_create)
-    app.command("ps")(_ps)
-    app.command("exec", context_settings=_PASS_ON)(_exec)
-    app.command("shell")(_shell)
-    app.command("logs")(_logs)
-    app.command("cp")(_cp)
-    app.command("rm")(_rm)
-    app.command("gc")(_gc)
-    app.command("doctor")(_doctor)
-
-
-def _create(
+def create(
     image: Annotated[
         str,
         typer.Argument(metavar="IMAGE", help="Of the server's engine or registry; none: a process box."),
@@ -50,23 +42,19 @@ def _create(
     ] = None,
 ) -> None:
     """Make a sandbox and print its id. It lives until `ale rock rm` or the end of its lifetime."""
-    from ale.rock.life import create_command
-
     create_command(rock, image, snapshot=snapshot, labels=labels or (), lifetime_s=lifetime_s)
 
 
-def _rm(
+def rm(
     boxes: Annotated[list[str], typer.Argument(metavar="ID", help="May be abbreviated.")],
     *,
     rock: ServerOption = ADDRESS_IN_USE,
 ) -> None:
     """Delete sandboxes, whatever runs in them."""
-    from ale.rock.life import rm_command
-
     rm_command(rock, boxes)
 
 
-def _ps(
+def ps(
     *,
     rock: ServerOption = ADDRESS_IN_USE,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Deleted ones too.")] = False,
@@ -77,12 +65,10 @@ def _ps(
     as_json: JsonOption = False,
 ) -> None:
     """List your sandboxes: what they are for, their state and why, and when they end."""
-    from ale.rock.boxes import ps_command
-
     ps_command(rock, everything=everything, labels=labels or (), as_json=as_json)
 
 
-def _exec(
+def exec_box(
     box: BoxArgument,
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="Not read by a shell.")],
     *,
@@ -105,31 +91,24 @@ def _exec(
     Exit codes: the command's own; 128+n after signal n; 124 after the timeout; 69 if the service failed, not the
     command. Ctrl-C goes to the command.
     """
-    from ale.rock.boxes import pairs
-    from ale.rock.exec import CommandLine, exec_command
-
     argv = command[1:] if command[0] == "--" else command  # the parser keeps it, as it stopped before
     line = CommandLine(argv, pairs(env or (), "--env"), cwd, timeout_s or 3600.0)
     if not tty:
         raise typer.Exit(exec_command(rock, box, line, stdin=interactive))
     if timeout_s is not None:
         raise typer.BadParameter("a command on a terminal has no timeout: leave -t or --timeout out.")
-    from ale.rock.terminal import terminal_command
-
     raise typer.Exit(terminal_command(rock, box, line))
 
 
-def _shell(box: BoxArgument, *, rock: ServerOption = ADDRESS_IN_USE) -> None:
+def shell(box: BoxArgument, *, rock: ServerOption = ADDRESS_IN_USE) -> None:
     """Open a shell in a sandbox on this terminal; what is piped in is run by it instead.
 
     It ends by `exit` or Ctrl-D, with its exit code, and the sandbox lives on.
     """
-    from ale.rock.terminal import shell_command
-
     raise typer.Exit(shell_command(rock, box))
 
 
-def _logs(
+def logs(
     where: Annotated[
         str, typer.Argument(metavar="ID/PROCESS", help="Or ID alone: which processes there are.")
     ],
@@ -139,12 +118,10 @@ def _logs(
     as_json: JsonOption = False,
 ) -> None:
     """Print what a background process of a sandbox wrote; the end of each output is kept."""
-    from ale.rock.logs import logs_command
-
     logs_command(rock, where, follow=follow, as_json=as_json)
 
 
-def _cp(
+def cp(
     source: Annotated[str, typer.Argument(metavar="SRC", help="A path here, or ID:PATH in a sandbox.")],
     target: Annotated[str, typer.Argument(metavar="DST", help="The other one of these.")],
     *,
@@ -154,28 +131,22 @@ def _cp(
 
     As with cp -r: into DST if that is a folder, else to DST. Relative paths in a sandbox start at its working folder.
     """
-    from ale.rock.copy import copy_command
-
     copy_command(rock, source, target)
 
 
-def _gc(
+def gc(
     *,
     rock: ServerOption = ADDRESS_IN_USE,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Delete your sandboxes that failed and, with the scope admin, what lies on the node and nothing needs."""
-    from ale.rock.boxes import gc_command
-
     gc_command(rock, dry_run=dry_run, as_json=as_json)
 
 
-def _doctor(*, rock: ServerOption = ADDRESS_IN_USE, as_json: JsonOption = False) -> None:
+def doctor(*, rock: ServerOption = ADDRESS_IN_USE, as_json: JsonOption = False) -> None:
     """Check this machine for sandboxes, and a server's records against its node; exits with 1 where something is wrong.
 
     The census of the node needs a token with the scope admin.
     """
-    from ale.rock.doctor import doctor_command
-
     raise typer.Exit(doctor_command(rock, as_json=as_json))

@@ -1,7 +1,4 @@
-"""`ale rock context`: installations of ROCK by name, which every command and client takes in place of an address.
-
-As in `ale/rock/cli.py`, nothing heavy is imported before a command runs.
-"""
+"""`ale rock context`: installations of ROCK by name, which every command and client takes in place of an address."""
 
 from __future__ import annotations
 
@@ -11,6 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from ale.terminal import print_table
+from rock_env.client import installations
+from rock_env.errors import InvalidArgument
 
 __all__ = ["context_app"]
 
@@ -65,9 +66,6 @@ def context_add(
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Of the Service, for gRPC.")] = 8120,
 ) -> None:
     """Keep an installation under a name, or change it. The files are named, not copied."""
-    from rock_env.client import installations
-    from rock_env.errors import InvalidArgument
-
     where = None
     if kubernetes:
         where = installations.in_cluster(kubeconfig, context, namespace=namespace, service=service, port=port)
@@ -95,8 +93,6 @@ def context_use(
     ] = "",
 ) -> None:
     """Have the `ale rock` commands that name no server go there."""
-    from rock_env.client import installations
-
     installations.use(name)
     sys.stderr.write(f"`ale rock` commands go to {name or installations.DEFAULT_ADDRESS} now.\n")
 
@@ -106,9 +102,6 @@ def context_list(
     *, as_json: Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")] = False
 ) -> None:
     """List the contexts; the one in use has a star."""
-    from ale.terminal import print_table
-    from rock_env.client import installations
-
     contexts, in_use = installations.listed()
     names = ("token_file", "ca", "cert", "key")
     told = {

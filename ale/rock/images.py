@@ -1,7 +1,6 @@
 """`ale rock image`: the images that a server's sandboxes start from.
 
-Added to the command line by `ale/rock/cli.py`. As there, nothing heavy is imported before a command runs. What a
-command makes goes to standard output, the builder's words and the upload's progress to standard error.
+What a command makes goes to standard output, the builder's words and the upload's progress to standard error.
 """
 
 from __future__ import annotations
@@ -12,15 +11,19 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from ale.options import ADDRESS_IN_USE, ServerOption
-
-if TYPE_CHECKING:
-    from rock_env.client.registry import CheckReport, Image
-    from rock_env.inventory import Collection
+from ale.rock.reach import ADDRESS_IN_USE, ServerOption
+from ale.rock.server_image_cli import build_command, push_command
+from ale.terminal import print_table, redraw, stdout
+from rock_env.client.places import PlacesClient
+from rock_env.client.registry import CheckReport, Image, RegistryClient
+from rock_env.errors import InvalidArgument
+from rock_env.inventory import Collection
+from rock_env.security.auth import utc
+from rock_env.spec import SandboxSpec
 
 __all__ = ["image_app"]
 
@@ -57,8 +60,6 @@ def image_register(
     as_json: JsonOption = False,
 ) -> None:
     """Build a folder on the server, without what its .dockerignore names. The same folder is built once."""
-    from rock_env.client.registry import RegistryClient
-
     arguments = dict(_pair(text) for text in build_args or ())
 
     async def act() -> Image:
@@ -86,9 +87,6 @@ def image_register(
 @image_app.command("list")
 def image_list(*, rock: ServerOption = ADDRESS_IN_USE, as_json: JsonOption = False) -> None:
     """List your images."""
-    from ale.terminal import print_table
-    from rock_env.client.registry import RegistryClient
-    from rock_env.security.auth import utc
 
     async def act() -> list[Image]:
         async with RegistryClient(rock) as registry:
@@ -117,9 +115,6 @@ def image_show(
     name: NameArgument, *, rock: ServerOption = ADDRESS_IN_USE, as_json: JsonOption = False
 ) -> None:
     """Show what is known of one image."""
-    from ale.terminal import stdout
-    from rock_env.client.registry import RegistryClient
-    from rock_env.security.auth import utc
 
     async def act() -> Image:
         async with RegistryClient(rock) as registry:
@@ -145,7 +140,6 @@ def image_show(
 @image_app.command("delete")
 def image_delete(name: NameArgument, *, rock: ServerOption = ADDRESS_IN_USE) -> None:
     """Take the name away; the image goes when nothing uses it."""
-    from rock_env.client.registry import RegistryClient
 
     async def act() -> Image:
         async with RegistryClient(rock) as registry:
@@ -160,9 +154,6 @@ def image_validate(
     name: NameArgument, *, rock: ServerOption = ADDRESS_IN_USE, as_json: JsonOption = False
 ) -> None:
     """Start sandboxes from an image and check what environments need of them; exits with 1 if a check fails."""
-    from ale.terminal import stdout
-    from rock_env.client.registry import RegistryClient
-    from rock_env.spec import SandboxSpec
 
     async def act() -> list[CheckReport]:
         found = []
@@ -200,9 +191,6 @@ def image_gc(
 
     They keep their names: registering their folders again builds them anew.
     """
-    from ale.terminal import print_table
-    from rock_env.client.places import PlacesClient
-    from rock_env.security.auth import utc
 
     async def act() -> Collection:
         async with PlacesClient(rock) as places:
@@ -230,10 +218,12 @@ def image_gc(
     )
 
 
+image_app.command("build")(build_command)
+image_app.command("push")(push_command)
+
+
 def _upload_line() -> Callable[[int, int], None]:
     """Return what shows an upload: one line, kept up to date in a terminal, written once elsewhere."""
-
-    from ale.terminal import redraw
 
     def show(sent: int, total: int) -> None:
         line = f"sending the folder: {sent / _MIB:.1f} of {total / _MIB:.1f} MiB"
@@ -251,8 +241,6 @@ def _log(data: bytes) -> None:
 
 
 def _pair(text: str) -> tuple[str, str]:
-    from rock_env.errors import InvalidArgument
-
     key, equals, value = text.partition("=")
     if not key or not equals:
         raise InvalidArgument(f"bad --build-arg {text!r}: expected KEY=VALUE.")

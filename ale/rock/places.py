@@ -1,7 +1,6 @@
 """`ale rock quota` and `ale rock pool`: what tenants may hold, and what is kept in stock for them.
 
-Added to the command line by `ale/rock/cli.py`. As there, nothing heavy is imported before a command runs. All of it
-needs a token with the scope admin.
+All of it needs a token with the scope admin.
 """
 
 from __future__ import annotations
@@ -10,15 +9,17 @@ import asyncio
 import json
 import sys
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from ale.options import ADDRESS_IN_USE, ServerOption
-
-if TYPE_CHECKING:
-    from rock_env.inventory import Limits, PoolStatus, TenantPlaces
-    from rock_env.spec import SandboxSpec
+from ale.rock.reach import ADDRESS_IN_USE, ServerOption
+from ale.terminal import print_table
+from rock_env.client.places import PlacesClient
+from rock_env.errors import InvalidArgument
+from rock_env.inventory import Limits, PoolStatus, TenantPlaces
+from rock_env.plugins import load_env
+from rock_env.spec import Resources, SandboxSpec
 
 __all__ = ["pool_app", "quota_app"]
 
@@ -34,8 +35,6 @@ _GIB = 1 << 30
 @quota_app.command("list")
 def quota_list(*, rock: ServerOption = ADDRESS_IN_USE, as_json: JsonOption = False) -> None:
     """List what the server and each tenant hold, and of how much."""
-    from ale.terminal import print_table
-    from rock_env.client.places import PlacesClient
 
     async def act() -> tuple[TenantPlaces, list[TenantPlaces]]:
         async with PlacesClient(rock) as places:
@@ -60,8 +59,6 @@ def quota_set(
     rock: ServerOption = ADDRESS_IN_USE,
 ) -> None:
     """Replace a tenant's quota. Nobody loses what is held."""
-    from rock_env.client.places import PlacesClient
-    from rock_env.inventory import Limits
 
     async def act() -> TenantPlaces:
         memory_bytes = None if memory_gib is None else round(memory_gib * _GIB)
@@ -77,8 +74,6 @@ def quota_set(
 @pool_app.command("list")
 def pool_list(*, rock: ServerOption = ADDRESS_IN_USE, as_json: JsonOption = False) -> None:
     """List the pools: what is in stock, how often it was asked for, and what went wrong."""
-    from ale.terminal import print_table
-    from rock_env.client.places import PlacesClient
 
     async def act() -> list[PoolStatus]:
         async with PlacesClient(rock) as places:
@@ -132,10 +127,6 @@ def pool_set(
     rock: ServerOption = ADDRESS_IN_USE,
 ) -> None:
     """Keep SIZE started sandboxes with these resources, or of an environment, in stock."""
-    from rock_env.client.places import PlacesClient
-    from rock_env.errors import InvalidArgument
-    from rock_env.spec import Resources, SandboxSpec
-
     if env:
         if image or cpus is not None or memory_gib is not None:
             raise InvalidArgument("an environment says its image, cpus and memory itself: leave them out.")
@@ -154,9 +145,6 @@ def pool_set(
 
 
 def _boxes_of(name: str) -> SandboxSpec:
-    from rock_env.errors import InvalidArgument
-    from rock_env.plugins import load_env
-
     spec = load_env(name).sandbox
     if spec is None:
         raise InvalidArgument(f"the environment {name!r} has no sandbox, so nothing of it is kept in stock.")

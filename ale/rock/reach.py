@@ -6,15 +6,42 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Annotated
+
+import typer
 
 from ale.terminal import stdout
 from rock_env import plugins
 from rock_env.backends.plugin import choose_backends
 from rock_env.client import Client
+from rock_env.client.installations import address_in_use
 from rock_env.errors import InvalidArgument
 from rock_env.local import embedded
 
-__all__ = ["connected", "step_round_trip"]
+__all__ = ["ADDRESS_IN_USE", "ServerOption", "connected", "server_in_use", "step_round_trip"]
+
+ADDRESS_IN_USE = ""
+"""What `server_in_use` turns into a server."""
+
+
+def server_in_use(given: str) -> str:
+    """Return the server that is named, else that of the context in use, else this machine's."""
+    if given:
+        return given
+    return address_in_use()
+
+
+ServerOption = Annotated[
+    str,
+    typer.Option(
+        "--rock",
+        metavar="ADDRESS|CONTEXT",
+        envvar="ROCK_ADDRESS",
+        help="The server, as it printed it.",
+        show_default="the context in use, or 127.0.0.1:8120",
+        callback=server_in_use,
+    ),
+]
 
 
 @asynccontextmanager

@@ -1,6 +1,6 @@
 """`ale rock image build` and `push`: the images of server, guest, built-in tasks and trainer, for clusters.
 
-As in `ale/rock/cli.py`, nothing heavy is imported before a command runs. What a command makes goes to standard output.
+What a command makes goes to standard output.
 """
 
 from __future__ import annotations
@@ -11,12 +11,17 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-__all__ = ["add_server_image_commands"]
+from ale.docker import check_registry, docker, run_shown
+from ale.rock import guest_image, server_image, tasks_image
+from rock_env.errors import InvalidArgument, Unavailable
+
+__all__ = ["build_command", "push_command"]
 
 _MIB = 1 << 20
 _SERVER, _GUEST, _TASKS, _TRAINER = "rock-server", "rock-guest", "rock-tasks", "rock-trainer"
@@ -51,12 +56,6 @@ TrainerOption = Annotated[
 ]
 
 
-def add_server_image_commands(app: typer.Typer) -> None:
-    """Add `build` and `push` to the commands of `ale rock image`."""
-    app.command("build")(build_command)
-    app.command("push")(push_command)
-
-
 def build_command(
     *,
     output: Annotated[
@@ -72,8 +71,6 @@ def build_command(
     """Build the server's own image, or the guest's, the tasks' or the trainer's, from what is installed here, and load it
     into Docker.
     """
-    from rock_env.errors import InvalidArgument
-
     asked = [each for each, wanted in ((_GUEST, guest), (_TASKS, tasks), (_TRAINER, trainer)) if wanted]
     if len(asked) > 1:
         raise InvalidArgument(f"{' and '.join(asked)} are two images; build one after the other")
@@ -83,8 +80,6 @@ def build_command(
             shutil.move(archive, output)
             _say(f"{name} is in {output}. Load it: docker load --input {output}")
         else:
-            from ale.docker import docker
-
             docker("load", "--input", str(archive))
             _say(f"{name} is in Docker. For a cluster: ale rock image push REGISTRY")
     sys.stdout.write(f"{image_id}\n")
@@ -117,9 +112,6 @@ def push_command(
 
     `docker login` first, where the registry asks for it.
     """
-    from ale.docker import check_registry, docker, run_shown
-    from rock_env.errors import InvalidArgument
-
     if bool(registry) == bool(load) or (cluster and not load):
         raise InvalidArgument(
             "push to a REGISTRY, or --load kind, k3d or minikube [--cluster NAME]: one of both"
@@ -144,8 +136,6 @@ def push_command(
 
 def _loader(tool: str, archive: str, cluster: str) -> list[str]:
     """Return the command that has a cluster take an archive. Raise `InvalidArgument` or `Unavailable`."""
-    from rock_env.errors import InvalidArgument, Unavailable
-
     if tool not in _LOADERS:
         raise InvalidArgument(f"bad --load {tool!r}: expected one of {', '.join(_LOADERS)}")
     if cluster and not _CLUSTER.fullmatch(cluster):
@@ -162,8 +152,6 @@ def _loader(tool: str, archive: str, cluster: str) -> list[str]:
 @contextmanager
 def _built(base: str, name: str) -> Iterator[tuple[str, Path]]:
     """Yield the id and the archive of the image that the name says; the archive goes afterwards. The guest's has no base."""
-    from ale.rock import guest_image, server_image, tasks_image
-
     what = name.rpartition("/")[2].partition(":")[0]
     with tempfile.TemporaryDirectory(prefix="rock-image-") as folder:
         archive = Path(folder) / "image.tar"
@@ -181,10 +169,6 @@ def _built(base: str, name: str) -> Iterator[tuple[str, Path]]:
 
 
 def _tag(given: str) -> str:
-    from importlib.metadata import version
-
-    from rock_env.errors import InvalidArgument
-
     tag = given or version("ale-rl")
     if not _TAG.fullmatch(tag):
         raise InvalidArgument(f"bad --tag {tag!r}: expected up to 128 letters, digits, '_', '.' and '-'.")

@@ -19,7 +19,6 @@ from ale import config as configuration
 from ale.terminal import stderr, stdout
 from ale.training import runs
 from ale.training.progress import LiveProgress, PlainProgress, bracketed, sampled
-from rock_env.errors import InvalidArgument
 from trainer import checkpoint
 from trainer.config import TrainConfig, dealt
 from trainer.errors import ConfigError
@@ -83,7 +82,9 @@ def train_command(command: TrainCommand) -> int:
     config = resolved.config
     if command.dry_run:
         sys.stdout.write(configuration.render(config))
-        told = [*_mixture(config), *_memory(config)]
+        from ale.training.resources import resource_lines  # brings torch
+
+        told = [*_mixture(config), *resource_lines(config)]
         sys.stdout.writelines(f"# {line}".rstrip() + "\n" for line in told)
         return 0
     folder = command.folder(config)
@@ -132,32 +133,6 @@ def _mixture(config: TrainConfig) -> list[str]:
         played = " ".join(str(counts[each.env]) for counts in steps)
         recorded = max(1, experts[each.env]) if wanted and not config.warmup.data else 0
         told.append(f"  {each.env} {float(each.share):g}: {played}; {recorded} experts")
-    return told
-
-
-def _memory(config: TrainConfig) -> list[str]:
-    """Return what the run's processes would take in memory, as far as its engines can say without loading the model, and
-    where they would be. Raise `ConfigError` where they do not fit there.
-    """
-    from trainer.models.chosen import memory_of  # brings torch
-    from trainer.models.placed import check_placement, placement_lines
-    from trainer.models.roles import role_lines
-
-    told = []
-    try:
-        roles = memory_of(config)
-    except InvalidArgument as error:
-        roles, told = [], [f"memory: not known. {' '.join(str(error).split())}"]
-    check_placement(config, roles)
-    if roles:
-        lines = role_lines(roles, placed=bool(config.placement.pool))
-        told = ["", "memory, worked out from the model's config (docs/learners.md):", *lines]
-    if config.placement.pool:
-        told += [
-            "",
-            f"placement, {config.placement.layout} (docs/placement.md):",
-            *placement_lines(config, roles),
-        ]
     return told
 
 

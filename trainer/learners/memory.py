@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from trainer.learners.recompute import layers_of
+
 __all__ = ["HEAD_ELEMENTS", "Estimate", "Shape", "UpdatePlan"]
 
 HEAD_ELEMENTS = 1 << 26
@@ -41,8 +43,6 @@ class Shape:
     def of(config: Any) -> Shape:
         """Return the shape of a Transformers config; its model is built without memory for weights."""
         from transformers import AutoModelForCausalLM
-
-        from trainer.learners.recompute import layers_of
 
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]

@@ -28,8 +28,11 @@ from rock_env.foreign.files import read_text
 from trainer.config import TrainConfig
 from trainer.learners.lora import Adapters
 from trainer.learners.memory import Shape, UpdatePlan
+from trainer.learners.parallel.base import SpreadNet
 from trainer.learners.parallel.kinds import parallelism
 from trainer.learners.prefixes import Trees, laid_out, trees_of
+from trainer.learners.ranks.pool import RankPool
+from trainer.learners.ranks.train import RankTrain
 from trainer.learners.recompute import recompute_layers
 from trainer.learners.torch_train import TorchTrain
 from trainer.models import roles
@@ -41,8 +44,6 @@ from trainer.samplers.hf.ragged import RaggedModel
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
-
-    from trainer.learners.ranks.train import RankTrain
 
 __all__ = ["ENGINE", "AdaptedNet", "HFNet", "HFOptions", "chat_template"]
 
@@ -360,10 +361,6 @@ def _train(model: str, options: HFOptions, seed: int, optim: OptimOptions) -> Tr
                 f"ranks={options.ranks} needs as many CUDA devices, found {torch.cuda.device_count()}. Lower it, or set "
                 "device='cpu'."
             )
-        from trainer.learners.ranks.pool import (
-            RankPool,
-        )  # with PyTorch's distributed parts, which one process does not need
-
         return RankPool(partial(_rank, model, options, seed, optim), optim, ranks=options.ranks, kind=kind)
     net = _trained(model, options, seed)
     tokenizer = read("AutoTokenizer", model)
@@ -382,9 +379,6 @@ def _rank(
     model: str, options: HFOptions, seed: int, optim: OptimOptions, mesh: DeviceMesh, device: torch.device
 ) -> RankTrain:
     """Build one rank of a learner, in its process."""
-    from trainer.learners.parallel.base import SpreadNet
-    from trainer.learners.ranks.train import RankTrain
-
     shared = parallelism(options.parallelism, offload=options.offload)
     net = _trained(model, options.model_copy(update={"device": str(device)}), seed, uniform=shared.masters)
     tokenizer = read("AutoTokenizer", model)

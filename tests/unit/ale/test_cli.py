@@ -11,8 +11,12 @@ import typer
 
 import ale
 from ale.cli import app
+from ale.lazy_group import LazyGroup
 
-HEAVY = ("torch", "ray", "transformers", "grpc", "numpy", "matplotlib", "tensorboard")
+HEAVY = ("torch", "ray", "transformers", "matplotlib", "tensorboard")
+"""What no `--help` brings."""
+COSTLY = (*HEAVY, "grpc", "numpy")
+"""What the help of a group whose commands are imported one by one does not bring either."""
 
 HELP = """
 import sys
@@ -34,13 +38,39 @@ def commands(command: Any, *words: str) -> Iterator[list[str]]:
         yield from commands(inner, *words, name)
 
 
+def brought(every: list[list[str]], modules: tuple[str, ...]) -> str:
+    """Show the help of commands in a process of its own; return which of the modules it brought."""
+    code = HELP.format(commands=every, heavy=modules)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.count("Usage: ale") == len(every), done.stderr
+    return done.stderr.strip()
+
+
 def test_help_imports_nothing_heavy() -> None:
     every = list(commands(typer.main.get_command(app)))
     assert ["rock", "token", "create"] in every
-    code = HELP.format(commands=every, heavy=HEAVY)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stderr.strip() == "[]"
-    assert done.stdout.count("Usage: ale") == len(every)
+    assert brought(every, HEAVY) == "[]"
+
+
+def test_help_of_a_lazy_group_imports_none_of_its_commands() -> None:
+    assert brought([[], ["rock"]], COSTLY) == "[]"
+
+
+def lazy_groups(command: Any) -> Iterator[LazyGroup]:
+    """Yield the groups, at any depth, whose commands are imported when they are asked for."""
+    if isinstance(command, LazyGroup):
+        yield command
+    for inner in getattr(command, "commands", {}).values():
+        yield from lazy_groups(inner)
+
+
+def test_a_lazy_group_lists_the_first_line_of_each_commands_help() -> None:
+    groups = list(lazy_groups(typer.main.get_command(app)))
+    assert len(groups) == 3
+    for group in groups:
+        for name, place in group.places.items():
+            first, _, _ = group.commands[name].help.partition("\n")
+            assert place.help == first, name
 
 
 def _ale(*words: str) -> subprocess.CompletedProcess[str]:

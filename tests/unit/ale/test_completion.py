@@ -13,7 +13,6 @@ from ale import completion
 def test_names_of_plugins_are_completed() -> None:
     assert completion.environments("fro") == ["frozen_lake"]
     assert completion.algorithms("gr") == ["grpo"]
-    assert completion.agents("qwen") == ["qwen-code"]
     assert completion.models("") == ["coder", "tiny"]
 
 
@@ -30,6 +29,7 @@ def test_runs_of_this_folder_are_completed(tmp_path: Path, monkeypatch: pytest.M
     [
         ("ale tr", "train"),
         ("ale train --env fro", "frozen_lake"),
+        ("ale train --agent qwe", "qwen-code"),
         ("ale algo show ip", "ipa"),
         ("ale train --stee", ""),
     ],

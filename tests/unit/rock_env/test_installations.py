@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from ale.options import server_in_use
 from ale.rock.cli import rock_app
+from ale.rock.reach import server_in_use
 from rock_env.client import Client, Credentials, installations
 from rock_env.client.admin import AdminClient
 from rock_env.client.installations import Installation, resolved

@@ -1,0 +1,33 @@
+"""What `ale train --dry-run` says of memory and places. It brings torch, which the other settings do without."""
+
+from __future__ import annotations
+
+from rock_env.errors import InvalidArgument
+from trainer.config import TrainConfig
+from trainer.models.chosen import memory_of
+from trainer.models.placed import check_placement, placement_lines
+from trainer.models.roles import role_lines
+
+__all__ = ["resource_lines"]
+
+
+def resource_lines(config: TrainConfig) -> list[str]:
+    """Return what the run's processes would take in memory, as far as its engines can say without loading the model, and
+    where they would be. Raise `ConfigError` where they do not fit there.
+    """
+    told = []
+    try:
+        roles = memory_of(config)
+    except InvalidArgument as error:
+        roles, told = [], [f"memory: not known. {' '.join(str(error).split())}"]
+    check_placement(config, roles)
+    if roles:
+        lines = role_lines(roles, placed=bool(config.placement.pool))
+        told = ["", "memory, worked out from the model's config (docs/learners.md):", *lines]
+    if config.placement.pool:
+        told += [
+            "",
+            f"placement, {config.placement.layout} (docs/placement.md):",
+            *placement_lines(config, roles),
+        ]
+    return told
