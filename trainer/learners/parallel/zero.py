@@ -2,6 +2,10 @@
 
 Its engine is asked for passes and steps only. Clipping, refusing and the checkpoint's format stay this project's, so that
 every parallelism moves weights alike and reads the others' checkpoints.
+
+Two acts have no public call in DeepSpeed and use its private ones, which is why one version of it is pinned: dropping the
+gradients of an update that is refused (`forget`; the public `step` would apply them), and linking moments to parameters
+after the first step (`_link_moments`; the public reader of moments finds none before).
 """
 
 from __future__ import annotations
