@@ -17,10 +17,15 @@ from rock_env.server.replicas.seats import Seat
 from rock_env.spec import SandboxSpec
 from rock_env.store.base import Overtaken
 from rock_env.store.postgres.members import Member
-from rock_env.store.postgres.pools import StoredPools
 from rock_env.store.postgres.records import PostgresStore
+from rock_env.store.postgres.schema import POOLS
+from rock_env.store.postgres.settings import StoredSettings
 
 SPEC = SandboxSpec()
+
+
+def stored(store: PostgresStore) -> StoredSettings[bytes]:
+    return StoredSettings(store, "rock_pools", "key", ("record",), channel=POOLS)
 
 
 def member(name: str, *, draining: bool = False) -> Member:
@@ -102,7 +107,7 @@ async def test_servers_stock_their_parts_as_others_come_and_go(store: PostgresSt
         assert first.told > told
         await first.pools.set(msgspec.structs.replace(wish, size=0))
         assert first.stock == {wish.key: 0, of_a.key: 3}
-        assert list(await StoredPools(store).all()) == [of_a.key]
+        assert list(await stored(store).all()) == [of_a.key]
 
 
 async def test_nothing_is_stocked_anew_where_nothing_changed(store: PostgresStore, tmp_path: Path) -> None:
@@ -153,7 +158,7 @@ def test_a_file_of_a_release_before_is_read(tmp_path: Path) -> None:
 
 async def test_a_setting_is_written_over_what_was_read_alone(store: PostgresStore) -> None:
     """Asked for again, since its answer was lost, it does not undo what somebody set meanwhile."""
-    pools, key = StoredPools(store), b"k"
+    pools, key = stored(store), b"k"
     await pools.change(key, None, (b"1",))
     await pools.change(key, None, (b"1",))  # the same once more
     await pools.change(key, (b"1",), (b"2",))

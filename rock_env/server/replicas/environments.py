@@ -14,8 +14,9 @@ from rock_env import plugins, registered
 from rock_env.errors import RockError
 from rock_env.registered import Registration
 from rock_env.server.replicas.following import follow
-from rock_env.store.postgres.environments import StoredEnvs
 from rock_env.store.postgres.records import PostgresStore
+from rock_env.store.postgres.schema import ENVIRONMENTS
+from rock_env.store.postgres.settings import StoredSettings
 from rock_env.threads import for_life
 
 __all__ = ["SharedEnvs"]
@@ -27,7 +28,9 @@ class SharedEnvs:
     """Satisfies `envs.shelf.EnvShelf`."""
 
     def __init__(self, store: PostgresStore) -> None:
-        self._stored = StoredEnvs(store)
+        self._stored: StoredSettings[str] = StoredSettings(
+            store, "rock_envs", "name", ("digest", "record", "tasks"), channel=ENVIRONMENTS
+        )
         self._refused: dict[str, str] = {}
         """Digests of those that cannot be kept here, as was said once."""
 

@@ -17,8 +17,9 @@ from rock_env.server.own_tasks import OwnTasks, logged
 from rock_env.server.replicas.following import follow
 from rock_env.server.replicas.member import Replica
 from rock_env.store.postgres.members import Member
-from rock_env.store.postgres.pools import StoredPools
 from rock_env.store.postgres.records import PostgresStore
+from rock_env.store.postgres.schema import POOLS
+from rock_env.store.postgres.settings import StoredSettings
 
 __all__ = ["SharedPools", "part_of"]
 
@@ -31,7 +32,9 @@ class SharedPools:
     """Satisfies `capacity.pools.PoolKeeper`. Enter it while the server is a member."""
 
     def __init__(self, store: PostgresStore, replica: Replica) -> None:
-        self._stored = StoredPools(store)
+        self._stored: StoredSettings[bytes] = StoredSettings(
+            store, "rock_pools", "key", ("record",), channel=POOLS
+        )
         self._replica = replica
         self._tasks = OwnTasks()
         self._keep: Keep | None = None

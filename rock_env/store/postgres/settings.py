@@ -1,7 +1,7 @@
 """What operators set for all servers of one store: sizes of pools, quotas, pushed environments; a row for each.
 
-Used by the stored pools, places and environments. A row is written over what its writer has read and over nothing else:
-so a write that is asked for again, since its answer was lost, does not undo what somebody set meanwhile.
+Used by the pools, places and environments of `server/replicas`. A row is written over what its writer has read and over
+nothing else: so a write that is asked for again, since its answer was lost, does not undo what somebody set meanwhile.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ from rock_env.inventory import Amount, Limits
 from rock_env.lifecycle import SandboxRecord, SandboxState, born, transition
 from rock_env.proto.v1 import admin_pb2
 from rock_env.proto.v1 import sandbox_pb2 as pb
-from rock_env.spec import SandboxSpec
+from rock_env.server.replicas.places import SharedPlaces
+from rock_env.spec import Resources, SandboxSpec
 from rock_env.store.open import open_store
-from rock_env.store.postgres.places import StoredPlaces
 from rock_env.store.postgres.records import PostgresStore
 
 QUOTA = 5
@@ -124,17 +124,17 @@ async def store(new_database: Callable[[], str]) -> AsyncIterator[PostgresStore]
 
 
 async def recorded(store: PostgresStore, number: int, tenant: str = "t") -> SandboxRecord:
-    record = born(f"sb-{number}", SandboxSpec(), at=float(number), backend="process")
+    spec = SandboxSpec(resources=Resources(cpus=1.5, memory_bytes=1 << 30))
+    record = born(f"sb-{number}", spec, at=float(number), backend="process")
     return await store.add(replace(record, tenant=tenant))
 
 
 async def test_places_are_counted_exactly_however_many_ask(store: PostgresStore) -> None:
-    places = StoredPlaces(store)
+    places = SharedPlaces(store)
     records = [await recorded(store, number) for number in range(40)]
-    ask = Amount(1, 1500, 1 << 30)
 
     async def take(record: SandboxRecord, limits: Limits) -> bool:
-        return await places.take(record.id, "t", ask, limits)
+        return await places.take(record, limits)
 
     for limits, fit in ((Limits(boxes=7), 7), (Limits(cpus=15.0), 10), (Limits(memory_bytes=12 << 30), 12)):
         taken = await asyncio.gather(*(take(record, limits) for record in records))
@@ -147,22 +147,22 @@ async def test_places_are_counted_exactly_however_many_ask(store: PostgresStore)
 
 @pytest.mark.parametrize("state", [SandboxState.FAILED, SandboxState.DELETING])
 async def test_a_place_goes_back_with_its_record(store: PostgresStore, state: SandboxState) -> None:
-    places = StoredPlaces(store)
+    places = SharedPlaces(store)
     record = await recorded(store, 1)
     with places.given_back() as told:
-        assert await places.take(record.id, "t", Amount(1), Limits(boxes=1))
+        assert await places.take(record, Limits(boxes=1))
         other = await recorded(store, 2)
-        assert not await places.take(other.id, "t", Amount(1), Limits(boxes=1))
-        assert await places.take((await recorded(store, 3, "u")).id, "u", Amount(1), Limits(boxes=1))
+        assert not await places.take(other, Limits(boxes=1))
+        assert await places.take(await recorded(store, 3, "u"), Limits(boxes=1))
         told.clear()
         ended = await store.save(transition(record, state, at=2.0, reason="over"))
         if state is SandboxState.DELETING:
-            assert not await places.take(other.id, "t", Amount(1), Limits(boxes=1)), "its box is not gone yet"
+            assert not await places.take(other, Limits(boxes=1)), "its box is not gone yet"
             ended = await store.save(transition(ended, SandboxState.DELETED, at=3.0, reason="over"))
         await told.wait()
-    assert await places.take(other.id, "t", Amount(1), Limits(boxes=1))
+    assert await places.take(other, Limits(boxes=1))
     # What ended holds nothing, though it asks.
-    assert await places.take(ended.id, "t", Amount(1), Limits(boxes=2))
+    assert await places.take(ended, Limits(boxes=2))
     assert (await places.held())["t"].boxes == 1
-    assert await places.take("sb-unknown", "t", Amount(1), Limits())
+    assert await places.take(replace(record, id="sb-unknown"), Limits())
     assert (await places.held())["t"].boxes == 1
