@@ -3,7 +3,3 @@
 `run` plays one rollout, `agents` decide what to send, `types` are the records, `policy` what is needed of a model,
 `render` a chat template over a tokenizer, `graph` reads a record, `store` keeps it, `replay` re-executes it.
 """
-
-from rock_env.moved import tell_of_old_names
-
-tell_of_old_names()

@@ -7,16 +7,12 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from rock_env.moved import tell_of_old_names
-
 if TYPE_CHECKING:
     from ale.python import train
 
 __all__ = ["__version__", "train"]
 
 __version__ = version("ale-rl")
-
-tell_of_old_names()
 
 if not TYPE_CHECKING:
 

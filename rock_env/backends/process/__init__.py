@@ -1,8 +1,1 @@
 """Sandboxes made of processes in namespaces."""
-
-from typing import TYPE_CHECKING
-
-from rock_env.moved import former
-
-if not TYPE_CHECKING:
-    __getattr__ = former(__name__)
