@@ -11,7 +11,7 @@ help:
 	@echo "make test         set up, then all tests"
 	@echo "make pods         the tests that run pods on the cluster of KUBECONFIG"
 	@echo "make cluster      the chart from install to uninstall on the cluster of KUBECONFIG, whose node is this machine"
-	@echo "make lint         format, lint, types, import graph, proto freshness, what is printed"
+	@echo "make lint         format, lint, types, import graph, proto freshness, what is printed, what docstrings name"
 	@echo "make bench        every benchmark, quick"
 
 $(VENV)/.ready: pyproject.toml constraints.txt scripts/setup.sh
@@ -47,6 +47,7 @@ lint: $(VENV)/.ready
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/gen_protos.py --check
 	$(BIN)/python scripts/check_printing.py
+	$(BIN)/python scripts/check_claims.py
 
 format: $(VENV)/.ready
 	$(BIN)/ruff format .

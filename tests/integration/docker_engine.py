@@ -94,6 +94,14 @@ def engine() -> None:
         pytest.skip(f"no Docker here: {problem}")
 
 
+@pytest.fixture
+def reachable_layers(engine: None) -> None:
+    """Skip, saying what is missing, where the layers of containers cannot be reached from here."""
+    driver, root = docker("info", "--format", "{{.Driver}} {{.DockerRootDir}}").split()
+    if os.geteuid() != 0 or driver != "overlay2" or not Path(root, driver).is_dir():
+        pytest.skip(f"needs root and the overlay2 storage of this machine's own engine, which has {driver}")
+
+
 @pytest.fixture(scope="session")
 def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return where the guest's bundle is kept for all backends of a test process."""

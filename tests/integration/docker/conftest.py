@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from docker_engine import bundles, engine
+from docker_engine import bundles, engine, reachable_layers
 
 from rock_env.backends.docker.backend import DockerBackend
 
-__all__ = ["bundles", "engine"]
+__all__ = ["bundles", "engine", "reachable_layers"]
 
 
 @pytest.fixture

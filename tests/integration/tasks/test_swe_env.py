@@ -180,13 +180,13 @@ async def test_a_quixbugs_checkout_is_played(backend: ProcessBackend, tmp_path: 
 
 
 async def test_equal_actions_give_equal_observations(backend: ProcessBackend) -> None:
+    if why_not_isolated():
+        pytest.skip(f"without isolation the folder's name shows: {why_not_isolated()}")
     episodes = []
     for number in range(2):
         env, box, first = await start(backend, TABSPLIT, f"box-{number}")
         results = [await env.step(box, "python -m pytest; env | sort | grep -v ^_")]
         episodes.append((first, results + await solve(env, box, TABSPLIT, first)))
-    if why_not_isolated():
-        pytest.skip("without isolation the folder's name shows")
     assert episodes[0] == episodes[1]
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,6 @@ import psutil
 import pytest
 from random_llama import random_llama
 from safetensors.numpy import load_file
-
-from rock_env.errors import InvalidArgument
-from trainer.learners.parallel.kinds import parallelism
 
 pytestmark = [pytest.mark.ray, pytest.mark.turn(1), pytest.mark.timeout(600)]
 
@@ -95,10 +93,8 @@ def weights(run: Path) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("name", ["fsdp2", "zero2"])
 def test_two_ranks_that_are_killed_and_resumed_come_to_the_same_model(name: str, tmp_path: Path) -> None:
-    try:
-        parallelism(name).check()
-    except InvalidArgument as error:
-        pytest.skip(str(error))
+    if name == "zero2" and find_spec("deepspeed") is None:
+        pytest.skip("needs DeepSpeed: pip install 'ale-rl[deepspeed]'")
     model = random_llama(tmp_path / "llama", context=1024)
     settings = {**SETTINGS, "engine_options.parallelism": f"'{name}'"}
     words = ("--env", "frozen_lake", "--algo", "grpo", "--model", model, "--steps", "3", "--seed", "3")
