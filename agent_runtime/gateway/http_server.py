@@ -8,9 +8,8 @@ when the server stops. Bodies are the application's to bound, and `rock_env.wire
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +20,11 @@ import uvicorn
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 
 from rock_env.wire.arrivals import SETTLED, Arrivals, sip
-from rock_env.wire.bodies import BodyProtocol, OneLength
+from rock_env.wire.bodies import BodyProtocol, OneLength, QuietServer
+from rock_env.wire.listening import BACKLOG, host_and_port, open_listener
 
 __all__ = ["SETTLED", "Limits", "serving"]
 
-_BACKLOG = 1024
 _EVENTS = 128
 """Of one connection in one turn of the loop: a body may come in chunks of one byte, a hundred thousand in one read."""
 
@@ -142,14 +141,6 @@ class _Protocol(BodyProtocol):
         super().connection_lost(exc)
 
 
-class _Server(uvicorn.Server):
-    """Uvicorn that leaves signals to the process it runs in."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 @asynccontextmanager
 async def serving(
     app: Any,
@@ -183,7 +174,7 @@ async def serving(
         timeout_graceful_shutdown=limits.stop_s,  # type: ignore[arg-type]
     )
     config.load()
-    server = _Server(config)
+    server = QuietServer(config)
     arrivals = None
     if keyed and not isinstance(address, Path):
         arrivals = Arrivals(listener, lambda: limited(config, server.server_state, {}))
@@ -214,27 +205,20 @@ async def _cut(server: uvicorn.Server) -> None:
 
 
 def _listen(address: str | Path) -> tuple[socket.socket, str]:
-    if isinstance(address, Path):
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        where: Any = str(address)
-    else:
-        host, _, port = address.rpartition(":")
-        family, kind, proto, _, where = socket.getaddrinfo(
-            host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, proto)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
-        listener.bind(where)
-        listener.listen(_BACKLOG)
-        listener.setblocking(False)
+        if not isinstance(address, Path):
+            listener = open_listener(address)
+            return listener, f"http://{host_and_port(listener)}"
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            listener.bind(str(address))
+            listener.listen(BACKLOG)
+            listener.setblocking(False)
+        except OSError:
+            listener.close()
+            raise
     except OSError as error:
-        listener.close()
         raise OSError(
             error.errno, f"cannot listen on {address}: {error.strerror}. Choose another address or port 0."
         ) from error
-    if isinstance(address, Path):
-        return listener, str(address)
-    host, port = listener.getsockname()[:2]
-    return listener, f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    return listener, str(address)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Sequence
 
+from rock_env.backends.process.box_config import process_limits
+from rock_env.backends.process.seccomp import assemble_no_io_uring
 from rock_env.errors import InvalidArgument, Unimplemented
 from rock_env.spec import Resources, SandboxSpec
 from rock_env.task_spec import check_amounts
 
-__all__ = ["LEAST_BYTES", "check_inside", "check_resources", "limits"]
+__all__ = ["LEAST_BYTES", "check_inside", "check_resources", "guest_basics", "limits"]
 
 LEAST_BYTES = 6 << 20
 """Engines refuse less memory."""
@@ -49,3 +51,14 @@ def limits(spec: SandboxSpec) -> Resources:
         asked.pids or default.pids,
         asked.gpus,
     )
+
+
+def guest_basics(spec: SandboxSpec, *, durable: bool) -> dict[str, object]:
+    """Return what the guest of every image is told once; its backend adds where it is and what its commands get."""
+    return {
+        "roots": ["/"],  # the whole file system is the box's own
+        "rlimits": process_limits(spec, fenced=False, grouped=True),
+        "filter": assemble_no_io_uring(),
+        "linger_s": None if durable else 0.0,
+        "deadline_s": spec.lifetime_s,
+    }

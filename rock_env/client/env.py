@@ -100,14 +100,8 @@ class AsyncEnv:
         makes the randomness from there on follow from it. `durable` asks for a sandbox that outlives its server, for
         `take_over`; `self.durable` says whether it does. Raise `ResetDivergence` if the replay differs.
         """
-        request = pb.ResetRequest(
-            task_id=task_id,
-            seed=seed,
-            prefix=[pb.PrefixTurn(action=action, observation_hash=digest) for action, digest in prefix],
-            resume_seed=resume_seed,
-            initial_observation_hash=initial_hash,
-            durable=durable,
-        )
+        request = _reset(task_id, seed, prefix, resume_seed, initial_hash)
+        request.durable = durable
         return self._started(await self._numbered(Verb.RESET, request, timeout_s))
 
     async def recover(
@@ -125,14 +119,8 @@ class AsyncEnv:
 
         Raise `ResetDivergence` where the replay differs, and `FailedPrecondition` for a sandbox with a network.
         """
-        request = pb.ResetRequest(
-            task_id=task_id,
-            seed=seed,
-            prefix=[pb.PrefixTurn(action=action, observation_hash=digest) for action, digest in prefix],
-            resume_seed=resume_seed,
-            initial_observation_hash=initial_hash,
-            recovered_turn=resume_turn,
-        )
+        request = _reset(task_id, seed, prefix, resume_seed, initial_hash)
+        request.recovered_turn = resume_turn
         return self._started(await self._numbered(Verb.RESET, request, None))
 
     async def step(self, action: str, *, timeout_s: float | None = None) -> StepResult:
@@ -275,3 +263,15 @@ class AsyncEnv:
         if last.succeeded:
             self._sequence += 1
         self._last = None
+
+
+def _reset(
+    task_id: str, seed: int, prefix: Sequence[tuple[str, bytes]], resume_seed: int | None, initial_hash: bytes
+) -> pb.ResetRequest:
+    return pb.ResetRequest(
+        task_id=task_id,
+        seed=seed,
+        prefix=[pb.PrefixTurn(action=action, observation_hash=digest) for action, digest in prefix],
+        resume_seed=resume_seed,
+        initial_observation_hash=initial_hash,
+    )

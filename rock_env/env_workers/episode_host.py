@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import heapq
 import logging
-import resource
 import selectors
 import socket
 from collections import deque
@@ -24,7 +23,7 @@ from google.protobuf.message import DecodeError
 from rock_env.catalog import Catalog
 from rock_env.env_workers.episode_process import EpisodeProcess
 from rock_env.env_workers.frames import Frame, Kind, WorkerFrameReader, pack
-from rock_env.env_workers.host import inherited
+from rock_env.env_workers.host import inherited, lookup
 from rock_env.env_workers.journal import Journal
 from rock_env.errors import (
     DeadlineExceeded,
@@ -37,6 +36,7 @@ from rock_env.errors import (
 )
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1 import host_pb2 as host
+from rock_env.wire.arrivals import raise_handles
 from rock_env.wire.envs import error_of, fill_error
 
 __all__ = ["EpisodeHost", "main"]
@@ -154,9 +154,7 @@ class EpisodeHost:
             elif kind is Kind.CLOSE:
                 self._close(call, env_id)
                 return
-            hosted = self._envs.get(env_id)
-            if hosted is None:
-                raise NotFound(f"environment {env_id} is not on this worker (any more). Make it again.")
+            hosted = lookup(self._envs, env_id)
         except RockError as error:
             self._fail(call, error)
             return
@@ -395,8 +393,7 @@ def main() -> None:
     """Serve the inherited socket."""
     connection, catalog = inherited()
     with connection:
-        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        raise_handles()
         EpisodeHost(connection, catalog).serve()
 
 

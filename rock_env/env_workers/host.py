@@ -15,10 +15,10 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 from rock_env.catalog import Catalog
 from rock_env.env_workers.frames import MOST_BYTES, Frame, Kind, WorkerFrameReader, pack
@@ -28,7 +28,7 @@ from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1 import host_pb2 as host
 from rock_env.wire.envs import fill_error
 
-__all__ = ["PR_SET_PDEATHSIG", "EnvHost", "die_with_parent", "inherited", "main"]
+__all__ = ["PR_SET_PDEATHSIG", "EnvHost", "inherited", "lookup", "main"]
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +37,9 @@ CHUNK_ITEMS = 256
 FLUSH_S = 0.01
 """Finished items wait at most this long for their chunk to fill."""
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+Hosted = TypeVar("Hosted")
 
 
 class _Hung(BaseException):
@@ -167,10 +170,7 @@ class EnvHost:
         return fill_error(reply_type(env_id=env_id), known)
 
     def _hosted(self, env_id: str) -> HostedEnv:
-        try:
-            return self._envs[env_id]
-        except KeyError:
-            raise NotFound(f"environment {env_id} is not on this worker (any more). Make it again.") from None
+        return lookup(self._envs, env_id)
 
     def _make(self, item: host.HostMakeItem) -> pb.MakeResponse:
         hosted = HostedEnv(self._catalog, item, self._before_action)
@@ -217,6 +217,14 @@ def _too_long(message: Any, size: int, *, many: bool) -> Any:
 
 def _env_id(item: Any) -> str:
     return item.request.env_id if isinstance(item, host.HostRestoreRequest) else item.env_id
+
+
+def lookup(envs: Mapping[str, Hosted], env_id: str) -> Hosted:
+    """Return a worker's environment. Raise `NotFound` for one that it does not have."""
+    try:
+        return envs[env_id]
+    except KeyError:
+        raise NotFound(f"environment {env_id} is not on this worker (any more). Make it again.") from None
 
 
 def die_with_parent(parent: int) -> None:

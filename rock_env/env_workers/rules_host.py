@@ -5,12 +5,10 @@ The sandboxes are the service's. Started by `rules_pool`, as `python -m`, with a
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import logging
 import pickle
 import resource
-import signal
 import socket
 from itertools import count
 from typing import Any, NamedTuple, cast
@@ -19,10 +17,10 @@ import msgspec
 
 from rock_env.catalog import Catalog
 from rock_env.env import Attaching, Attachment, FreshGraded, KeepsRunning, RestorableSandboxEnv, SandboxEnv
-from rock_env.env_workers.host import die_with_parent
+from rock_env.env_workers.host import inherited, lookup
 from rock_env.env_workers.rules_box import Answer, Asker, RemoteFreshBoxes, remote_box
 from rock_env.env_workers.rules_wire import Done, Wish, failed, framed, read_frame
-from rock_env.errors import NotFound, ResourceExhausted, RockError, Unavailable, as_rock_error, from_code
+from rock_env.errors import ResourceExhausted, RockError, Unavailable, as_rock_error, from_code
 from rock_env.sandbox import Sandbox
 from rock_env.spec import EnvParams, TaskSpec
 
@@ -105,10 +103,7 @@ class RulesHost:
         return ask
 
     def _hosted(self, env_id: str) -> _Hosted:
-        try:
-            return self._envs[env_id]
-        except KeyError:
-            raise NotFound(f"environment {env_id} is not on this worker (any more). Make it again.") from None
+        return lookup(self._envs, env_id)
 
     async def _make(self, _: Asker, env_id: str, name: str, params_json: str) -> list[Any]:
         params = self._catalog.params(name, params_json)
@@ -183,25 +178,15 @@ def _known(error: Exception, op: str) -> RockError:
     return as_rock_error(error, doing=f"{op} of the environment")
 
 
-async def _serve(descriptor: int, references: list[str]) -> None:
-    with socket.socket(fileno=descriptor) as connection:
+async def _serve(connection: socket.socket, catalog: Catalog) -> None:
+    with connection:
         reader, writer = await asyncio.open_connection(sock=connection.dup())
-        await RulesHost(writer, Catalog(references)).serve(reader)
+        await RulesHost(writer, catalog).serve(reader)
 
 
 def main() -> None:
     """Serve the inherited socket."""
-    parser = argparse.ArgumentParser(description="Run rules of environments for a ROCK server (internal).")
-    parser.add_argument("--fd", type=int, required=True)
-    parser.add_argument("--parent", type=int, required=True)
-    parser.add_argument("--env", action="append", default=[])
-    parser.add_argument("--memory-bytes", type=int, default=0)
-    arguments = parser.parse_args()
-    die_with_parent(arguments.parent)
-    if arguments.memory_bytes:
-        resource.setrlimit(resource.RLIMIT_DATA, (arguments.memory_bytes, arguments.memory_bytes))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the server decides
-    asyncio.run(_serve(arguments.fd, arguments.env))
+    asyncio.run(_serve(*inherited()))
 
 
 if __name__ == "__main__":

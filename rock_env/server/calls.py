@@ -16,11 +16,13 @@ from rock_env.wire.bulk import serialize
 __all__ = [
     "Act",
     "Context",
+    "act_of",
     "add_service",
     "cut_off",
     "fail",
     "guarded",
     "patience_s",
+    "rpc_handler",
     "shortened",
     "trailers",
 ]
@@ -130,6 +132,25 @@ def patience_s(context: Context) -> float | None:
     return None if left_s is None else max(left_s - max(_ANSWER_S, 0.1 * left_s), 0.0)
 
 
+def act_of(handler: Any) -> Callable[[Any, Context], Any]:
+    """Return the function of a gRPC handler, whichever its shape."""
+    act: Callable[[Any, Context], Any] = (
+        handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
+    )
+    return act
+
+
+def rpc_handler(
+    streams: tuple[bool, bool],
+    act: Callable[[Any, Context], Any],
+    deserialize: Callable[[bytes], Any] | None,
+    serialize: Callable[[Any], bytes] | None,
+) -> Any:
+    """Return a gRPC handler for calls whose request, and whose reply, is a stream or is not."""
+    request, reply = ("stream" if each else "unary" for each in streams)
+    return getattr(grpc, f"{request}_{reply}_rpc_method_handler")(act, deserialize, serialize)
+
+
 def add_service(
     server: grpc.aio.Server,
     service: ServiceDescriptor,
@@ -141,19 +162,12 @@ def add_service(
 
     `readers` unpack the requests of methods for which protobuf would copy too much.
     """
-    shapes = {
-        (False, False): grpc.unary_unary_rpc_method_handler,
-        (False, True): grpc.unary_stream_rpc_method_handler,
-        (True, False): grpc.stream_unary_rpc_method_handler,
-        (True, True): grpc.stream_stream_rpc_method_handler,
-    }
     handlers = {
-        method.name: shapes[method.client_streaming, method.server_streaming](
+        method.name: rpc_handler(
+            (method.client_streaming, method.server_streaming),
             guarded(acts[method.name]),
-            request_deserializer=(readers or {}).get(
-                method.name, GetMessageClass(method.input_type).FromString
-            ),
-            response_serializer=serialize,
+            (readers or {}).get(method.name, GetMessageClass(method.input_type).FromString),
+            serialize,
         )
         for method in service.methods
     }

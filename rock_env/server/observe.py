@@ -24,6 +24,7 @@ from rock_env.backends.base import Backend
 from rock_env.backends.observed import observed
 from rock_env.backends.pool import PooledBackend
 from rock_env.proto.v1 import admin_pb2, env_pb2, registry_pb2, sandbox_pb2
+from rock_env.server.calls import act_of, rpc_handler
 from rock_env.server.capacity.admission import Admission
 from rock_env.server.envs.core import EnvServiceCore
 from rock_env.server.metrics import Metrics, Reading, serve_metrics
@@ -98,20 +99,9 @@ class ObservingInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  #
         if self._metrics is not None and label.rpartition("/")[2] in _BULK:
             deserialize = _counting(deserialize, self._metrics.transfer(label, "in"), of_result=False)
             serialize = _counting(serialize, self._metrics.transfer(label, "out"), of_result=True)
-        if handler.response_streaming:
-            act = handler.stream_stream if handler.request_streaming else handler.unary_stream
-            shape = (
-                grpc.stream_stream_rpc_method_handler
-                if handler.request_streaming
-                else grpc.unary_stream_rpc_method_handler
-            )
-            watch = look.generator if inspect.isasyncgenfunction(act) else look.coroutine
-            return shape(watch(act, timed=False), deserialize, serialize)
-        if handler.request_streaming:
-            wrapped = look.coroutine(handler.stream_unary, timed=False)
-            return grpc.stream_unary_rpc_method_handler(wrapped, deserialize, serialize)
-        wrapped = look.coroutine(handler.unary_unary, timed=True)
-        return grpc.unary_unary_rpc_method_handler(wrapped, deserialize, serialize)
+        act, streams = act_of(handler), (handler.request_streaming, handler.response_streaming)
+        watch = look.generator if inspect.isasyncgenfunction(act) else look.coroutine
+        return rpc_handler(streams, watch(act, timed=not any(streams)), deserialize, serialize)
 
 
 def _counting(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rock_env.errors import InfraError
 
-__all__ = ["make_private_file", "replace_file", "sync_folder", "write_whole"]
+__all__ = ["make_once", "make_private_file", "replace_file", "sync_folder", "write_whole"]
 
 
 def write_whole(path: Path, write: Callable[[Path], object], *, durable: bool = True) -> None:
@@ -44,6 +44,20 @@ def replace_file(path: Path, content: bytes, what: str) -> None:
         raise InfraError(
             f"cannot write {what} to {path}: {error.strerror}. It is unchanged; is its folder gone or read-only?"
         ) from error
+
+
+def make_once(path: Path, content: bytes) -> None:
+    """Write a new private file, whole and durable, unless there is one: of several writers at once the first one's stays."""
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        make_private_file(beside, content)
+        with beside.open("rb") as file:
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+    sync_folder(path.parent)
 
 
 def make_private_file(path: Path, content: bytes) -> None:

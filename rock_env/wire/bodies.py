@@ -8,13 +8,16 @@ takes in all, the application bounds.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any
 
 import h11
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-__all__ = ["BOUND", "BodyProtocol", "OneLength"]
+__all__ = ["BOUND", "BodyProtocol", "OneLength", "QuietServer"]
 
 BOUND = "rock.bound"
 """In the state of a request: what to tell how many bytes its body may have."""
@@ -176,3 +179,12 @@ class BodyProtocol(H11Protocol):
         start = h11.Response(status_code=status, headers=head, reason=status.phrase.encode())
         for event in (start, h11.Data(data=body), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
+
+
+class QuietServer(uvicorn.Server):
+    """Uvicorn that leaves signals to the process it runs in."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield

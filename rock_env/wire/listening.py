@@ -11,12 +11,12 @@ import grpc
 from rock_env.errors import Unavailable
 from rock_env.wire.channel import target
 
-__all__ = ["bind", "host_and_port", "listen"]
+__all__ = ["BACKLOG", "bind", "host_and_port", "listen", "open_listener"]
 
 _OWNER_ONLY = 0o177
 """The umask under which a unix socket is made: who may connect may run code here."""
 
-_BACKLOG = 1024
+BACKLOG = 1024
 _DEAD_PEER_S = 300
 """A peer that vanished without closing, or that takes nothing of what is sent to it, is cut off after so long.
 
@@ -45,16 +45,22 @@ def bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredentia
 
 def listen(address: str) -> socket.socket:
     """Return a listening TCP socket whose connections notice a dead peer. Raise `Unavailable`."""
-    host, _, port = target(address).rpartition(":")
     try:
-        found = socket.getaddrinfo(
-            host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        # Of a name that has both, such as localhost, the address that more clients reach.
-        family, kind, proto, _, where = min(found, key=lambda one: one[0] is not socket.AF_INET)
-        listener = socket.socket(family, kind, proto)
+        return open_listener(target(address))
     except OSError as error:
-        raise Unavailable(f"cannot listen on {address}: {error.strerror}") from error
+        raise Unavailable(
+            f"cannot listen on {address}: {error.strerror}. Is another server using it, or is the address another "
+            "machine's?"
+        ) from error
+
+
+def open_listener(address: str) -> socket.socket:
+    """Do what `listen` does at HOST:PORT. Raise `OSError`."""
+    host, _, port = address.rpartition(":")
+    found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    # Of a name that has both, such as localhost, the address that more clients reach.
+    family, kind, proto, _, where = min(found, key=lambda one: one[0] is not socket.AF_INET)
+    listener = socket.socket(family, kind, proto)
     try:
         for level, option, value in (
             (socket.SOL_SOCKET, socket.SO_REUSEADDR, 1),
@@ -66,14 +72,11 @@ def listen(address: str) -> socket.socket:
         ):
             listener.setsockopt(level, option, value)
         listener.bind(where)
-        listener.listen(_BACKLOG)
+        listener.listen(BACKLOG)
         listener.setblocking(False)
-    except OSError as error:
+    except OSError:
         listener.close()
-        raise Unavailable(
-            f"cannot listen on {address}: {error.strerror}. Is another server using it, or is the address another "
-            "machine's?"
-        ) from error
+        raise
     return listener
 
 

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import math
 import re
-import resource
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rock_env.backends.docker.bundle import BOX_RUN, Bundle
-from rock_env.backends.image_boxes import check_inside, check_resources, limits
+from rock_env.backends.image_boxes import check_inside, check_resources, guest_basics, limits
 from rock_env.backends.process.box_config import SHELF_VARIABLE
 from rock_env.backends.process.host_view import BOX_SHELF
-from rock_env.backends.process.seccomp import assemble_no_io_uring
 from rock_env.errors import InvalidArgument, Unimplemented
 from rock_env.spec import SandboxSpec
 
@@ -40,7 +38,6 @@ LABEL_DURABLE = "rock.durable"
 DEFAULT_WORKDIR = SandboxSpec().workdir
 GUEST_PIDS, GUEST_BYTES = 4, 16 << 20
 """What the guest itself may need beside the commands."""
-OPEN_FILES = 1024
 GUEST_OPEN_FILES = 8192
 SHM_BYTES = 64 << 20
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -174,18 +171,9 @@ def guest_config(
     `oom` is the file, in the box, that counts what was killed for memory; None where a runtime has none.
     """
     workdir = image.workdir_for(spec)
-    return {
+    return guest_basics(spec, durable=durable) | {
         "workdir": workdir,
         "public_workdir": workdir,
-        "roots": ["/"],  # the whole file system is the box's own
         "env": ({SHELF_VARIABLE: BOX_SHELF} if shelf else {}) | image.env_for(spec, home),
-        "rlimits": [
-            (resource.RLIMIT_CORE, 0),
-            (resource.RLIMIT_NOFILE, OPEN_FILES),
-            (resource.RLIMIT_FSIZE, limits(spec).disk_bytes),
-        ],
-        "filter": assemble_no_io_uring(),
-        "linger_s": None if durable else 0.0,
-        "deadline_s": spec.lifetime_s,
         "oom": oom,
     }

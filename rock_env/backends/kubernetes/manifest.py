@@ -10,15 +10,13 @@ import hashlib
 import json
 import math
 import re
-import resource
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from rock_env.backends.docker.bundle import BOX_RUN, BOX_TOOLS, GUEST_ARGV
-from rock_env.backends.image_boxes import check_inside, check_resources, limits
+from rock_env.backends.image_boxes import check_inside, check_resources, guest_basics, limits
 from rock_env.backends.kubernetes.reasons import BOX
-from rock_env.backends.process.seccomp import assemble_no_io_uring
 from rock_env.errors import InvalidArgument, Unimplemented
 from rock_env.foreign.files import parsed
 from rock_env.spec import Resources, SandboxSpec
@@ -48,7 +46,6 @@ MADE_BY = "rock.made-by"
 DEFAULT_WORKDIR = SandboxSpec().workdir
 GUEST_BYTES = 16 << 20
 """What the guest itself may need beside the commands."""
-OPEN_FILES = 1024
 TOKEN_FILE = f"{BOX_RUN}/door/token"
 """Where `carry` puts it, in the box."""
 TOOLS_BYTES = 192 << 20
@@ -236,7 +233,7 @@ def _volumes(spec: SandboxSpec, order: PodOrder, may: Resources) -> list[dict[st
 
 def guest_config(spec: SandboxSpec, order: PodOrder, *, durable: bool) -> dict[str, object]:
     """Return what the guest is told once. What only the image knows, the guest sees for itself: see `guest/places`."""
-    return {
+    return guest_basics(spec, durable=durable) | {
         "image": {
             "env": {"PATH": _PATH, "HOME": "/", "TERM": "dumb", "LANG": "C.UTF-8"},
             "hidden": ["KUBERNETES_"],
@@ -245,17 +242,8 @@ def guest_config(spec: SandboxSpec, order: PodOrder, *, durable: bool) -> dict[s
         },
         "workdir": spec.workdir,
         "public_workdir": spec.workdir,
-        "roots": ["/"],  # the whole file system is the box's own
         "volumes": [each["mountPath"] for each in _own_mounts(spec, order)],
         "env": dict(spec.env),
-        "rlimits": [
-            (resource.RLIMIT_CORE, 0),
-            (resource.RLIMIT_NOFILE, OPEN_FILES),
-            (resource.RLIMIT_FSIZE, limits(spec).disk_bytes),
-        ],
-        "filter": assemble_no_io_uring(),
-        "linger_s": None if durable else 0.0,
-        "deadline_s": spec.lifetime_s,
         "oom": None,
     }
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-from contextlib import suppress
 from pathlib import Path
 
 from rock_env.errors import FailedPrecondition
-from rock_env.store.whole_file import make_private_file
+from rock_env.store.whole_file import make_once
 
 __all__ = ["kept_secret"]
 
@@ -21,13 +19,7 @@ def kept_secret(folder: Path) -> bytes:
     path = folder / _FILE
     if not path.exists():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        beside = folder / f".{_FILE}.{secrets.token_hex(4)}"
-        try:
-            make_private_file(beside, secrets.token_bytes(_BYTES))
-            with suppress(FileExistsError):  # another server was faster
-                os.link(beside, path)
-        finally:
-            beside.unlink(missing_ok=True)
+        make_once(path, secrets.token_bytes(_BYTES))
     found = path.read_bytes()
     if len(found) != _BYTES:
         raise FailedPrecondition(

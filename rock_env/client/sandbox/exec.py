@@ -1,15 +1,15 @@
 """What runs in a sandbox as its caller sees it: input, output as it comes, signals, and the truth about its end.
 
-Made by `AsyncSandbox.start`, `box.shell` and `box.pty`. A lost connection is taken up again where it broke, by the
-command's key and the offsets of its output, so nothing runs twice and nothing is seen twice. Leaving the block ends a
-command that still runs.
+Made by `AsyncSandbox.start`, `AsyncSandbox.pty` and `RemoteShell.start`. A lost connection is taken up again where it
+broke, by the command's key and the offsets of its output, so nothing runs twice and nothing is seen twice. Leaving the
+block ends a command that still runs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import signal as signals
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -18,14 +18,14 @@ import grpc
 from opentelemetry.trace import SpanKind
 
 from rock_env.client.retry import Backoff
-from rock_env.client.sandbox.calls import SandboxCalls, texts
+from rock_env.client.sandbox.calls import SandboxCalls
 from rock_env.errors import FailedPrecondition, InvalidArgument, RockError, Unavailable
 from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.sandbox import CommandEnd, ExecResult, OutputChunk
 from rock_env.telemetry import tracing
-from rock_env.wire.sandboxes import command_end, duration
+from rock_env.wire.sandboxes import command_end
 
-__all__ = ["RemoteCommand", "Stream", "exec_stream", "signal_number", "words"]
+__all__ = ["CommandStream", "RemoteCommand", "Stream", "signal_number"]
 
 KEPT_INPUT_BYTES = 16 << 20
 """Input kept to be sent again on a new connection; a command that was sent more cannot be taken up while it reads."""
@@ -42,17 +42,6 @@ def signal_number(number: int) -> int:
     if number not in _SIGNALS:
         raise InvalidArgument(f"{number} is no signal: expected 1 to 64.")
     return int(number)
-
-
-def words(argv: Sequence[str]) -> Sequence[str]:
-    """Return a command's words. Raise `InvalidArgument` for none, and for a string in place of a list."""
-    if isinstance(argv, str):
-        raise InvalidArgument(
-            f"argv is one string, {argv!r}: expected its words as a list. For a shell: ['sh', '-c', {argv!r}]."
-        )
-    if not argv:
-        raise InvalidArgument("argv is empty: expected a program and its arguments, such as ['ls', '-l'].")
-    return argv
 
 
 class Stream(Protocol):
@@ -80,36 +69,16 @@ class Stream(Protocol):
         """Return the output stream that an event of this kind belongs to."""
 
 
-class exec_stream:  # noqa: N801  made like a function, and nothing more than its messages
+class CommandStream:
     """A command of its own, by `Exec`."""
 
     rpc = "Exec"
 
-    def __init__(
-        self,
-        sandbox_id: str,
-        argv: Sequence[str],
-        *,
-        env: Mapping[str, str] | None,
-        cwd: str | None,
-        timeout_s: float,
-        max_output_bytes: int,
-        key: str,
-        no_stdin: bool = False,
-    ) -> None:
-        self.key = key
-        self.no_stdin = no_stdin
-        self.resumable = bool(key)
-        self._start = pb.ExecStart(
-            sandbox_id=sandbox_id,
-            argv=words(argv),
-            env=texts(env, "env"),
-            cwd=cwd or "",
-            timeout=duration(timeout_s),
-            max_output_bytes=max_output_bytes,
-            idempotency_key=key,
-            no_stdin=no_stdin,
-        )
+    def __init__(self, start: pb.ExecStart) -> None:
+        self.key = start.idempotency_key
+        self.no_stdin = start.no_stdin
+        self.resumable = bool(self.key)
+        self._start = start
 
     def first(self, received: Mapping[str, int]) -> pb.ExecRequest:
         """Ask for the command, or for the rest of what it writes."""

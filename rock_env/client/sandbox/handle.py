@@ -13,13 +13,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from rock_env.client.sandbox.calls import SandboxCalls, texts
-from rock_env.client.sandbox.exec import RemoteCommand, exec_stream, words
+from rock_env.client.sandbox.exec import CommandStream, RemoteCommand
 from rock_env.client.sandbox.files import SandboxFiles
 from rock_env.client.sandbox.lease import Lease
 from rock_env.client.sandbox.process import RemoteProcess
 from rock_env.client.sandbox.session import RemoteShell, RemoteTerminal
 from rock_env.client.sandbox.types import SandboxInfo, SnapshotInfo, sandbox_info, snapshot_info
-from rock_env.errors import NotFound, RockError, SandboxLost
+from rock_env.errors import InvalidArgument, NotFound, RockError, SandboxLost
 from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.sandbox import ExecResult, ProcessInfo
 from rock_env.wire.sandboxes import duration, process_info
@@ -201,18 +201,9 @@ class AsyncSandbox:
         A resumable one outlives a lost connection, for which the sandbox keeps its output, up to `max_output_bytes` of
         each stream. One that is not ends with its connection, and output of any size passes at flat memory.
         """
-        self._lease.check()
-        stream = exec_stream(
-            self.id,
-            argv,
-            env=env,
-            cwd=cwd,
-            timeout_s=timeout_s,
-            max_output_bytes=max_output_bytes,
-            key=self._calls.key() if resumable else "",
-            no_stdin=not stdin,
-        )
-        return RemoteCommand(self._calls, stream, sandbox_id=self.id)
+        asked = self._asked(argv, env, cwd, timeout_s, max_output_bytes, again=resumable)
+        asked.no_stdin = not stdin
+        return RemoteCommand(self._calls, CommandStream(asked), sandbox_id=self.id)
 
     # -- background processes and sessions
 
@@ -226,19 +217,31 @@ class AsyncSandbox:
         log_bytes: int = 1 << 20,
     ) -> RemoteProcess:
         """Start a process that runs on without a caller; the last `log_bytes` of each of its outputs are kept."""
+        request = pb.StartProcessRequest(start=self._asked(argv, env, cwd, timeout_s, log_bytes))
+        reply = await self._calls.unary("StartProcess", request, sandbox_id=self.id)
+        return RemoteProcess(self._calls, reply.process_id)
+
+    def _asked(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str] | None,
+        cwd: str | None,
+        timeout_s: float | None,
+        output_bytes: int,
+        *,
+        again: bool = True,
+    ) -> pb.ExecStart:
+        """Return what starts a program here; only `again` has it a key. Raise `InvalidArgument`, and `SandboxLost`."""
         self._lease.check()
-        start = pb.ExecStart(
+        return pb.ExecStart(
             sandbox_id=self.id,
-            argv=words(argv),
+            argv=_words(argv),
             env=texts(env, "env"),
             cwd=cwd or "",
             timeout=duration(timeout_s),
-            max_output_bytes=log_bytes,
-            idempotency_key=self._calls.key(),
+            max_output_bytes=output_bytes,
+            idempotency_key=self._calls.key() if again else "",
         )
-        request = pb.StartProcessRequest(start=start)
-        reply = await self._calls.unary("StartProcess", request, sandbox_id=self.id)
-        return RemoteProcess(self._calls, reply.process_id)
 
     async def processes(self) -> list[ProcessInfo]:
         """Describe the background processes, running or ended."""
@@ -279,13 +282,24 @@ class AsyncSandbox:
         self._lease.check()
         request = pb.OpenSessionRequest(
             sandbox_id=self.id,
-            argv=words(argv) if argv else (),
+            argv=_words(argv) if argv else (),
             env=texts(env, "env"),
             cwd=cwd or "",
             terminal=terminal,
             idempotency_key=self._calls.key(),
         )
         return str((await self._calls.unary("OpenSession", request, sandbox_id=self.id)).session_id)
+
+
+def _words(argv: Sequence[str]) -> Sequence[str]:
+    """Return a command's words. Raise `InvalidArgument` for none, and for a string in place of a list."""
+    if isinstance(argv, str):
+        raise InvalidArgument(
+            f"argv is one string, {argv!r}: expected its words as a list. For a shell: ['sh', '-c', {argv!r}]."
+        )
+    if not argv:
+        raise InvalidArgument("argv is empty: expected a program and its arguments, such as ['ls', '-l'].")
+    return argv
 
 
 async def _feed(command: RemoteCommand, stdin: bytes) -> None:

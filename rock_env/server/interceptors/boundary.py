@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError, Message
 
 from rock_env.errors import InvalidArgument, RockError, of_full_disk
 from rock_env.security.auth import current_tenant
-from rock_env.server.calls import fail
+from rock_env.server.calls import act_of, fail, rpc_handler
 from rock_env.server.interceptors.held import HELD, LARGE_BYTES, Share
 from rock_env.server.interceptors.sizes import check_sizes
 from rock_env.server.parsing import check_counts, is_short_work, off_loop
@@ -34,14 +34,6 @@ log = logging.getLogger(__name__)
 Handler = Any  # grpc.RpcMethodHandler is generic only in the stubs
 Context = Any
 Details = Any
-
-_SHAPES = {
-    (False, False): ("unary_unary", grpc.unary_unary_rpc_method_handler),
-    (False, True): ("unary_stream", grpc.unary_stream_rpc_method_handler),
-    (True, False): ("stream_unary", grpc.stream_unary_rpc_method_handler),
-    (True, True): ("stream_stream", grpc.stream_stream_rpc_method_handler),
-}
-
 
 _INPUTS = {method.grpc_path: method.input for method in methods()}
 Read = Callable[[bytes], Any]
@@ -80,13 +72,12 @@ class BoundaryInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # 
 
 
 def _bounded(name: str, handler: Handler) -> Handler:
-    shape, make = _SHAPES[handler.request_streaming, handler.response_streaming]
-    act = getattr(handler, shape)
+    act = act_of(handler)
     wrap = _generator if inspect.isasyncgenfunction(act) else _coroutine
     bounded = wrap(name, act, handler.request_streaming)
-    return make(
-        bounded, _reader(handler.request_deserializer, _INPUTS.get(name)), handler.response_serializer
-    )
+    streams = handler.request_streaming, handler.response_streaming
+    read = _reader(handler.request_deserializer, _INPUTS.get(name))
+    return rpc_handler(streams, bounded, read, handler.response_serializer)
 
 
 def _reader(deserialize: Read | None, message: Descriptor | None) -> Read | None:

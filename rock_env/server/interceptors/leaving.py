@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 
 from rock_env.errors import RockError
-from rock_env.server.calls import cut_off, fail
+from rock_env.server.calls import act_of, cut_off, fail, rpc_handler
 
 __all__ = ["LeavingInterceptor"]
 
@@ -43,13 +43,6 @@ _CUT_OFF = (
 Handler = Any  # grpc.RpcMethodHandler is generic only in the stubs
 Context = Any
 Details = Any
-
-_SHAPES = {
-    (False, False): ("unary_unary", grpc.unary_unary_rpc_method_handler),
-    (False, True): ("unary_stream", grpc.unary_stream_rpc_method_handler),
-    (True, False): ("stream_unary", grpc.stream_unary_rpc_method_handler),
-    (True, True): ("stream_stream", grpc.stream_stream_rpc_method_handler),
-}
 
 
 class LeavingInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc is not typed
@@ -159,10 +152,10 @@ class LeavingInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # g
         await cut_off(context, _CUT_OFF)
 
     def _known(self, handler: Handler) -> Handler:
-        shape, make = _SHAPES[handler.request_streaming, handler.response_streaming]
-        act = getattr(handler, shape)
+        act = act_of(handler)
         known = self._generator(act) if inspect.isasyncgenfunction(act) else self._coroutine(act)
-        return make(known, handler.request_deserializer, handler.response_serializer)
+        streams = handler.request_streaming, handler.response_streaming
+        return rpc_handler(streams, known, handler.request_deserializer, handler.response_serializer)
 
     def _coroutine(self, act: Callable[[Any, Context], Awaitable[Any]]) -> Any:
         async def known(request: Any, context: Context) -> Any:

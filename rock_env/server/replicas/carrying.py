@@ -12,7 +12,7 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from rock_env.errors import InvalidArgument, RockError, Unavailable
-from rock_env.server.calls import fail
+from rock_env.server.calls import fail, rpc_handler
 from rock_env.server.parsing import check_counts, is_short_work, off_loop
 from rock_env.server.replicas.member import Replica
 from rock_env.store.postgres.members import Member
@@ -80,19 +80,13 @@ class ForwardedCall:
         self._streamed = bool(inner.response_streaming)
 
     def wrapped(self) -> Handler:
-        shapes = {
-            (False, False): grpc.unary_unary_rpc_method_handler,
-            (False, True): grpc.unary_stream_rpc_method_handler,
-            (True, False): grpc.stream_unary_rpc_method_handler,
-            (True, True): grpc.stream_stream_rpc_method_handler,
-        }
         serialize = self.inner.response_serializer
 
         def serialized(message: Any) -> bytes:
             return message if isinstance(message, bytes) or serialize is None else bytes(serialize(message))
 
-        shape = shapes[bool(self.inner.request_streaming), self._streamed]
-        return shape(self._handle, response_serializer=serialized)
+        streams = bool(self.inner.request_streaming), self._streamed
+        return rpc_handler(streams, self._handle, None, serialized)
 
     async def where(self, message: Message) -> tuple[Member, grpc.aio.Channel] | None:
         """Return where the call belongs by its first message, and a channel there; None: here. Raise `RockError`."""

@@ -5,15 +5,13 @@ Used by `server/replicas/sharing`. It is a file in the folder and moves with it.
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
-from contextlib import suppress
 from pathlib import Path
 
 from rock_env.errors import FailedPrecondition, InfraError
 from rock_env.store.base import FOLDER_ID
-from rock_env.store.whole_file import make_private_file, sync_folder
+from rock_env.store.whole_file import make_once
 
 __all__ = ["folder_id"]
 
@@ -28,7 +26,7 @@ def folder_id(folder: Path) -> str:
     path = folder / FOLDER_ID
     try:
         if not path.exists():
-            _make(path)
+            make_once(path, f"{secrets.token_hex(16)}\n".encode())
         found = path.read_text(errors="replace").strip()
     except OSError as error:
         raise InfraError(
@@ -40,17 +38,3 @@ def folder_id(folder: Path) -> str:
             "Restore it from a backup, or write the id there that the store's error names."
         )
     return found
-
-
-def _make(path: Path) -> None:
-    """Write a new id, whole; of several servers that do so at once the first one's stays."""
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        make_private_file(beside, f"{secrets.token_hex(16)}\n".encode())
-        with beside.open("rb") as file:
-            os.fsync(file.fileno())
-        with suppress(FileExistsError):
-            os.link(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
-    sync_folder(path.parent)

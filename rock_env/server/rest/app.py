@@ -36,6 +36,7 @@ from rock_env.server.rest.openapi import openapi
 from rock_env.server.rest.proxy import Proxy
 from rock_env.server.rest.socket import socket_endpoint
 from rock_env.wire.arrivals import Arrivals
+from rock_env.wire.bodies import QuietServer
 from rock_env.wire.channel import CLIENT_OPTIONS, is_local
 from rock_env.wire.listening import host_and_port, listen
 from rock_env.wire.rest_routes import methods
@@ -139,14 +140,6 @@ class _Denials(logging.Filter):
         return record.msg != "ASGI callable returned without completing handshake."
 
 
-class _Server(uvicorn.Server):
-    """Uvicorn that leaves signals to the process it runs in."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 _DENIALS = _Denials()
 
 
@@ -173,7 +166,7 @@ async def serving(app: Any, options: ServerOptions) -> AsyncIterator[str]:
         ssl_cert_reqs=ssl.CERT_REQUIRED if options.client_ca else ssl.CERT_NONE,
     )
     config.load()
-    server = _Server(config)
+    server = QuietServer(config)
 
     def connection() -> HttpConnection:
         made = HttpConnection(config, server.server_state, {})

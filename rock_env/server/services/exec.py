@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from rock_env.errors import InvalidArgument
@@ -235,25 +236,20 @@ async def _type(
         await act(request)
 
 
-async def _stream(command: Command, context: Context) -> None:
+async def _stream(
+    command: Command, context: Context, message: Any = pb.ExecEvent, stdout: str = "stdout"
+) -> None:
+    """Write what a command does, as messages of one type whose field for its output is called `stdout`."""
     async with aclosing(command.events()) as events:
         async for event in events:
             if isinstance(event, OutputChunk):
                 chunk = pb.OutputChunk(offset=event.offset, data=event.data)
-                await context.write(pb.ExecEvent(**{event.stream: chunk}))
+                await context.write(message(**{stdout if event.stream == "stdout" else "stderr": chunk}))
             else:
-                await context.write(pb.ExecEvent(exit=exit_message(event)))
+                await context.write(message(exit=exit_message(event)))
 
 
-async def _show(command: Command, context: Context) -> None:
-    async with aclosing(command.events()) as events:
-        async for event in events:
-            if isinstance(event, OutputChunk):
-                chunk = pb.OutputChunk(offset=event.offset, data=event.data)
-                kind = "output" if event.stream == "stdout" else "stderr"
-                await context.write(pb.SessionOutput(**{kind: chunk}))
-            else:
-                await context.write(pb.SessionOutput(exit=exit_message(event)))
+_show = partial(_stream, message=pb.SessionOutput, stdout="output")
 
 
 async def _pump(requests: AsyncIterator[pb.ExecRequest], command: Command, start: pb.ExecStart) -> None:
