@@ -1,6 +1,6 @@
 """Who a replica is to the others over a network: a certificate by the store's own authority, made at each start.
 
-Used by `server/replicas/sharing` and `forward`. The authority's key is in the shared store beside the secret of passes:
+Used by `server/replicas/joining` and `forward`. The authority's key is in the shared store beside the secret of passes:
 whoever can read it can read every record anyway, so operators have no certificates to make, and a restart renews them.
 A replica's name is how the ids of its environments begin, which no two servers share: who calls one takes no other name,
 who is called takes any that the authority signed.

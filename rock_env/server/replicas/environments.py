@@ -13,7 +13,7 @@ import msgspec
 from rock_env import plugins, registered
 from rock_env.errors import RockError
 from rock_env.registered import Registration
-from rock_env.server.replicas.following import follow
+from rock_env.store.postgres.listener import follow
 from rock_env.store.postgres.records import PostgresStore
 from rock_env.store.postgres.schema import ENVIRONMENTS
 from rock_env.store.postgres.settings import StoredSettings

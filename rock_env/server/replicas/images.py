@@ -1,6 +1,6 @@
 """Images by name over all servers of a store: the store has the names, the engine of one node has each image.
 
-Made by `server/replicas/sharing`. Any server of the store shows a tenant the same images. A sandbox or a check of one is
+Made by `server/replicas/joining`. Any server of the store shows a tenant the same images. A sandbox or a check of one is
 carried to a server of the node that has it (`forward`).
 """
 

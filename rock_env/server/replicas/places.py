@@ -19,7 +19,7 @@ from rock_env.inventory import Amount, Limits
 from rock_env.lifecycle import SandboxRecord
 from rock_env.server.capacity.admission import Admission
 from rock_env.server.capacity.quotas import Ask, Quota
-from rock_env.server.replicas.following import follow
+from rock_env.store.postgres.listener import follow
 from rock_env.store.postgres.records import PostgresStore
 from rock_env.store.postgres.schema import PLACES, QUOTAS
 from rock_env.store.postgres.settings import Row, StoredSettings

@@ -1,6 +1,6 @@
 """Warm pools over all servers of a store: the store has how many boxes are wanted, each server stocks its part of them.
 
-Made by `server/replicas/sharing`. A part is the number divided by the servers that live and can make the boxes: all, or
+Made by `server/replicas/joining`. A part is the number divided by the servers that live and can make the boxes: all, or
 those of the node whose engine has the image. It is worked out again when one joins, drains or is gone.
 """
 
@@ -14,8 +14,8 @@ import msgspec
 from rock_env.errors import InfraError
 from rock_env.server.capacity.pools import PoolWish
 from rock_env.server.own_tasks import OwnTasks, logged
-from rock_env.server.replicas.following import follow
 from rock_env.server.replicas.member import Replica
+from rock_env.store.postgres.listener import follow
 from rock_env.store.postgres.members import Member
 from rock_env.store.postgres.records import PostgresStore
 from rock_env.store.postgres.schema import POOLS

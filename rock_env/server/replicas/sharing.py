@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
 
-from rock_env.errors import InvalidArgument
 from rock_env.server.envs.branches import Borrowed, Branches
 from rock_env.server.envs.keys import claim_of
 from rock_env.server.envs.shelf import EnvShelf, OwnFolder
@@ -25,55 +22,40 @@ from rock_env.store.address import is_postgres
 from rock_env.store.base import SandboxStore
 from rock_env.store.sqlite.records import SqliteStore
 from rock_env.threads import for_life
-from rock_env.wire.channel import target
-from rock_env.wire.listening import bind
 
 if TYPE_CHECKING:
-    from rock_env.server.replicas.forward import ForwardInterceptor
-    from rock_env.server.replicas.images import SharedImages
-    from rock_env.server.replicas.member import Replica
-    from rock_env.server.replicas.pools import SharedPools
+    from rock_env.server.replicas.joining import Joined
 
 __all__ = ["Sharing", "StoreSecret", "sharing"]
-
-_LONGEST_SOCKET_PATH = 107
 
 
 class Sharing:
     """What the parts of a server need of it; made by `sharing`."""
 
-    def __init__(
-        self,
-        replica: Replica | None = None,
-        *,
-        forward: ForwardInterceptor | None = None,
-        environments: str,
-    ) -> None:
-        self._replica = replica
+    def __init__(self, joined: Joined | None = None, *, environments: str) -> None:
+        self._joined = joined
+        self._replica = None if joined is None else joined.replica
         self.environments = environments
         """How the ids of this server's environments begin: no other server's do."""
-        self.door: tuple[str, grpc.ServerCredentials | None] | None = None
-        """Where the other replicas reach this server, and what lets them in."""
-        self.forward = forward
+        self.forward = None if joined is None else joined.forward
         """To be put behind the guard at the door, which asks it about the passes of other replicas."""
-        self.ownership: Ownership = Alone() if replica is None else replica
-        self.shelf: EnvShelf = OwnFolder() if replica is None else replica.pushed
-        self.borrow: Callable[[str], Awaitable[Borrowed | None]] | None = None
+        self.ownership: Ownership = Alone() if joined is None else joined.replica
+        self.shelf: EnvShelf = OwnFolder() if joined is None else joined.replica.pushed
+        self.borrow: Callable[[str], Awaitable[Borrowed | None]] | None = (
+            None if joined is None else joined.borrow
+        )
         """Asks the other replicas for a checkpoint of theirs."""
-        self.images: SharedImages | None = None
+        self.images = None if joined is None else joined.images
         """The names of images that the store has; None: each server has its own."""
-        self.pools: SharedPools | None = None
+        self.pools = None if joined is None else joined.pools
         """The sizes of warm pools that the store has; None: each server has its own."""
-        self.secret = b""
+        self.secret = b"" if joined is None else joined.secret
         """What all servers of a shared store have and nobody else; each use derives its own from it."""
 
     def bind(self, server: grpc.aio.Server, branches: Branches) -> None:
         """Let the other replicas reach a server that has not started yet, and its checkpoints."""
-        if self.door is not None:
-            from rock_env.server.replicas.borrowing import lend_to_peers
-
-            lend_to_peers(server, branches)
-            bind(server, target(self.door[0]), self.door[1])
+        if self._joined is not None:
+            self._joined.bind(server, branches)
 
     def serving(self, core: SandboxCore) -> AbstractAsyncContextManager[None]:
         """Hear of the other replicas and take over from them, for a core that has been entered."""
@@ -127,79 +109,8 @@ async def sharing(
         await store.register(node=options.node, folder=mark)
         yield Sharing(environments=environments)
         return
-    # They need asyncpg, which only a PostgreSQL store does.
-    from rock_env.server.replicas.borrowing import Borrowing
-    from rock_env.server.replicas.certificates import identity
-    from rock_env.server.replicas.forward import ForwardInterceptor
-    from rock_env.server.replicas.images import SharedImages
-    from rock_env.server.replicas.member import Replica
-    from rock_env.server.replicas.pools import SharedPools
-    from rock_env.server.replicas.seats import Seat, new_id
-    from rock_env.store.postgres.members import Members
-    from rock_env.store.postgres.records import PostgresStore
+    # It needs asyncpg, which only a PostgreSQL store does.
+    from rock_env.server.replicas.joining import joined
 
-    assert isinstance(store, PostgresStore)
-    members = Members(store)
-    secret = await members.secret()
-    own_id = new_id(options.node)
-    own = await identity(members, environments) if options.peers else None
-    living = {member.address for member in (await members.all()).values()}
-    async with _door(folder, own_id, options.peers, living) as (address, witnesses):
-        seat = Seat(
-            own_id=own_id,
-            node=options.node,
-            folder=mark,
-            address=address,
-            witnesses=witnesses,
-            environments=environments,
-            sites=frozenset(sites),
-            lease_s=options.replica_lease_s,
-        )
-        async with Replica.joined(store, seat) as replica, SharedPools(store, replica) as pools:
-            forward = ForwardInterceptor(replica, secret, own)
-            try:
-                shared = Sharing(replica, forward=forward, environments=environments)
-                shared.door = (address, None if own is None else own.server())
-                shared.borrow = Borrowing(forward)
-                shared.images = SharedImages(store, node=options.node, maker=environments)
-                shared.pools = pools
-                shared.secret = secret
-                yield shared
-            finally:
-                await forward.close()
-
-
-@asynccontextmanager
-async def _door(
-    folder: Path | None, own_id: str, peers: str, living: Collection[str]
-) -> AsyncIterator[tuple[str, Path]]:
-    """Yield where other replicas are to reach this one, and the folder of its node's locks."""
-    if folder is None:
-        with tempfile.TemporaryDirectory(prefix="rock-") as alone:
-            yield f"grpcs://{peers}", Path(alone)
-        return
-    path = _socket(folder, own_id)
-    for left in _sockets(path.parent):
-        if f"unix://{left}" not in living:
-            left.unlink(missing_ok=True)  # of a replica that was killed
-    try:
-        yield f"grpcs://{peers}" if peers else f"unix://{path}", path.parent
-    finally:
-        with suppress(OSError):
-            path.unlink(missing_ok=True)
-
-
-def _socket(folder: Path, own_id: str) -> Path:
-    peers = folder.absolute() / "peers"
-    peers.mkdir(mode=0o700, exist_ok=True)
-    path = peers / f"{own_id.rpartition(':')[2]}.sock"
-    if len(os.fsencode(path)) > _LONGEST_SOCKET_PATH:
-        raise InvalidArgument(
-            f"the folder {str(folder)!r} is too deep for a unix socket: {path} has more than {_LONGEST_SOCKET_PATH} "
-            "bytes. Name a shorter one."
-        )
-    return path
-
-
-def _sockets(peers: Path) -> list[Path]:
-    return list(peers.glob("*.sock"))
+    async with joined(store, options, environments, folder, mark, sites) as replica:
+        yield Sharing(replica, environments=environments)

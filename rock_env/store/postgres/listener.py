@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import asyncpg  # type: ignore[import-untyped]
 
+from rock_env.errors import RockError
 from rock_env.store.postgres.schema import CHANGES, ENVIRONMENTS, MEMBERS, PLACES, POOLS, QUOTAS
 
-__all__ = ["NotificationListener"]
+__all__ = ["NotificationListener", "follow"]
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +25,8 @@ _CHECK_S = 30.0
 """How often a silent connection is asked whether it still lives: a vanished server sends nothing at all."""
 _ANSWER_S = 5.0
 _LEAST_PAUSE_S, _MOST_PAUSE_S = 0.02, 1.0
+_AGAIN_S = 5.0
+"""When to read again after the database was away."""
 
 
 class NotificationListener:
@@ -96,3 +99,23 @@ class NotificationListener:
                     await connection.fetchval("SELECT 1", timeout=_ANSWER_S)
         finally:
             connection.terminate()
+
+
+async def follow(
+    changes: AbstractContextManager[asyncio.Event], apply: Callable[[], Awaitable[None]], what: str
+) -> None:
+    """Call `apply` at the start and after each change, for as long as it runs; after a `RockError` of it, again later."""
+    with changes as changed:
+        while True:
+            changed.clear()
+            wait_s = None
+            try:
+                await apply()
+            except RockError as error:
+                log.warning("%s of other servers are not seen for now: %s", what, error)
+                wait_s = _AGAIN_S
+            try:
+                async with asyncio.timeout(wait_s):
+                    await changed.wait()
+            except TimeoutError:
+                continue
