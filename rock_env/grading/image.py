@@ -96,10 +96,14 @@ async def ask_image(box: Sandbox, verifier: Verifier, *, workdir: str, asked: Se
         name: sorted({each for one in answers for each in one[name]})
         for name in ("modules", "tools", "own", "paths")
     }
-    named = {path.strip("/") for path in _words(_FOLDER, text)}
+    folders = {path.strip("/") for path in _words(_FOLDER, text)}
     searched = {path.strip("/") for one in answers for path in one["places"]}
-    places = named | {posixpath.dirname(path) for path in named} | searched
-    image = {"places": sorted(places - {""})[:_MOST], "held": _held(verifier, workdir)}
+    places = folders | {posixpath.dirname(path) for path in folders} | searched
+    image = {
+        "places": sorted(places - {""})[:_MOST],
+        "named": _words(_STARTED, text),
+        "held": _held(verifier, workdir),
+    }
     if answers:
         image |= {"modules": merged["modules"], "tools": merged["tools"]}
     files = [word.removesuffix(".py") for word in asked if word.endswith(".py")]

@@ -22,7 +22,7 @@ Kind = Literal["nothing", "folder", "other"]
 MOST_READ = 1 << 20
 """Of a file that is judged by its content; a larger one is refused."""
 REFUSED = "refused"
-TOLD = ("runs", "asked", "modules", "places", "tools", "held")
+TOLD = ("runs", "asked", "modules", "places", "tools", "named", "held")
 """Fields of `Steering` that a grade says, beside the folder; the box itself finds the others."""
 
 DEFAULT_FOLDERS = (
@@ -103,7 +103,8 @@ class Steering:
     """Programs that the verifier's scripts name: a new one of such a name is refused."""
     asked: frozenset[str] = frozenset()
     """Words and absolute paths of the task: a new file of such a name is the agent's work, and so is a known one whose
-    path, or whose name with an ending, is among them, unless it runs grades."""
+    path, or whose name with an ending, is among them, unless it runs grades. Of a program that the image has and the
+    verifier names, a new one is the agent's only by its path."""
     workdir: str = ""
     """The agent's folder, without the first slash."""
     programs: frozenset[str] = frozenset()
@@ -119,6 +120,8 @@ class Steering:
     """Further folders in which tests look for modules, without the first slash."""
     tools: frozenset[str] = frozenset()
     """Entries of the image's site-packages that judge the work: test tools, what these need, and what the tests import."""
+    named: frozenset[str] = frozenset()
+    """Words of all the verifier's files: programs that it may start are among them."""
     held: frozenset[str] = frozenset()
     """Folders of the verifier's, without the first slash: no link may lead to them."""
 
@@ -165,17 +168,18 @@ class Steering:
         if _MIXED.fullmatch(change.path):
             return False
         if change.was == "nothing":
+            if self._is_program(change) and name in self.programs and self._is_started(name):
+                return f"/{change.path}" in self.asked and not _RUNNERS.fullmatch(name)
             return name in self.asked
         named = f"/{change.path}" in self.asked or ("." in name and name in self.asked)
         return named and not _RUNNERS.fullmatch(name)
 
     def _runs_grades(self, change: Change, name: str) -> bool:
         """Return whether it is a part of what runs grades, or stands in the place of one."""
-        path, was, now, inside, venv = change[:5]
+        path, was, now, inside = change[:4]
         if _ROOTS.fullmatch(path):
             return was != "nothing" and not (was == now == "folder")
-        folder = path.rpartition("/")[0]
-        if now != "folder" and (folder in self.folders or venv or _OWN_PROGRAMS.fullmatch(path)):
+        if self._is_program(change):
             return was != "nothing" or self._stands_for(name)
         if _LIBRARY.fullmatch(path):
             return was != "nothing" or name in self.libraries
@@ -193,6 +197,15 @@ class Steering:
             or _DOWNLOADS.fullmatch(path)
             or (was != "nothing" and _NODE.fullmatch(path))
         )
+
+    def _is_program(self, change: Change) -> bool:
+        """Return whether it is in a folder in which programs are looked for."""
+        path = change.path
+        found = path.rpartition("/")[0] in self.folders or change.venv or _OWN_PROGRAMS.fullmatch(path)
+        return change.now != "folder" and bool(found)
+
+    def _is_started(self, name: str) -> bool:
+        return name in self.runs or name in self.named or _RUNNERS.fullmatch(name) is not None
 
     def _stands_for(self, name: str) -> bool:
         return name in self.programs or name in self.runs or _RUNNERS.fullmatch(name) is not None

@@ -11,10 +11,22 @@ from rock_env.guest.steering import REFUSED, Change, Steering, without_pytest
 STEERING = Steering(
     runs=frozenset({"curl"}),
     asked=frozenset(
-        {"report", "/usr/local/bin/report", "queue.py", "conftest.txt", "python3", "/usr/bin/python3"}
+        {
+            "report",
+            "/usr/local/bin/report",
+            "queue.py",
+            "conftest.txt",
+            "python3",
+            "/usr/bin/python3",
+            "diff",
+            "jq",
+            "cmp",
+            "/usr/local/bin/cmp",
+        }
     ),
     workdir="app",
-    programs=frozenset({"python3", "sh", "report"}),
+    programs=frozenset({"python3", "sh", "report", "diff", "jq", "cmp"}),
+    named=frozenset({"diff", "cmp"}),
     libraries=frozenset({"libz.so.1"}),
 )
 
@@ -32,6 +44,9 @@ def judged(path: str, was: Any = "nothing", now: Any = "other", **more: Any) -> 
         ("usr/bin/python3", "other", "nothing"),
         ("usr/local/bin/sh", "nothing", "other"),
         ("usr/local/bin/curl", "nothing", "other"),
+        ("usr/local/bin/diff", "nothing", "other"),
+        ("root/.local/bin/diff", "nothing", "other"),
+        ("usr/local/bin/python3", "nothing", "other"),
         ("root/.local/bin/uvx", "nothing", "other"),
         ("usr/local/bin/pytest", "nothing", "other"),
         ("usr/bin", "folder", "other"),
@@ -100,7 +115,15 @@ def test_work_comes_along(path: str, was: str, now: str) -> None:
 
 def test_a_task_cannot_ask_for_the_image_s_interpreter() -> None:
     assert judged("usr/bin/python3", "other", "other") == REFUSED
-    assert judged("usr/local/bin/python3") is None, "a new one, where the task speaks of it"
+    assert judged("usr/local/bin/python3") == REFUSED, "nor for one that stands before it"
+    assert judged("opt/tool/bin/python3") is None
+
+
+def test_a_program_of_the_image_that_the_verifier_names_is_the_agent_s_by_its_path_alone() -> None:
+    assert judged("usr/local/bin/diff") == REFUSED, "a word of the task is no file to write"
+    assert judged("usr/local/bin/cmp") is None
+    assert judged("usr/local/bin/jq") is None, "the verifier does not start it"
+    assert judged("app/diff") is None
 
 
 def test_the_programs_of_the_image_s_virtual_environment_stay() -> None:
