@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from rock_env.env import FreshBoxes, Verdict
 from rock_env.errors import InfraError, InvalidArgument, NotFound, RockError, Unimplemented
 from rock_env.grading.guard import has_guard, programs
-from rock_env.grading.image import ask_image
+from rock_env.grading.image import ImageAnswers, ask_image
+from rock_env.grading.left_shell import LeftShell, ask_shell
 from rock_env.grading.model import Verifier
 from rock_env.grading.outcomes import Outcome, worst
 from rock_env.grading.verifier import Report, run_verifier
@@ -191,6 +192,14 @@ class _Boxes:
                 await self.prepare(other)
             yield other
 
+    def workdir(self, verifier: Verifier) -> str:
+        """Return where the agent works."""
+        return verifier.workdir or self.work
+
+    async def asked_of(self, other: Sandbox, verifier: Verifier) -> ImageAnswers:
+        """Return what a clean box tells of its image."""
+        return await ask_image(other, verifier, workdir=self.workdir(verifier), asked=self.asked)
+
     async def lost(self, other: Sandbox, error: RockError) -> Report:
         """Return that the agent's work cannot be had. Raise `InfraError` where a box is gone."""
         await need_box(self.agent)
@@ -199,41 +208,47 @@ class _Boxes:
 
 
 async def _graded(boxes: _Boxes, verifier: Verifier) -> Report:
+    left = verifier.in_shell and verifier.grade_in != "pristine"
+    shell = await ask_shell(boxes.agent, verifier) if left else LeftShell()
     if verifier.grade_in == "same":
-        return await run_verifier(boxes.agent, verifier)
+        return await run_verifier(boxes.agent, verifier, shell=shell)
     if verifier.grade_in == "fork":
-        return await _in_a_copy(boxes, verifier)
+        return await _in_a_copy(boxes, verifier, shell)
     async with boxes.prepared() as other:
+        image = await boxes.asked_of(other, verifier) if await has_guard(other) else None
         if boxes.work:
             try:
                 await carry_work(boxes.agent, other, boxes.work)
             except (InvalidArgument, NotFound) as error:
                 return await boxes.lost(other, error)
-        return await run_verifier(other, verifier)
+        return await run_verifier(other, verifier, image)
 
 
-async def _in_a_copy(boxes: _Boxes, verifier: Verifier) -> Report:
+async def _in_a_copy(boxes: _Boxes, verifier: Verifier, shell: LeftShell) -> Report:
     """Run it where the agent's files are, and what runs it is the image's; in a plain fork where that cannot be."""
-    if await has_guard(boxes.agent) and (report := await _taken_over(boxes, verifier)) is not None:
+    if await has_guard(boxes.agent) and (report := await _taken_over(boxes, verifier, shell)) is not None:
         return report
     async with boxes.fresh.fork() as copy:
-        return await run_verifier(copy, verifier)
+        return await run_verifier(copy, verifier, shell=shell)
 
 
-async def _taken_over(boxes: _Boxes, verifier: Verifier) -> Report | None:
+async def _taken_over(boxes: _Boxes, verifier: Verifier, shell: LeftShell) -> Report | None:
     """Run it in a clean box that takes the agent's files over; None where the backend cannot do that."""
     async with boxes.prepared() as other:
-        workdir = verifier.workdir or boxes.work
-        image = await ask_image(other, verifier, workdir=workdir, asked=boxes.asked)
+        image = await boxes.asked_of(other, verifier)
         try:
             left_out = await boxes.fresh.take_over(
-                other, runs=programs(verifier), asked=boxes.asked, workdir=workdir, image=image.told
+                other,
+                runs=programs(verifier),
+                asked=boxes.asked,
+                workdir=boxes.workdir(verifier),
+                image=image.told,
             )
         except InvalidArgument as error:
             return await boxes.lost(other, error)
         except Unimplemented:
             return None
-        return replace(await run_verifier(other, verifier, image), left_out=left_out)
+        return replace(await run_verifier(other, verifier, image, shell), left_out=left_out)
 
 
 @dataclass(frozen=True, slots=True)

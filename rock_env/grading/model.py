@@ -71,7 +71,7 @@ class Verifier:
     """Its own reserve: not part of the agent's time."""
     grade_in: GradeIn = "fork"
     in_shell: bool = False
-    """It runs in the shell that the agent left: its working folder, variables and options (see `rock_env.shell`)."""
+    """It runs where the shell that the agent left was, with variables of that shell (see `left_shell`)."""
     download: str = ""
     """The first command of its scripts that fetches from a network, where the box has none."""
 

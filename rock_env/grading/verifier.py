@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import posixpath
 import re
-import shlex
 import stat
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -19,12 +18,12 @@ from rock_env.errors import InfraError, InvalidArgument, NotFound, nearest
 from rock_env.grading.apart import apart
 from rock_env.grading.guard import guard_of, unwritten
 from rock_env.grading.image import OWN_FOLDERS, ImageAnswers, verifier_text
+from rock_env.grading.left_shell import LeftShell
 from rock_env.grading.model import Verifier
 from rock_env.grading.outcomes import Outcome, Unreadable
 from rock_env.grading.parsers import PARSERS, Left, Read
 from rock_env.grading.parsers.reward_file import REWARD_FILES
 from rock_env.sandbox import CommandEnd, OutputChunk, Sandbox
-from rock_env.shell import shell_argv
 
 __all__ = ["Report", "run_verifier"]
 
@@ -62,20 +61,23 @@ class Report:
     """Changes of the agent's that could have steered it, by path, and were not in its box."""
 
 
-async def run_verifier(box: Sandbox, verifier: Verifier, image: ImageAnswers | None = None) -> Report:
+async def run_verifier(
+    box: Sandbox, verifier: Verifier, image: ImageAnswers | None = None, shell: LeftShell | None = None
+) -> Report:
     """Run it in `box`. Raise `InfraError` where the box failed, and `UnknownName` for a parser there is not.
 
-    `image` is what a clean box told of itself; without, nothing is known of what the image's Python finds.
+    `image` is what a clean box told of itself; without, nothing is known of what the image's Python finds. `shell` is what
+    is kept of the agent's.
     """
     if verifier.parser not in PARSERS:
         raise nearest("parser", verifier.parser, PARSERS)
     try:
-        return await _report(box, verifier, image)
+        return await _report(box, verifier, image, shell or LeftShell())
     except NotFound as error:
         raise InfraError(f"the sandbox went while its verifier ran: {error.message}") from error
 
 
-async def _report(box: Sandbox, verifier: Verifier, image: ImageAnswers | None) -> Report:
+async def _report(box: Sandbox, verifier: Verifier, image: ImageAnswers | None, shell: LeftShell) -> Report:
     if problem := await _cleared(box, verifier):
         return Report(problem=problem)
     for file in verifier.files:
@@ -83,8 +85,11 @@ async def _report(box: Sandbox, verifier: Verifier, image: ImageAnswers | None) 
             await box.write_file(file.path, file.content, mode=file.mode)
         except InvalidArgument as error:
             return Report(problem=f"{file.path} cannot be put into the box: {error.message}")
-    guard = await guard_of(box, verifier, image)
-    end, stdout, stderr = await _run(box, verifier, guard.variables)
+    try:
+        guard = await guard_of(box, verifier, image)
+    except InvalidArgument as error:
+        return Report(problem=f"its Pythons cannot be guarded: {error.message}")
+    end, stdout, stderr = await _run(box, verifier, guard.variables, shell)
     if end.infra_error:
         raise InfraError(f"the sandbox failed while its verifier ran: {end.infra_error}")
     tail = _tail(stdout + b"\n" + stderr)
@@ -169,26 +174,19 @@ async def _kind(box: Sandbox, path: str) -> Literal["nothing", "file", "folder",
 
 
 async def _run(
-    box: Sandbox, verifier: Verifier, variables: Mapping[str, str]
+    box: Sandbox, verifier: Verifier, variables: Mapping[str, str], shell: LeftShell
 ) -> tuple[CommandEnd, bytes, bytes]:
     kept = {"stdout": _Tail(), "stderr": _Tail()}
-    typed = b""
-    argv: Sequence[str] = verifier.command
-    if verifier.in_shell:
-        assignments = (f"{name}={value}" for name, value in variables.items())
-        typed = shlex.join(["env", *assignments, *verifier.command]).encode()
-        argv = shell_argv(verifier.workdir)
+    left = shell.folder if shell.folder and await _kind(box, shell.folder) == "folder" else ""
     command = box.start(
-        argv,
-        env=variables,
-        cwd=verifier.workdir or None,
+        verifier.command,
+        env={**shell.variables, **variables},
+        cwd=left or verifier.workdir or None,
         timeout_s=verifier.timeout_s,
         max_output_bytes=_MOST_BYTES,
     )
     end: CommandEnd | None = None
     async with command:
-        if typed:
-            command.write_stdin(typed)
         command.close_stdin()
         async for event in command.events():
             if isinstance(event, OutputChunk):
