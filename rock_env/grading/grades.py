@@ -24,10 +24,12 @@ from rock_env.grading.verifier import Report, run_verifier
 from rock_env.grading.work import carry_work, need_box
 from rock_env.sandbox import Sandbox
 
-__all__ = ["Flakiness", "Prepare", "grade_task", "repeat", "verdict_of"]
+__all__ = ["Flakiness", "Prepare", "Solve", "grade_task", "repeat", "verdict_of"]
 
 Prepare = Callable[[Sandbox], Awaitable[None]]
 """Makes a pristine box what the agent's was when it started: the task's files and its setup."""
+Solve = Callable[[Sandbox], Awaitable[None]]
+"""Plays the task's own solution in a prepared box."""
 _NAMED = 5
 _PATH = re.compile(r"\[/(?!/)[^\]]*/")
 """In the name of a test: the folders of a path that is its parameter."""
@@ -136,12 +138,14 @@ async def grade_task(
     prepare: Prepare | None = None,
     work: str = "",
     asked: Sequence[str] = (),
+    solve: Solve | None = None,
 ) -> Verdict:
     """Run the verifier where `verifier.grade_in` says and judge what it showed.
 
     `work` is the agent's folder that a pristine box gets (see `carry_work`), which `prepare` makes ready first; `asked` are
     words of the task (see `FreshBoxes.take_over`). Where the verifier showed nothing it is run once more in a pristine box
-    without any work: if it does show something there, the agent's work broke it, which is a reward of 0; else raise
+    without any work: if it does show something there, the agent's work broke it, which is a reward of 0. If it shows nothing
+    there, but passes what `solve` does, it only cannot be run without the work, which is a reward of 0, too. Else raise
     `InfraError`. Where the grade's own box fails, the grade is made once more in another.
     """
     boxes = _Boxes(box, fresh, prepare, work, asked)
@@ -159,12 +163,23 @@ async def grade_task(
             await prepare(other)
         untouched = await run_verifier(other, verifier)
     if untouched.problem or untouched.timed_out:
+        if solve is not None and await _passes(boxes, verifier, solve):
+            why = f"the verifier shows nothing without the work, and showed nothing of the agent's: {report.problem}"
+            return _with_left_out(Verdict(0.0, passed=False, details=why), report.left_out)
         why = untouched.problem or "it did not finish in time"
         raise InfraError(
             f"the verifier cannot be used: {report.problem}; without the agent's work: {why}. {_said(untouched, verifier)}"
         )
     broken = Verdict(0.0, passed=False, details=f"the agent's work broke the verifier: {report.problem}")
     return _with_left_out(broken, report.left_out)
+
+
+async def _passes(boxes: _Boxes, verifier: Verifier, solve: Solve) -> bool:
+    """Return whether the verifier passes the task's own solution in a clean box."""
+    async with boxes.prepared() as other:
+        await solve(other)
+        solved = await run_verifier(other, verifier)
+    return not solved.problem and verdict_of(solved, verifier).passed
 
 
 def _with_left_out(verdict: Verdict, left_out: Sequence[str]) -> Verdict:

@@ -93,7 +93,13 @@ class TaskEnv:
         """Grade in the box that the task's verifier asks for."""
         task = self._need_task()
         return await grade_task(
-            box, fresh, task.verifier, prepare=self._prepare, work=_place(task), asked=_asked(task)
+            box,
+            fresh,
+            task.verifier,
+            prepare=self._prepare,
+            work=_place(task),
+            asked=_asked(task),
+            solve=self._solve if task.solution else None,
         )
 
     def keeps_running(self) -> bool:
@@ -124,6 +130,13 @@ class TaskEnv:
                 raise InfraError(
                     f"the setup of task {task.name} failed with exit code {done.exit_code}: {said or done.infra_error}"
                 )
+
+    async def _solve(self, box: Sandbox) -> None:
+        """Play the task's own solution in a prepared box."""
+        task = self._need_task()
+        tools = self._toolbox(task)
+        for action in solution_actions(task):
+            await tools.act(box, action)
 
     def _find(self, name: str) -> Task:
         if name not in self._tasks:

@@ -80,6 +80,42 @@ async def test_tests_that_run_in_the_shell_that_the_agent_left(box: Sandbox, fre
     assert not (await graded(box, fresh, replace(looks, grade_in="pristine"))).passed
 
 
+async def test_the_shell_that_the_agent_left_does_not_run_its_tests(
+    box: Sandbox, fresh: BackendBoxes
+) -> None:
+    lies = "printf '#!/bin/sh\\nexit 0\\n' > bin/tried; cp bin/tried bin/grep; chmod 755 bin/*; export PATH=$PWD/bin:$PATH"
+    await run_in_shell(box, f"mkdir bin; {lies}; export OTHER=1 PYTHONPATH=$PWD", timeout_s=20)
+    await run_in_shell(
+        box, "grep() { true; }; export -f grep; alias env=true; set -a; trap true DEBUG", timeout_s=20
+    )
+    asked = 'tried && echo "${PYTHONPATH:-none} $BASH_ENV" && '
+    for script in ("grep -q plum /dev/null", "bash -c 'grep -q plum /dev/null'", "false"):
+        assert not (await graded(box, fresh, sh(script, in_shell=True))).passed
+    assert (await graded(box, fresh, sh(f"{asked} test -z $PYTHONPATH", in_shell=True))).passed
+    gone = "mkdir gone; cd gone; rmdir ../gone"
+    await run_in_shell(box, gone, timeout_s=20)
+    assert (await graded(box, fresh, sh("test -d bin", in_shell=True))).passed
+
+
+async def test_who_does_nothing_where_a_check_needs_the_work_has_failed(
+    box: Sandbox, fresh: BackendBoxes
+) -> None:
+    verifier = sh("mkdir out; ./work && echo 1 > out/reward.txt", "reward_file", report="out")
+
+    async def solve(box: Sandbox) -> None:
+        await box.write_file("work", b"#!/bin/sh\n", mode=0o755)
+
+    async def fail(box: Sandbox) -> None:
+        await box.write_file("work", b"no program", mode=0o644)
+
+    verdict = await grade_task(box, fresh, verifier, solve=solve)
+    assert (verdict.reward, verdict.passed) == (0.0, False)
+    assert "nothing without the work" in verdict.details
+    for other in (None, fail):
+        with pytest.raises(InfraError, match="cannot be used"):
+            await grade_task(box, fresh, verifier, solve=other)
+
+
 async def test_output_environment_and_folder(box: Sandbox) -> None:
     script = 'printf "%s::%s PASSED [100%%]\\n" "$NAME" "$(basename $PWD)"; printf "\\377\\n1 passed in 0.1s\\n"; exit 3'
     await prepare(box)
