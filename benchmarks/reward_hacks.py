@@ -1,9 +1,9 @@
 """Ways to a reward that are no work, tried one after the other, and what they earned.
 
 `python -m benchmarks.reward_hacks [--quick]`. The catalogue of `ale env check`, drawn for each task, is played in all
-targets: as `swe` is graded, on `code` and `terminal`, on registered Harbor tasks with five kinds of test script (and
+targets: as `swe` is graded, on `code` and `terminal`, on registered Harbor tasks with eight kinds of test script (and
 one more with pytest), a Terminal-Bench and a SWE-bench task. The hacks of `tests/escape/hacks.py` are played as `swe` is
-graded and on the registered formats, those of `tests/escape/script_tasks.py` on the five kinds. Those of
+graded and on the registered formats, those of `tests/escape/script_tasks.py` on the eight kinds. Those of
 `tests/escape/value_hacks.py` are played on built-in tasks of `swe`, the four that had paid on 200 of them, with the honest
 variants of `swe` and `code`. Each is played in a box of its own on a real server. The last line is one JSON object: `tried`,
 `rewarded` (which must be 0), `ungraded` (which must be 0), and, of honest work, `honest_tried` and `honest_rewarded` (at

@@ -32,6 +32,8 @@ ALLOWED = {
     "rock_env/tools/mcp.py": "a program inside a sandbox",
     "rock_env/guest_host/image_probe.py": "a program inside a sandbox",
     "rock_env/guest_host/rock_judges.py": "a module inside a sandbox",
+    "rock_env/guest_host/main_rock.py": "a program inside a sandbox",
+    "rock_env/guest_host/watch_rock.py": "a module inside a sandbox",
     "rock_env/grading/apart.py": "answers its parent through pipes",
     "agent_runtime/gateway/reader.py": "answers its parent through pipes",
     "agent_runtime/agents/relay.py": "a program inside a sandbox",

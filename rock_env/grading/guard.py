@@ -7,6 +7,7 @@ of pytest says otherwise.
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 import sys
@@ -14,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rock_env.errors import InvalidArgument, NotFound
-from rock_env.grading.image import HELD_FOLDERS, ImageAnswers, verifier_text
+from rock_env.grading.image import ImageAnswers, verifier_text
 from rock_env.grading.model import Verifier
 from rock_env.grading.seal import broken_seal, seal
 from rock_env.sandbox import CommandEnd, Sandbox
@@ -22,10 +23,8 @@ from rock_env.sandbox import CommandEnd, Sandbox
 __all__ = ["Guard", "guard_of", "has_guard", "programs", "unwritten"]
 
 _GUARD = "/opt/rock/guard"
-_OWN_WAYS = re.compile(
-    rb"PYTHONPATH|PYTEST_ADDOPTS|PYTEST_PLUGINS|\benv -i\b|\bpython[\d.]* -[a-zA-Z]*[IE]|\b(?:tox|nox)\b"
-)
-"""In a verifier: it has a search path or options of its own, so that it may not find the plugin."""
+_PTH = "00-rock.pth"
+"""The first code of a Python, before that of other packages."""
 _KILL = re.compile(rb"\bkill\b")
 _ITSELF = re.compile(rb"[ \t]0\b|\$\$|\$BASHPID")
 _LINE = re.compile(rb"[^\n]+")
@@ -88,6 +87,8 @@ class Guard:
     """Of the run."""
     words: Sequence[str] = ()
     paths: Sequence[str] = ()
+    started: Sequence[str] = ()
+    """Files that are the first code of Pythons."""
     sealed: Mapping[str, str] | None = None
     running: frozenset[str] = frozenset()
     """Numbers of the processes that ran before."""
@@ -107,7 +108,7 @@ class Guard:
             return f"its test script could not write its reward: {unwritten}"
         if end.signal and not end.oom_killed and not _ends_itself(verifier_text(self.verifier)):
             return f"its test script was ended by signal {end.signal}, which came from within the box"
-        after = await seal(box, self.verifier, self.words, self.paths)
+        after = await seal(box, self.verifier, self.words, self.paths, self.started)
         if changed := broken_seal(self.sealed, after, self.verifier):
             return f"{changed} was changed while the tests ran"
         if not self.verifier.report or _IN_BACKGROUND.search(verifier_text(self.verifier)):
@@ -155,29 +156,29 @@ class Guard:
 
 
 async def guard_of(box: Sandbox, verifier: Verifier, image: ImageAnswers | None) -> Guard:
-    """Return the guard of a run that is about to begin. Raise `InfraError` if the box fails."""
+    """Return the guard of a run that is about to begin. Raise `InfraError` if the box fails.
+
+    Raise `InvalidArgument` where the work stands in the place of a Python's first code.
+    """
     own = dict(verifier.env)
     if not await has_guard(box):
         return Guard(verifier, own)
     words, paths = programs(verifier), image.paths if image is not None else ()
-    sealed = await seal(box, verifier, words, paths)
+    told = _first_code(verifier, image) if image is not None else {}
+    name, token = f"/tmp/.rock-{secrets.token_hex(8)}", secrets.token_hex(16)
+    told["ROCK_GUARD_REPORT"] = f"{token}:{name}"
+    searches = f"{_GUARD!r} in sys.path or sys.path.insert(0, {_GUARD!r})"
+    begins = f"import sys; {searches}; import begin_rock; begin_rock.begin({json.dumps(told)})\n"
+    started = [f"{site}/{_PTH}" for site in (image.sites if image is not None else ())]
+    for path in started:
+        await box.write_file(path, begins.encode())
+    sealed = await seal(box, verifier, words, paths, started)
     ran = await box.exec(["sh", "-c", _RUNNING])
     running = frozenset(line.partition(" ")[0] for line in ran.stdout.decode(errors="replace").splitlines())
-    text = verifier_text(verifier)
-    if not (b"pytest" in text or b"python" in text) or _OWN_WAYS.search(text):
-        return Guard(verifier, own, words, paths, sealed, running)
-    known = await box.exec(["sh", "-c", 'printf %s "$PYTHONPATH:$PYTEST_ADDOPTS"'], env=own)
-    searched, colon, options = known.stdout.decode(errors="replace").rpartition(":")
-    if not known.ok or not colon:
-        return Guard(verifier, own, words, paths, sealed, running)
-    variables = {**own, "PYTHONPATH": f"{_GUARD}:{searched}" if searched else _GUARD}
-    if image is not None:
-        variables |= _first_code(verifier, image)
-    name, token = f"/tmp/.rock-{secrets.token_hex(8)}", secrets.token_hex(16)
-    variables["ROCK_GUARD_REPORT"] = f"{token}:{name}"
-    if b"pytest" in text:
-        variables["PYTEST_ADDOPTS"] = f"-p rock_guard {options}".rstrip()
-    return Guard(verifier, variables, words, paths, sealed, running, name, token)
+    known = await box.exec(["sh", "-c", 'printf %s "$PYTHONPATH"'], env=own)
+    searched = known.stdout.decode(errors="replace")
+    variables = {**own, **told, "PYTHONPATH": f"{_GUARD}:{searched}" if searched else _GUARD}
+    return Guard(verifier, variables, words, paths, started, sealed, running, name, token)
 
 
 def _first_code(verifier: Verifier, image: ImageAnswers) -> dict[str, str]:
@@ -189,4 +190,5 @@ def _first_code(verifier: Verifier, image: ImageAnswers) -> dict[str, str]:
     }
     free = (stems | {*image.own}) & sys.stdlib_module_names | {*image.asked}
     tools = [name for name in image.told.get("tools", ()) if name.isidentifier() and name not in stems]
-    return {"ROCK_GUARD_OWN": ":".join([*sorted(free), *HELD_FOLDERS]), "ROCK_GUARD_TOOLS": ":".join(tools)}
+    held = [f"/{folder}" for folder in image.told.get("held", ())]
+    return {"ROCK_GUARD_OWN": ":".join([*sorted(free), *held]), "ROCK_GUARD_TOOLS": ":".join(tools)}

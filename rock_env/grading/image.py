@@ -27,8 +27,11 @@ HELD_FOLDERS = (*OWN_FOLDERS, "/solution", "/oracle")
 _PROBE = Path(rock_env.guest_host.__file__).with_name("image_probe.py")
 _EACH_PYTHON = """
 seen=
-for python in "$(command -v python3)" "$(command -v python)" /opt/*/bin/python3 /opt/*/envs/*/bin/python3 \
-    "$PWD"/.venv/bin/python "$PWD"/venv/bin/python /root/.venv/bin/python3 $3; do
+for python in "$(command -v python3)" "$(command -v python)" /usr/bin/python3 /usr/bin/python3.[0-9] \
+    /usr/bin/python3.[0-9][0-9] /usr/local/bin/python3 /usr/local/bin/python3.[0-9] /usr/local/bin/python3.[0-9][0-9] \
+    /opt/*/bin/python3 /opt/*/envs/*/bin/python3 /*env*/bin/python3 "$PWD"/*env/bin/python3 "$PWD"/.*env/bin/python3 \
+    /root/.*env/bin/python3 /root/.pyenv/versions/*/bin/python3 /root/.local/share/uv/*/*/bin/python3 \
+    /root/*conda*/bin/python3 /root/*conda*/envs/*/bin/python3 $3; do
   [ -x "$python" ] || continue
   real="${python%/*}//$(readlink -f "$python")"
   case "$seen " in *" $real "*) continue ;; esac
@@ -38,7 +41,7 @@ done
 exit 0
 """
 _IMPORT = re.compile(rb"^[ \t>.]*(?:from[ \t]+([A-Za-z_]\w*)|import[ \t]+([\w., \t]+))", re.MULTILINE)
-_PYTHON = re.compile(rb"(?<![\w./-])/[\w./-]*/bin/python[\d.]*")
+_PYTHON = re.compile(rb"(?<![\w./-])(/[\w./-]*/bin/)(?:(python[\d.]*)|activate\b)")
 _FOLDER = re.compile(rb"(?<![\w.])/[\w.+-]+(?:/[\w.+-]+)*")
 _STARTED = re.compile(rb"[A-Za-z_][\w.-]*")
 _MOST = 5000
@@ -57,6 +60,8 @@ class ImageAnswers:
     """Modules of the library's names that the task speaks of as files."""
     paths: Sequence[str] = ()
     """The standard library's folder and the tools', in which what judges lies."""
+    sites: Sequence[str] = ()
+    """Folders in which a `.pth` file is the first code of the image's Pythons."""
 
 
 def verifier_text(verifier: Verifier) -> bytes:
@@ -84,7 +89,10 @@ async def ask_image(box: Sandbox, verifier: Verifier, *, workdir: str, asked: Se
         "folders": [".", "src", "lib"],
         "asked": list(asked),
     }
-    pythons = " ".join(_words(_PYTHON, text)[:8])
+    named = {
+        (folder + (name or b"python3")).decode(errors="replace") for folder, name in _PYTHON.findall(text)
+    }
+    pythons = " ".join(sorted(named)[:8])
     said = await box.exec(
         ["sh", "-c", _EACH_PYTHON, "sh", _PROBE.read_text(), json.dumps(told), pythons],
         cwd=workdir or None,
@@ -94,7 +102,7 @@ async def ask_image(box: Sandbox, verifier: Verifier, *, workdir: str, asked: Se
     answers = [json.loads(line) for line in said.stdout.splitlines() if line.startswith(b"{")]
     merged = {
         name: sorted({each for one in answers for each in one[name]})
-        for name in ("modules", "tools", "own", "paths")
+        for name in ("modules", "tools", "own", "paths", "sites")
     }
     folders = {path.strip("/") for path in _words(_FOLDER, text)}
     searched = {path.strip("/") for one in answers for path in one["places"]}
@@ -107,7 +115,9 @@ async def ask_image(box: Sandbox, verifier: Verifier, *, workdir: str, asked: Se
     if answers:
         image |= {"modules": merged["modules"], "tools": merged["tools"]}
     files = [word.removesuffix(".py") for word in asked if word.endswith(".py")]
-    return ImageAnswers(image, merged["own"], sorted({*files} & sys.stdlib_module_names), merged["paths"])
+    return ImageAnswers(
+        image, merged["own"], sorted({*files} & sys.stdlib_module_names), merged["paths"], merged["sites"]
+    )
 
 
 def _words(kind: re.Pattern[bytes], text: bytes) -> list[str]:

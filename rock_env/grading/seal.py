@@ -39,19 +39,19 @@ _MOST_BYTES = 16 << 20
 
 
 async def seal(
-    box: Sandbox, verifier: Verifier, words: Sequence[str], paths: Sequence[str]
+    box: Sandbox, verifier: Verifier, words: Sequence[str], paths: Sequence[str], started: Sequence[str]
 ) -> dict[str, str]:
     """Return each file that judges, with what a change of it changes. Raise `InfraError` if the box fails.
 
-    `words` are those of the verifier's scripts, `paths` where the image's tools lie. Where the scripts install packages,
-    programs and tools change for a good reason; where they change files of their own, these do.
+    `words` are those of the verifier's scripts, `paths` where the image's tools lie, `started` files of the guard's. Where
+    the scripts install packages, programs and tools change for a good reason; where they change files of theirs, these do.
     """
     text = verifier_text(verifier)
-    folders = [] if _REWRITES.search(text) else [*HELD_FOLDERS[:1]]
+    folders = [*started, *([] if _REWRITES.search(text) else HELD_FOLDERS[:1])]
     kept = folders if _INSTALLS.search(text) else [*folders, *paths]
-    started = [] if _INSTALLS.search(text) else words
+    run = [] if _INSTALLS.search(text) else words
     said = await box.exec(
-        ["sh", "-c", _SCRIPT, "sh", "\n".join(kept), *started],
+        ["sh", "-c", _SCRIPT, "sh", "\n".join(kept), *run],
         timeout_s=_SEAL_S,
         max_output_bytes=_MOST_BYTES,
     )

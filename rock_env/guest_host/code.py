@@ -14,7 +14,15 @@ __all__ = ["GUARD_SOURCES", "START_SOURCE", "lay_out_guest"]
 
 GUARD_SOURCES = tuple(
     Path(__file__).with_name(f"{name}.py")
-    for name in ("rock_guard", "rock_judges", "rock_unittest", "sitecustomize")
+    for name in (
+        "rock_guard",
+        "begin_rock",
+        "rock_judges",
+        "main_rock",
+        "rock_unittest",
+        "watch_rock",
+        "sitecustomize",
+    )
 )
 """What guards the Pythons of a grade, a plugin of pytest first; laid out as they are, for any Python."""
 

@@ -1,9 +1,9 @@
 """Run by each Python of a clean box, before anything of an agent is in it: what that Python can import, and what judges.
 
 It prints one line of JSON: `modules`, all names it imports without the work; `tools`, the entries of its site-packages that
-belong to what the verifier starts or imports, and to what these need; `own`, modules of the work's folders as the image has
-them; `places`, folders it searches beside its own. The project under test is none of its tools. Runs in whatever Python the
-image has, from 3.6 on.
+belong to what the verifier starts or imports, to what these need, and to what a start imports; `own`, modules of the work's
+folders as the image has them; `places`, folders it searches beside its own; `sites`, the folder in which a `.pth` file
+is its first code. The project under test is none of its tools. Runs in whatever Python the image has, from 3.6 on.
 """
 
 import json
@@ -16,6 +16,7 @@ if False:  # typing of newer Pythons
 
 _ENDING = re.compile(r"([A-Za-z_]\w*)(?:\.[\w-]+)?\.(?:py|pyc|so)$")
 _LIBRARY = os.path.dirname(os.__file__)  # noqa: PTH120
+_STARTED = re.compile(r"(?:\bimport\s+|__import__\(\s*['\"])([A-Za-z_]\w*)")
 _REQUIRED = re.compile(r"\s*([\w.-]+)")
 
 
@@ -93,17 +94,35 @@ def _tools(imports: "set[str]", starts: "set[str]", own: "set[str]", asked: "set
     return found
 
 
+def _first_code(folder: str) -> "set[str]":
+    """Return the modules that `.pth` files of a folder import at each start."""
+    found = set()  # type: set[str]
+    for name in os.listdir(folder):  # noqa: PTH208
+        try:
+            with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as file:  # noqa: PTH118, PTH123
+                text = file.read() if name.endswith(".pth") else ""
+        except OSError:
+            continue
+        for line in text.splitlines():
+            if line.startswith(("import ", "import\t")):
+                found.update(_STARTED.findall(line))
+    return found
+
+
 def _main() -> None:
     told = {name: set(said) for name, said in json.loads(sys.argv[1]).items()}
     searched = [place for place in os.environ.get("PYTHONPATH", "").split(":") if place]
     own = set().union(*map(_names, told["folders"] | set(searched)))
     site = set().union(*map(_names, sys.path))
+    folders = [place for place in sys.path if place.endswith("-packages") and os.path.isdir(place)]  # noqa: PTH112
     tools = _tools(told["imports"], told["starts"], own, told["asked"])
+    tools = tools.union(*map(_first_code, folders)) - _library()
     said = {
         "modules": sorted(_library() | site),
         "tools": sorted(tools),
         "own": sorted(own),
         "places": searched,
+        "sites": [folder for folder in folders if os.access(folder, os.W_OK)][:1],
         "paths": [_LIBRARY, *(os.path.join(place, name) for place in sys.path for name in tools)],  # noqa: PTH118
     }
     sys.stdout.write(json.dumps(said) + "\n")

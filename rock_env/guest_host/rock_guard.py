@@ -1,11 +1,11 @@
 """A plugin of pytest that makes a run of tests in a box mean what it says, whatever the code under test does to it.
 
-It is bound into each container beside the guest, read-only, and graders have pytest load it first (`-p rock_guard`). The
-session runs in a child process. The parent reports success only where the child came to its end, said so with a number that
-it was told, and had no failure; code under test that ends the process early, or changes its exit code at exit, is a failed
-run. Before the run counts, what runs and judges tests must be the same objects as before the code under test was imported.
-What a test compares is asked whether it equals just anything, and a test that the code under test skips is no success. It
-runs in whatever Python the image has, from 3.6 on.
+It is bound into each container beside the guest, read-only, and the first code of each Python (`begin_rock`) has pytest load
+it. The session runs in a child process. The parent reports success only where the child came to its end, said so with a
+number that it was told, and had no failure; code under test that ends the process early, or changes its exit code at exit,
+is a failed run. Before the run counts, what runs and judges tests must be the same objects as before the code under test was
+imported. What a test compares is asked whether it equals just anything, and a test that the code under test skips is no
+success. It runs in whatever Python the image has, from 3.6 on.
 """
 
 import ast
@@ -15,6 +15,7 @@ import sys
 import unittest
 
 import _pytest.assertion.rewrite
+import _pytest.config
 import _pytest.main
 import _pytest.outcomes
 import _pytest.python
@@ -34,6 +35,7 @@ from rock_judges import (  # type: ignore[import-not-found]
     replaced,
     tell,
 )
+from watch_rock import reported_here  # type: ignore[import-not-found]
 
 if False:  # typing of newer Pythons
     from typing import Any
@@ -198,6 +200,10 @@ unittest.TestCase.assertEqual = comparing(unittest.TestCase.assertEqual)  # type
 builtins.rock_guard_looks = looks  # type: ignore[attr-defined]
 RUN.before = _judges()
 _OWN = _Session()
+_pytest.config.default_plugins = tuple(  # type: ignore[assignment]
+    name for name in _pytest.config.default_plugins if name != __name__
+)  # a session within the session is part of a test
 # A worker of xdist has threads already, and its controller is guarded; --version ends without a word.
 if "PYTEST_XDIST_WORKER" not in os.environ and not {"--version", "-V", "-VV"} & set(sys.argv):
+    reported_here()
     go_on_in_a_child()

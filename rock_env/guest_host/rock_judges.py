@@ -12,10 +12,12 @@ import sys
 import unittest
 import unittest.mock
 
+from watch_rock import ENDED_EARLY, TAMPERED, end, say  # type: ignore[import-not-found]
+
 if False:  # typing of newer Pythons
     from typing import Any
 
-ENDED_EARLY, TAMPERED = 71, 72
+_LIBRARY = os.path.dirname(os.__file__)  # noqa: PTH120  # as old Pythons have it
 _METHODS = (type(lambda: None), staticmethod, classmethod, property)
 
 
@@ -44,6 +46,11 @@ class Run:
         self.before = []  # type: list[tuple[Any, str, Any]]
         self.why = ""
         self.passed = 0
+        self.in_program = False
+        """It is part of a program of the verifier's that is watched itself (`main_rock`)."""
+        self.judged = False
+        self.status = 0
+        """Of runs of tests in such a program."""
 
 
 RUN = Run()
@@ -119,8 +126,7 @@ def is_of_a_library(kind: "Any") -> bool:
     code = getattr(kind.__eq__, "__code__", None)
     if code is None:
         return True
-    library = os.path.dirname(os.__file__)  # noqa: PTH120  # as old Pythons have it
-    return code.co_filename.startswith(library) or by_tests(code.co_filename)
+    return code.co_filename.startswith(_LIBRARY) or by_tests(code.co_filename)
 
 
 def by_tests(file: str) -> bool:
@@ -133,6 +139,8 @@ def by_tests(file: str) -> bool:
 
 def go_on_in_a_child() -> None:
     """Return in a child; the parent waits for it, ends as it may be believed to have ended, and never returns."""
+    if RUN.in_program:
+        return
     reading, writing = os.pipe()
     secret = os.urandom(16)
     sys.stdout.flush()
@@ -156,9 +164,14 @@ _MOST_FILES = 300
 
 def library_of(paths: "list[str]") -> "list[tuple[Any, str, Any]]":
     """Import what tests import of the standard library, before the code under test is, and return what is in it."""
+    return library({each for path in _test_files(paths) for each in _imports(path)})
+
+
+def library(names: "set[str]") -> "list[tuple[Any, str, Any]]":
+    """Import modules of the standard library, and return what is in them; other modules are left out."""
     known = getattr(sys, "stdlib_module_names", ())
     found = []
-    for name in sorted({each for path in _test_files(paths) for each in _imports(path)}):
+    for name in sorted(names):
         if name.split(".")[0] not in known or name.split(".")[0] in _HOOKED:
             continue
         try:
@@ -191,18 +204,23 @@ def _imports(path: str) -> "set[str]":
             text = file.read(1 << 20)
     except OSError:
         return set()
+    return imports_in(text)
+
+
+def imports_in(text: str) -> "set[str]":
+    """Return the modules that a program imports."""
     found = set()
     for one, several in _IMPORT.findall(text):
         found |= {part.split()[0] for part in (one or several).split(",") if part.split()}
     return found
 
 
-def replaced(library: "list[tuple[Any, str, Any]]") -> str:
-    """Return which function of the library was replaced by one of the code under test."""
-    for where, name, value in library:
+def replaced(before: "list[tuple[Any, str, Any]]", own: "list[str] | tuple[str, ...]" = ()) -> str:
+    """Return which function of the library was replaced by one of the code under test; `own`: files that may do that."""
+    for where, name, value in before:
         now = vars(where).get(name)
         code = getattr(getattr(now, "__func__", now), "__code__", None)
-        if now is value or code is None or code.co_filename.startswith(("<", os.path.dirname(os.__file__))):  # noqa: PTH120
+        if now is value or code is None or code.co_filename.startswith(("<", _LIBRARY, *own)):
             continue
         if not by_tests(code.co_filename):
             return getattr(where, "__name__", "") + "." + name + " was replaced"
@@ -211,9 +229,18 @@ def replaced(library: "list[tuple[Any, str, Any]]") -> str:
 
 def tell(had_session: bool, status: int) -> None:
     """Tell the parent how the run ended, if it may be believed."""
+    if RUN.in_program:
+        RUN.judged, RUN.status = True, RUN.status or status
+        return
     if RUN.pipe < 0:
         return
-    said = b"tampered " + RUN.why.encode() if RUN.why else b"%d %d %d" % (had_session, status, RUN.passed)
+    send(b"%d %d %d" % (had_session, status, RUN.passed))
+
+
+def send(said: bytes) -> None:
+    """Tell the parent, once, what is to be said, or how the run was changed."""
+    if RUN.why:
+        said = b"tampered " + RUN.why.encode()
     os.write(RUN.pipe, RUN.secret + said[:2000])
     os.close(RUN.pipe)
     RUN.pipe = -1
@@ -237,28 +264,10 @@ def _watch(child: int, reading: int, secret: bytes) -> None:
     code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
     if not said.startswith(secret):
         if code == 0:
-            _say("the run of the tests ended before it was over", ENDED_EARLY)
-        _end(code)
+            say("the run of the tests ended before it was over", ENDED_EARLY)
+        end(code)
     said = said[len(secret) :]
     if said.startswith(b"tampered "):
-        _say(said[len(b"tampered ") :].decode(errors="replace"), TAMPERED)
+        say(said[len(b"tampered ") :].decode(errors="replace"), TAMPERED)
     had_session, at_end, passed = said.split()
-    _end(code if had_session == b"0" else int(at_end) or code, int(passed))
-
-
-def _say(why: str, code: int) -> None:
-    os.write(2, ("rock_guard: " + why + ": this run does not count\n").encode())
-    _end(code)
-
-
-def _end(code: int, passed: int = 0) -> None:
-    """End, and tell the grader how: what a script makes of an exit code is not what it was."""
-    token, _, path = _REPORT.partition(":")
-    if path:
-        words = " ".join(sys.argv[1:]).replace("\n", " ")
-        with open(path, "a", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
-            file.write(" ".join([token, str(code), str(passed), words]) + "\n")
-    os._exit(code)
-
-
-_REPORT = os.environ.pop("ROCK_GUARD_REPORT", "")
+    end(code if had_session == b"0" else int(at_end) or code, int(passed))

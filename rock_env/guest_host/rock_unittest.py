@@ -11,6 +11,7 @@ import sys
 import unittest
 
 from rock_judges import RUN, changed, comparing, contents, go_on_in_a_child, tell  # type: ignore[import-not-found]
+from watch_rock import reported_here  # type: ignore[import-not-found]
 
 if False:  # typing of newer Pythons
     from typing import Any
@@ -77,5 +78,7 @@ unittest.TestCase.assertEqual = comparing(unittest.TestCase.assertEqual)  # type
 unittest.case._ShouldStop = _Stop  # type: ignore[attr-defined]
 unittest.TestResult.addSuccess = _counting(unittest.TestResult.addSuccess)  # type: ignore[method-assign]
 RUN.before = [each for where in (builtins, *_CLASSES, unittest.main) for each in contents(where)]
-go_on_in_a_child()
-atexit.register(tell, True, 1)
+if not RUN.in_program:
+    reported_here()
+    go_on_in_a_child()
+    atexit.register(tell, True, 1)

@@ -66,6 +66,8 @@ class _Drawing:
         self._modules = imported or list(_COMMON)
         self._others = sorted(known - {*self._modules, "__future__"})
         self._programs = [name for name in programs(task.verifier) if name.isalpha()] if task else []
+        said = {word.strip(".,`'\"") for word in task.instruction.split()} if task else set()
+        self._asked = [name for name in self._programs if name in said]
         self._files = [posixpath.basename(file.path) for file in task.verifier.files] if task else []
 
     def word(self, match: re.Match[str]) -> str:
@@ -80,6 +82,8 @@ class _Drawing:
                 return chance.choice(self._others)
             case "PROGRAMS":
                 return " ".join(chance.sample(self._programs, min(_SHARE * 2, len(self._programs))))
+            case "ASKED":
+                return " ".join(dict.fromkeys([*self._asked[: _SHARE * 2], "diff", "python3"]))
             case "FILES":
                 return " ".join(chance.sample(self._files, min(_SHARE * 2, len(self._files))))
             case "SIGNAL":

@@ -43,7 +43,7 @@ class Try(NamedTuple):
 
 
 def read_all(folder: Path) -> list[Task]:
-    """Write the tasks below `folder` and read them: one of each format, and Harbor's with five kinds of script."""
+    """Write the tasks below `folder` and read them: one of each format, and Harbor's with eight kinds of script."""
     scripted = [] if why_no_make() else read_scripted(folder / "scripted")
     return [*read_hacked(folder / "formats"), *scripted]
 

@@ -1,4 +1,4 @@
-"""Registered Harbor tasks whose test script decides: what pays without work is nothing, in five kinds of script."""
+"""Registered Harbor tasks whose test script decides: what pays without work is nothing, in eight kinds of script."""
 
 from __future__ import annotations
 

@@ -131,10 +131,10 @@ def test_a_run_of_unittest_is_watched(tmp_path: Path, module: str, code: int) ->
     assert report.read_text() == f"word {code} {int(code == 0)} -v test_it\n"
 
 
-def told(folder: Path, **more: list[str]) -> dict[str, list[str]]:
+def told(folder: Path, python: Path = Path(sys.executable), **more: list[str]) -> dict[str, list[str]]:
     said = {"imports": [], "starts": ["pytest"], "folders": ["."], "asked": [], **more}
     done = subprocess.run(
-        [sys.executable, "-I", "-c", PROBE.read_text(), json.dumps(said)],
+        [str(python), "-I", "-c", PROBE.read_text(), json.dumps(said)],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -157,3 +157,15 @@ def test_what_a_test_imports_is_a_tool_but_where_the_task_is_about_it(work: Path
     assert "grpc" not in told(work, imports=["grpc"], asked=["grpc"])["tools"]
     (work / "grpc.py").write_text("")
     assert "grpc" not in told(work, imports=["grpc"])["tools"], "it is the project under test"
+
+
+def test_a_python_tells_what_its_start_imports_and_where_its_first_code_may_be(
+    work: Path, tmp_path: Path
+) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
+    (site,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
+    (site / "near.pth").write_text("/opt/lib\nimport os; __import__('beside')\nimport near_start\n")
+    said = told(work, python=tmp_path / "venv" / "bin" / "python")
+    assert {"beside", "near_start"} <= {*said["tools"]}
+    assert "os" not in said["tools"]
+    assert said["sites"] == [str(site)]

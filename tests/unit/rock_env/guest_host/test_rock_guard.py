@@ -1,4 +1,4 @@
-"""`rock_guard` in a pytest of its own: code under test that changes how it is judged fails its run; honest code does not."""
+"""`rock_guard` in a pytest whose Python loads it: code that changes how it is judged fails; honest code does not."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(folder: Path, module: str, *more: str, tests: str = TESTS) -> subprocess
         (folder / "guard" / source.name).write_bytes(source.read_bytes())
     (folder / "mod.py").write_text(dedent(module))
     (folder / "test_it.py").write_text(tests)
-    own = ("-c", "/dev/null", "--rootdir=.", "-p", "no:cacheprovider", "-p", "rock_guard")
+    own = ("-c", "/dev/null", "--rootdir=.", "-p", "no:cacheprovider")
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-rA", *own, *(more or ("test_it.py",))],
         cwd=folder,

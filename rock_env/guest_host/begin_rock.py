@@ -1,0 +1,167 @@
+"""First code of each Python of a grade: pytest gets the guard, the library comes before the work, graders are watched.
+
+Begun by a `.pth` file in the site-packages of each Python of the grade's box, so that it runs whatever variables and options
+a test script starts Python with, and by `sitecustomize` beside it for Pythons that a script makes anew. Where Python runs a
+verifier's file, a command or an installed module, a name of the standard library is never looked for among the work's files:
+neither those an agent left nor those that its code makes while it is graded. A program of the work that Python runs keeps
+its own neighbours, and so does what the image itself shadows or the task speaks of (`ROCK_GUARD_OWN`). Runs in whatever
+Python the image has, from 3.6 on.
+"""
+
+import os
+import sys
+from importlib.machinery import PathFinder
+
+if False:  # typing of newer Pythons
+    from typing import Any
+
+_HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120  # as old Pythons have it
+_MODULES = ("rock_guard", "rock_judges", "main_rock", "rock_unittest", "watch_rock")
+_FOLDER = os.path.dirname(os.__file__)  # noqa: PTH120
+_LIBRARY = [_FOLDER, os.path.join(_FOLDER, "lib-dynload")]  # noqa: PTH118
+_SITE = []  # type: list[str]
+_BEGUN = []  # type: list[bool]
+
+
+def begin(told: "dict[str, str] | None" = None) -> None:
+    """Begin once; `told` are variables of the grade, which no script's environment takes away."""
+    if _BEGUN:
+        return
+    _BEGUN.append(True)
+    for name, value in (told or {}).items():
+        if name != "ROCK_GUARD_REPORT" or name not in os.environ:  # a run within a run has none
+            os.environ[name] = value
+    sys.meta_path.insert(0, _Guard)
+    _SITE.extend(place for place in [*_site(), *sys.path] if place.endswith("-packages"))
+    own = os.environ.get("ROCK_GUARD_OWN")
+    if own is None:
+        return
+    words = _words("self")
+    kind, at = _program(words)
+    places = [place for place in own.split(":") if place.startswith("/")]
+    if not _judges(kind, words[at:], places):
+        return
+    _install(own)
+    if kind == "module" and _runs_unittest(words[at:]):
+        import rock_unittest  # type: ignore[import-not-found]  # noqa: F401
+    elif sys.executable and _is_grader(kind, words[:at], words[at:], places):
+        from watch_rock import go_on_as  # type: ignore[import-not-found]
+
+        main = os.path.join(_HERE, "main_rock.py")  # noqa: PTH118
+        go_on_as([sys.executable, *_options(words[:at]), main], [kind, *words[at:]])
+
+
+class _Guard:
+    """Finds the guard's own modules where they are, and gives each pytest the plugin."""
+
+    @staticmethod
+    def find_spec(name: str, path: "Any" = None, target: "Any" = None) -> "Any":
+        if name in _MODULES:
+            return PathFinder.find_spec(name, [_HERE], target)
+        if name != "_pytest.config":
+            return None
+        found = PathFinder.find_spec(name, path, target)
+        loader = found.loader if found is not None else None  # type: Any
+        run = getattr(loader, "exec_module", None)
+        if run is None:
+            return found
+
+        def exec_module(module: "Any") -> None:
+            run(module)
+            module.default_plugins = (*module.default_plugins, "rock_guard")
+
+        loader.exec_module = exec_module
+        return found
+
+
+def _site() -> "list[str]":
+    """Return the folders of installed packages, also those that are not on the search path yet."""
+    import site
+
+    own = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
+    return [*own, *getattr(site, "getsitepackages", list)()]
+
+
+def _words(process: str) -> "list[str]":
+    """Return the arguments of a process, without its program."""
+    try:
+        with open("/proc/" + process + "/cmdline", "rb") as file:  # noqa: PTH123
+            return [os.fsdecode(word) for word in file.read().split(b"\0")[1:-1]]
+    except OSError:
+        return ["."]
+
+
+def _program(words: "list[str]") -> "tuple[str, int]":
+    """Return what a Python of these arguments runs, and which of them is its program: a text, a module, a file."""
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] != "-":
+        option = words[at]
+        if option[:2] in ("-c", "-m") or (option[1:2] != "-" and option[-1] in "cm"):
+            is_text = option[1] == "c" or (option[1] != "m" and option[-1] == "c")
+            if option[:2] in ("-c", "-m") and len(option) > 2:
+                words[at : at + 1] = [option[:2], option[2:]]
+            return "text" if is_text else "module", at + 1
+        at += 2 if option in ("-W", "-X") else 1
+    return ("input", at) if at >= len(words) or words[at] == "-" else ("file", at)
+
+
+def _options(words: "list[str]") -> "list[str]":
+    """Return the options before a program, without the one that names it."""
+    if words and words[-1][:1] == "-" and words[-1][1:2] != "-" and words[-1][-1] in "cm":
+        last = words[-1][:-1]
+        return [*words[:-1], *([last] if last != "-" else [])]
+    return words
+
+
+def _judges(kind: str, words: "list[str]", places: "list[str]") -> bool:
+    """Return whether this process runs something else than a program of the work."""
+    if kind in ("text", "input"):
+        return True
+    if kind == "module":
+        return bool(words) and _is_installed(words[0].split(".")[0])
+    folder = os.path.dirname(os.path.abspath(words[0]))  # noqa: PTH100, PTH120
+    return folder.endswith("/bin") or folder == _HERE or _is_within(folder, places)
+
+
+def _is_within(folder: str, places: "list[str]") -> bool:
+    return any((folder + "/").startswith(place + "/") for place in places)
+
+
+def _is_installed(module: str) -> bool:
+    return module in sys.builtin_module_names or PathFinder.find_spec(module, _LIBRARY + _SITE) is not None
+
+
+def _runs_unittest(words: "list[str]") -> bool:
+    """Return whether this is a run of `python -m unittest` that tests something."""
+    return words[0] == "unittest" and not {"-h", "--help"} & set(words)
+
+
+def _is_grader(kind: str, options: "list[str]", words: "list[str]", places: "list[str]") -> bool:
+    """Return whether this process runs a program of the verifier's: a file of its folders, or a text in its script."""
+    if "-i" in options:
+        return False
+    if kind == "file":
+        place = os.path.abspath(words[0])  # noqa: PTH100
+        return place.endswith(".py") and _is_within(os.path.dirname(place), places)  # noqa: PTH120
+    above = _words(str(os.getppid()))
+    by_script = any(_is_within(os.path.abspath(word), places) for word in above[:6])  # noqa: PTH100
+    return by_script and (kind == "text" or (kind == "input" and not os.isatty(0)))
+
+
+def _install(own: str) -> None:
+    known = getattr(sys, "stdlib_module_names", ())
+    tools = set(os.environ.get("ROCK_GUARD_TOOLS", "").split(":"))
+    free = set(own.split(":")) | {"test", "sitecustomize", "usercustomize"}
+
+    class Library:
+        """Finds the standard library's modules, and those of installed test tools, where they are installed."""
+
+        @staticmethod
+        def find_spec(name: str, path: "Any" = None, target: "Any" = None) -> "Any":
+            if path is not None or name in free:
+                return None
+            if not known or name in known:
+                return PathFinder.find_spec(name, _LIBRARY, target)
+            return PathFinder.find_spec(name, _SITE, target) if name in tools else None
+
+    sys.meta_path.insert(max(len(sys.meta_path) - 1, 0), Library)
