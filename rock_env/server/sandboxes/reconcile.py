@@ -68,7 +68,8 @@ class Reconciler:
         elif not durable:
             return
         if not await self._ledger.ownership.sole():
-            return  # what is half done here may be the work of another server
+            await self._layers.sweep()  # what else is half done here may be the work of another server
+            return
         await self._layers.reconcile()
         await self._swept(await self.census())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from unittest.mock import AsyncMock
 
 import pytest
 from memory_backend import Box, KillableStore, Killed, Layer, MemoryBackend, Node, killable_store
@@ -256,6 +257,19 @@ async def test_the_census_tells_orphans_ghosts_and_strays(node: Node, store: Kil
         assert (mine.stray_layers, mine.missing_layers) == (("sn-stray",), ())
         assert (other.boxes, other.records, other.missing_layers) == (1, 1, (missing.id,))
         assert (set(node.boxes), set(node.layers)) == ({here.id}, {snapshot.id})
+
+
+async def test_a_layer_that_a_killed_server_left_goes_with_the_next_start_beside_others(
+    node: Node, store: KillableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with server(node, store) as core:
+        info = await core.create(SandboxWish(SandboxSpec()))
+        kept = await CheckpointTree(core).snapshot(info.id, TreeWish())
+        monkeypatch.setattr(type(core.ledger.ownership), "sole", AsyncMock(return_value=False))
+        node.layers["sn-left"] = Layer("", {})  # no record needs it: its removal was cut off
+        node.boxes["sb-other"] = Box()  # may be another server's, which is about to record it
+        async with server(node, store):
+            assert ({*node.layers}, "sb-other" in node.boxes) == ({kept.id}, True)
 
 
 async def test_a_sweep_that_fails_says_what_is_left(node: Node, store: KillableStore) -> None:
