@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from rock_env.env import FreshBoxes, Verdict
 from rock_env.errors import InfraError, InvalidArgument, NotFound, RockError, Unimplemented
+from rock_env.grading.fence import ask_clean
 from rock_env.grading.guard import has_guard, programs
 from rock_env.grading.image import ImageAnswers, ask_image
 from rock_env.grading.left_shell import LeftShell, ask_shell
@@ -213,7 +214,9 @@ class _Boxes:
 
     async def asked_of(self, other: Sandbox, verifier: Verifier) -> ImageAnswers:
         """Return what a clean box tells of its image."""
-        return await ask_image(other, verifier, workdir=self.workdir(verifier), asked=self.asked)
+        workdir = self.workdir(verifier)
+        image = await ask_image(other, verifier, workdir=workdir, asked=self.asked)
+        return replace(image, fence=await ask_clean(other, workdir))
 
     async def lost(self, other: Sandbox, error: RockError) -> Report:
         """Return that the agent's work cannot be had. Raise `InfraError` where a box is gone."""

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rock_env.errors import InvalidArgument, NotFound
+from rock_env.grading.fence import fence_variables
 from rock_env.grading.image import ImageAnswers, verifier_text
 from rock_env.grading.model import Verifier
 from rock_env.grading.seal import broken_seal, seal
@@ -164,7 +165,11 @@ async def guard_of(box: Sandbox, verifier: Verifier, image: ImageAnswers | None)
     if not await has_guard(box):
         return Guard(verifier, own)
     words, paths = programs(verifier), image.paths if image is not None else ()
+    known = await box.exec(["sh", "-c", 'date +%s; printf %s "$PYTHONPATH"'], env=own)
+    now, _, searched = known.stdout.decode(errors="replace").partition("\n")
     told = _first_code(verifier, image) if image is not None else {}
+    if image is not None:
+        told |= fence_variables(verifier, image.fence, workdir=verifier.workdir or "/", now=now)
     name, token = f"/tmp/.rock-{secrets.token_hex(8)}", secrets.token_hex(16)
     told["ROCK_GUARD_REPORT"] = f"{token}:{name}"
     searches = f"{_GUARD!r} in sys.path or sys.path.insert(0, {_GUARD!r})"
@@ -175,8 +180,6 @@ async def guard_of(box: Sandbox, verifier: Verifier, image: ImageAnswers | None)
     sealed = await seal(box, verifier, words, paths, started)
     ran = await box.exec(["sh", "-c", _RUNNING])
     running = frozenset(line.partition(" ")[0] for line in ran.stdout.decode(errors="replace").splitlines())
-    known = await box.exec(["sh", "-c", 'printf %s "$PYTHONPATH"'], env=own)
-    searched = known.stdout.decode(errors="replace")
     variables = {**own, **told, "PYTHONPATH": f"{_GUARD}:{searched}" if searched else _GUARD}
     return Guard(verifier, variables, words, paths, started, sealed, running, name, token)
 

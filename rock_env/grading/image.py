@@ -62,6 +62,8 @@ class ImageAnswers:
     """The standard library's folder and the tools', in which what judges lies."""
     sites: Sequence[str] = ()
     """Folders in which a `.pth` file is the first code of the image's Pythons."""
+    fence: Mapping[str, str] = field(default_factory=dict)
+    """What `ask_clean` returned; without it nobody sees whether the work looks at its tests."""
 
 
 def verifier_text(verifier: Verifier) -> bytes:

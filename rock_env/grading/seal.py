@@ -14,7 +14,7 @@ from rock_env.grading.image import HELD_FOLDERS, verifier_text
 from rock_env.grading.model import Verifier
 from rock_env.sandbox import Sandbox
 
-__all__ = ["broken_seal", "seal"]
+__all__ = ["broken_seal", "installs", "seal"]
 
 _SCRIPT = """
 kept=$1; shift
@@ -38,6 +38,11 @@ _SEAL_S = 60.0
 _MOST_BYTES = 16 << 20
 
 
+def installs(text: bytes) -> bool:
+    """Return whether a verifier of this text may install packages and programs."""
+    return _INSTALLS.search(text) is not None
+
+
 async def seal(
     box: Sandbox, verifier: Verifier, words: Sequence[str], paths: Sequence[str], started: Sequence[str]
 ) -> dict[str, str]:
@@ -48,8 +53,8 @@ async def seal(
     """
     text = verifier_text(verifier)
     folders = [*started, *([] if _REWRITES.search(text) else HELD_FOLDERS[:1])]
-    kept = folders if _INSTALLS.search(text) else [*folders, *paths]
-    run = [] if _INSTALLS.search(text) else words
+    kept = folders if installs(text) else [*folders, *paths]
+    run = [] if installs(text) else words
     said = await box.exec(
         ["sh", "-c", _SCRIPT, "sh", "\n".join(kept), *run],
         timeout_s=_SEAL_S,

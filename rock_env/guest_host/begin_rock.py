@@ -16,7 +16,7 @@ if False:  # typing of newer Pythons
     from typing import Any
 
 _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120  # as old Pythons have it
-_MODULES = ("rock_guard", "rock_judges", "main_rock", "rock_unittest", "watch_rock")
+_MODULES = ("rock_guard", "rock_judges", "main_rock", "rock_unittest", "watch_rock", "work_fence")
 _FOLDER = os.path.dirname(os.__file__)  # noqa: PTH120
 _LIBRARY = [_FOLDER, os.path.join(_FOLDER, "lib-dynload")]  # noqa: PTH118
 _SITE = []  # type: list[str]

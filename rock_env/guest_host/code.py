@@ -21,6 +21,7 @@ GUARD_SOURCES = tuple(
         "main_rock",
         "rock_unittest",
         "watch_rock",
+        "work_fence",
         "sitecustomize",
     )
 )

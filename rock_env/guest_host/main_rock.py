@@ -15,7 +15,19 @@ import threading
 import traceback
 import types
 
-from rock_judges import RUN, changed, contents, imports_in, library, replaced, send  # type: ignore[import-not-found]
+from rock_judges import (  # type: ignore[import-not-found]
+    RUN,
+    changed,
+    contents,
+    end_tampered,
+    imports_in,
+    library,
+    replaced,
+    send,
+    source_of,
+    tell_by,
+)
+from work_fence import hide_memory, stand, take_for_tests, watch_tests  # type: ignore[import-not-found]
 
 if False:  # typing of newer Pythons
     from typing import Any
@@ -63,6 +75,8 @@ def _run(program: _Program) -> int:
     try:
         program.tree = ast.parse(program.source, program.name)
         code = compile(program.source, program.name, "exec", dont_inherit=True)
+        take_for_tests(code)
+        watch_tests()
         exec(code, space)
     except SystemExit as error:
         ended = _code_of(error)
@@ -171,8 +185,7 @@ def _replaced_here(program: _Program) -> str:
         if module is program.module or not is_source or not file or not _is_own(file, program):
             continue
         try:
-            with open(file, "rb") as content:  # noqa: PTH123
-                name = _not_its_own(module, content.read(), file)
+            name = _not_its_own(module, source_of(file), file)
         except (OSError, SyntaxError):
             continue
         if name:
@@ -204,7 +217,8 @@ def _finish(program: _Program, code: int) -> None:
 def _begin() -> _Program:
     fds, kind, *words = sys.argv[1:]
     pipe, told = map(int, fds.split(":"))
-    RUN.secret, RUN.pipe, RUN.in_program = os.read(told, 16), pipe, True
+    tell_by(pipe, os.read(told, 16))
+    RUN.in_program = True
     os.close(told)
     os.set_inheritable(pipe, False)
     program = _Program(kind, words)
@@ -215,9 +229,11 @@ def _begin() -> _Program:
 
 
 _ITSELF = sys.modules["__main__"]
+hide_memory()
 _PROGRAM = _begin()
 RUN.before = contents(builtins)
 _BEFORE = library(imports_in(os.fsdecode(_PROGRAM.source)))
 if b"unittest" in _PROGRAM.source:
     import rock_unittest  # type: ignore[import-not-found]  # noqa: F401
+stand(end_tampered)
 _finish(_PROGRAM, _run(_PROGRAM))

@@ -27,26 +27,30 @@ from rock_judges import (  # type: ignore[import-not-found]
     RUN,
     by_tests,
     changed,
+    close_tests,
     comparing,
     contents,
+    end_tampered,
     go_on_in_a_child,
     library_of,
     looks,
+    of_unittest,
     replaced,
     tell,
 )
 from watch_rock import reported_here  # type: ignore[import-not-found]
+from work_fence import stand, watch_tests  # type: ignore[import-not-found]
 
 if False:  # typing of newer Pythons
     from typing import Any
 
 _MODULES = (builtins, _pytest.main, _pytest.outcomes, _pytest.python, _pytest.reports, _pytest.runner)
-_CLASSES = (unittest.TestCase, unittest.TestResult, pluggy.PluginManager)
+_CLASSES = (pluggy.PluginManager,)
 
 
 def _judges() -> "list[tuple[Any, str, Any]]":
     """Return what runs tests and judges them: where it is, its name there, and the object."""
-    return [each for where in _MODULES + _CLASSES for each in contents(where)]
+    return [*of_unittest(), *(each for where in _MODULES + _CLASSES for each in contents(where))]
 
 
 _DECIDING = (
@@ -133,6 +137,8 @@ def pytest_collection_finish(session: "Any") -> None:
     """Remember what each test is, now that all are known."""
     for item in session.items:
         _OWN.codes[item.nodeid] = _code(item)
+    watch_tests()
+    close_tests()
 
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
@@ -207,3 +213,4 @@ _pytest.config.default_plugins = tuple(  # type: ignore[assignment]
 if "PYTEST_XDIST_WORKER" not in os.environ and not {"--version", "-V", "-VV"} & set(sys.argv):
     reported_here()
     go_on_in_a_child()
+stand(end_tampered)

@@ -6,12 +6,14 @@ Used by `rock_guard` for pytest and by `rock_unittest`; laid out beside them. It
 
 import builtins
 import importlib
+import operator
 import os
 import re
 import sys
 import unittest
 import unittest.mock
 
+import work_fence  # type: ignore[import-not-found]
 from watch_rock import ENDED_EARLY, TAMPERED, end, say  # type: ignore[import-not-found]
 
 if False:  # typing of newer Pythons
@@ -41,8 +43,9 @@ class Run:
     """What is known of this process's run of tests."""
 
     def __init__(self) -> None:
-        self.pipe = -1
-        self.secret = b""
+        self.teller = None  # type: Any
+        self.sources = {}  # type: dict[str, bytes]
+        """Of the tests' files that are closed, by path."""
         self.before = []  # type: list[tuple[Any, str, Any]]
         self.why = ""
         self.passed = 0
@@ -68,12 +71,78 @@ def contents(where: "Any") -> "list[tuple[Any, str, Any]]":
     return found
 
 
+def of_unittest() -> "list[tuple[Any, str, Any]]":
+    """Return all functions and classes of `unittest` and what is in these classes, and the functions of `operator`."""
+    found = contents(operator)
+    for part in (
+        "case",
+        "suite",
+        "loader",
+        "runner",
+        "result",
+        "main",
+        "mock",
+        "util",
+        "signals",
+        "async_case",
+    ):
+        try:
+            module = importlib.import_module("unittest." + part)
+        except ImportError:  # before 3.8
+            continue
+        found += contents(module)
+        for each in list(vars(module).values()):
+            if isinstance(each, type) and each.__module__ == module.__name__:
+                found += [
+                    (each, name, value) for name, value in vars(each).items() if name not in _SET_BY_TESTS
+                ]
+                found += [(each, name, None) for name in _MIGHT if name not in vars(each)]
+    return found
+
+
+_SET_BY_TESTS = (
+    "maxDiff",
+    "longMessage",
+    "__doc__",
+    "__dict__",
+    "__weakref__",
+    "__annotations__",
+    "_abc_impl",
+)
+_MIGHT = (
+    "__getattribute__",
+    "__getattr__",
+    "__setattr__",
+    "__call__",
+    "__new__",
+    "__init__",
+    "__bool__",
+    "__len__",
+)
+"""Attributes that would decide if a class came to have them."""
+
+
 def changed() -> str:
     """Return what of the judges is another object than before."""
     for where, name, value in RUN.before:
         if vars(where).get(name) is not value and not (where is builtins and name in _ALLOWED):
             return getattr(where, "__name__", "") + "." + name + " was replaced"
     return ""
+
+
+def close_tests() -> None:
+    """Keep the tests' files, now that they are loaded, from what the work starts."""
+    paths = work_fence.test_files()
+    RUN.sources.update({path: source_of(path) for path in paths if os.path.exists(path)})  # noqa: PTH110
+    work_fence.close_files(paths, work_fence.held_folders())
+
+
+def source_of(path: str) -> bytes:
+    """Return what a test's file holds, or held before it was closed. Raise `OSError` where it cannot be read."""
+    if path in RUN.sources:
+        return RUN.sources[path]
+    with open(path, "rb") as file:  # noqa: PTH123
+        return file.read()
 
 
 # -- comparisons
@@ -145,12 +214,38 @@ def go_on_in_a_child() -> None:
     secret = os.urandom(16)
     sys.stdout.flush()
     sys.stderr.flush()
+    work_fence.hide_memory()
     child = os.fork()
     if child:
         os.close(writing)
         _watch(child, reading, secret)
     os.close(reading)
-    RUN.secret, RUN.pipe = secret, writing
+    tell_by(writing, secret)
+
+
+def tell_by(pipe: int, secret: bytes) -> None:
+    """Have what is told written to a pipe, behind a secret."""
+    RUN.teller = _telling(pipe, secret)
+    next(RUN.teller)
+
+
+def _telling(pipe: int, secret: bytes) -> "Any":
+    """Write what is sent, once; the secret is in a frame, which nobody reads unseen."""
+    said = yield
+    if work_fence.work_calls() and not said.startswith(b"tampered "):
+        said = b"tampered it says itself how its tests ended"
+    os.write(pipe, secret + said[:2000])
+    os.close(pipe)
+    yield
+
+
+def end_tampered(why: str) -> None:
+    """End this process as one whose tests say nothing."""
+    RUN.why = RUN.why or why
+    if RUN.teller is None:
+        say(why, TAMPERED)
+    send(b"")
+    os._exit(TAMPERED)
 
 
 # -- the library
@@ -231,19 +326,15 @@ def tell(had_session: bool, status: int) -> None:
     """Tell the parent how the run ended, if it may be believed."""
     if RUN.in_program:
         RUN.judged, RUN.status = True, RUN.status or status
-        return
-    if RUN.pipe < 0:
-        return
-    send(b"%d %d %d" % (had_session, status, RUN.passed))
+    else:
+        send(b"%d %d %d" % (had_session, status, RUN.passed))
 
 
 def send(said: bytes) -> None:
     """Tell the parent, once, what is to be said, or how the run was changed."""
-    if RUN.why:
-        said = b"tampered " + RUN.why.encode()
-    os.write(RUN.pipe, RUN.secret + said[:2000])
-    os.close(RUN.pipe)
-    RUN.pipe = -1
+    teller, RUN.teller = RUN.teller, None
+    if teller is not None:
+        teller.send(b"tampered " + RUN.why.encode() if RUN.why else said)
 
 
 def _watch(child: int, reading: int, secret: bytes) -> None:
@@ -266,7 +357,7 @@ def _watch(child: int, reading: int, secret: bytes) -> None:
         if code == 0:
             say("the run of the tests ended before it was over", ENDED_EARLY)
         end(code)
-    said = said[len(secret) :]
+    said = said[len(secret) :].split(secret)[0]  # a child of the child may have said more
     if said.startswith(b"tampered "):
         say(said[len(b"tampered ") :].decode(errors="replace"), TAMPERED)
     had_session, at_end, passed = said.split()

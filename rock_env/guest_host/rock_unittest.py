@@ -10,20 +10,23 @@ import os
 import sys
 import unittest
 
-from rock_judges import RUN, changed, comparing, contents, go_on_in_a_child, tell  # type: ignore[import-not-found]
+from rock_judges import (  # type: ignore[import-not-found]
+    RUN,
+    changed,
+    close_tests,
+    comparing,
+    contents,
+    end_tampered,
+    go_on_in_a_child,
+    of_unittest,
+    source_of,
+    tell,
+)
 from watch_rock import reported_here  # type: ignore[import-not-found]
+from work_fence import stand, watch_tests  # type: ignore[import-not-found]
 
 if False:  # typing of newer Pythons
     from typing import Any
-
-_CLASSES = (
-    unittest.TestCase,
-    unittest.TestResult,
-    unittest.TestSuite,
-    unittest.TextTestRunner,
-    unittest.TextTestResult,
-    unittest.TestLoader,
-)
 
 
 class _Stop(Exception):
@@ -37,7 +40,9 @@ class _Stop(Exception):
 
 def _counting(original: "Any") -> "Any":
     def addSuccess(self: "Any", test: "Any") -> None:  # noqa: N802
-        RUN.passed += 1
+        RUN.why = RUN.why or changed()
+        if not RUN.why:
+            RUN.passed += 1
         original(self, test)
 
     return addSuccess
@@ -47,14 +52,15 @@ def _says_skip(test: "Any") -> bool:
     """Return whether the file of a test speaks of skipping: else the code under test skipped it."""
     file = getattr(sys.modules.get(type(test).__module__), "__file__", None)
     try:
-        with open(file or "", "rb") as source:  # noqa: PTH123
-            return b"skip" in source.read().lower()
+        return b"skip" in source_of(file or "").lower()
     except OSError:
         return False
 
 
 def _judged(original: "Any") -> "Any":
     def runTests(self: "Any") -> None:  # noqa: N802
+        watch_tests()
+        close_tests()
         try:
             original(self)
         finally:
@@ -77,8 +83,9 @@ unittest.main.runTests = _judged(unittest.main.runTests)  # type: ignore[method-
 unittest.TestCase.assertEqual = comparing(unittest.TestCase.assertEqual)  # type: ignore[method-assign]
 unittest.case._ShouldStop = _Stop  # type: ignore[attr-defined]
 unittest.TestResult.addSuccess = _counting(unittest.TestResult.addSuccess)  # type: ignore[method-assign]
-RUN.before = [each for where in (builtins, *_CLASSES, unittest.main) for each in contents(where)]
+RUN.before = contents(builtins) + of_unittest()
 if not RUN.in_program:
     reported_here()
     go_on_in_a_child()
     atexit.register(tell, True, 1)
+    stand(end_tampered)

@@ -8,8 +8,7 @@ import os
 import signal
 import sys
 
-if False:  # typing of newer Pythons
-    pass
+from work_fence import hide_memory  # type: ignore[import-not-found]
 
 ENDED_EARLY, TAMPERED = 71, 72
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -32,6 +31,7 @@ def go_on_as(start: "list[str]", program: "list[str]") -> None:
     os.write(telling, secret)
     os.close(telling)
     above = os.getppid()
+    hide_memory()
     child = os.fork()
     if not child:
         os.set_inheritable(writing, True)
@@ -50,7 +50,7 @@ def go_on_as(start: "list[str]", program: "list[str]") -> None:
         if ended_by_script:
             os._exit(code)
         say("a program of the verifier's ended before it was over", ENDED_EARLY, program[1:])
-    said = said[len(secret) :]
+    said = said[len(secret) :].split(secret)[0]  # a child of the child may have said more
     if said.startswith(b"tampered "):
         say(said[len(b"tampered ") :].decode(errors="replace"), TAMPERED, program[1:])
     judged, at_end, failed, passed = map(int, said.split())

@@ -153,7 +153,7 @@ PAID = {
         "    return _price(grams)"
     ),
     "modules of the guard's names": (
-        "for n in begin_rock rock_guard rock_judges main_rock rock_unittest watch_rock; do\n"
+        "for n in begin_rock rock_guard rock_judges main_rock rock_unittest watch_rock work_fence; do\n"
         "for d in . src; do mkdir -p $d; echo 'import os; os._exit(0)' > $d/$n.py; done; done"
     ),
     "a module that each Python imports at its start": (

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -147,6 +148,39 @@ def test_work_that_gets_in_a_grader_s_way_is_no_success(box: Box, name: str) -> 
     assert box.report.read_text().startswith(f"word {code} 0 ")
 
 
+def fenced(box: Box) -> dict[str, str]:
+    """Return the variables of a grade whose work came just now."""
+    return {"ROCK_GUARD_SINCE": str(int(time.time())), "ROCK_GUARD_HELD": str(box.tests)}
+
+
+LOOKS = {
+    "the frame that calls": "sys._getframe(1).f_locals['wanted']",
+    "the program's values": "vars(sys.modules['__main__'])['check']",
+    "the program's code": "sys.modules['__main__'].check.__code__",
+    "the program's file": "open(sys.argv[0]).read()",
+    "the guard's values": "sys.modules['rock_judges'].RUN",
+    "the memory of the parent": "open('/proc/%d/mem' % os.getppid(), 'rb')",
+}
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_work_that_looks_at_a_grader_is_no_success(box: Box, name: str) -> None:
+    env = fenced(box)
+    (box.work / "mod.py").write_text(f"import os, sys\ndef value(n):\n    {LOOKS[name]}\n    return n\n")
+    done = box.run("{tests}/grade.py", "{tests}/reward.json", **env)
+    assert (done.returncode, "this run does not count" in done.stderr) == (TAMPERED, True), done
+
+
+def test_a_fenced_grader_ends_as_without_a_fence(box: Box) -> None:
+    env = fenced(box)
+    (box.work / "mod.py").write_text("import collections\nA = collections.namedtuple('A', 'n')\n" + RIGHT)
+    (box.tests / "cases.py").write_text(CASES)
+    for name in ("grade.py", "cases.py"):
+        done = box.run(f"{{tests}}/{name}", *(["{tests}/reward.json"] * (name == "grade.py")), **env)
+        assert done.returncode == 0, done
+    assert reward(box) == {"reward": 1.0}
+
+
 def test_the_work_leaves_nothing_for_later(box: Box) -> None:
     late = "import atexit\natexit.register(lambda: open('late', 'w').write('1'))\n"
     (box.work / "mod.py").write_text(late + RIGHT)
@@ -241,13 +275,20 @@ END
         (WRONG + "def main(): raise SystemExit(2)", ""),
         ("def value(n): raise SystemExit(0)", ""),
         ("import os\nos._exit(0)", ""),
+        ("import sys\ndef value(n): return sys._getframe(1) and n", ""),
     ],
 )
 def test_texts_in_a_script_are_watched(box: Box, module: str, said: str) -> None:
+    env = {**os.environ, **fenced(box)}
     (box.work / "mod.py").write_text(module)
     (box.tests / "test.sh").write_text(SCRIPT.format(python=box.python))
     done = subprocess.run(
-        ["sh", str(box.tests / "test.sh")], cwd=box.work, capture_output=True, text=True, check=False
+        ["sh", str(box.tests / "test.sh")],
+        cwd=box.work,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.stdout == said, done
 
