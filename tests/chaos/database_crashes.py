@@ -223,11 +223,13 @@ class Crashes:
         async def go_on() -> str:
             return str((await _ask(self.second, lambda it: it.envs.TakeOver(request, timeout=60))).env_id)
 
-        taken = await self._amid(name, took, go_on)
-        self._same(name, taken, await go_on())
-        await self._content(name, box, name)
-        await self._close(taken)
-        self.first, self.second = self.second, await self._fleet.start()
+        try:
+            taken = await self._amid(name, took, go_on)
+            self._same(name, taken, await go_on())
+            await self._content(name, box, name)
+            await self._close(taken)
+        finally:  # else all acts that follow are asked of the dead
+            self.first, self.second = self.second, await self._fleet.start()
 
     # -- what is left
 

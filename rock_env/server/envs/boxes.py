@@ -104,12 +104,15 @@ class EnvBoxes:
         return record.episode, record.labels[_ENV_ID]
 
     async def hand_over(self, sandbox_id: str, former: str, env_id: str) -> None:
-        """Make a box another environment's. Raise `FailedPrecondition` where it is not the former one's any more."""
+        """Make a box another environment's. Raise `FailedPrecondition` where it is neither the former one's nor its own.
+
+        It is its own where a call before was told that the store was away, and the record was stored all the same.
+        """
 
         def handed(record: SandboxRecord) -> SandboxRecord:
             if record.state is not SandboxState.RUNNING:
                 raise FailedPrecondition(f"sandbox {sandbox_id!r} is {record.state} ({record.reason}).")
-            if record.labels.get(_ENV_ID) != former or not record.episode:
+            if record.labels.get(_ENV_ID) not in (former, env_id) or not record.episode:
                 raise FailedPrecondition(f"sandbox {sandbox_id!r} was taken over by another call just now.")
             return replace(record, labels={**record.labels, _ENV_ID: env_id})
 

@@ -158,7 +158,7 @@ class Branches:
             params_json = core.catalog.resolve(episode.env, episode.params_json)
         core.reserve()
         try:
-            made = await core.sandboxed(core.new_id(), spec, params_json)
+            made = await core.sandboxed(core.new_id(name), spec, params_json)
             try:
                 if made.kind != episode.state.env:
                     raise _of_another_release(sandbox_id)

@@ -8,6 +8,7 @@ action may run: the journal beside each environment does.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import logging
 import secrets
@@ -314,8 +315,10 @@ class EnvServiceCore:
             self._forget(hosted)
             await logged(hosted.sandboxed.close())
 
-    def new_id(self) -> str:
-        """Return an id no other environment or checkpoint of any server has."""
+    def new_id(self, name: str = "") -> str:
+        """Return an id no other environment or checkpoint of any server has; of a call's `name` always the same."""
+        if name:
+            return f"{self._prefix}-{hashlib.blake2b(name.encode(), digest_size=8).hexdigest()}"
         self._count += 1
         return f"{self._prefix}-{self._count}"
 

@@ -193,6 +193,37 @@ async def test_a_refused_one_leaves_the_environment_as_it_was(
     assert server.load() == (0, 0, 0)
 
 
+async def test_what_was_stored_though_its_caller_was_told_that_the_store_is_away_is_gone_on_with(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env_id, box = await server.begun()
+    save, saving, back = server.store.save, asyncio.Event(), asyncio.Event()
+
+    async def late(record: SandboxRecord) -> SandboxRecord:
+        saving.set()
+        await back.wait()
+        return await save(record)
+
+    monkeypatch.setattr(server.store, "save", late)
+    first = asyncio.ensure_future(server.take_over(box))
+    await saving.wait()
+    server.sandboxes.tasks.refuse(Unavailable("the store is away"))
+    with pytest.raises(Unavailable):
+        await first
+    server.sandboxes.tasks.refuse(None)
+
+    async def come_back() -> None:  # once the second call has read whose the box is
+        back.set()
+
+    server.while_made(come_back, monkeypatch)
+    taken = await server.take_over(box)
+    await server.do(Kind.STEP, taken, action="2")
+    with pytest.raises(NotFound):
+        await server.grade(env_id)
+    await server.close(taken)
+    assert server.load() == (0, 0, 0)
+
+
 async def test_the_store_is_away_just_then(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     env_id, box = await server.begun()
 
