@@ -1,6 +1,6 @@
 """A function of what a run left behind, called where it cannot hold up anybody: untrusted text never runs on the event loop.
 
-Used by `verifier` and `guard`. Text up to `_LITTLE` bytes is read at once. More goes to a process of its own, which has a
+Used by `verifier`. Text up to `_LITTLE` bytes is read at once. More goes to a process of its own, which has a
 deadline, less memory than it could ask for, and a lower priority than the server.
 """
 

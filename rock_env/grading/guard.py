@@ -97,16 +97,16 @@ class Guard:
     """Where `rock_guard` says how each run of pytest ended."""
     token: str = field(default="", repr=False)
 
-    async def tampered(self, box: Sandbox, end: CommandEnd, unwritten: str) -> str:
+    async def tampered(self, box: Sandbox, end: CommandEnd, refused: str) -> str:
         """Return how the work got in the way of the run, or an empty text; what it left running is ended first.
 
-        `unwritten` is the line of its outputs by which the system refused to write the reward, if there is one.
+        `refused` is the line of its outputs by which the system refused to write the reward, if there is one.
         """
         if self.sealed is None:
             return ""
         left, orphans = await self._left_running(box) if self.verifier.grade_in != "same" else ([], False)
-        if self.verifier.parser == "reward_file" and unwritten:
-            return f"its test script could not write its reward: {unwritten}"
+        if self.verifier.parser == "reward_file" and refused:
+            return f"its test script could not write its reward: {refused}"
         if end.signal and not end.oom_killed and not _ends_itself(verifier_text(self.verifier)):
             return f"its test script was ended by signal {end.signal}, which came from within the box"
         after = await seal(box, self.verifier, self.words, self.paths, self.started)
