@@ -25,11 +25,11 @@ SETTLED = "rock.settled"
 """In the state of a request of HTTP: what to call when it has shown a token."""
 _STRANGERS, _PER_ADDRESS = 512, 256
 """At once, of all addresses and of one."""
-_ACCEPTS, _PAUSE_S, _CROWD, _CROWD_PAUSE_S = 8, 0.005, 64, 0.02
+_ACCEPTS, _PAUSE_S, _CROWD, _CROWD_PAUSE_S = 2, 0.00125, 64, 0.005
 """So many connections at a time, so far apart, and farther where there is a crowd of strangers: whoever opens and closes
 connections leaves the event loop to those that have one."""
 _TURN_S = 0.002
-"""Between two calls of strangers that were refused before, of all connections together."""
+"""Between two calls of strangers that were refused before, and two pieces of what strangers send, of all connections."""
 _TLS_BYTES = 32 << 10
 _SIP_BYTES = 16 << 10
 
@@ -64,7 +64,7 @@ class Arrivals:
         self._guests: dict[Newcomer, _Guest] = {}
         self._hosts: Counter[str] = Counter()
         self._paused: asyncio.TimerHandle | None = None
-        self._next = 0.0
+        self._next = self._next_read = 0.0
         if context:
             # Python gives each connection of TLS 256 KiB at once, for hundreds of handshakes that never end, too.
             asyncio.sslproto.SSLProtocol.max_size = _TLS_BYTES
@@ -97,6 +97,11 @@ class Arrivals:
         now = self._loop.time()
         self._next = max(self._next, now) + _TURN_S
         await asyncio.sleep(self._next - now)
+
+    def at_turn(self, act: Callable[[], None]) -> asyncio.TimerHandle:
+        """Call `act` when one more piece of what strangers send may be read."""
+        self._next_read = max(self._next_read, self._loop.time()) + _TURN_S
+        return self._loop.call_at(self._next_read, act)
 
     def _accept(self) -> None:
         self._loop.remove_reader(self._listener)

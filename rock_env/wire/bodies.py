@@ -61,7 +61,7 @@ class _Lingering:
         if self._protocol.left or not self._protocol.unread():
             self._inner.close()
             return
-        self._protocol.left = True
+        self._protocol.leave()
         if self._inner.can_write_eof():
             self._inner.write_eof()
         self._inner.resume_reading()
@@ -94,6 +94,11 @@ class BodyProtocol(H11Protocol):
     def unread(self) -> bool:
         """Return whether the peer may still be sending what was not read."""
         return self.conn.their_state in (h11.SEND_BODY, h11.ERROR) and not self.transport.is_closing()
+
+    def leave(self) -> None:
+        """Take no more requests, and let go of what came: who is gone waits for the garbage collector, among others."""
+        self.left = True
+        self.conn, self.cycle, self.scope = OneLength(h11.SERVER), None, None  # type: ignore[assignment]
 
     def bound(self, most: int) -> None:
         """Refuse the present request at once if it announces a chunk of more bytes."""
@@ -130,6 +135,7 @@ class BodyProtocol(H11Protocol):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
+        self.leave()
 
     def _wanting(self) -> bool:
         """Return whether more of a body is to come; on a connection that became a WebSocket's there is none."""

@@ -64,6 +64,12 @@ def application(
             app.router.routes.append(WebSocketRoute(path, socket_endpoint(gateway, method)))
     document = openapi(known, version=version, secured=secured)
     app.openapi = lambda: document  # type: ignore[method-assign]  # FastAPI's documented way
+    described = JSONResponse(document)  # once: everybody may ask for it, and it is long
+
+    async def description(_: Request) -> Response:
+        return described
+
+    app.router.routes.insert(0, Route("/openapi.json", description))
     health = health_pb2_grpc.HealthStub(channel)
 
     async def healthz(_: Request) -> Response:

@@ -54,6 +54,8 @@ class HttpConnection(BodyProtocol):
         self.arrivals: Arrivals
         self._stranger = True
         self._refused = False
+        self._reads_on: asyncio.TimerHandle | None = None
+        """A stranger is read a piece at a time, of all strangers, also while it is only waited for it to be gone."""
 
     def end(self) -> None:
         """Cut a stranger off."""
@@ -63,6 +65,17 @@ class HttpConnection(BodyProtocol):
         super().connection_made(transport)
         self.app_state = {_KEY: self, BOUND: self.bound}
         sip(transport)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._stranger and self._reads_on is None:
+            self.transport.pause_reading()
+            self._reads_on = self.arrivals.at_turn(self._read_on)
+
+    def _read_on(self) -> None:
+        self._reads_on = None
+        if self.left or not self.flow.read_paused:
+            self.transport.resume_reading()
 
     async def turn(self) -> None:
         """Wait for the turn of a request, where the one before showed no token."""
@@ -78,6 +91,9 @@ class HttpConnection(BodyProtocol):
             self._stranger = False
             self.arrivals.settled(self)
             sip(self.transport, ends=True)
+            if self._reads_on is not None:
+                self._reads_on.cancel()
+                self._read_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.settle()

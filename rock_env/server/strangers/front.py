@@ -172,6 +172,7 @@ class _Outer(_End):
         if self._deciding is not None:
             self._deciding.cancel()
         super().connection_lost(error)
+        self._opening = None
 
     # -- before a token was shown
 

@@ -73,6 +73,7 @@ class Opening:
         self._rest = bytearray()
         self._read = bytearray()
         self._begun = False
+        self._kept = True
         self._settled = False
         self._block: tuple[int, int, bytearray] | None = None
         self._bytes = self._frames = self._calls = 0
@@ -102,7 +103,8 @@ class Opening:
         return said
 
     def forget(self) -> None:
-        """Drop what was read: nobody begins this connection anew."""
+        """Keep nothing of what was read, and is: nobody begins this connection anew."""
+        self._kept = False
         self._read.clear()
 
     def next_call(self) -> Asked | None:
@@ -129,7 +131,8 @@ class Opening:
         return None
 
     def _take(self, count: int) -> None:
-        self._read += self._rest[:count]
+        if self._kept:
+            self._read += self._rest[:count]
         del self._rest[:count]
 
     def _whole(self) -> int | None:

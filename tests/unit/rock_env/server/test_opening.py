@@ -101,3 +101,13 @@ def test_a_refusal_is_the_trailers_and_a_message_stands_before_them() -> None:
     answered = refusal(encoder, 7, [("grpc-status", "0")], b"\x08\x01")
     assert b"\0\0\0\0\2\x08\x01" in answered
     assert farewell(7)[9:13] == (7).to_bytes(4)
+
+
+def test_nothing_is_kept_of_a_connection_that_was_refused() -> None:
+    opening = Opening()
+    opening.push(PREFACE + SETTINGS + frame(1, 4, 1, head()))
+    assert opening.next_call() is not None
+    opening.forget()
+    opening.push(frame(0, 0, 1, bytes(10_000)) + frame(1, 4, 3, head()))
+    assert opening.next_call() is not None
+    assert opening.pass_on() == b""
