@@ -68,9 +68,10 @@ class HttpConnection(BodyProtocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self._stranger and self._reads_on is None:
+        if self._stranger:
             self.transport.pause_reading()
-            self._reads_on = self.arrivals.at_turn(self._read_on)
+            if self._reads_on is None:
+                self._reads_on = self.arrivals.at_turn(self._read_on)
 
     def _read_on(self) -> None:
         self._reads_on = None

@@ -61,8 +61,10 @@ async def test_a_stranger_waits_for_a_turn_after_each_piece(
     async with serving(Connections(app), ServerOptions(http="127.0.0.1:0")) as url:
         line, writer = await said_to(url, b"unknown")
         assert line.startswith(b"HTTP/1.1 401")
-        assert len(pieces) == 1
-        assert pieces[0] <= PIECE
+        for _ in range(100):  # of the loop, which reads what it may
+            await asyncio.sleep(0)
+        assert len(pieces) <= 2  # uvicorn reads on once, when it has answered
+        assert max(pieces) <= PIECE
         writer.transport.abort()
 
 
@@ -78,12 +80,14 @@ async def test_who_shows_a_token_waits_for_no_turn(
 
 
 async def test_the_body_of_a_refused_stranger_is_still_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    again = asyncio.Event()
+    taken, whole = 0, asyncio.Event()
     take = HttpConnection.data_received
 
     def noted(self: HttpConnection, data: bytes) -> None:
-        if self.left:
-            again.set()
+        nonlocal taken
+        taken += len(data)
+        if taken > SENT:
+            whole.set()
         take(self, data)
 
     monkeypatch.setattr(HttpConnection, "data_received", noted)
@@ -91,7 +95,7 @@ async def test_the_body_of_a_refused_stranger_is_still_taken(monkeypatch: pytest
         line, writer = await said_to(url, b"unknown")
         assert line.startswith(b"HTTP/1.1 401")
         async with asyncio.timeout(WITHIN_S):
-            await again.wait()
+            await whole.wait()
         writer.transport.abort()
 
 
