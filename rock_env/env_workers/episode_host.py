@@ -23,7 +23,7 @@ from google.protobuf.message import DecodeError
 from rock_env.catalog import Catalog
 from rock_env.env_workers.episode_process import EpisodeProcess
 from rock_env.env_workers.frames import Frame, Kind, WorkerFrameReader, pack
-from rock_env.env_workers.host import inherited, lookup
+from rock_env.env_workers.host import ById, inherited
 from rock_env.env_workers.journal import Journal
 from rock_env.errors import (
     DeadlineExceeded,
@@ -105,7 +105,7 @@ class EpisodeHost:
         self._connection = connection
         self._catalog = catalog
         self._warm: set[str] = set()
-        self._envs: dict[str, _Hosted] = {}
+        self._envs: ById[_Hosted] = ById()
         self._selector = selectors.DefaultSelector()
         self._frames: deque[Frame] = deque()
         self._watch: list[tuple[float, int, _Hosted]] = []
@@ -154,7 +154,7 @@ class EpisodeHost:
             elif kind is Kind.CLOSE:
                 self._close(call, env_id)
                 return
-            hosted = lookup(self._envs, env_id)
+            hosted = self._envs[env_id]
         except RockError as error:
             self._fail(call, error)
             return

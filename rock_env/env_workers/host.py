@@ -15,7 +15,7 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from math import inf
 from time import monotonic
 from typing import Any, TypeVar
@@ -28,7 +28,7 @@ from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1 import host_pb2 as host
 from rock_env.wire.envs import fill_error
 
-__all__ = ["PR_SET_PDEATHSIG", "EnvHost", "inherited", "lookup", "main"]
+__all__ = ["PR_SET_PDEATHSIG", "ById", "EnvHost", "inherited", "main"]
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +40,13 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 Hosted = TypeVar("Hosted")
+
+
+class ById(dict[str, Hosted]):
+    """A worker's environments. Subscription raises `NotFound` for one that it does not have."""
+
+    def __missing__(self, env_id: str) -> Hosted:
+        raise NotFound(f"environment {env_id} is not on this worker (any more). Make it again.")
 
 
 class _Hung(BaseException):
@@ -59,7 +66,7 @@ class EnvHost:
         self._connection = connection
         self._catalog = catalog
         self._before_action = before_action
-        self._envs: dict[str, HostedEnv] = {}
+        self._envs: ById[HostedEnv] = ById()
         self._timeout_s = inf
         self._tick_s = 0.0
         self._started = inf  # when the running item began; inf between items, so the signal then does nothing
@@ -169,25 +176,22 @@ class EnvHost:
             hosted.journal.broke(known)
         return fill_error(reply_type(env_id=env_id), known)
 
-    def _hosted(self, env_id: str) -> HostedEnv:
-        return lookup(self._envs, env_id)
-
     def _make(self, item: host.HostMakeItem) -> pb.MakeResponse:
         hosted = HostedEnv(self._catalog, item, self._before_action)
         self._envs[item.env_id] = hosted
         return pb.MakeResponse(env_id=item.env_id, version=hosted.spec.version)
 
     def _reset(self, item: pb.ResetRequest) -> pb.ResetResponse:
-        return self._hosted(item.env_id).reset(item)
+        return self._envs[item.env_id].reset(item)
 
     def _step(self, item: pb.StepRequest) -> pb.StepResponse:
-        return self._hosted(item.env_id).step(item)
+        return self._envs[item.env_id].step(item)
 
     def _evaluate(self, item: pb.EvaluateRequest) -> pb.EvaluateResponse:
-        return self._hosted(item.env_id).evaluate(item)
+        return self._envs[item.env_id].evaluate(item)
 
     def _snapshot(self, item: host.HostSnapshotRequest) -> host.HostSnapshotResponse:
-        return host.HostSnapshotResponse(env_id=item.env_id, state=self._hosted(item.env_id).snapshot())
+        return host.HostSnapshotResponse(env_id=item.env_id, state=self._envs[item.env_id].snapshot())
 
     def _splits(self, item: host.HostSplitsRequest) -> host.HostSplitsResponse:
         params = self._catalog.params(item.env, item.params_json)
@@ -196,7 +200,7 @@ class EnvHost:
         return host.HostSplitsResponse(env_id=item.env_id, splits=splits)
 
     def _restore(self, item: host.HostRestoreRequest) -> pb.ResetResponse:
-        return self._hosted(item.request.env_id).restore(item)
+        return self._envs[item.request.env_id].restore(item)
 
     def _close(self, item: pb.CloseRequest) -> pb.CloseResponse:
         hosted = self._envs.pop(item.env_id, None)
@@ -217,14 +221,6 @@ def _too_long(message: Any, size: int, *, many: bool) -> Any:
 
 def _env_id(item: Any) -> str:
     return item.request.env_id if isinstance(item, host.HostRestoreRequest) else item.env_id
-
-
-def lookup(envs: Mapping[str, Hosted], env_id: str) -> Hosted:
-    """Return a worker's environment. Raise `NotFound` for one that it does not have."""
-    try:
-        return envs[env_id]
-    except KeyError:
-        raise NotFound(f"environment {env_id} is not on this worker (any more). Make it again.") from None
 
 
 def die_with_parent(parent: int) -> None:

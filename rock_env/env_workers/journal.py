@@ -27,6 +27,7 @@ __all__ = [
 MOST_KEY_CHARS = 1024
 _FEW_BYTES = 128
 """A request of so many is kept as it is: a digest takes three times as long."""
+_STEP = pb.StepRequest
 
 Reply = TypeVar("Reply")
 
@@ -71,7 +72,7 @@ class Journal:
         self.env_id = env_id
         self.sequence = 0
         self.key = ""
-        self.asked = b""
+        self.asked: str | bytes = b""
         self.reply: Any = None
         self.phase = Phase.NEW
         self.cause: RockError | None = None
@@ -157,8 +158,10 @@ class Journal:
         self.cause = None
 
 
-def _asked(request: Any) -> bytes:
-    """Return what stands for a request: its bytes where they are few, else their digest. It has no maps."""
+def _asked(request: Any) -> str | bytes:
+    """Return what stands for a request: a short action, the bytes where they are few, else their digest. It has no maps."""
+    if type(request) is _STEP and len(action := request.action) <= _FEW_BYTES:
+        return action
     data: bytes = request.SerializeToString()
     return data if len(data) <= _FEW_BYTES else hashlib.blake2b(data, digest_size=16).digest()
 

@@ -17,7 +17,7 @@ import msgspec
 
 from rock_env.catalog import Catalog
 from rock_env.env import Attaching, Attachment, FreshGraded, KeepsRunning, RestorableSandboxEnv, SandboxEnv
-from rock_env.env_workers.host import inherited, lookup
+from rock_env.env_workers.host import ById, inherited
 from rock_env.env_workers.rules_box import Answer, Asker, RemoteFreshBoxes, remote_box
 from rock_env.env_workers.rules_wire import Done, Wish, failed, framed, read_frame
 from rock_env.errors import ResourceExhausted, RockError, Unavailable, as_rock_error, from_code
@@ -42,7 +42,7 @@ class RulesHost:
 
     def __init__(self, writer: asyncio.StreamWriter, catalog: Catalog) -> None:
         self._writer, self._catalog = writer, catalog
-        self._envs: dict[str, _Hosted] = {}
+        self._envs: ById[_Hosted] = ById()
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._asked: dict[int, asyncio.Future[Answer]] = {}
         self._asks = count(1)
@@ -102,9 +102,6 @@ class RulesHost:
 
         return ask
 
-    def _hosted(self, env_id: str) -> _Hosted:
-        return lookup(self._envs, env_id)
-
     async def _make(self, _: Asker, env_id: str, name: str, params_json: str) -> list[Any]:
         params = self._catalog.params(name, params_json)
         env = cast("SandboxEnv", self._catalog.spec(name).factory(params))
@@ -119,35 +116,35 @@ class RulesHost:
         return self._catalog.task(hosted.name, hosted.params, task_id)
 
     async def _task(self, _: Asker, env_id: str, task_id: str) -> TaskSpec:
-        return self._named(self._hosted(env_id), task_id)
+        return self._named(self._envs[env_id], task_id)
 
     async def _reset(self, ask: Asker, env_id: str, box_id: str, task_id: str, seed: int) -> list[Any]:
-        hosted = self._hosted(env_id)
+        hosted = self._envs[env_id]
         observation, info = await hosted.env.reset(_own(ask, box_id), self._named(hosted, task_id), seed)
         return [observation, dict(info)]
 
     async def _step(self, ask: Asker, env_id: str, box_id: str, action: str) -> Any:
-        return await self._hosted(env_id).env.step(_own(ask, box_id), action)
+        return await self._envs[env_id].env.step(_own(ask, box_id), action)
 
     async def _evaluate(self, ask: Asker, env_id: str, box_id: str) -> Any:
-        return await self._hosted(env_id).env.evaluate(_own(ask, box_id))
+        return await self._envs[env_id].env.evaluate(_own(ask, box_id))
 
     async def _grade(self, ask: Asker, env_id: str, box_id: str) -> Any:
-        env = cast("FreshGraded", self._hosted(env_id).env)
+        env = cast("FreshGraded", self._envs[env_id].env)
         return await env.grade(_own(ask, box_id), RemoteFreshBoxes(ask))
 
     async def _keeps_running(self, _: Asker, env_id: str) -> bool:
-        env = self._hosted(env_id).env
+        env = self._envs[env_id].env
         return isinstance(env, KeepsRunning) and env.keeps_running()
 
     async def _attachments(self, _: Asker, env_id: str) -> list[Attachment]:
-        return list(cast("Attaching", self._hosted(env_id).env).attachments())
+        return list(cast("Attaching", self._envs[env_id].env).attachments())
 
     async def _snapshot(self, _: Asker, env_id: str) -> bytes:
-        return cast("RestorableSandboxEnv", self._hosted(env_id).env).snapshot()
+        return cast("RestorableSandboxEnv", self._envs[env_id].env).snapshot()
 
     async def _restore(self, _: Asker, env_id: str, state: bytes) -> None:
-        cast("RestorableSandboxEnv", self._hosted(env_id).env).restore(state)
+        cast("RestorableSandboxEnv", self._envs[env_id].env).restore(state)
 
 
 def _apart(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], bytes | None, str]:
