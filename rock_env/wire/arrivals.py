@@ -153,6 +153,7 @@ class Arrivals:
 
 def sip(transport: Any, *, ends: bool = False) -> None:
     """Read little at a time from a stranger's connection: by itself asyncio takes 256 KiB, from each. It `ends` once."""
+    transport = getattr(transport, "inner", transport)  # of asyncio, which reads
     if not ends:
         transport.max_size = _SIP_BYTES
     elif "max_size" in vars(transport):

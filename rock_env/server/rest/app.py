@@ -30,7 +30,7 @@ from rock_env.errors import NotFound, PermissionDenied, RockError
 from rock_env.server.interceptors.access import AccessControl
 from rock_env.server.options import ServerOptions
 from rock_env.server.rest.codec import MAX_FRAME_BYTES, definite, problem, rock_error
-from rock_env.server.rest.connections import HEAD_BYTES, Connections, HttpConnection
+from rock_env.server.rest.connections import HEAD_BYTES, Connections, HttpConnection, SocketConnection
 from rock_env.server.rest.gateway import Gateway
 from rock_env.server.rest.openapi import openapi
 from rock_env.server.rest.proxy import Proxy
@@ -157,6 +157,7 @@ async def serving(app: Any, options: ServerOptions) -> AsyncIterator[str]:
     config = uvicorn.Config(
         app,
         http=HttpConnection,
+        ws=SocketConnection,
         h11_max_incomplete_event_size=HEAD_BYTES,
         lifespan="off",
         log_config=None,

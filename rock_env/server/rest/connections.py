@@ -10,11 +10,13 @@ from contextvars import ContextVar
 from typing import Any
 
 import h11
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
 
 from rock_env.wire.arrivals import STRANGER_S, Arrivals, sip
 from rock_env.wire.bodies import BOUND, BodyProtocol, OneLength
 
-__all__ = ["HEAD_BYTES", "Connections", "HttpConnection", "admitted"]
+__all__ = ["HEAD_BYTES", "Connections", "HttpConnection", "SocketConnection", "admitted"]
 
 HEAD_BYTES = 64 << 10
 """A request's line and headers."""
@@ -99,3 +101,13 @@ class HttpConnection(BodyProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.settle()
         super().connection_lost(exc)
+
+
+class SocketConnection(WebSocketsSansIOProtocol):
+    """A WebSocket. One that its peer closes at the moment is no reason for a server not to stop."""
+
+    def shutdown(self) -> None:
+        try:
+            super().shutdown()
+        except InvalidState:
+            self.transport.close()

@@ -76,6 +76,7 @@ async def test_who_shows_a_token_waits_for_no_turn(
         line, writer = await said_to(url, b"known")
         assert line.startswith(b"HTTP/1.1 200")
         assert sum(pieces) > SENT
+        assert max(pieces) > PIECE
         writer.transport.abort()
 
 
@@ -120,3 +121,31 @@ async def test_what_a_connection_has_read_goes_with_it(monkeypatch: pytest.Monke
             assert [one() for one in kept] == [None, None]
         finally:
             gc.enable()
+
+
+async def test_a_small_answer_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[bytes] = []
+    made = HttpConnection.connection_made
+
+    def noted(self: HttpConnection, transport: Any) -> None:
+        write = transport.write
+        transport.write = lambda data: (written.append(bytes(data)), write(data))
+        made(self, transport)
+
+    monkeypatch.setattr(HttpConnection, "connection_made", noted)
+    async with serving(Connections(app), ServerOptions(http="127.0.0.1:0")) as url:
+        line, writer = await said_to(url, b"known")
+        assert line.startswith(b"HTTP/1.1 200")
+        assert next(one for one in written if one).endswith(b"\r\n\r\n" + str(SENT).encode())
+        writer.transport.abort()
+
+
+async def test_a_head_does_not_wait_for_a_body_that_comes_later() -> None:
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"1")]})
+        await asyncio.Event().wait()
+
+    async with serving(Connections(slow), ServerOptions(http="127.0.0.1:0")) as url:
+        line, writer = await said_to(url, b"known")
+        assert line.startswith(b"HTTP/1.1 200")
+        writer.transport.abort()
