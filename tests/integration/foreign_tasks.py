@@ -7,6 +7,7 @@ import importlib.util
 import json
 import pickle
 import subprocess
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -77,6 +78,7 @@ class Played:
 
     verdict: Verdict
     observations: tuple[str, ...]
+    graded_s: float
 
 
 class Foreign:
@@ -99,7 +101,9 @@ class Foreign:
             try:
                 first, _, _ = await env.reset(self._ids[name], 0)
                 said = [first, *[(await env.step(action)).observation for action in (*actions, "submit")]]
-                return Played(await env.evaluate(timeout_s=120), tuple(said))
+                began = time.perf_counter()
+                verdict = await env.evaluate(timeout_s=120)
+                return Played(verdict, tuple(said), time.perf_counter() - began)
             finally:
                 await env.close()
 
