@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ale.env.environments import show_command
 from rock_env.env import Verdict
 from rock_env.errors import InfraError
 from rock_env.sandbox import ExecResult
@@ -253,6 +254,14 @@ def test_all_built_in_tasks_are_graded_by_values_as_the_readme_says() -> None:
         r"(\d+) of (\d+) tasks are graded by values", (factory.PACKAGES.parent / "README.md").read_text()
     )
     assert told == (str(len(INDEX.tasks)),) * 2
+
+
+def test_ale_env_show_prints_how_many_tasks_are_graded_by_values(capsys: pytest.CaptureFixture[str]) -> None:
+    show_command("swe")
+    said = " ".join(capsys.readouterr().out.split())
+    by_values = sum(factory.load(task.key).by_values for task in INDEX.tasks)
+    assert by_values >= 845
+    assert f"{by_values} of {len(INDEX.tasks)} tasks are graded by values" in said
 
 
 @pytest.mark.parametrize("planted", INDEX.tasks[::40], ids=lambda planted: planted.key)
