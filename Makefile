@@ -3,12 +3,13 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: train test plan fast integration pods cluster lint format protos docs bench clean
+.PHONY: train test test-all plan fast components rest pods cluster lint format protos docs bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make train        set up, then ale train --env frozen_lake --algo ipa"
-	@echo "make test         set up, then all tests"
+	@echo "make test         set up, then the fast tests and one pass through each real component"
+	@echo "make test-all     make test, then all other tests"
 	@echo "make pods         the tests that run pods on the cluster of KUBECONFIG"
 	@echo "make cluster      the chart from install to uninstall on the cluster of KUBECONFIG, whose node is this machine"
 	@echo "make lint         format, lint, types, import graph, proto freshness, what is printed, what docstrings name"
@@ -20,16 +21,26 @@ $(VENV)/.ready: pyproject.toml constraints.txt scripts/setup.sh
 train: $(VENV)/.ready
 	$(BIN)/ale train --env frozen_lake --algo ipa $(ARGS)
 
-test: plan fast integration
+# tests/conftest.py says which tests are marked `first`, so that `rest` runs none of them again.
+FAST := tests/unit tests/contract
+REAL := tests/integration tests/escape tests/chaos
+
+test: plan fast components
+
+test-all: test rest
 
 plan: $(VENV)/.ready  # how long the tests take, and what skips here for want of what
-	@$(BIN)/python scripts/test_plan.py
+	@$(BIN)/python scripts/test_plan.py fast components
 
 fast: $(VENV)/.ready
-	$(BIN)/python -m pytest tests/unit tests/contract -n 2 --dist worksteal
+	$(BIN)/python -m pytest $(FAST) -m first -n 2 --dist worksteal
 
-integration: $(VENV)/.ready
-	$(BIN)/python -m pytest tests/integration tests/escape tests/chaos -n 2 --dist loadfile --durations 40
+components: $(VENV)/.ready  # one pass through each: containers, servers, replicas, an agent, training with kill and resume
+	$(BIN)/python -m pytest $(REAL) -m first -n 2 --dist loadfile --durations 10
+
+rest: $(VENV)/.ready
+	@$(BIN)/python scripts/test_plan.py rest
+	$(BIN)/python -m pytest $(FAST) $(REAL) -m "not first" -n 2 --dist loadfile --durations 40
 
 ON_CLUSTER := tests/integration/kubernetes
 AS_A_WHOLE := $(ON_CLUSTER)/test_installation.py $(ON_CLUSTER)/test_pod_rights.py

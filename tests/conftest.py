@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -14,13 +15,20 @@ settings.register_profile("ale", deadline=None, suppress_health_check=[HealthChe
 settings.load_profile("ale")
 
 
+FIRST = [Path(__file__).with_name(name) for name in ("unit", "contract")]
+"""All of these folders belongs to `make test` but what is marked `slow`; of others, what is marked `first`."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at -m
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what takes minutes and is another commit's turn in CI; without ALE_CI_TURN everything runs."""
+    """Mark what belongs to `make test`, and skip what is another commit's turn in CI; without ALE_CI_TURN all run."""
     turn = os.environ.get("ALE_CI_TURN", "")
-    for item in items if turn else ():
+    for item in items:
+        if item.get_closest_marker("slow") is None and any(map(item.path.is_relative_to, FIRST)):
+            item.add_marker("first")
         marker = item.get_closest_marker("turn")
-        if marker is not None and marker.args[0] != int(turn):
-            why = f"takes minutes: CI runs it at commits of turn {marker.args[0]}, this one has {turn}; `make test` runs it"
+        if turn and marker is not None and marker.args[0] != int(turn):
+            why = f"takes long: CI runs it at commits of turn {marker.args[0]}, this one has {turn}; `make test-all` runs it"
             item.add_marker(pytest.mark.skip(reason=why))
 
 

@@ -97,6 +97,7 @@ async def processes(box: AsyncSandbox) -> str:
     return (await box.exec(["sh", "-c", "grep -al 'sl[e]ep' /proc/[0-9]*/cmdline; true"])).stdout.decode()
 
 
+@pytest.mark.first
 async def test_an_agent_is_told_its_task_and_reaches_the_gateway(
     box: AsyncSandbox, gateway: tuple[str, int]
 ) -> None:
@@ -112,6 +113,7 @@ async def test_an_agent_is_told_its_task_and_reaches_the_gateway(
     }
 
 
+@pytest.mark.first
 async def test_the_command_runs_an_agent_and_tells_it_of_its_model(
     shelf: Path, gateway: tuple[str, int], tmp_path: Path
 ) -> None:

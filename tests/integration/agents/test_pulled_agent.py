@@ -96,6 +96,7 @@ async def test_a_program_is_played_to_its_end(tmp_path: Path) -> None:
             await env.step("more")
 
 
+@pytest.mark.first
 async def test_the_rollout_of_any_environment_plays_it(tmp_path: Path) -> None:
     """What plays environments plays a CLI agent: here somebody who knows the answers."""
     async with pulled(tmp_path) as env:

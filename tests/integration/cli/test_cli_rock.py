@@ -161,6 +161,7 @@ async def _in_a_step(address: str, folder: Path, rest: str, interrupt: list[int]
         return (await step).observation
 
 
+@pytest.mark.first
 def test_ctrl_c_lets_a_running_call_finish(
     running: tuple[subprocess.Popen[str], str], tmp_path: Path
 ) -> None:

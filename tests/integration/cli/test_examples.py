@@ -46,6 +46,7 @@ def test_02_gem(tmp_path: Path) -> None:
     assert "over after" in run(str(EXAMPLES / "02_gem.py"), cwd=tmp_path)
 
 
+@pytest.mark.turn(1)
 @pytest.mark.ray
 def test_03_train_frozen_lake(tmp_path: Path) -> None:
     said = run(str(EXAMPLES / "03_train_frozen_lake.py"), "lake", cwd=tmp_path)

@@ -72,6 +72,7 @@ async def test_an_image_without_a_single_file_is_a_box(backend: DockerBackend, t
         await asyncio.to_thread(docker, "rmi", image)
 
 
+@pytest.mark.first
 async def test_the_image_says_how_commands_run(backend: DockerBackend, tmp_path: Path) -> None:
     recipe = f"FROM {BUSYBOX}\nENV COLOUR=teal SIZE=m LD_PRELOAD=/none.so\nWORKDIR /srv/app\nUSER agent\n"
     (tmp_path / "Dockerfile").write_text(recipe)
@@ -94,6 +95,7 @@ async def test_the_image_says_how_commands_run(backend: DockerBackend, tmp_path:
         await asyncio.to_thread(docker, "rmi", image)
 
 
+@pytest.mark.first
 async def test_a_box_is_fenced_in(backend: DockerBackend) -> None:
     box = await backend.create(SPEC, sandbox_id="fenced")
     status = (await box.exec(sh("cat /proc/self/status"))).stdout.decode()
@@ -231,6 +233,7 @@ async def killed_server(bundles: Path, root: str) -> str:  # noqa: F811
     return container
 
 
+@pytest.mark.first
 async def test_a_durable_box_outlives_its_server(
     node: Callable[[], DockerBackend],
     bundles: Path,  # noqa: F811

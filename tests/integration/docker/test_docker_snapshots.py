@@ -19,6 +19,7 @@ def sh(script: str) -> list[str]:
     return ["sh", "-c", script]
 
 
+@pytest.mark.first
 async def test_snapshots_build_upon_one_another(backend: DockerBackend) -> None:
     box = await backend.create(SPEC, sandbox_id="trunk")
     await box.exec(
@@ -86,6 +87,7 @@ async def test_a_layer_that_lost_its_tag_is_no_snapshot(backend: DockerBackend) 
     await backend.close()
 
 
+@pytest.mark.first
 async def test_restore_puts_everything_back(backend: DockerBackend) -> None:
     box = await backend.create(SPEC, sandbox_id="again", lease_s=600)
     await box.write_file("kept", b"1")

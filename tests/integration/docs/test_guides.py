@@ -12,7 +12,7 @@ import pytest
 from integration.docs.page_steps import Steps
 from unit.docs.pages import ROOT, blocks
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600), pytest.mark.turn(0)]
 
 
 def lines(file: Path) -> list[dict[str, object]]:

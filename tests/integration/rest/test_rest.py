@@ -142,6 +142,7 @@ async def test_the_description_is_served(client: httpx.AsyncClient) -> None:
 # -- streams
 
 
+@pytest.mark.first
 async def test_exec_in_one_request_streams_events(client: httpx.AsyncClient) -> None:
     box = await make_box(client)
     script = "read line; echo out $line; echo err >&2; exit 3"
@@ -216,6 +217,7 @@ async def test_who_hangs_up_cancels_the_call(client: httpx.AsyncClient) -> None:
 # -- files
 
 
+@pytest.mark.first
 async def test_files_travel_as_they_are(client: httpx.AsyncClient) -> None:
     box = await make_box(client)
     content = random.Random(1).randbytes(3 << 20)
@@ -288,6 +290,7 @@ async def test_a_client_that_does_not_read_costs_no_memory(
 # -- WebSockets
 
 
+@pytest.mark.first
 async def test_exec_over_a_websocket_goes_both_ways(client: httpx.AsyncClient, server: RestServer) -> None:
     box = await make_box(client)
     url = server.websocket(f"/v1/sandboxes/{box}/exec")
@@ -410,6 +413,7 @@ async def test_a_stopping_server_ends_its_streams() -> None:
     assert server.end == "exit code 0"
 
 
+@pytest.mark.first
 async def test_tokens_of_other_tenants_see_nothing(client: httpx.AsyncClient, server: RestServer) -> None:
     box = await make_box(client)
     async with server.client(token(server.tokens, "red", "sandbox")) as other:

@@ -25,6 +25,7 @@ async def server(engine: None, tmp_path: Path) -> AsyncIterator[Server]:  # noqa
     assert not await asyncio.to_thread(docker, "images", "-q", "--filter", own)
 
 
+@pytest.mark.first
 async def test_containers_outlive_a_killed_server(server: Server) -> None:
     asked = pb.CreateSandboxRequest(idempotency_key="a", spec=pb.SandboxSpec(image=BUSYBOX))
     async with server.running(signal.SIGKILL) as stub:

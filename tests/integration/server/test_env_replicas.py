@@ -54,6 +54,7 @@ async def items(call: Any) -> list[Any]:
     return [item async for chunk in call for item in chunk.items]
 
 
+@pytest.mark.first
 async def test_any_replica_answers_for_every_environment(fleet: Fleet) -> None:
     first, second = await fleet.start(), await fleet.start()
     env_id = await made(first, "a")

@@ -57,6 +57,7 @@ async def persisting(act: Callable[[], Awaitable[Any]], *, for_s: float = 60.0) 
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.first
 async def test_any_replica_answers_for_every_sandbox(fleet: Fleet) -> None:
     first, second = await fleet.start(), await fleet.start()
     made = await first.boxes.Create(pb.CreateSandboxRequest(labels={"a": "b"}))
@@ -127,6 +128,7 @@ async def test_one_key_on_both_replicas_at_once_makes_one_sandbox(fleet: Fleet) 
     assert boxes == 8
 
 
+@pytest.mark.first
 async def test_a_killed_replicas_sandboxes_are_taken_over_and_their_commands_go_on(fleet: Fleet) -> None:
     first, second = await fleet.start(), await fleet.start()
     made = [await first.boxes.Create(pb.CreateSandboxRequest()) for _ in range(4)]

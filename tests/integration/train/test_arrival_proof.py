@@ -13,7 +13,7 @@ from random_llama import random_llama
 
 from agent_runtime.store import segment_path
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600), pytest.mark.turn(2)]
 
 SMALL = {
     "warmup.trajectories": 4,

@@ -11,7 +11,7 @@ import pytest
 
 from agent_runtime.store import read_segment
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(400), pytest.mark.turn(1)]
 
 SETTINGS = {
     "eval.every": 0,

@@ -10,7 +10,7 @@ from command_line import ale
 from random_llama import random_llama
 from ray_cluster import JOINING, ray_cluster
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(900), pytest.mark.turn(0)]
 
 SETTINGS = {
     "rollout.engines": 1,

@@ -58,6 +58,7 @@ def test_each_step_comes_out_to_the_byte(run: Path, step: int) -> None:
     assert (found.tensors_compared or 0) > 50
 
 
+@pytest.mark.turn(2)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("algo", ["grpo", "ppo"])
 def test_steps_are_chained_from_the_last_checkpoint_kept(tmp_path: Path, algo: str) -> None:
@@ -68,6 +69,7 @@ def test_steps_are_chained_from_the_last_checkpoint_kept(tmp_path: Path, algo: s
     assert_same_weights(tmp_path, folder)
 
 
+@pytest.mark.turn(2)
 @pytest.mark.timeout(300)
 def test_imitation_alone_comes_out_too(tmp_path: Path) -> None:
     folder = trained(tmp_path / "bc", "bc", "-s", "anchors.scheduler=none", "-s", "anchors.inject=0")
@@ -97,6 +99,7 @@ def test_a_changed_reward_is_found(copy: Path) -> None:
     assert "tensors of model and optimizer differ: train.safetensors:" in done.output
 
 
+@pytest.mark.turn(2)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("algo", "minibatches"), [("grpo", 1), ("ipa", 1), ("grpo", 4), ("ipa", 4)])
 def test_the_tokens_of_a_step_add_up_to_its_ledger(tmp_path: Path, algo: str, minibatches: int) -> None:

@@ -27,7 +27,7 @@ from trainer.processes.learner import Learner
 from trainer.protocols.engines import EngineSpec
 from trainer.rollout.experts import hold_out, quizzes, read_experts
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(300), pytest.mark.turn(1)]
 
 SWE = [
     *("--env-arg", "max_turns=24", "--env-arg", "command_timeout_s=20.0"),

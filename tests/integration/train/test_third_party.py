@@ -110,6 +110,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Scratch:
     return Scratch(tmp_path_factory.mktemp("others"))
 
 
+@pytest.mark.turn(0)
 @pytest.mark.timeout(300)
 def test_the_engine_of_the_guide_trains_two_steps(scratch: Scratch) -> None:
     install, train, again = scratch.unpack("engine.md")
@@ -132,6 +133,7 @@ def test_the_engine_of_the_guide_trains_two_steps(scratch: Scratch) -> None:
     assert "unknown engine 'grue'. Did you mean 'gru'? Known: coder, gru, hf, tiny" in names
 
 
+@pytest.mark.turn(0)
 @pytest.mark.timeout(300)
 def test_the_backend_of_the_guide_hosts_sandboxes_of_servers_and_runs(scratch: Scratch) -> None:
     """The engine of the other guide plays in them: one environment has both."""

@@ -73,6 +73,7 @@ def uninterrupted(tmp_path_factory) -> Path:
     return run
 
 
+@pytest.mark.first
 @pytest.mark.timeout(300)
 def test_a_run_folder_tells_the_whole_story(uninterrupted):
     summary = json.loads((uninterrupted / "summary.json").read_text())
@@ -152,6 +153,7 @@ def train_records(run: Path) -> list[dict[str, float]]:
     return [record for record in records if record["kind"] == "train"]
 
 
+@pytest.mark.first
 @pytest.mark.timeout(600)
 def test_kill_at_any_moment_and_resume_equals_the_uninterrupted_run(uninterrupted, tmp_path):
     run = tmp_path / "killed"
@@ -179,6 +181,7 @@ def whole_as_killed(folder: Path, *arguments: str) -> Path:
     return folder / "whole"
 
 
+@pytest.mark.turn(0)
 @pytest.mark.timeout(600)
 def test_the_critic_of_ppo_survives_a_kill(tmp_path):
     whole = whole_as_killed(tmp_path, "--algo", "ppo")
@@ -186,6 +189,7 @@ def test_the_critic_of_ppo_survives_a_kill(tmp_path):
     assert train_records(whole)[-1]["critic/value_mean"] != 0
 
 
+@pytest.mark.turn(1)
 @pytest.mark.timeout(600)
 def test_the_older_weights_that_sample_survive_a_kill(tmp_path):
     from agent_runtime.store import read_segment

@@ -132,6 +132,7 @@ def test_tokens_of_what_was_set_aside_are_dropped_by_reason_and_add_up(whole: Pa
     assert summary["tokens"] == total == summary["ledger"]["total"] - summary["ledger"]["experts"]
 
 
+@pytest.mark.turn(1)
 def test_kill_and_resume_equals_the_uninterrupted_run(
     whole: Path, installed: dict[str, str], tmp_path: Path
 ) -> None:

@@ -37,6 +37,7 @@ def script(*words: str, cwd: Path) -> str:
     return done.stderr
 
 
+@pytest.mark.turn(0)
 @pytest.mark.timeout(300)
 def test_a_script_trains_with_its_own_objects(tmp_path: Path) -> None:
     script("mine", cwd=tmp_path)

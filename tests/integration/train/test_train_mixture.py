@@ -17,7 +17,7 @@ from command_line import ale
 from agent_runtime.store import kept_segment, read_segment
 from trainer.config import dealt, shares_in
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600), pytest.mark.turn(1)]
 
 MIXTURE = "frozen_lake:2/3,fork_chain:1/3"
 STEPS = 4

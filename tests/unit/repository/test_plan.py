@@ -21,14 +21,14 @@ def missing(parts, absent=(), *, root=True):  # type: ignore[no-untyped-def]
 def test_the_first_line_says_how_long_it_takes() -> None:
     said = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, check=True).stdout
     first, *others = said.splitlines()
-    assert first.startswith("Tests (fast, integration): about ")
+    assert first.startswith("Tests (fast, components, rest): about ")
     assert "on two idle cores." in first
     assert others
 
 
 def test_what_is_absent_is_named_with_what_skips_and_the_remedy() -> None:
-    assert missing(["fast", "integration"]) == []
-    assert missing(["fast", "integration"], ["docker", "postgres"]) == [
+    assert missing(["fast", "components", "rest"]) == []
+    assert missing(["fast", "components", "rest"], ["docker", "postgres"]) == [
         "servers that share a store: no postgres (apt-get install postgresql)",
         "everything in containers: no docker (apt-get install docker.io)",
     ]
@@ -36,6 +36,6 @@ def test_what_is_absent_is_named_with_what_skips_and_the_remedy() -> None:
 
 def test_a_part_tells_its_own_needs_alone() -> None:
     assert missing(["fast"], ["docker"], root=False) == []
-    assert [line.partition(":")[0] for line in missing(["integration"], root=False)] == [
+    assert [line.partition(":")[0] for line in missing(["rest"], root=False)] == [
         "full disks, and an engine started for the tests alone"
     ]

@@ -1,0 +1,45 @@
+"""Which tests `make test` runs, and that `make test-all` runs each other one once."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+def pytest_commands(target: str) -> list[str]:
+    """Return what pytest is told by a target of the Makefile."""
+    said = subprocess.run(
+        ["make", "--dry-run", "--no-print-directory", target],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    return [line.partition("-m pytest ")[2] for line in said.splitlines() if "-m pytest " in line]
+
+
+def folders(command: str) -> set[str]:
+    return {word for word in command.split() if word.startswith("tests/")}
+
+
+def test_all_of_it_is_what_make_test_runs_and_then_the_rest() -> None:
+    first, everything = pytest_commands("test"), pytest_commands("test-all")
+    assert everything[: len(first)] == first
+    assert all(" -m first " in command for command in first)
+    (rest,) = everything[len(first) :]
+    assert ' -m "not first" ' in rest
+    assert set.union(*map(folders, first)) == folders(rest)
+    assert sum(len(folders(command)) for command in first) == len(folders(rest)), "no folder twice"
+
+
+def test_what_belongs_to_make_test_is_told_by_its_folder_and_its_mark(request: pytest.FixtureRequest) -> None:
+    assert request.node.get_closest_marker("first") is not None, "tests/unit, and not slow"
+    found = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if "pytest.mark.first" in path.read_text() and path != Path(__file__)
+    }
+    wanted = {"agents", "cli", "docker", "rest", "server", "train"}
+    assert {name.split("/")[2] for name in found if name.startswith("tests/integration/")} >= wanted
