@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
 from integration.postgres_server import PostgresServer
 from memory_backend import Node
 from test_sites import SiteBackend, server
@@ -18,6 +19,8 @@ from rock_env.snapshots import SnapshotState
 from rock_env.spec import SandboxSpec
 from rock_env.store.postgres.members import Members
 from rock_env.store.postgres.records import PostgresStore
+
+pytestmark = pytest.mark.slow
 
 LEASE_S = 3.0
 AWAY_S = 2 * LEASE_S

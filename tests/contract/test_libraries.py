@@ -311,6 +311,7 @@ def test_random_players_repeat_and_leave_the_process_its_chance() -> None:
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before
 
 
+@pytest.mark.slow
 def test_ids_whose_scorer_runs_answers_are_left_out_and_no_others_do() -> None:
     command = [
         sys.executable,

@@ -94,6 +94,7 @@ async def test_a_file_far_down_is_written(box: Sandbox) -> None:  # noqa: F811
     assert await box.read_file(deep) == b"x"
 
 
+@pytest.mark.slow
 async def test_a_deep_tree_is_watched_and_passes_whole(box: Sandbox) -> None:  # noqa: F811
     await box.write_file("d/" * 1500 + "f", b"x")
     async with aclosing(box.watch_files(".", recursive=True)) as changes:

@@ -214,6 +214,7 @@ async def test_what_is_acknowledged_is_there_once_in_whatever_order(
     assert count >= 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("act", ACTS)
 async def test_a_connection_that_is_lost_meanwhile_changes_nothing(

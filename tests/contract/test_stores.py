@@ -283,6 +283,7 @@ async def test_a_snapshot_is_kept_as_long_as_something_builds_upon_it(opened: Op
             box = await store.save(transition(box, state, at=1.0))
         assert [it.id for it in await store.collect(child.id)] == [child.id, base.id]
         assert not await store.collect(child.id)
+        assert await store.count_snapshots(base.tenant) == 0
         for late in (
             store.add(record(2, snapshot_id=child.id)),
             store.add_snapshot(snapshot(4, parent=base.id)),

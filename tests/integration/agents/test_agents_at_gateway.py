@@ -17,10 +17,11 @@ from agent_runtime.gateway.session import Budget, SessionEnd
 from agent_runtime.policy import PolicyError
 from agent_runtime.types import StopReason, TurnLabel
 
+pytestmark = pytest.mark.first
+
 CALL = '<tool_call>\n{"name": "bash", "arguments": {"command": "ls"}}\n</tool_call>'
 
 
-@pytest.mark.first
 @pytest.mark.parametrize("stream", [False, True], ids=["json", "sse"])
 @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
 async def test_an_agent_plays_token_exactly(wire: Wire, stream: bool) -> None:

@@ -14,6 +14,8 @@ from agent_runtime.gateway.session import SessionEnd
 from rock_env import plugins
 from trainer.protocols.engines import EngineSpec
 
+pytestmark = pytest.mark.first
+
 CALL = '<tool_call>\n{"name": "bash", "arguments": {"command": "ls"}}\n</tool_call>'
 STOPS = {"chat": {"stop": ["###", "!!"]}, "messages": {"stop_sequences": ["###", "!!"]}}
 

@@ -86,6 +86,13 @@ async def test_any_replica_answers_for_every_sandbox(fleet: Fleet) -> None:
     assert (there[0], there[2]["rock-error-code"]) == ("NOT_FOUND", "not_found")
     assert (await refusal(run(second.boxes, "sb-none", "true")))[0] == "NOT_FOUND"
 
+    # what runs in a sandbox is named by the sandbox's id and more
+    start = pb.StartProcessRequest(start=start_of(made.id, "echo kept").start)
+    process = (await second.boxes.StartProcess(start)).process_id
+    logs = pb.ProcessLogsRequest(process_id=process, follow=True)
+    told = [event async for event in second.boxes.ProcessLogs(logs)]
+    assert b"".join(event.stdout.data for event in told) == b"kept\n"
+
     # a watch on one replica hears of changes made through the other, in order
     watch = second.boxes.Watch(pb.WatchSandboxesRequest(after_revision=made.revision))
     for act in (second.boxes.Pause(pb.PauseSandboxRequest(id=made.id)),):
