@@ -1,11 +1,14 @@
-"""Which tests `make test` runs, and that `make test-all` runs each other one once."""
+"""Which tests `make test` runs, that `make test-all` runs each other one once, and the faults planted to try the former."""
 
+import ast
+import importlib.util
 import subprocess
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[3]
+PLANTED = ROOT / "scripts/planted_faults.py"
 
 
 def pytest_commands(target: str) -> list[str]:
@@ -43,3 +46,19 @@ def test_what_belongs_to_make_test_is_told_by_its_folder_and_its_mark(request: p
     }
     wanted = {"agents", "cli", "docker", "rest", "server", "train"}
     assert {name.split("/")[2] for name in found if name.startswith("tests/integration/")} >= wanted
+
+
+def test_every_planted_fault_fits_the_tree_and_has_tests() -> None:
+    spec = importlib.util.spec_from_file_location("planted_faults", PLANTED)
+    assert spec is not None
+    assert spec.loader is not None
+    planted = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(planted)
+    assert len({fault.name for fault in planted.FAULTS}) == len(planted.FAULTS) == 30
+    layers = {fault.file.partition("/")[0] for fault in planted.FAULTS}
+    assert layers == {"rock_env", "agent_runtime", "trainer", "ale", "sandboxes"}
+    for fault in planted.FAULTS:
+        text = (ROOT / fault.file).read_text()
+        assert text.count(fault.old) == 1, fault
+        ast.parse(text.replace(fault.old, fault.new))
+        assert all((ROOT / name).exists() for name in planted.tests_of(fault.file))
