@@ -18,7 +18,7 @@ from agent_runtime.store import read_segment, segment_path
 from agent_runtime.types import Trajectory
 from ale.replay.tokens import TurnAccount
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600), pytest.mark.turn(2)]
 
 SMALL = {
     "warmup.trajectories": 16,

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ray_cluster import JOINING
@@ -19,6 +20,11 @@ SMALL = [
 ]
 
 ONE_EACH = ["-s", "rollout.workers=1", "-s", "rollout.engines=1"]
+
+
+def by_turn(*names: str) -> list[Any]:
+    """Return parameters that CI takes up in turns."""
+    return [pytest.param(name, marks=pytest.mark.turn(place % 3)) for place, name in enumerate(names)]
 
 
 def train_command(run: Path, *arguments: str) -> list[str]:
@@ -233,7 +239,7 @@ def test_ctrl_c_saves_and_resume_equals_the_uninterrupted_run(uninterrupted, tmp
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("algo", ["grpo", "reinforce", "bc", "reinforce_pp", "decoupled_ppo", "ppo"])
+@pytest.mark.parametrize("algo", by_turn("grpo", "reinforce", "bc", "reinforce_pp", "decoupled_ppo", "ppo"))
 def test_every_algorithm_runs_end_to_end(algo, cluster, tmp_path):
     done = train(tmp_path / algo, "--algo", algo, "--steps", "1", *SMALL, *ONE_EACH, cluster=cluster)
     assert done.returncode == 0, done.stdout + done.stderr

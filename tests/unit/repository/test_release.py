@@ -6,11 +6,14 @@ import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
+import pytest
+
 import ale
 
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.mark.slow
 def test_two_builds_of_a_commit_are_equal(tmp_path: Path) -> None:
     script = [sys.executable, ROOT / "scripts/build_release.py", "--out", tmp_path]
     told = subprocess.run(script, capture_output=True, text=True, check=True).stdout.splitlines()

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import re
 import subprocess
 from pathlib import Path
 
@@ -46,6 +47,12 @@ def test_what_belongs_to_make_test_is_told_by_its_folder_and_its_mark(request: p
     }
     wanted = {"agents", "cli", "docker", "rest", "server", "train"}
     assert {name.split("/")[2] for name in found if name.startswith("tests/integration/")} >= wanted
+
+
+def test_each_test_with_a_turn_has_one_that_comes() -> None:
+    files = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py") if path != Path(__file__)]
+    turns = {turn for text in files for turn in re.findall(r"mark\.turn\(([^)]*)\)", text)}
+    assert turns == {"0", "1", "2", "place % 3"}
 
 
 def test_every_planted_fault_fits_the_tree_and_has_tests() -> None:
