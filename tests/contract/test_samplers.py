@@ -19,14 +19,13 @@ from agent_runtime.policy import Message, PolicyError, SampleRequest
 from agent_runtime.types import SamplingParams
 from rock_env import plugins
 from rock_env.errors import InvalidArgument
-from trainer.models.chosen import sampler_spec
+from trainer.models.chosen import learner_spec, sampler_spec
 from trainer.protocols.engines import EngineSpec, OptimOptions, SamplerSpec
 from trainer.protocols.token_sampler import PROTOCOL, Aborted
 from trainer.samplers.answering import answering
 
 CONTEXT = 160
 MODELS = {"hf": random_llama, "vllm": partial(random_llama, head=32)}
-LEARNERS = {"vllm": "hf"}
 OPTIONS = {"vllm": {"cache_bytes": 1 << 24}}
 BLOCK = 32
 """Tokens of which vLLM keeps keys and values together."""
@@ -65,12 +64,12 @@ class Sampling:
 @pytest.fixture(scope="module", params=plugins.names("ale.engines"))
 def sampling(request, tmp_path_factory):
     name = request.param
-    spec, learner = sampler_spec(name), plugins.load("ale.engines", LEARNERS.get(name, name))
-    if not isinstance(learner, EngineSpec):
-        pytest.skip(f"{name} only samples: the suite needs an engine that brings weights, too")
+    spec = sampler_spec(name)
+    learner = learner_spec(next(iter(spec.learners), name))
     if name == "vllm" and importlib.util.find_spec("vllm") is None:
         pytest.skip("vLLM is not here: scripts/vllm_cpu.sh makes an environment with it")
-    return Sampling(spec, learner, MODELS[name](tmp_path_factory.mktemp(name)) if name in MODELS else name)
+    write = MODELS.get(name) or MODELS.get(learner.name)
+    return Sampling(spec, learner, write(tmp_path_factory.mktemp(name)) if write else learner.name)
 
 
 def values(sampled):

@@ -62,12 +62,28 @@ def learner_of(config: TrainConfig) -> tuple[EngineSpec, Any]:
 
 
 def sampler_of(config: TrainConfig) -> tuple[SamplerSpec, Any]:
-    """Return what samples, and its options: the learner's own where no other is named."""
+    """Return what samples, and its options: the learner's own where no other is named.
+
+    Raise `ConfigError` for a sampler that does not fit the learner.
+    """
     if not config.sampler:
         spec = sampler_spec(config.engine)
         return spec, spec.options.model_validate(config.engine_options)
     spec = sampler_spec(config.sampler)
-    return spec, spec.options.model_validate(config.sampler_options)
+    options = spec.options.model_validate(config.sampler_options)
+    if spec.learners and config.engine not in spec.learners:
+        raise ConfigError(
+            f"the sampler {spec.name!r} cannot sample from what the engine {config.engine!r} trains: got the model "
+            f"{config.model!r}, expected one of {' or '.join(spec.learners)}. Choose another sampler, or another model."
+        )
+    ours, theirs = (getattr(one, "max_context", None) for one in (options, learner_of(config)[1]))
+    takes_options = config.engine in (config.model, PRETRAINED)  # an exported model brings its own context
+    if takes_options and ours is not None and theirs is not None and ours < theirs:
+        raise ConfigError(
+            f"the sampler {spec.name!r} takes contexts of {ours} tokens, the engine {config.engine!r} trains on {theirs}. "
+            f"Set sampler_options.max_context={theirs}, or a lower engine_options.max_context."
+        )
+    return spec, options
 
 
 def memory_of(config: TrainConfig) -> list[Role]:

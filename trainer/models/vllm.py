@@ -73,4 +73,5 @@ SAMPLER = SamplerSpec(
     stops=True,
     steps=True,
     memory=_memory,
+    learners=("hf",),
 )

@@ -153,6 +153,9 @@ class SamplerSpec:
     """It is a `trainer.samplers.threaded.SteppedBatch`, too: requests join and leave between two tokens."""
     memory: Callable[[str, Any, TrainConfig], list[Role]] | None = None
     """As that of an `EngineSpec`, of the processes that sample."""
+    learners: tuple[str, ...] = ()
+    """The engines whose models it samples from; a run with another is refused. Empty: any. The contract suite takes its
+    weights from the first."""
 
 
 @dataclass(frozen=True, slots=True)

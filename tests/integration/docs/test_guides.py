@@ -43,6 +43,16 @@ def test_a_reward(tmp_path: Path) -> None:
     )
 
 
+def test_a_sampler(tmp_path: Path) -> None:
+    steps = Steps("extend/sampler.md", tmp_path)
+    said = steps.follow()
+    assert "11 passed" in said
+    assert "skipped" not in said
+    folder = steps.folder / "runs" / "lake"
+    assert 'sampler = "plain"' in (folder / "config.toml").read_text(encoding="utf-8")
+    assert [line["step"] for line in lines(folder / "metrics.jsonl") if line["kind"] == "train"] == [1, 2]
+
+
 @pytest.mark.parametrize("number", [0, 1])
 def test_the_readmes_python(number: int, tmp_path: Path) -> None:
     programs = [block for block in blocks(ROOT / "README.md") if block.language == "python"]
