@@ -1,8 +1,8 @@
 """Write docs/security-surface.md, the table of every RPC and HTTP route: `python scripts/security_surface.py [--check]`.
 
 Calls come from the service descriptors and routes from the application that is served, so none can be left out; who may
-call comes from the guard at the door. What no program knows, where a call runs, stands here: a new call without a line
-fails. `tests/escape/test_security_surface.py` tries each row on a running server and checks that the page is fresh.
+call and where it runs come from the table of routes: a new call without a line there fails.
+`tests/escape/test_security_surface.py` tries each row on a running server and checks that the page is fresh.
 """
 
 from __future__ import annotations
@@ -29,60 +29,9 @@ from rock_env.server.rest.app import application
 from rock_env.server.rest.codec import json_bytes
 from rock_env.server.rest.gateway import Gateway
 from rock_env.wire.channel import MOST_TO_SERVER_BYTES
-from rock_env.wire.rest_routes import FILES, methods
+from rock_env.wire.rest_routes import FILES, ROUTES, methods
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "security-surface.md"
-_ENV = "a worker of the tenant's; box acts as it asks, in the box"
-_BOX = "the box; the server passes bytes on"
-_STORE = "event loop and store"
-_ENGINE = "the backend: box processes, engine, files of its state folder"
-RUNS = {
-    "EnvService.ListEnvs": "event loop",
-    "EnvService.ReadArtifact": "event loop: bytes that the server holds of the caller's own episode",
-    "EnvService.ListSplits": "an env-host worker of the tenant's",
-    **dict.fromkeys(
-        (
-            f"EnvService.{name}"
-            for name in (
-                *("Make", "Reset", "Step", "Evaluate", "Close", "Checkpoint", "Restore", "Fork", "TakeOver"),
-                *("MakeMany", "ResetMany", "StepMany", "EvaluateMany", "CloseMany"),
-            )
-        ),
-        _ENV,
-    ),
-    **dict.fromkeys(
-        (f"SandboxService.{name}" for name in ("Get", "List", "Watch", "Renew", "IssueToken", "Expose")),
-        _STORE,
-    ),
-    **dict.fromkeys((f"SandboxService.{name}" for name in ("ListSnapshots", "GetSnapshot")), _STORE),
-    **dict.fromkeys(
-        (
-            f"SandboxService.{name}"
-            for name in (
-                *("Create", "CreateMany", "Delete", "Pause", "Resume"),
-                *("Snapshot", "Restore", "Fork", "DeleteSnapshot"),
-            )
-        ),
-        _ENGINE,
-    ),
-    **dict.fromkeys((f"SandboxService.{name}" for name in INSIDE - {"Expose"}), _BOX),
-    **dict.fromkeys(
-        (f"AdminService.{name}" for name in ("Capacity", "Drain", "ListQuotas", "ListPools")), "event loop"
-    ),
-    **dict.fromkeys((f"AdminService.{name}" for name in ("SetQuota", "SetPool")), _STORE),
-    **dict.fromkeys((f"AdminService.{name}" for name in ("Census", "CollectImages")), _ENGINE),
-    **dict.fromkeys(
-        (f"AdminService.{name}" for name in ("PutEnv", "RemoveEnv")),
-        "a thread for callers, the folder of registered environments, store",
-    ),
-    "RegistryService.Register": "event loop, context on disk, build in the engine",
-    **dict.fromkeys((f"RegistryService.{name}" for name in ("WatchBuild", "Get", "List")), _STORE),
-    "RegistryService.Delete": _ENGINE,
-    "RegistryService.Validate": "boxes made for it",
-    **dict.fromkeys(("Health.Check", "Health.Watch", "Health.List"), "event loop"),
-    "ServerReflection.ServerReflectionInfo": "event loop",
-}
-"""Where each call does its work."""
 DOCS = ("/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc", "/healthz")
 """Routes that anybody may ask; they read no body."""
 
@@ -112,8 +61,7 @@ def _grpc_rows() -> Iterator[str]:
     for method in rpcs():
         service = method.containing_service
         name = f"{service.name}.{method.name}"
-        if name not in RUNS:
-            raise SystemExit(f"no line for {name} in RUNS of scripts/security_surface.py. Say where it runs.")
+        runs = ROUTES[name].runs if service.file.package == "rock.v1" else "event loop"
         shape = " → ".join(
             "stream" if streaming else "one"
             for streaming in (method.client_streaming, method.server_streaming)
@@ -121,7 +69,7 @@ def _grpc_rows() -> Iterator[str]:
         read = "no body" if service.full_name == OPEN else "before any message is read"
         yield (
             f"| `/{service.full_name}/{method.name}` | {shape} | {who(service.full_name, method.name)} | {read} | "
-            f"{RUNS[name]} |"
+            f"{runs} |"
         )
 
 
@@ -151,7 +99,7 @@ def http_routes() -> list[tuple[str, str]]:
     channel = grpc.aio.insecure_channel("unix:/nowhere")
     gateway = Gateway(channel, door)
     app = application(channel, gateway, [e2b_route(gateway, Processes())], secured=True)
-    return list(served(app.router.routes))
+    return list(dict.fromkeys(served(app.router.routes)))
 
 
 def _http_row(verb: str, path: str) -> str:

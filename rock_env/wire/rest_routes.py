@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, MethodDescriptor
@@ -39,6 +40,10 @@ class Route:
     A field named `offset` counts bytes: the id is where its `data` ends."""
     example: Mapping[str, Any] = field(default_factory=dict)
     """A body, for the documentation."""
+    runs: str = field(kw_only=True)
+    """Where the call does its work, for docs/security-surface.md."""
+    inside: bool = False
+    """A sandbox's own token may make the call, for that sandbox alone."""
 
 
 _BOX = "/v1/sandboxes/{id}"
@@ -47,92 +52,107 @@ _ENV = "/v1/environments/{env_id}"
 _OFFSETS = {"stdout": "stdout_offset", "stderr": "stderr_offset"}
 _STEP = {"sequence": "2", "idempotency_key": "k-2", "action": "right"}
 
+_here = partial(Route, runs="event loop")
+_record = partial(Route, runs="event loop and store")
+_engine = partial(Route, runs="the backend: box processes, engine, files of its state folder")
+_work = partial(Route, runs="a worker of the tenant's; box acts as it asks, in the box")
+_box = partial(Route, runs="the box; the server passes bytes on", inside=True)
+_registered = partial(Route, runs="a thread for callers, the folder of registered environments, store")
+
 ROUTES: Mapping[str, Route] = {
-    "EnvService.ListEnvs": Route("GET", "/v1/envs"),
-    "EnvService.ListSplits": Route("GET", "/v1/envs/{env}/splits"),
-    "EnvService.Make": Route(
+    "EnvService.ListEnvs": _here("GET", "/v1/envs"),
+    "EnvService.ListSplits": Route("GET", "/v1/envs/{env}/splits", runs="an env-host worker of the tenant's"),
+    "EnvService.Make": _work(
         "POST", "/v1/environments", ("env",), example={"env": "sokoban", "idempotency_key": "k-1"}
     ),
-    "EnvService.Reset": Route(
+    "EnvService.Reset": _work(
         "POST",
         f"{_ENV}/reset",
         ("sequence", "idempotency_key", "task_id"),
         example={"sequence": "1", "idempotency_key": "k-1", "task_id": "train/0", "seed": "7"},
     ),
-    "EnvService.Step": Route("POST", f"{_ENV}/step", ("sequence", "idempotency_key"), example=_STEP),
-    "EnvService.Evaluate": Route("POST", f"{_ENV}/evaluate", ("sequence", "idempotency_key")),
-    "EnvService.Checkpoint": Route("POST", f"{_ENV}/checkpoint"),
-    "EnvService.Restore": Route("POST", f"{_ENV}/restore", ("sequence", "idempotency_key", "checkpoint_id")),
-    "EnvService.Fork": Route("POST", f"{_ENV}/fork", ("count",)),
-    "EnvService.TakeOver": Route("POST", f"{_IN_BOX}/take-over"),
-    "EnvService.Close": Route("DELETE", _ENV),
-    "EnvService.ReadArtifact": Route("GET", f"{_ENV}/artifacts/{{sha256}}"),
-    "EnvService.MakeMany": Route("POST", "/v1/batch/make", ("items",)),
-    "EnvService.ResetMany": Route("POST", "/v1/batch/reset", ("items",)),
-    "EnvService.StepMany": Route("POST", "/v1/batch/step", ("items",), example={"items": [_STEP]}),
-    "EnvService.EvaluateMany": Route("POST", "/v1/batch/evaluate", ("items",)),
-    "EnvService.CloseMany": Route("POST", "/v1/batch/close", ("items",)),
-    "SandboxService.Create": Route(
+    "EnvService.Step": _work("POST", f"{_ENV}/step", ("sequence", "idempotency_key"), example=_STEP),
+    "EnvService.Evaluate": _work("POST", f"{_ENV}/evaluate", ("sequence", "idempotency_key")),
+    "EnvService.Checkpoint": _work("POST", f"{_ENV}/checkpoint"),
+    "EnvService.Restore": _work("POST", f"{_ENV}/restore", ("sequence", "idempotency_key", "checkpoint_id")),
+    "EnvService.Fork": _work("POST", f"{_ENV}/fork", ("count",)),
+    "EnvService.TakeOver": _work("POST", f"{_IN_BOX}/take-over"),
+    "EnvService.Close": _work("DELETE", _ENV),
+    "EnvService.ReadArtifact": Route(
+        "GET",
+        f"{_ENV}/artifacts/{{sha256}}",
+        runs="event loop: bytes that the server holds of the caller's own episode",
+    ),
+    "EnvService.MakeMany": _work("POST", "/v1/batch/make", ("items",)),
+    "EnvService.ResetMany": _work("POST", "/v1/batch/reset", ("items",)),
+    "EnvService.StepMany": _work("POST", "/v1/batch/step", ("items",), example={"items": [_STEP]}),
+    "EnvService.EvaluateMany": _work("POST", "/v1/batch/evaluate", ("items",)),
+    "EnvService.CloseMany": _work("POST", "/v1/batch/close", ("items",)),
+    "SandboxService.Create": _engine(
         "POST",
         "/v1/sandboxes",
         example={"spec": {"resources": {"cpus": 1}}, "lease": "600s", "labels": {"team": "a"}},
     ),
-    "SandboxService.CreateMany": Route("POST", "/v1/batch/sandboxes", ("items",)),
-    "SandboxService.Get": Route("GET", _BOX),
-    "SandboxService.List": Route("GET", "/v1/sandboxes"),
-    "SandboxService.Watch": Route("GET", "/v1/sandbox-events", ids={"revision": "after_revision"}),
-    "SandboxService.Delete": Route("DELETE", _BOX),
-    "SandboxService.Pause": Route("POST", f"{_BOX}/pause"),
-    "SandboxService.Resume": Route("POST", f"{_BOX}/resume"),
-    "SandboxService.Renew": Route("POST", f"{_BOX}/renew", ("lease",), example={"lease": "600s"}),
-    "SandboxService.Snapshot": Route("POST", f"{_BOX}/snapshots"),
-    "SandboxService.Restore": Route("POST", f"{_BOX}/restore", ("snapshot_id",)),
-    "SandboxService.Fork": Route("POST", f"{_BOX}/fork", ("count",)),
-    "SandboxService.ListSnapshots": Route("GET", "/v1/snapshots"),
-    "SandboxService.GetSnapshot": Route("GET", "/v1/snapshots/{id}"),
-    "SandboxService.DeleteSnapshot": Route("DELETE", "/v1/snapshots/{id}"),
-    "SandboxService.Exec": Route(
+    "SandboxService.CreateMany": _engine("POST", "/v1/batch/sandboxes", ("items",)),
+    "SandboxService.Get": _record("GET", _BOX),
+    "SandboxService.List": _record("GET", "/v1/sandboxes"),
+    "SandboxService.Watch": _record("GET", "/v1/sandbox-events", ids={"revision": "after_revision"}),
+    "SandboxService.Delete": _engine("DELETE", _BOX),
+    "SandboxService.Pause": _engine("POST", f"{_BOX}/pause"),
+    "SandboxService.Resume": _engine("POST", f"{_BOX}/resume"),
+    "SandboxService.Renew": _record("POST", f"{_BOX}/renew", ("lease",), example={"lease": "600s"}),
+    "SandboxService.Snapshot": _engine("POST", f"{_BOX}/snapshots"),
+    "SandboxService.Restore": _engine("POST", f"{_BOX}/restore", ("snapshot_id",)),
+    "SandboxService.Fork": _engine("POST", f"{_BOX}/fork", ("count",)),
+    "SandboxService.ListSnapshots": _record("GET", "/v1/snapshots"),
+    "SandboxService.GetSnapshot": _record("GET", "/v1/snapshots/{id}"),
+    "SandboxService.DeleteSnapshot": _engine("DELETE", "/v1/snapshots/{id}"),
+    "SandboxService.Exec": _box(
         "POST",
         "/v1/sandboxes/{start.sandbox_id}/exec",
         ("start",),
         ids={name: f"start.{offset}" for name, offset in _OFFSETS.items()},
         example={"start": {"argv": ["bash", "-c", "echo hello"], "timeout": "60s"}},
     ),
-    "SandboxService.OpenSession": Route("POST", f"{_IN_BOX}/sessions", example={"argv": ["bash"]}),
-    "SandboxService.Session": Route("POST", "/v1/sessions/{session_id}/io"),
-    "SandboxService.CloseSession": Route("DELETE", "/v1/sessions/{session_id}"),
-    "SandboxService.StartProcess": Route("POST", "/v1/sandboxes/{start.sandbox_id}/processes", ("start",)),
-    "SandboxService.ProcessLogs": Route("GET", "/v1/processes/{process_id}/logs", ids=_OFFSETS),
-    "SandboxService.SignalProcess": Route("POST", "/v1/processes/{process_id}/signal", ("signal",)),
-    "SandboxService.ListProcesses": Route("GET", f"{_IN_BOX}/processes"),
-    "SandboxService.ReadFile": Route("GET", f"{_IN_BOX}/file", ("path",), raw="data"),
-    "SandboxService.WriteFile": Route("PUT", f"{_IN_BOX}/file", ("path",), raw="data"),
-    "SandboxService.Upload": Route("PUT", f"{_IN_BOX}/tree", ("path",), raw="tar"),
-    "SandboxService.Download": Route("GET", f"{_IN_BOX}/tree", ("path",), raw="data"),
-    "SandboxService.ListFiles": Route("GET", f"{_IN_BOX}/files"),
-    "SandboxService.Stat": Route("GET", f"{_IN_BOX}/stat", ("path",)),
-    "SandboxService.WatchFiles": Route("GET", f"{_IN_BOX}/file-events"),
-    "SandboxService.Expose": Route("POST", f"{_IN_BOX}/ports", ("port",), example={"port": 8000}),
-    "SandboxService.Dial": Route("POST", "/v1/sandboxes/{start.sandbox_id}/dial", ("start",)),
-    "SandboxService.IssueToken": Route("POST", f"{_IN_BOX}/tokens"),
-    "AdminService.Capacity": Route("GET", "/v1/capacity"),
-    "AdminService.Drain": Route("POST", "/v1/drain", example={"within": "30s"}),
-    "AdminService.Census": Route("POST", "/v1/census"),
-    "AdminService.PutEnv": Route("PUT", "/v1/registered", ("env", "tasks")),
-    "AdminService.RemoveEnv": Route("DELETE", "/v1/registered/{name}"),
-    "AdminService.SetQuota": Route("PUT", "/v1/quotas/{tenant}", example={"limits": {"boxes": "64"}}),
-    "AdminService.ListQuotas": Route("GET", "/v1/quotas"),
-    "AdminService.SetPool": Route("PUT", "/v1/pools", ("spec", "size"), example={"spec": {}, "size": 8}),
-    "AdminService.ListPools": Route("GET", "/v1/pools"),
-    "AdminService.CollectImages": Route("POST", "/v1/images/collect"),
-    "RegistryService.Register": Route("POST", "/v1/images", ("start",), raw="tar"),
-    "RegistryService.WatchBuild": Route("GET", "/v1/builds/{build_id}/events", ids={"log": "offset"}),
-    "RegistryService.Get": Route("GET", "/v1/images/{name}"),
-    "RegistryService.List": Route("GET", "/v1/images"),
-    "RegistryService.Delete": Route("DELETE", "/v1/images/{name}"),
-    "RegistryService.Validate": Route("POST", "/v1/images/validate", ("spec",)),
+    "SandboxService.OpenSession": _box("POST", f"{_IN_BOX}/sessions", example={"argv": ["bash"]}),
+    "SandboxService.Session": _box("POST", "/v1/sessions/{session_id}/io"),
+    "SandboxService.CloseSession": _box("DELETE", "/v1/sessions/{session_id}"),
+    "SandboxService.StartProcess": _box("POST", "/v1/sandboxes/{start.sandbox_id}/processes", ("start",)),
+    "SandboxService.ProcessLogs": _box("GET", "/v1/processes/{process_id}/logs", ids=_OFFSETS),
+    "SandboxService.SignalProcess": _box("POST", "/v1/processes/{process_id}/signal", ("signal",)),
+    "SandboxService.ListProcesses": _box("GET", f"{_IN_BOX}/processes"),
+    "SandboxService.ReadFile": _box("GET", f"{_IN_BOX}/file", ("path",), raw="data"),
+    "SandboxService.WriteFile": _box("PUT", f"{_IN_BOX}/file", ("path",), raw="data"),
+    "SandboxService.Upload": _box("PUT", f"{_IN_BOX}/tree", ("path",), raw="tar"),
+    "SandboxService.Download": _box("GET", f"{_IN_BOX}/tree", ("path",), raw="data"),
+    "SandboxService.ListFiles": _box("GET", f"{_IN_BOX}/files"),
+    "SandboxService.Stat": _box("GET", f"{_IN_BOX}/stat", ("path",)),
+    "SandboxService.WatchFiles": _box("GET", f"{_IN_BOX}/file-events"),
+    "SandboxService.Expose": _record(
+        "POST", f"{_IN_BOX}/ports", ("port",), example={"port": 8000}, inside=True
+    ),
+    "SandboxService.Dial": _box("POST", "/v1/sandboxes/{start.sandbox_id}/dial", ("start",)),
+    "SandboxService.IssueToken": _record("POST", f"{_IN_BOX}/tokens"),
+    "AdminService.Capacity": _here("GET", "/v1/capacity"),
+    "AdminService.Drain": _here("POST", "/v1/drain", example={"within": "30s"}),
+    "AdminService.Census": _engine("POST", "/v1/census"),
+    "AdminService.PutEnv": _registered("PUT", "/v1/registered", ("env", "tasks")),
+    "AdminService.RemoveEnv": _registered("DELETE", "/v1/registered/{name}"),
+    "AdminService.SetQuota": _record("PUT", "/v1/quotas/{tenant}", example={"limits": {"boxes": "64"}}),
+    "AdminService.ListQuotas": _here("GET", "/v1/quotas"),
+    "AdminService.SetPool": _record("PUT", "/v1/pools", ("spec", "size"), example={"spec": {}, "size": 8}),
+    "AdminService.ListPools": _here("GET", "/v1/pools"),
+    "AdminService.CollectImages": _engine("POST", "/v1/images/collect"),
+    "RegistryService.Register": Route(
+        "POST", "/v1/images", ("start",), raw="tar", runs="event loop, context on disk, build in the engine"
+    ),
+    "RegistryService.WatchBuild": _record("GET", "/v1/builds/{build_id}/events", ids={"log": "offset"}),
+    "RegistryService.Get": _record("GET", "/v1/images/{name}"),
+    "RegistryService.List": _record("GET", "/v1/images"),
+    "RegistryService.Delete": _engine("DELETE", "/v1/images/{name}"),
+    "RegistryService.Validate": Route("POST", "/v1/images/validate", ("spec",), runs="boxes made for it"),
 }
-"""By `Service.Method`. Add one line for a new call."""
+"""By `Service.Method`. Add one line for a new call; docs/security-surface.md and who may call come from it."""
 
 _WITH_SLASH = frozenset({"name", "process_id", "session_id"})
 """Ids and names that may hold a slash, such as `<sandbox>/<number>`."""

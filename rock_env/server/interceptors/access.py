@@ -26,6 +26,7 @@ from rock_env.security.token_file import TokenFile
 from rock_env.server.calls import fail
 from rock_env.server.interceptors.revocation import ApiHolder, BoxHolder, Holder, Revocation
 from rock_env.server.replicas.passes import HEADER, Admitted
+from rock_env.wire.rest_routes import ROUTES
 
 __all__ = ["INSIDE", "OPEN", "SCOPES", "AccessControl", "AccessInterceptor", "Permit"]
 
@@ -41,13 +42,7 @@ SCOPES = {
 """What a service's calls need; every other one, such as reflection and the AdminService, needs `admin`."""
 
 _SANDBOXES = "rock.v1.SandboxService"
-INSIDE = frozenset(
-    {
-        *("Exec", "OpenSession", "Session", "CloseSession", "StartProcess", "ProcessLogs", "SignalProcess"),
-        "ListProcesses",
-        *("ReadFile", "WriteFile", "Upload", "Download", "ListFiles", "Stat", "WatchFiles", "Expose", "Dial"),
-    }
-)
+INSIDE = frozenset(name.removeprefix("SandboxService.") for name, route in ROUTES.items() if route.inside)
 """The calls of the SandboxService that a sandbox's own token may make, each for that sandbox alone."""
 _OVER = frozenset({SandboxState.DELETING, SandboxState.DELETED})
 _DRAIN_S = 0.5
