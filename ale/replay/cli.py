@@ -14,8 +14,8 @@ from ale.options import BackendOption, RockOption
 from ale.replay.artifacts import artifact_command
 from ale.replay.comparing import diff_command
 from ale.replay.interchange.exchanging import export_command, import_command
+from ale.replay.interchange.packing import pack_command, unpack_command
 from ale.replay.listing import Wanted, grid_command, grouped_command, list_command
-from ale.replay.packing import pack_command, unpack_command
 from ale.replay.scanning import scan_command
 from ale.replay.showing import show_command
 from ale.replay.stats import stats_command

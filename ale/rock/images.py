@@ -15,8 +15,8 @@ from typing import Annotated
 
 import typer
 
+from ale.rock.own_images.command import build_command, push_command
 from ale.rock.reach import ADDRESS_IN_USE, ServerOption
-from ale.rock.server_image_cli import build_command, push_command
 from ale.terminal import print_table, redraw, stdout
 from rock_env.client.places import PlacesClient
 from rock_env.client.registry import CheckReport, Image, RegistryClient

@@ -1,7 +1,7 @@
 """A tar that somebody else made, read with bounds: a build context, a pack of records.
 
-Used by `server/images` and `ale.replay.packing`. tarfile alone takes a member's headers into memory whole, however long
-they say they are, and calls itself for each.
+Used by `server/images` and `ale.replay.interchange.packing`. tarfile alone takes a member's headers into memory whole,
+however long they say they are, and calls itself for each.
 """
 
 from __future__ import annotations

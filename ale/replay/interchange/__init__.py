@@ -1,1 +1,1 @@
-"""Rollouts in the formats of others: ATIF (Harbor), chat messages as JSON lines, and SWE-agent's `.traj`."""
+"""Rollouts for others: packs of a run, ATIF (Harbor), chat messages as JSON lines, and SWE-agent's `.traj`."""

@@ -17,8 +17,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from docker_engine import TOOLS, skip_without, why_no_engine
 
-from ale.rock import guest_image as guest
-from ale.rock import tasks_image as tasks
+from ale.rock.own_images import guest, tasks
 
 __all__ = [
     "evict",

@@ -20,7 +20,7 @@ from agent_runtime.store import TrajectoryReader
 from ale.config import read_toml
 from ale.errors import RecordError
 from ale.replay.interchange.exchanging import read_foreign
-from ale.replay.packing import unpack_command
+from ale.replay.interchange.packing import unpack_command
 from rock_env.errors import InvalidArgument
 from rock_env.foreign import budget
 from trainer.errors import ConfigError
@@ -32,7 +32,7 @@ CHILD = """
 import contextlib, io, json, resource, sys
 from pathlib import Path
 from ale import cli
-import agent_runtime.store, ale.replay.listing, ale.replay.packing, ale.replay.interchange.exchanging
+import agent_runtime.store, ale.replay.listing, ale.replay.interchange.packing, ale.replay.interchange.exchanging
 asked, room, good = json.loads(sys.stdin.read())
 results = {}
 def run(words):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ale.rock.image_archive import BaseImage, ImageFile, read_base, write_image, write_layer
+from ale.rock.own_images.archive import BaseImage, ImageFile, read_base, write_image, write_layer
 from rock_env.errors import InvalidArgument
 
 

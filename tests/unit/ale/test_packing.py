@@ -13,9 +13,9 @@ import pytest
 
 from agent_runtime.store import encode, read_segment, segment_path, write_segment
 from ale.errors import RecordError
-from ale.replay import packing
-from ale.replay.packing import pack_command, unpack_command
-from ale.replay.redaction import MARK, redacted, redacted_rollout
+from ale.replay.interchange import packing
+from ale.replay.interchange.packing import pack_command, unpack_command
+from ale.replay.interchange.redaction import MARK, redacted, redacted_rollout
 from rock_env.errors import InvalidArgument
 
 KEPT = Path(__file__).parents[1] / "kept"

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ale.rock import server_image_cli
 from ale.rock.cli import rock_app
-from ale.rock.server_image import PROJECT, SERVER, TRAINER, _own, pinned, unpacked
+from ale.rock.own_images import command
+from ale.rock.own_images.server import PROJECT, SERVER, TRAINER, _own, pinned, unpacked
 from rock_env.errors import InvalidArgument, Unavailable
 
 
@@ -117,7 +117,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         program.write_text(f'#!/bin/sh\necho "{tool} $* $(cat {tmp_path}/image.tar)" >> {tmp_path}/asked\n')
         program.chmod(0o700)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-    monkeypatch.setattr(server_image_cli, "_built", built)
+    monkeypatch.setattr(command, "_built", built)
     return tmp_path
 
 

@@ -11,7 +11,7 @@ from chart import NAMESPACE, ROOT, only, render_as_is
 from typer.testing import CliRunner
 
 from ale.cli import app
-from ale.rock.server_image import TRAINER
+from ale.rock.own_images.server import TRAINER
 
 MANIFEST = ROOT / "examples" / "kuberay" / "train.yaml"
 JOB = {

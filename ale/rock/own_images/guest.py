@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
-from ale.rock.image_archive import BaseImage, ImageFile, write_image, write_layer
+from ale.rock.own_images.archive import BaseImage, ImageFile, write_image, write_layer
 from rock_env.backends.docker.bundle import BOX_TOOLS, Bundle
 from rock_env.backends.kubernetes import carry
 from rock_env.backends.kubernetes.manifest import CARRIER

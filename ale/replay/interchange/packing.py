@@ -1,8 +1,8 @@
 """`ale replay pack` and `ale replay unpack`: a run, or one step of it, as one file for whoever is to look into it.
 
-A pack holds settings, versions, metrics and rollouts, without what has the form of a secret (`ale.replay.redaction`). With a
-step it holds what `ale replay train` needs to compute that step's update, its rollouts unchanged: where they hold a secret
-it is refused.
+A pack holds settings, versions, metrics and rollouts, without what has the form of a secret
+(`ale.replay.interchange.redaction`). With a step it holds what `ale replay train` needs to compute that step's update, its
+rollouts unchanged: where they hold a secret it is refused.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from agent_runtime.store import (
     write_segment,
 )
 from ale.errors import RecordError
+from ale.replay.interchange.redaction import redacted, redacted_rollout
 from ale.replay.places import raise_damaged
-from ale.replay.redaction import redacted, redacted_rollout
 from ale.terminal import stdout
 from ale.training import runs
 from rock_env.errors import InvalidArgument

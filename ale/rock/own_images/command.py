@@ -18,7 +18,7 @@ from typing import Annotated
 import typer
 
 from ale.docker import check_registry, docker, run_shown
-from ale.rock import guest_image, server_image, tasks_image
+from ale.rock.own_images import guest, server, tasks
 from rock_env.errors import InvalidArgument, Unavailable
 
 __all__ = ["build_command", "push_command"]
@@ -157,13 +157,13 @@ def _built(base: str, name: str) -> Iterator[tuple[str, Path]]:
         archive = Path(folder) / "image.tar"
         _say("building from nothing" if what == _GUEST else f"building upon {base}")
         if what == _GUEST:
-            image_id = guest_image.build(archive, Path(folder), name=name)
+            image_id = guest.build(archive, Path(folder), name=name)
         else:
             if what == _TASKS:
-                image_id = tasks_image.build(archive, Path(folder), base=base, name=name)
+                image_id = tasks.build(archive, Path(folder), base=base, name=name)
             else:
-                own = server_image.TRAINER if what == _TRAINER else server_image.SERVER
-                image_id = server_image.build(archive, Path(folder), base=base, name=name, own=own)
+                own = server.TRAINER if what == _TRAINER else server.SERVER
+                image_id = server.build(archive, Path(folder), base=base, name=name, own=own)
         _say(f"{image_id}: {archive.stat().st_size / _MIB:.0f} MiB")
         yield image_id, archive
 

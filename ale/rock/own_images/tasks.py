@@ -8,8 +8,8 @@ from __future__ import annotations
 from importlib import metadata
 from pathlib import Path
 
-from ale.rock.image_archive import ImageFile, write_image, write_layer
-from ale.rock.server_image import PROJECT, USER, download, pinned, read_python_base, unpacked
+from ale.rock.own_images.archive import ImageFile, write_image, write_layer
+from ale.rock.own_images.server import PROJECT, USER, download, pinned, read_python_base, unpacked
 
 __all__ = ["NAME", "build"]
 

@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ale.docker import docker
-from ale.rock.image_archive import BaseImage, ImageFile, read_base, write_image, write_layer
+from ale.rock.own_images.archive import BaseImage, ImageFile, read_base, write_image, write_layer
 from rock_env.errors import InfraError, InvalidArgument, Unavailable
 
 __all__ = [
