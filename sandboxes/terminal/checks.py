@@ -20,7 +20,6 @@ __all__ = [
     "git_says",
     "json_is",
     "keeps",
-    "link_is",
     "modes_are",
     "names_are",
     "prints",
@@ -107,17 +106,6 @@ def absent(path: str, *, guard: bool = False) -> Check:
     """Expect nothing at `path`."""
     judge = lambda seen: "" if seen is None else "it is there"  # noqa: E731
     return Check(f"no {path}", {"kind": "file", "path": path}, judge, guard)
-
-
-def link_is(path: str, target: str) -> Check:
-    """Expect a symbolic link to exactly `target`."""
-
-    def judge(seen: Any) -> str:
-        if seen is None or seen["type"] != "link":
-            return "there is no such link"
-        return "" if seen["target"] == target else f"it points to {seen['target']!r}"
-
-    return Check(path, {"kind": "file", "path": path}, judge)
 
 
 def tree_is(path: str, expected: Mapping[str, bytes | str], *, guard: bool = False) -> Check:

@@ -7,7 +7,7 @@ these moments counts. `docs/learners.md` says how it is checked. Everything is i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -148,20 +148,6 @@ class Estimate:
             + rows * shape.vocabulary * 4 * _HEAD_COPIES
             + (0 if plan.adapters else 8 * head_weights),
         )
-
-    @staticmethod
-    def most_tokens(shape: Shape, plan: UpdatePlan, memory: int) -> int:
-        """Return the longest row that fits into `memory` bytes with the plan's share of trained tokens; 0 if none does."""
-
-        def total(tokens: int) -> int:
-            trained = tokens * plan.trained // max(plan.tokens, 1)
-            return Estimate.of(shape, replace(plan, tokens=tokens, trained=trained)).total
-
-        low, high = 0, 1 << 24
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if total(middle) <= memory else (low, middle - 1)
-        return low
 
 
 def _layer(shape: Shape, number: int) -> int:

@@ -51,14 +51,6 @@ def test_memory_is_linear_in_tokens_and_checkpointing_cuts_its_slope(shape):
     assert total(shape, half=True) < 0.3 * total(shape, half=True, checkpointing=False)
 
 
-def test_the_longest_row_fits_and_the_next_one_does_not(shape):
-    plan = UpdatePlan(26_000, 6_500, half=True)
-    longest = Estimate.most_tokens(shape, plan, 24 * 10**9)
-    assert longest > 26_000
-    assert total(shape, longest, half=True) <= 24 * 10**9 < total(shape, longest + 8, half=True)
-    assert Estimate.most_tokens(shape, plan, 10**9) == 0
-
-
 def test_ranks_share_weights_gradients_and_moments(shape):
     one, four = (Estimate.of(shape, UpdatePlan(1_000, 500, ranks=ranks)) for ranks in (1, 4))
     assert four.weights + four.gradients + four.moments == 4 * shape.parameters
