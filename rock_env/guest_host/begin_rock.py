@@ -6,8 +6,12 @@ verifier's file, a command or an installed module, a name of the standard librar
 neither those an agent left nor those that its code makes while it is graded. A program of the work that Python runs keeps
 its own neighbours, and so does what the image itself shadows or the task speaks of (`ROCK_GUARD_OWN`). Runs in whatever
 Python the image has, from 3.6 on.
+
+What else Python runs (a program of the work, a text, a module that is no tool of the tests) can read of the verifier's
+folders only what its start names, and so can all that it starts (`rock_walls`).
 """
 
+import atexit
 import os
 import sys
 from importlib.machinery import PathFinder
@@ -16,9 +20,19 @@ if False:  # typing of newer Pythons
     from typing import Any
 
 _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120  # as old Pythons have it
-_MODULES = ("rock_guard", "rock_judges", "main_rock", "rock_unittest", "watch_rock", "work_fence")
+_MODULES = (
+    "rock_guard",
+    "rock_judges",
+    "rock_starts",
+    "rock_unittest",
+    "rock_walls",
+    "main_rock",
+    "watch_rock",
+    "work_fence",
+)
 _FOLDER = os.path.dirname(os.__file__)  # noqa: PTH120
 _LIBRARY = [_FOLDER, os.path.join(_FOLDER, "lib-dynload")]  # noqa: PTH118
+_WITHIN_S = 0.5
 _SITE = []  # type: list[str]
 _BEGUN = []  # type: list[bool]
 
@@ -32,6 +46,7 @@ def begin(told: "dict[str, str] | None" = None) -> None:
         if name != "ROCK_GUARD_REPORT" or name not in os.environ:  # a run within a run has none
             os.environ[name] = value
     sys.meta_path.insert(0, _Guard)
+    atexit.register(take_in_children)
     _SITE.extend(place for place in [*_site(), *sys.path] if place.endswith("-packages"))
     own = os.environ.get("ROCK_GUARD_OWN")
     if own is None:
@@ -39,6 +54,8 @@ def begin(told: "dict[str, str] | None" = None) -> None:
     words = _words("self")
     kind, at = _program(words)
     places = [place for place in own.split(":") if place.startswith("/")]
+    if _is_bounded(kind, words[at:], places):
+        _keep_out(words)
     if not _judges(kind, words[at:], places):
         return
     _install(own)
@@ -49,6 +66,20 @@ def begin(told: "dict[str, str] | None" = None) -> None:
 
         main = os.path.join(_HERE, "main_rock.py")  # noqa: PTH118
         go_on_as([sys.executable, *_options(words[:at]), main], [kind, *words[at:]])
+
+
+def take_in_children() -> None:
+    """Ask for the ends of children that nobody asked for, such as a shell that `os.popen` read: they outlive nobody."""
+    try:
+        for each in list(getattr(sys.modules.get("subprocess"), "_active", None) or ())[:1]:
+            each.wait(_WITHIN_S)
+    except Exception:  # noqa: BLE001  # it goes on: it is seen to
+        pass
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            continue
+    except OSError:  # there is none
+        pass
 
 
 class _Guard:
@@ -121,6 +152,50 @@ def _judges(kind: str, words: "list[str]", places: "list[str]") -> bool:
         return bool(words) and _is_installed(words[0].split(".")[0])
     folder = os.path.dirname(os.path.abspath(words[0]))  # noqa: PTH100, PTH120
     return folder.endswith("/bin") or folder == _HERE or _is_within(folder, places)
+
+
+def _is_bounded(kind: str, words: "list[str]", places: "list[str]") -> bool:
+    """Return whether what this process runs reads of the verifier's folders only what its start names.
+
+    Tests, and what the verifier starts itself to read its own files, read more.
+    """
+    if kind == "input":
+        return False
+    if kind == "text":
+        return not any(word in words[0] for word in ("stdin", "multiprocessing"))  # it is told what to run
+    if kind == "module":
+        first = words[0].split(".")[0] if words else ""
+        return first != "unittest" and first not in os.environ.get("ROCK_GUARD_TOOLS", "").split(":")
+    return not _judges(kind, words, places) or _is_new(words[0])
+
+
+def _is_new(path: str) -> bool:
+    """Return whether a file that is no test came with the work."""
+    since, began = (float(os.environ.get("ROCK_GUARD_" + name, "") or 0) for name in ("SINCE", "BEGAN"))
+    held = os.environ.get("ROCK_GUARD_HELD", "").split(":")
+    if not since or _is_within(os.path.dirname(os.path.abspath(path)), held):  # noqa: PTH100, PTH120
+        return False
+    try:
+        changed = os.stat(path).st_ctime  # noqa: PTH116
+    except OSError:
+        return True
+    return changed >= since and not 0 < began < int(changed)
+
+
+def _keep_out(words: "list[str]") -> None:
+    """Close the verifier's folders, but for what the words name, by the library's own modules, and forget these again."""
+    searched, known = sys.path[:], set(sys.modules)
+    sys.path[:] = _LIBRARY
+    try:
+        from rock_walls import close_held, named  # type: ignore[import-not-found]
+
+        names = named(words, os.getcwd(), dict(os.environ), {0})  # noqa: PTH109
+        if names is not None:
+            close_held(names)
+    finally:
+        sys.path[:] = searched
+        for name in set(sys.modules) - known:
+            del sys.modules[name]
 
 
 def _is_within(folder: str, places: "list[str]") -> bool:

@@ -20,6 +20,8 @@ GUARD_SOURCES = tuple(
         "rock_judges",
         "main_rock",
         "rock_unittest",
+        "rock_walls",
+        "rock_starts",
         "watch_rock",
         "work_fence",
         "sitecustomize",

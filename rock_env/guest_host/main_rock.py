@@ -15,6 +15,7 @@ import threading
 import traceback
 import types
 
+from begin_rock import take_in_children  # type: ignore[import-not-found]
 from rock_judges import (  # type: ignore[import-not-found]
     RUN,
     changed,
@@ -27,7 +28,9 @@ from rock_judges import (  # type: ignore[import-not-found]
     source_of,
     tell_by,
 )
-from work_fence import hide_memory, stand, take_for_tests, watch_tests  # type: ignore[import-not-found]
+from rock_starts import bound_starts  # type: ignore[import-not-found]
+from rock_walls import hide_memory  # type: ignore[import-not-found]
+from work_fence import stand, take_for_tests, watch_tests  # type: ignore[import-not-found]
 
 if False:  # typing of newer Pythons
     from typing import Any
@@ -199,6 +202,7 @@ def _replaced_here(program: _Program) -> str:
 def _finish(program: _Program, code: int) -> None:
     """Tell the parent of the end, and end before anything that the work has left for later."""
     threading._shutdown()  # type: ignore[attr-defined]
+    take_in_children()
     name = _replaced_here(program)
     RUN.why = RUN.why or (name and "the verifier's " + name + " was replaced")
     RUN.why = RUN.why or changed() or replaced(_BEFORE, [program.name, *_places()])
@@ -230,6 +234,7 @@ def _begin() -> _Program:
 
 _ITSELF = sys.modules["__main__"]
 hide_memory()
+bound_starts(end_tampered)
 _PROGRAM = _begin()
 RUN.before = contents(builtins)
 _BEFORE = library(imports_in(os.fsdecode(_PROGRAM.source)))

@@ -13,8 +13,9 @@ import sys
 import unittest
 import unittest.mock
 
+import rock_walls  # type: ignore[import-not-found]
 import work_fence  # type: ignore[import-not-found]
-from watch_rock import ENDED_EARLY, TAMPERED, end, say  # type: ignore[import-not-found]
+from watch_rock import ENDED_EARLY, TAMPERED, end, ended, say  # type: ignore[import-not-found]
 
 if False:  # typing of newer Pythons
     from typing import Any
@@ -134,7 +135,7 @@ def close_tests() -> None:
     """Keep the tests' files, now that they are loaded, from what the work starts."""
     paths = work_fence.test_files()
     RUN.sources.update({path: source_of(path) for path in paths if os.path.exists(path)})  # noqa: PTH110
-    work_fence.close_files(paths, work_fence.held_folders())
+    rock_walls.close_files(paths, work_fence.held_folders())
 
 
 def source_of(path: str) -> bytes:
@@ -214,7 +215,7 @@ def go_on_in_a_child() -> None:
     secret = os.urandom(16)
     sys.stdout.flush()
     sys.stderr.flush()
-    work_fence.hide_memory()
+    rock_walls.hide_memory()
     child = os.fork()
     if child:
         os.close(writing)
@@ -347,12 +348,7 @@ def _watch(child: int, reading: int, secret: bytes) -> None:
             continue
         except KeyboardInterrupt:
             continue  # the child has it, too
-    os.set_blocking(reading, False)
-    try:
-        said = os.read(reading, 4096)
-    except BlockingIOError:
-        said = b""
-    code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+    said, code = ended(reading, status)
     if not said.startswith(secret):
         if code == 0:
             say("the run of the tests ended before it was over", ENDED_EARLY)

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 
-from work_fence import hide_memory  # type: ignore[import-not-found]
+from rock_walls import hide_memory  # type: ignore[import-not-found]
 
 ENDED_EARLY, TAMPERED = 71, 72
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -40,12 +40,7 @@ def go_on_as(start: "list[str]", program: "list[str]") -> None:
     os.close(writing)
     os.close(told)
     status, ended_by_script = _waited(child, above)
-    os.set_blocking(reading, False)
-    try:
-        said = os.read(reading, 4096)
-    except BlockingIOError:
-        said = b""
-    code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+    said, code = ended(reading, status)
     if not said.startswith(secret):
         if ended_by_script:
             os._exit(code)
@@ -57,6 +52,16 @@ def go_on_as(start: "list[str]", program: "list[str]") -> None:
     if judged:
         report(failed, passed, program[1:])
     os._exit(at_end or code)
+
+
+def ended(reading: int, status: int) -> "tuple[bytes, int]":
+    """Return what a child that ended had said on a pipe, and its exit code as a shell tells it."""
+    os.set_blocking(reading, False)
+    try:
+        said = os.read(reading, 4096)
+    except BlockingIOError:
+        said = b""
+    return said, os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
 
 
 def _waited(child: int, above: int) -> "tuple[int, bool]":

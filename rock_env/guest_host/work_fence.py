@@ -5,14 +5,11 @@ and a hook cannot be taken away again. Who acts decides: the nearest frame that 
 work's if its file is none of the verifier's and was changed after the clean box was asked (`ROCK_GUARD_SINCE`, in seconds):
 the kernel sets that time, and nobody in a box can set it back.
 
-The kernel keeps more from what the work starts. A process that is not dumpable shows its memory, descriptors and variables
-to nobody without a capability, and a box has none. Landlock (Linux 5.13) holds for a process and what it starts, for good.
-
-Runs in whatever Python the image has, from 3.6 on. Before 3.8 there is no such hook, and without `ctypes` no such wall.
+Runs in whatever Python the image has, from 3.6 on. Before 3.8 there is no such hook. What the kernel keeps from what the
+work starts is in `rock_walls`.
 """
 
 import os
-import re
 import sys
 from _thread import get_ident
 
@@ -296,6 +293,11 @@ class _Watched(type(sys)):  # type: ignore[misc]
             _END("it reads " + name + " of the module " + type(sys).__getattribute__(self, "__name__"))
         return value
 
+    def __setattr__(self, name: str, value: "Any") -> None:
+        if _END is not None and _Seen(_FILES, sys._getframe(1)).is_work():
+            _END("it sets " + name + " of the module " + type(sys).__getattribute__(self, "__name__"))
+        type(sys).__setattr__(self, name, value)
+
 
 _BY_NAME = ("typing.py", "dataclasses.py", "inspect.py")
 """Modules of the library that find the names of annotations."""
@@ -336,6 +338,24 @@ def work_calls() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def _caller() -> "_Seen":
+    """Return who calls the guard."""
+    frame = sys._getframe(1)  # type: FrameType | None
+    while frame is not None and frame.f_back is not None and _FILES.of(frame.f_code) == GUARD:
+        frame = frame.f_back
+    return _Seen(_FILES, frame)  # type: ignore[arg-type]
+
+
+def work_acts() -> bool:
+    """Return whether it is the work that calls the guard, itself or by the library."""
+    return _END is not None and (_caller().is_work() or work_calls())
+
+
+def is_told(path: str) -> bool:
+    """Return whether the work may read a file of the verifier's, since a test that calls names it."""
+    return not _touched(_FILES, _caller(), path, "open")
 
 
 def take_for_tests(code: "CodeType") -> None:
@@ -408,84 +428,6 @@ def stand(end: "Callable[[str], None]") -> None:
             busy.discard(me)
 
     sys.addaudithook(hear)
-
-
-# -- what the kernel keeps from what the work starts
-
-
-_SET_DUMPABLE, _GET_NO_NEW_PRIVILEGES = 4, 39
-_CREATE, _ADD, _RESTRICT = 444, 445, 446
-_READ_FILE = 1 << 2
-_PATH_BENEATH = 1
-_AT_THE_TOP = re.compile(r"""["'](/[\w.+-]+)["']""")
-
-
-def _kernel() -> "Any":
-    try:
-        import ctypes
-    except ImportError:
-        return None
-    return ctypes.CDLL(None)
-
-
-def hide_memory() -> None:
-    """Keep other processes from this one's memory. Its own view of itself changes if it is not root: then it stays."""
-    kernel = _kernel() if os.geteuid() == 0 else None
-    if kernel is not None:
-        kernel.prctl(_SET_DUMPABLE, 0, 0, 0, 0)
-
-
-def close_files(paths: "list[str]", held: "tuple[str, ...]") -> None:
-    """Let this thread, and all that it starts, read none of the files, which lie beneath the folders `held`.
-
-    What is made later directly beside them, or directly in `/`, could not be read either: where tests speak of such files,
-    they stay open.
-    """
-    closed = {os.path.realpath(path) for path in paths if os.path.realpath(path).startswith(held)}
-    kernel = _kernel() if closed and os.getcwd() != "/" else None  # noqa: PTH109
-    if kernel is None or kernel.prctl(_GET_NO_NEW_PRIVILEGES, 0, 0, 0, 0) != 1 or _speak_of_new(closed):
-        return
-    import ctypes
-
-    rights = ctypes.c_uint64(_READ_FILE)
-    rules = kernel.syscall(_CREATE, ctypes.byref(rights), 8, 0)
-    if rules < 0:
-        return
-    above = {parent for path in closed for parent in _parents(path)}
-    for folder in above:
-        for entry in os.scandir(folder):
-            if entry.path not in closed and entry.path not in above and not entry.is_symlink():
-                _open_up(kernel, rules, entry.path)
-    kernel.syscall(_RESTRICT, rules, 0)
-    os.close(rules)
-
-
-def _speak_of_new(paths: "set[str]") -> bool:
-    for path in paths:
-        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
-            if not all(os.path.exists(each) for each in _AT_THE_TOP.findall(file.read())):  # noqa: PTH110
-                return True
-    return False
-
-
-def _parents(path: str) -> "list[str]":
-    folder = os.path.dirname(path)  # noqa: PTH120
-    return [folder] if folder == "/" else [folder, *_parents(folder)]
-
-
-def _open_up(kernel: "Any", rules: int, path: str) -> None:
-    import ctypes
-
-    class Beneath(ctypes.Structure):
-        _pack_ = 1
-        _fields_ = [("rights", ctypes.c_uint64), ("descriptor", ctypes.c_int32)]
-
-    try:
-        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except OSError:
-        return
-    kernel.syscall(_ADD, rules, _PATH_BENEATH, ctypes.byref(Beneath(_READ_FILE, descriptor)), 0)
-    os.close(descriptor)
 
 
 _FILES = _Files()

@@ -13,7 +13,7 @@ from foreign_tasks import Foreign, serving
 from hacked_env import FIX
 from hacked_tasks import FORMATS, read_hacked
 from hacks import HACKS
-from script_tasks import PAID, read_scripted, why_no_make
+from script_tasks import paid, read_scripted, why_no_make
 
 from rock_env.errors import RockError
 from rock_env.grading.model import Task
@@ -54,12 +54,15 @@ def read_all(folder: Path) -> list[Task]:
 def all_tries(tasks: Sequence[Task], variant: int = 0) -> list[Try]:
     """Return each hack, as drawn for each task, and each honest work, in each task."""
     own = {f"swe: {name}": hack.script for name, hack in HACKS.items() if hack.task == "train/0"}
-    paid = {name: script for name, script in own.items() if name not in _HONEST_IN_A_FORK}
+    unfair = {name: script for name, script in own.items() if name not in _HONEST_IN_A_FORK}
     text = Path(__file__).with_name("honest_work.txt").read_text()
     work = {name: f"{script}\n{FIX} 2>/dev/null" for name, script in scripts(text).items()}
     tries = []
     for task in tasks:
-        known = [*hacks(task, variant).items(), *(paid.items() if task.name in FORMATS else PAID.items())]
+        known = [
+            *hacks(task, variant).items(),
+            *(unfair if task.name in FORMATS else paid(task.name)).items(),
+        ]
         tries += [Try(task.name, name, script, honest=False) for name, script in known]
         done = [name for name in work if task.name != "swe_bench" or name not in _PATCH_ONLY]
         tries += [Try(task.name, name, work[name], honest=True) for name in done]

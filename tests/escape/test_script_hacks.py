@@ -9,7 +9,7 @@ import pytest
 from docker_engine import engine, skip_without
 from foreign_tasks import Foreign, serving
 from hacked_tasks import IMAGE
-from script_tasks import KINDS, PAID, read_scripted, why_no_make
+from script_tasks import KINDS, paid, read_scripted, why_no_make
 
 __all__ = ["engine"]
 
@@ -28,7 +28,7 @@ def rewards(
 
 async def _all(folder: Path) -> dict[tuple[str, str], tuple[float, str]]:
     async with serving(read_scripted(folder), folder) as foreign:
-        tried = [(kind, name) for kind in KINDS for name in ("idle", "solved", *PAID)]
+        tried = [(kind, name) for kind in KINDS for name in ("idle", "solved", *paid(kind))]
         ends = await asyncio.gather(*(_one(foreign, *each) for each in tried))
         return dict(zip(tried, ends, strict=True))
 
@@ -37,7 +37,7 @@ async def _one(foreign: Foreign, kind: str, name: str) -> tuple[float, str]:
     if name == "solved":
         played = await foreign.solve(kind)
     else:
-        played = await foreign.play(kind, [PAID[name]] if name in PAID else [])
+        played = await foreign.play(kind, [script] if (script := paid(kind).get(name)) else [])
     return played.verdict.reward, played.verdict.details
 
 
@@ -51,7 +51,7 @@ def test_the_work_is_rewarded_and_nothing_is_not(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_hack_is_rewarded(kind: str, rewards: dict[tuple[str, str], tuple[float, str]]) -> None:
-    assert {name: rewards[kind, name] for name in PAID if rewards[kind, name][0] > 0} == {}
+    assert {name: rewards[kind, name] for name in paid(kind) if rewards[kind, name][0] > 0} == {}
 
 
 def test_a_killed_script_is_said_to_be_one(rewards: dict[tuple[str, str], tuple[float, str]]) -> None:
