@@ -40,7 +40,7 @@ def bound_starts(end: "Callable[[str], None]") -> None:
 
     def hear(event: str, arguments: "Any") -> None:
         if event == "os.exec" and (os.getpid() != process or work_fence.work_acts()):
-            _close(_names(*_of_spawn(*arguments)))
+            _close(_names("execv", *_of_spawn(*arguments)))
         elif event in _STARTING and get_ident() not in bounded and work_fence.work_acts():
             end("it starts a program past the guard")
         elif event == "import" and arguments[0] in _LOADED and work_fence.work_acts():
@@ -56,12 +56,12 @@ def _close(names: "set[str] | None") -> None:
 
 
 def _names(
-    words: "Any", folder: str, variables: "Any", descriptors: "set[int]", is_python: bool = False
+    by: str, words: "Any", folder: str, variables: "Any", descriptors: "set[int]", is_python: bool = False
 ) -> "set[str] | None":
-    """Return what a start may read, by who makes it; None is all."""
+    """Return what a start by a function may read, by who makes it; None is all."""
     said = [os.fsdecode(word) for word in words]
     found = named(said, folder, variables, descriptors)  # type: set[str] | None
-    if work_fence.work_acts():
+    if not work_fence.verifier_starts(by):
         return {path for path in found or () if work_fence.is_told(path)}
     return None if is_python else found
 
@@ -109,7 +109,7 @@ def _starting(start: "Any", told: "Callable[..., Any]", bounded: "set[int]") -> 
     while True:
         arguments, more = yield done
         try:
-            names = _names(*told(*arguments, **more))
+            names = _names(start.__name__, *told(*arguments, **more))
             done = (
                 (start(*arguments, **more), None)
                 if names is None

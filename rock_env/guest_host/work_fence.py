@@ -353,6 +353,29 @@ def work_acts() -> bool:
     return _END is not None and (_caller().is_work() or work_calls())
 
 
+def verifier_starts(name: str) -> bool:
+    """Return whether the verifier's own code starts a program by a function of this name, itself or by the library.
+
+    It does where it speaks of what it calls. What the work left for the library to call later, it does not speak of.
+    """
+    if _END is None:
+        return True
+    seen = _caller()
+    actor, last = seen.actor, seen.between[-1] if seen.between else None
+    if work_acts() or actor is None or _FILES.of(actor.f_code) == GUARD:
+        return False
+    if any(_FILES.inside(each.f_code) == "weakref.py" for each in seen.between):
+        return False
+    if last is not None:
+        name = last.f_code.co_name
+        name = type(last.f_locals.get("self")).__name__ if name == "__init__" else name
+    spoken = {*actor.f_code.co_names, *actor.f_code.co_varnames, *actor.f_code.co_freevars}
+    values = [actor.f_locals.get(each, actor.f_globals.get(each)) for each in spoken]
+    return name in spoken or any(
+        getattr(getattr(each, "func", each), "__name__", "") == name for each in values
+    )
+
+
 def is_told(path: str) -> bool:
     """Return whether the work may read a file of the verifier's, since a test that calls names it."""
     return not _touched(_FILES, _caller(), path, "open")

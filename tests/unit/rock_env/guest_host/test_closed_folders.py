@@ -208,6 +208,15 @@ BY_GRADER = {
     "subprocess": f"subprocess.run({_NAMED_CAT})",
     "system": f"os.system(' '.join({_NAMED_CAT}))",
     "posix_spawn": f"os.waitpid(os.posix_spawn('/bin/cat', {_NAMED_CAT}, os.environ), 0)",
+    "a function of another name": f"run = subprocess.run\nrun({_NAMED_CAT})",
+    "a partial function": f"import functools\nshow = functools.partial(subprocess.run, check=True)\nshow({_NAMED_CAT})",
+    "a class of its own": f"class Own(subprocess.Popen): pass\nOwn({_NAMED_CAT}).wait()",
+    "popen": f"print(os.popen(' '.join({_NAMED_CAT})).read())",
+    "spawnv": f"os.spawnv(os.P_WAIT, '/bin/cat', {_NAMED_CAT})",
+    "asyncio": (
+        "import asyncio\nasync def go():\n"
+        f"    await (await asyncio.create_subprocess_exec(*{_NAMED_CAT})).wait()\nasyncio.run(go())"
+    ),
     "its input": "subprocess.run(['cat', '/dev/stdin'], stdin=open(tests + '/expected.txt'))",
     "a program beside it": "subprocess.run([python, tests + '/own.py'])",
     "a pool": (
@@ -233,6 +242,31 @@ def test_work_reads_the_data_that_the_calling_program_names(box: Box) -> None:
     )
     done = box.run("{tests}/grade.py")
     assert done.stdout == ANSWER, done
+    assert "denied" in done.stderr, done
+
+
+LEFT = {
+    "an object with an end": "import weakref\n    weakref.finalize(given, subprocess.run, ['cat', tests + '/grade.py'])",
+    "a class whose objects end": (
+        "import functools\n    Own.__del__ = functools.partial(subprocess.run, ['cat', tests + '/grade.py'])"
+    ),
+    "a class whose objects end at once": (
+        "import functools\n    Own.__del__ = functools.partial(os.system, 'cat ' + tests + '/grade.py')"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_the_work_leaves_for_the_grader_to_drop_reads_nothing(box: Box, name: str) -> None:
+    (box.work / "mod.py").write_text(
+        "import os, subprocess\nclass Own(float): pass\n"
+        f"def value(tests):\n    given = Own(3)\n    {LEFT[name]}\n    return given\n"
+    )
+    (box.tests / "grade.py").write_text(
+        "import sys\nfrom mod import value\ngot = value(sys.argv[1])\nassert got == 3\ndel got\n"
+    )
+    done = box.run("{tests}/grade.py", "{tests}")
+    assert (done.returncode, done.stdout) == (0, ""), done
     assert "denied" in done.stderr, done
 
 
