@@ -8,7 +8,7 @@ its own neighbours, and so does what the image itself shadows or the task speaks
 Python the image has, from 3.6 on.
 
 What else Python runs (a program of the work, a text, a module that is no tool of the tests) can read of the verifier's
-folders only what its start names, and so can all that it starts (`rock_walls`).
+folders only what its start names, and so can all that it starts (`walls_rock`).
 """
 
 import atexit
@@ -23,9 +23,9 @@ _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120  # as
 _MODULES = (
     "rock_guard",
     "rock_judges",
-    "rock_starts",
+    "starts_rock",
     "rock_unittest",
-    "rock_walls",
+    "walls_rock",
     "main_rock",
     "watch_rock",
     "work_fence",
@@ -187,7 +187,7 @@ def _keep_out(words: "list[str]") -> None:
     searched, known = sys.path[:], set(sys.modules)
     sys.path[:] = _LIBRARY
     try:
-        from rock_walls import close_held, named  # type: ignore[import-not-found]
+        from walls_rock import close_held, named  # type: ignore[import-not-found]
 
         names = named(words, os.getcwd(), dict(os.environ), {0})  # noqa: PTH109
         if names is not None:

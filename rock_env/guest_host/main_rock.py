@@ -28,8 +28,8 @@ from rock_judges import (  # type: ignore[import-not-found]
     source_of,
     tell_by,
 )
-from rock_starts import bound_starts  # type: ignore[import-not-found]
-from rock_walls import hide_memory  # type: ignore[import-not-found]
+from starts_rock import bound_starts  # type: ignore[import-not-found]
+from walls_rock import hide_memory  # type: ignore[import-not-found]
 from work_fence import stand, take_for_tests, watch_tests  # type: ignore[import-not-found]
 
 if False:  # typing of newer Pythons

@@ -13,7 +13,7 @@ import sys
 import unittest
 import unittest.mock
 
-import rock_walls  # type: ignore[import-not-found]
+import walls_rock  # type: ignore[import-not-found]
 import work_fence  # type: ignore[import-not-found]
 from watch_rock import ENDED_EARLY, TAMPERED, end, ended, say  # type: ignore[import-not-found]
 
@@ -135,7 +135,7 @@ def close_tests() -> None:
     """Keep the tests' files, now that they are loaded, from what the work starts."""
     paths = work_fence.test_files()
     RUN.sources.update({path: source_of(path) for path in paths if os.path.exists(path)})  # noqa: PTH110
-    rock_walls.close_files(paths, work_fence.held_folders())
+    walls_rock.close_files(paths, work_fence.held_folders())
 
 
 def source_of(path: str) -> bytes:
@@ -215,7 +215,7 @@ def go_on_in_a_child() -> None:
     secret = os.urandom(16)
     sys.stdout.flush()
     sys.stderr.flush()
-    rock_walls.hide_memory()
+    walls_rock.hide_memory()
     child = os.fork()
     if child:
         os.close(writing)

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 
-from rock_walls import hide_memory  # type: ignore[import-not-found]
+from walls_rock import hide_memory  # type: ignore[import-not-found]
 
 ENDED_EARLY, TAMPERED = 71, 72
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

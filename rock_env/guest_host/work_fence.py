@@ -6,7 +6,7 @@ work's if its file is none of the verifier's and was changed after the clean box
 the kernel sets that time, and nobody in a box can set it back.
 
 Runs in whatever Python the image has, from 3.6 on. Before 3.8 there is no such hook. What the kernel keeps from what the
-work starts is in `rock_walls`.
+work starts is in `walls_rock`.
 """
 
 import os

@@ -160,7 +160,7 @@ def test_where_the_verifier_speaks_of_a_new_file_at_the_top_all_stays_open(box: 
 
 
 def test_modules_of_the_work_s_are_not_taken_for_the_library_s(box: Box) -> None:
-    for name in ("re", "ctypes", "rock_walls"):
+    for name in ("re", "ctypes", "walls_rock"):
         (box.work / f"{name}.py").write_text("MINE = 3\n")
     (box.work / "main.py").write_text(
         "import os, re, ctypes\nprint(re.MINE, ctypes.MINE)\n"
@@ -285,8 +285,8 @@ PAST = {
         "it loads _posixsubprocess once more",
     ),
     "the walls are taken down": (
-        "import rock_walls\nrock_walls.close_held = lambda names: None",
-        "it sets close_held of the module rock_walls",
+        "import walls_rock\nwalls_rock.close_held = lambda names: None",
+        "it sets close_held of the module walls_rock",
     ),
     "the fence is taken down": (
         "import work_fence\nwork_fence._END = None",

@@ -1,7 +1,7 @@
 """What a verifier's own program starts, and the work in its process, reads of the verifier's folders what its start names.
 
 Landlock holds for one thread and what that starts. So each program is started by a thread that closes these folders first
-(`rock_walls`): but for what the start names where the verifier's program starts it, but for what that program names, too,
+(`walls_rock`): but for what the start names where the verifier's program starts it, but for what that program names, too,
 where the work does. A fork that the work makes closes them in its child. Used by `main_rock`, in Pythons from 3.8 on.
 """
 
@@ -12,7 +12,7 @@ import sys
 from _thread import allocate_lock, get_ident, start_new_thread
 
 import work_fence  # type: ignore[import-not-found]
-from rock_walls import close_held, named  # type: ignore[import-not-found]
+from walls_rock import close_held, named  # type: ignore[import-not-found]
 
 if False:  # typing of newer Pythons
     from collections.abc import Callable
