@@ -36,10 +36,11 @@ from rock_judges import (  # type: ignore[import-not-found]
     looks,
     of_unittest,
     replaced,
+    source_of,
     tell,
 )
 from watch_rock import reported_here  # type: ignore[import-not-found]
-from work_fence import stand, watch_tests  # type: ignore[import-not-found]
+from work_fence import held_folders, stand, watch_tests  # type: ignore[import-not-found]
 
 if False:  # typing of newer Pythons
     from typing import Any
@@ -72,6 +73,8 @@ class _Session:
         self.session = None  # type: Any
         self.codes = {}  # type: dict[str, Any]
         self.hooks = set()  # type: set[int]
+        self.over = set()  # type: set[str]
+        self.speaks = {}  # type: dict[str, bool]
         self.skipped = False
         self.library = []  # type: list[tuple[Any, str, Any]]
 
@@ -137,6 +140,8 @@ def pytest_collection_finish(session: "Any") -> None:
     """Remember what each test is, now that all are known."""
     for item in session.items:
         _OWN.codes[item.nodeid] = _code(item)
+    for folder in {os.path.dirname(str(item.fspath)) for item in session.items}:  # noqa: PTH120
+        _OWN.speaks[folder] = _speaks(folder)
     watch_tests()
     close_tests()
 
@@ -145,13 +150,16 @@ def pytest_collection_finish(session: "Any") -> None:
 def pytest_runtest_makereport(item: "Any", call: "Any") -> "Any":
     """Look after each phase of a test whether it is what it was."""
     raised = call.excinfo.value if call.excinfo is not None else None
-    if isinstance(raised, _SKIPS) and not _is_of_tests(call.excinfo):
+    if isinstance(raised, _SKIPS) and not _is_of_tests(call.excinfo, item):
         _OWN.skipped = True
         if _XFAILED is not None and isinstance(raised, _XFAILED):
             RUN.why = "it says that the test " + item.nodeid + " is expected to fail"
     outcome = yield
-    if call.when == "call" and outcome.get_result().passed:
+    report = outcome.get_result()
+    if call.when == "call" and report.passed:
         RUN.passed += 1
+    if report.skipped and not isinstance(raised, _SKIPS) and not _speaks_of_skips(item):
+        _OWN.skipped = True
     if RUN.why:
         return
     if _OWN.codes.get(item.nodeid) is not _code(item):
@@ -162,6 +170,13 @@ def pytest_runtest_makereport(item: "Any", call: "Any") -> "Any":
         RUN.why = changed()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logreport(report: "Any") -> None:
+    """Remember which tests are over."""
+    if report.when == "teardown":
+        _OWN.over.add(report.nodeid)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: "Any") -> None:
     """Tell the parent how it ended, if it may be believed."""
@@ -169,6 +184,8 @@ def pytest_unconfigure(config: "Any") -> None:
     if not RUN.why and _OWN.hooks and _implementations(config) - _OWN.hooks:
         RUN.why = "a plugin came with the code under test"
     status = int(_OWN.session.exitstatus) if _OWN.session is not None else 0
+    if not status and not RUN.why and not config.option.collectonly and _OWN.codes.keys() - _OWN.over:
+        RUN.why = "it ends the run before its last test"
     tell(_OWN.session is not None, status or int(_OWN.skipped))
 
 
@@ -176,13 +193,36 @@ _XFAILED = getattr(pytest.xfail, "Exception", None)
 _SKIPS = (_pytest.outcomes.Skipped, unittest.SkipTest) + ((_XFAILED,) if isinstance(_XFAILED, type) else ())
 
 
-def _is_of_tests(excinfo: "Any") -> bool:
-    """Return whether tests, or a library of theirs, raised it."""
-    for entry in reversed(list(excinfo.traceback)):
-        file = str(entry.path)
+def _is_of_tests(excinfo: "Any", item: "Any") -> bool:
+    """Return whether tests, or a library of theirs, raised it, or marked the test so."""
+    entries = [str(entry.path) for entry in excinfo.traceback]
+    if entries and entries[-1].endswith("/_pytest/skipping.py"):  # by a mark
+        return _speaks_of_skips(item)
+    for file in reversed(entries):
         if "/_pytest/" not in file and "/unittest/" not in file:
             return by_tests(file) or file.endswith("_test.py")
     return True
+
+
+def _speaks_of_skips(item: "Any") -> bool:
+    """Return whether the tests speak of skipping where this one is: else the code under test marked it."""
+    return _OWN.speaks.get(os.path.dirname(str(item.fspath)), True)  # noqa: PTH120
+
+
+def _speaks(folder: str) -> bool:
+    """Return whether a module of tests in a folder, or a conftest.py above it, speaks of skipping."""
+    held = (folder + "/").startswith(held_folders())
+    names = [name for name in os.listdir(folder) if name.endswith(".py")]  # noqa: PTH208
+    files = [
+        os.path.join(folder, name)  # noqa: PTH118
+        for name in names
+        if held or by_tests(name) or name.endswith("_test.py")
+    ]
+    while folder != os.path.dirname(folder):  # noqa: PTH120
+        folder = os.path.dirname(folder)  # noqa: PTH120
+        files.append(os.path.join(folder, "conftest.py"))  # noqa: PTH118
+    texts = [source_of(file) for file in files if os.path.isfile(file)]  # noqa: PTH113
+    return any(b"skip" in text or b"xfail" in text for text in texts)
 
 
 def _code(item: "Any") -> "Any":

@@ -4,6 +4,7 @@ Loaded by the first code of such a Python. The run goes on in a child process; i
 child came to its end, ran a test, counted no failure, and what runs and judges tests is what it was.
 """
 
+import ast
 import atexit
 import builtins
 import os
@@ -48,17 +49,55 @@ def _counting(original: "Any") -> "Any":
     return addSuccess
 
 
-def _says_skip(test: "Any") -> bool:
-    """Return whether the file of a test speaks of skipping: else the code under test skipped it."""
+def _says(word: bytes, test: "Any") -> bool:
+    """Return whether the file of a test speaks of that: else the code under test did it."""
     file = getattr(sys.modules.get(type(test).__module__), "__file__", None)
     try:
-        return b"skip" in source_of(file or "").lower()
+        return word in source_of(file or "").lower()
     except OSError:
         return False
 
 
+def _asked_for(program: "Any") -> "set[str]":
+    """Return the tests that stand in the test modules, where all of them are asked for."""
+    found = set()  # type: set[str]
+    if getattr(program, "testNamePatterns", None) or any(
+        "." in str(name) for name in getattr(program, "testNames", None) or ()
+    ):
+        return found
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None) or ""
+        if os.path.basename(file).startswith("test") and not any(part in file for part in _INSTALLED):  # noqa: PTH119
+            source = source_of(file)
+            found |= set() if b"load_tests" in source else _names(source)
+    return found
+
+
+def _names(source: bytes) -> "set[str]":
+    """Return the tests in a module's classes that are test cases of unittest's."""
+    found = set()
+    for each in ast.parse(source).body:
+        if isinstance(each, ast.ClassDef) and any("TestCase" in ast.dump(base) for base in each.bases):
+            inner = (str(getattr(one, "name", "")) for one in each.body)
+            found |= {name for name in inner if name.startswith("test")}
+    return found
+
+
+def _noting(original: "Any") -> "Any":
+    def startTest(self: "Any", test: "Any") -> None:  # noqa: N802
+        _PLAYED.add(getattr(test, "_testMethodName", ""))
+        original(self, test)
+
+    return startTest
+
+
+_PLAYED = set()  # type: set[str]
+_INSTALLED = ("-packages/", "/lib/python")
+
+
 def _judged(original: "Any") -> "Any":
     def runTests(self: "Any") -> None:  # noqa: N802
+        asked = _asked_for(self)
         watch_tests()
         close_tests()
         try:
@@ -73,8 +112,11 @@ def _judged(original: "Any") -> "Any":
                 )
                 ended = RUN.passed + bad + len(result.skipped) + len(getattr(result, "expectedFailures", ()))
                 RUN.why = RUN.why or changed()
-                skipped = [test for test, _ in result.skipped if not _says_skip(test)]
-                tell(True, int(bad > 0 or not 0 < result.testsRun <= ended or bool(skipped)))
+                skipped = [test for test, _ in result.skipped if not _says(b"skip", test)]
+                expected = getattr(result, "expectedFailures", ())
+                skipped += [test for test, _ in expected if not _says(b"expectedfailure", test)]
+                bad += len(skipped) + int(not asked <= _PLAYED)
+                tell(True, int(bad > 0 or not 0 < result.testsRun <= ended))
 
     return runTests
 
@@ -82,6 +124,7 @@ def _judged(original: "Any") -> "Any":
 unittest.main.runTests = _judged(unittest.main.runTests)  # type: ignore[method-assign]
 unittest.TestCase.assertEqual = comparing(unittest.TestCase.assertEqual)  # type: ignore[method-assign]
 unittest.case._ShouldStop = _Stop  # type: ignore[attr-defined]
+unittest.TestResult.startTest = _noting(unittest.TestResult.startTest)  # type: ignore[method-assign]
 unittest.TestResult.addSuccess = _counting(unittest.TestResult.addSuccess)  # type: ignore[method-assign]
 RUN.before = contents(builtins) + of_unittest()
 if not RUN.in_program:

@@ -147,6 +147,15 @@ def value():
         TAMPERED,
     ),
     "it skips its tests": ("import unittest\ndef value(): raise unittest.SkipTest", 1),
+    "it marks the tests that import it": (
+        f"{WRONG}\nimport sys, pytest\nsys.modules['test_it'].pytestmark = [pytest.mark.xfail]",
+        1,
+    ),
+    "it marks them to be skipped": (
+        f"{WRONG}\nimport sys, pytest\nsys.modules['test_it'].pytestmark = [pytest.mark.skip]",
+        1,
+    ),
+    "it ends pytest": ("import pytest\ndef value(): pytest.exit('x', returncode=0)", TAMPERED),
     "it expects to fail": ("import pytest\ndef value(): pytest.xfail('known')", TAMPERED),
 }
 
