@@ -19,6 +19,7 @@ from begin_rock import take_in_children  # type: ignore[import-not-found]
 from rock_judges import (  # type: ignore[import-not-found]
     RUN,
     changed,
+    compared,
     contents,
     end_tampered,
     imports_in,
@@ -76,8 +77,9 @@ def _run(program: _Program) -> int:
         space["__file__"] = program.file
     sys.modules["__main__"] = program.module
     try:
-        program.tree = ast.parse(program.source, program.name)
-        code = compile(program.source, program.name, "exec", dont_inherit=True)
+        RUN.sources[program.name] = program.source
+        program.tree = compared(ast.parse(program.source, program.name))
+        code = compile(program.tree, program.name, "exec", dont_inherit=True)
         take_for_tests(code)
         watch_tests()
         exec(code, space)
@@ -151,10 +153,9 @@ def _bound(tree: "Any") -> "set[str]":
     return bound
 
 
-def _not_its_own(module: "Any", source: bytes, name: str) -> str:
+def _not_its_own(module: "Any", tree: "Any", name: str) -> str:
     """Return which function or method of a module is not the one that its file defines, or an empty text."""
-    tree = ast.parse(source, name)
-    codes, bound = _codes(compile(source, name, "exec", dont_inherit=True)), _bound(tree)
+    codes, bound = _codes(compile(tree, name, "exec", dont_inherit=True)), _bound(tree)
     for place, nodes in [(module, tree.body), *_classes(module, tree, bound)]:
         for node in nodes:
             if not isinstance(node, _FUNCTIONS) or node.decorator_list or node.name in bound:
@@ -179,7 +180,7 @@ def _replaced_here(program: _Program) -> str:
     """Return which function of the verifier's own modules was replaced, or an empty text."""
     if program.tree is None:
         return ""
-    name = _not_its_own(program.module, program.source, program.name)
+    name = _not_its_own(program.module, program.tree, program.name)
     if name:
         return name
     for module in list(sys.modules.values()):
@@ -188,7 +189,7 @@ def _replaced_here(program: _Program) -> str:
         if module is program.module or not is_source or not file or not _is_own(file, program):
             continue
         try:
-            name = _not_its_own(module, source_of(file), file)
+            name = _not_its_own(module, ast.parse(source_of(file), file), file)
         except (OSError, SyntaxError):
             continue
         if name:

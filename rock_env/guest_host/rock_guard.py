@@ -28,12 +28,12 @@ from rock_judges import (  # type: ignore[import-not-found]
     by_tests,
     changed,
     close_tests,
+    compared,
     comparing,
     contents,
     end_tampered,
     go_on_in_a_child,
     library_of,
-    looks,
     of_unittest,
     replaced,
     source_of,
@@ -82,33 +82,12 @@ class _Session:
 # -- comparisons
 
 
-class _Compared(ast.NodeTransformer):
-    """Has each side of `==` in an assertion looked at."""
-
-    def visit_Compare(self, node: "Any") -> "Any":
-        self.generic_visit(node)
-        if any(isinstance(each, (ast.Eq, ast.NotEq)) for each in node.ops):
-            node.left = _looked_at(node.left)
-            node.comparators = [_looked_at(each) for each in node.comparators]
-        return node
-
-
 class _Asserted(ast.NodeTransformer):
     """Finds the assertions."""
 
     def visit_Assert(self, node: "Any") -> "Any":
-        node.test = _Compared().visit(node.test)
+        node.test = compared(node.test)
         return node
-
-
-_CONSTANT = ast.Constant if hasattr(ast, "Constant") else ast.Num
-
-
-def _looked_at(node: "Any") -> "Any":
-    if isinstance(node, (_CONSTANT, ast.Starred)):
-        return node
-    call = ast.Call(func=ast.Name(id="rock_guard_looks", ctx=ast.Load()), args=[node], keywords=[])
-    return ast.fix_missing_locations(ast.copy_location(call, node))
 
 
 def _rewriting(original: "Any") -> "Any":
@@ -243,7 +222,6 @@ def _implementations(config: "Any") -> "set[int]":
 
 _pytest.assertion.rewrite.rewrite_asserts = _rewriting(_pytest.assertion.rewrite.rewrite_asserts)
 unittest.TestCase.assertEqual = comparing(unittest.TestCase.assertEqual)  # type: ignore[method-assign]
-builtins.rock_guard_looks = looks  # type: ignore[attr-defined]
 RUN.before = _judges()
 _OWN = _Session()
 _pytest.config.default_plugins = tuple(  # type: ignore[assignment]

@@ -4,6 +4,7 @@ Used by `rock_guard` for pytest and by `rock_unittest`; laid out beside them. It
 3.6 on, and imports no test runner but `unittest`.
 """
 
+import ast
 import builtins
 import importlib
 import operator
@@ -158,6 +159,32 @@ def comparing(original: "Any") -> "Any":
     return assertEqual
 
 
+def compared(tree: "Any") -> "Any":
+    """Return code in which each side of `==` and `!=` is looked at."""
+    return _Compared().visit(tree)
+
+
+class _Compared(ast.NodeTransformer):
+    """Does it."""
+
+    def visit_Compare(self, node: "Any") -> "Any":
+        self.generic_visit(node)
+        if any(isinstance(each, (ast.Eq, ast.NotEq)) for each in node.ops):
+            node.left = _looked_at(node.left)
+            node.comparators = [_looked_at(each) for each in node.comparators]
+        return node
+
+
+_CONSTANT = ast.Constant if hasattr(ast, "Constant") else ast.Num
+
+
+def _looked_at(node: "Any") -> "Any":
+    if isinstance(node, (_CONSTANT, ast.Starred)):
+        return node
+    call = ast.Call(func=ast.Name(id="rock_guard_looks", ctx=ast.Load()), args=[node], keywords=[])
+    return ast.fix_missing_locations(ast.copy_location(call, node))
+
+
 def looks(value: "Any", deep: int = 0) -> "Any":
     """Return a value as it is, having asked it, and what it holds, whether it equals just anything."""
     kind = type(value)
@@ -178,25 +205,43 @@ _PLAIN = (int, float, str, bytes, bool, complex, type(None), type)
 _STRANGE = (object(), 7919 * 104729, 7919.104729, "no value of anybody's 7919", b"7919", (7919,))
 
 
+builtins.rock_guard_looks = looks  # type: ignore[attr-defined]
+
+
 def _equals_anything(value: "Any", kind: "Any") -> bool:
-    if kind is type(unittest.mock.ANY) or is_of_a_library(kind):
+    if kind is type(unittest.mock.ANY):
+        return not _tests_speak_of(b"ANY")
+    if is_of_a_library(kind):
         return False
     strange = [*_STRANGE, [7919], {"7919": 7919}]
     for each in strange:
         try:
-            if (value == each) is True:
+            if (value == each) is True or (value != each) is False:
                 return True
         except Exception:  # noqa: BLE001  # an object of the code under test may do anything
             continue
     return False
 
 
+def _tests_speak_of(word: bytes) -> bool:
+    """Return whether a test's module holds a word."""
+    files = [getattr(each, "__file__", None) or "" for each in list(sys.modules.values())]
+    tests = [
+        file for file in files if by_tests(file) and "-packages/" not in file and file not in RUN.sources
+    ]
+    try:
+        texts = [*RUN.sources.values(), *(source_of(file) for file in tests if not file.startswith(_LIBRARY))]
+    except OSError:
+        return True
+    return any(word in text for text in texts)
+
+
 def is_of_a_library(kind: "Any") -> bool:
     """Return whether somebody else than the code under test says what is equal to objects of a class."""
-    code = getattr(kind.__eq__, "__code__", None)
-    if code is None:
-        return True
-    return code.co_filename.startswith(_LIBRARY) or by_tests(code.co_filename)
+    codes = [getattr(each, "__code__", None) for each in (kind.__eq__, kind.__ne__)]
+    return all(
+        code is None or code.co_filename.startswith(_LIBRARY) or by_tests(code.co_filename) for code in codes
+    )
 
 
 def by_tests(file: str) -> bool:

@@ -7,6 +7,7 @@ child came to its end, ran a test, counted no failure, and what runs and judges 
 import ast
 import atexit
 import builtins
+import importlib.util
 import os
 import sys
 import unittest
@@ -51,10 +52,15 @@ def _counting(original: "Any") -> "Any":
 
 def _says(word: bytes, test: "Any") -> bool:
     """Return whether the file of a test speaks of that: else the code under test did it."""
-    file = getattr(sys.modules.get(type(test).__module__), "__file__", None)
+    name = type(test).__module__
     try:
+        if name == "unittest.loader":  # a module that was skipped as it was loaded
+            spec = importlib.util.find_spec(test._testMethodName)
+            file = spec.origin if spec is not None else None
+        else:
+            file = getattr(sys.modules.get(name), "__file__", None)
         return word in source_of(file or "").lower()
-    except OSError:
+    except (OSError, ImportError, ValueError):
         return False
 
 

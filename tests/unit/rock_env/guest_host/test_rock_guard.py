@@ -138,6 +138,11 @@ def value():
         "class All:\n    def __eq__(self, other): return True\ndef value(): return All()",
         TAMPERED,
     ),
+    "it is unequal to nothing": (
+        "class All:\n    def __ne__(self, other): return False\ndef value(): return All()",
+        TAMPERED,
+    ),
+    "it is anything of a library": ("from unittest.mock import ANY\ndef value(): return ANY", TAMPERED),
     "its kind of number equals anything": (
         "class All(int):\n    def __eq__(self, other): return isinstance(other, int)\ndef value(): return All()",
         TAMPERED,

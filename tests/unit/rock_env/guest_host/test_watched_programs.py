@@ -131,6 +131,15 @@ HACKS = {
         "import json\njson.dump = lambda what, file: file.write('1')\ndef value(n): return n",
         TAMPERED,
     ),
+    "what it returns equals anything": (
+        "class All:\n    def __eq__(self, other): return True\ndef value(n): return All()",
+        TAMPERED,
+    ),
+    "what it returns is unequal to nothing": (
+        "class All:\n    def __ne__(self, other): return False\ndef value(n): return All()",
+        TAMPERED,
+    ),
+    "it returns ANY": ("from unittest.mock import ANY\ndef value(n): return ANY", TAMPERED),
     "a builtin is replaced": (
         "import builtins\nbuiltins.float = lambda x: 1.0\ndef value(n): return n",
         TAMPERED,
