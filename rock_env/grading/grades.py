@@ -6,6 +6,7 @@ instead.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 from collections import Counter
@@ -215,8 +216,9 @@ class _Boxes:
     async def asked_of(self, other: Sandbox, verifier: Verifier) -> ImageAnswers:
         """Return what a clean box tells of its image."""
         workdir = self.workdir(verifier)
-        image = await ask_image(other, verifier, workdir=workdir, asked=self.asked)
-        return replace(image, fence=await ask_clean(other, workdir))
+        asked = ask_image(other, verifier, workdir=workdir, asked=self.asked)
+        image, fence = await asyncio.gather(asked, ask_clean(other, workdir))
+        return replace(image, fence=fence)
 
     async def lost(self, other: Sandbox, error: RockError) -> Report:
         """Return that the agent's work cannot be had. Raise `InfraError` where a box is gone."""

@@ -7,6 +7,7 @@ of pytest says otherwise.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import secrets
@@ -177,8 +178,9 @@ async def guard_of(box: Sandbox, verifier: Verifier, image: ImageAnswers | None)
     started = [f"{site}/{_PTH}" for site in (image.sites if image is not None else ())]
     for path in started:
         await box.write_file(path, begins.encode())
-    sealed = await seal(box, verifier, words, paths, started)
-    ran = await box.exec(["sh", "-c", _RUNNING])
+    sealed, ran = await asyncio.gather(
+        seal(box, verifier, words, paths, started), box.exec(["sh", "-c", _RUNNING])
+    )
     running = frozenset(line.partition(" ")[0] for line in ran.stdout.decode(errors="replace").splitlines())
     variables = {**own, **told, "PYTHONPATH": f"{_GUARD}:{searched}" if searched else _GUARD}
     return Guard(verifier, variables, words, paths, started, sealed, running, name, token)
