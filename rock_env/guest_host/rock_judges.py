@@ -224,15 +224,16 @@ def _equals_anything(value: "Any", kind: "Any") -> bool:
 
 
 def _tests_speak_of(word: bytes) -> bool:
-    """Return whether a test's module holds a word."""
-    files = [getattr(each, "__file__", None) or "" for each in list(sys.modules.values())]
-    tests = [
-        file for file in files if by_tests(file) and "-packages/" not in file and file not in RUN.sources
-    ]
-    try:
-        texts = [*RUN.sources.values(), *(source_of(file) for file in tests if not file.startswith(_LIBRARY))]
-    except OSError:
-        return True
+    """Return whether a module of the verifier's holds a word; where it has none that is known, whether a test does."""
+    held = work_fence.held_folders()
+    texts = [text for path, text in RUN.sources.items() if path.startswith(held)] or [*RUN.sources.values()]
+    if not texts:
+        files = [getattr(each, "__file__", None) or "" for each in list(sys.modules.values())]
+        texts = [
+            source_of(file)
+            for file in files
+            if by_tests(file) and not file.startswith(_LIBRARY) and "-packages/" not in file
+        ]
     return any(word in text for text in texts)
 
 
