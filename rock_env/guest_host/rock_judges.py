@@ -210,7 +210,7 @@ builtins.rock_guard_looks = looks  # type: ignore[attr-defined]
 
 def _equals_anything(value: "Any", kind: "Any") -> bool:
     if kind is type(unittest.mock.ANY):
-        return not _tests_speak_of(b"ANY")
+        return not tests_speak_of(b"ANY")
     if is_of_a_library(kind):
         return False
     strange = [*_STRANGE, [7919], {"7919": 7919}]
@@ -223,7 +223,7 @@ def _equals_anything(value: "Any", kind: "Any") -> bool:
     return False
 
 
-def _tests_speak_of(word: bytes) -> bool:
+def tests_speak_of(word: bytes) -> bool:
     """Return whether a module of the verifier's holds a word; where it has none that is known, whether a test does."""
     held = work_fence.held_folders()
     texts = [text for path, text in RUN.sources.items() if path.startswith(held)] or [*RUN.sources.values()]

@@ -23,6 +23,7 @@ from rock_judges import (  # type: ignore[import-not-found]
     of_unittest,
     source_of,
     tell,
+    tests_speak_of,
 )
 from watch_rock import reported_here  # type: ignore[import-not-found]
 from work_fence import stand, watch_tests  # type: ignore[import-not-found]
@@ -53,6 +54,8 @@ def _counting(original: "Any") -> "Any":
 def _says(word: bytes, test: "Any") -> bool:
     """Return whether the file of a test speaks of that: else the code under test did it."""
     name = type(test).__module__
+    if name == "unittest.suite":  # what makes ready for a class or module
+        return bool(tests_speak_of(word) or tests_speak_of(word.capitalize()))
     try:
         if name == "unittest.loader":  # a module that was skipped as it was loaded
             spec = importlib.util.find_spec(test._testMethodName)
@@ -121,7 +124,11 @@ def _judged(original: "Any") -> "Any":
                 skipped = [test for test, _ in result.skipped if not _says(b"skip", test)]
                 expected = getattr(result, "expectedFailures", ())
                 skipped += [test for test, _ in expected if not _says(b"expectedfailure", test)]
-                bad += len(skipped) + int(not asked <= _PLAYED)
+                names = [getattr(test, "_testMethodName", None) for test, _ in result.skipped]
+                played = (
+                    asked if None in names else _PLAYED.union(names)
+                )  # Python 3.12 starts no test that is skipped
+                bad += len(skipped) + int(not asked <= played)
                 tell(True, int(bad > 0 or not 0 < result.testsRun <= ended))
 
     return runTests

@@ -155,6 +155,36 @@ def test_a_run_of_unittest_is_watched(tmp_path: Path, module: str, code: int) ->
     assert report.read_text() == f"word {code} {passed} -v test_it\n"
 
 
+SETS_UP = """
+import unittest
+import mod
+
+
+class TestIt(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        {}
+
+    def test_one(self):
+        self.fail()
+
+
+class TestMore(unittest.TestCase):
+    def test_more(self):
+        pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "module", "code"),
+    [("raise unittest.SkipTest('no')", "", 0), ("mod.begin()", "def begin(): raise unittest.SkipTest", 1)],
+)
+def test_a_class_of_tests_may_skip_itself(tmp_path: Path, said: str, module: str, code: int) -> None:
+    (tmp_path / "mod.py").write_text(f"import unittest\n{module}\n")
+    (tmp_path / "test_it.py").write_text(SETS_UP.format(said))
+    assert run(tmp_path, "-m", "unittest", "-v", "test_it").returncode == code
+
+
 def told(folder: Path, python: Path = Path(sys.executable), **more: list[str]) -> dict[str, list[str]]:
     said = {"imports": [], "starts": ["pytest"], "folders": ["."], "asked": [], **more}
     done = subprocess.run(
