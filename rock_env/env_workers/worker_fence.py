@@ -17,6 +17,7 @@ import os
 import resource
 import select
 import signal
+import zlib
 
 from rock_env.backends.process import cgroups, fence, kernel
 
@@ -39,9 +40,9 @@ _FULL = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def main(arguments: list[str]) -> None:
-    """Take the plan (`marshal`, as hexadecimal digits) and a command line; run it behind the fence, and end as it does."""
+    """Take the plan (`marshal`, packed, in hexadecimal) and a command line; run it behind the fence, and end as it does."""
     text, *command = arguments
-    plan: dict[str, Any] = marshal.loads(bytes.fromhex(text))
+    plan: dict[str, Any] = marshal.loads(zlib.decompress(bytes.fromhex(text)))
     del os.environ["ROCK"]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the server decides
     try:

@@ -9,6 +9,7 @@ import marshal
 import os
 import platform
 import sys
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -71,7 +72,9 @@ class WorkerView:
         Without places for groups it has none.
         """
         own = {"identity": box_identity(), "cgroups": places, "group": group, "limits": limits}
-        plan = marshal.dumps({**self._plan, **own}, 2).hex()
+        plan = zlib.compress(
+            marshal.dumps({**self._plan, **own}, 2), 1
+        ).hex()  # an argument has at most 128 KiB
         return [sys.executable, "-I", "-S", "-c", _PROGRAM, plan, *command]
 
     def variables(self, ours: Mapping[str, str]) -> dict[str, str]:

@@ -187,11 +187,12 @@ class BodyProtocol(H11Protocol):
 
     def _refuse(self, status: HTTPStatus, said: str) -> None:
         """Answer, if nothing was yet, and end the connection."""
-        if not self.cycle.response_started:
+        cycle = self.cycle
+        if not cycle.response_started:
             self._say(status, said)
         self.transport.close()
-        self.cycle.disconnected = True
-        self.cycle.message_event.set()
+        cycle.disconnected = True
+        cycle.message_event.set()
 
     def _say(self, status: HTTPStatus, said: str) -> None:
         """Answer with a text of a known length, so that whoever reads no chunks sees it whole."""

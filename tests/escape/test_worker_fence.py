@@ -301,3 +301,13 @@ async def test_a_full_machine_is_no_machine_without_fences(server: RestServer) -
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert await fencing.of() is not None
+
+
+async def test_a_folder_of_many_modules_fits_a_workers_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3000):
+        (tmp_path / f"module_{number}.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    command = WorkerView((), ()).command(["python"], {}, "", {})
+    assert max(map(len, command)) < 128 << 10

@@ -55,6 +55,12 @@ def test_each_test_with_a_turn_has_one_that_comes() -> None:
     assert turns == {"0", "1", "2", "place % 3"}
 
 
+def test_no_two_modules_of_tests_have_one_name() -> None:
+    together = ("unit", "contract", "integration", "escape", "chaos")
+    names = [path.name for folder in together for path in (ROOT / "tests" / folder).rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names)), "one process collects them all"
+
+
 def test_every_planted_fault_fits_the_tree_and_has_tests() -> None:
     spec = importlib.util.spec_from_file_location("planted_faults", PLANTED)
     assert spec is not None
