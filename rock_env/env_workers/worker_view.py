@@ -72,10 +72,8 @@ class WorkerView:
         Without places for groups it has none.
         """
         own = {"identity": box_identity(), "cgroups": places, "group": group, "limits": limits}
-        plan = zlib.compress(
-            marshal.dumps({**self._plan, **own}, 2), 1
-        ).hex()  # an argument has at most 128 KiB
-        return [sys.executable, "-I", "-S", "-c", _PROGRAM, plan, *command]
+        packed = zlib.compress(marshal.dumps({**self._plan, **own}, 2), 1)  # an argument has at most 128 KiB
+        return [sys.executable, "-I", "-S", "-c", _PROGRAM, packed.hex(), *command]
 
     def variables(self, ours: Mapping[str, str]) -> dict[str, str]:
         """Return the worker's variables, of the server's."""

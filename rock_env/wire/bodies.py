@@ -117,7 +117,7 @@ class BodyProtocol(H11Protocol):
     def leave(self) -> None:
         """Take no more requests, and let go of what came: who is gone waits for the garbage collector, among others."""
         self.left = True
-        self.conn, self.cycle, self.scope = OneLength(h11.SERVER), None, None  # type: ignore[assignment]
+        self.conn, self.cycle, self.scope = type(self.conn)(h11.SERVER), None, None  # type: ignore[assignment]
 
     def bound(self, most: int) -> None:
         """Refuse the present request at once if it announces a chunk of more bytes."""
