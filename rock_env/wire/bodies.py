@@ -81,8 +81,12 @@ class _Lingering:
             self.inner.close()
             return
         self._protocol.leave()
-        if self.inner.can_write_eof():
-            self.inner.write_eof()
+        try:
+            if self.inner.can_write_eof():
+                self.inner.write_eof()
+        except OSError:  # the peer is gone: nobody is left who could read the answer
+            self.inner.close()
+            return
         self.inner.resume_reading()
         self._protocol.loop.call_later(_LINGER_S, self.inner.close)
 

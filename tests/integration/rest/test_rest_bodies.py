@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -18,6 +20,7 @@ QUIET_S = 0.5
 LIMIT = 1000
 WITHIN_S = 20.0
 POST = b"POST /%s HTTP/1.1\r\nhost: x\r\n"
+GONE = asyncio.Event()
 CHUNKED = POST % b"json" + b"transfer-encoding: chunked\r\n\r\n"
 
 
@@ -33,6 +36,11 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
         elif scope["path"] == "/raw":
             size = sum([len(block) async for block in blocks(request)])
             await send(start)
+        elif scope["path"] == "/late":
+            await send(start | {"headers": [(b"content-length", b"0"), (b"connection", b"close")]})
+            await GONE.wait()
+            await send({"type": "http.response.body", "body": b""})
+            return
         else:
             await send(start)
             await send({"type": "http.response.body", "body": b"begun ", "more_body": True})
@@ -102,3 +110,19 @@ async def test_input_may_pause_while_its_answer_is_under_way(connection: Any) ->
         await reader.readuntil(b"begun ")
     await asyncio.sleep(3 * QUIET_S)
     assert (await told(connection, b"ab")).endswith(b"1\r\n2\r\n0\r\n\r\n")
+
+
+async def test_a_peer_that_is_gone_before_its_answer_ends_leaves_no_error(
+    connection: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader, writer = connection
+    writer.write(POST % b"late" + b"content-length: 9999999\r\n\r\n" + b"x" * (1 << 20))
+    async with asyncio.timeout(WITHIN_S):
+        await reader.readuntil(b"\r\n\r\n")
+    sock = writer.transport.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+    await asyncio.sleep(0.1)
+    GONE.set()
+    await asyncio.sleep(0.1)
+    assert "Exception in ASGI application" not in caplog.text
