@@ -32,7 +32,7 @@ from rock_env.wire.channel import MOST_TO_SERVER_BYTES
 from rock_env.wire.rest_routes import FILES, ROUTES, methods
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "security-surface.md"
-DOCS = ("/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc", "/healthz")
+DOCS = ("/openapi.json", "/docs", "/redoc", "/healthz")
 """Routes that anybody may ask; they read no body."""
 
 
@@ -99,7 +99,7 @@ def http_routes() -> list[tuple[str, str]]:
     channel = grpc.aio.insecure_channel("unix:/nowhere")
     gateway = Gateway(channel, door)
     app = application(channel, gateway, [e2b_route(gateway, Processes())], secured=True)
-    return list(dict.fromkeys(served(app.router.routes)))
+    return list(served(app.router.routes))
 
 
 def _http_row(verb: str, path: str) -> str:

@@ -1,8 +1,8 @@
 """The REST face: every call of the gRPC services over HTTP, in the server's own process and event loop.
 
-Started by `server/app.py` with `--http`. It is FastAPI for the description at /openapi.json and /docs, routes from
-`rest_routes`, and uvicorn. It has no logic of its own: a request becomes a call to this server's gRPC handlers, once
-the same guard as at gRPC's door has admitted its headers.
+Started by `server/app.py` with `--http`. It is Starlette with routes from `rest_routes`, FastAPI's pages for the
+description at /openapi.json, and uvicorn. It has no logic of its own: a request becomes a call to this server's gRPC
+handlers, once the same guard as at gRPC's door has admitted its headers.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from typing import Any
 
 import grpc
 import uvicorn
-from fastapi import FastAPI
+from fastapi.openapi.docs import get_redoc_html, get_swagger_ui_html
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -52,24 +53,10 @@ def build(channel: grpc.aio.Channel, gateway: Gateway, more: Sequence[BaseRoute]
 
 def application(
     channel: grpc.aio.Channel, gateway: Gateway, more: Sequence[BaseRoute], *, secured: bool
-) -> FastAPI:
+) -> Starlette:
     """Return all routes but those of ports, `more` among them."""
     known = list(methods())
     version = metadata.version("ale-rl")
-    app = FastAPI(title="ROCK", version=version, redirect_slashes=False)
-    for method in known:
-        path = method.starlette_path
-        app.router.routes.append(Route(path, gateway.endpoint(method), methods=[method.route.verb]))
-        if method.client_streaming and method.server_streaming:
-            app.router.routes.append(WebSocketRoute(path, socket_endpoint(gateway, method)))
-    document = openapi(known, version=version, secured=secured)
-    app.openapi = lambda: document  # type: ignore[method-assign]  # FastAPI's documented way
-    described = JSONResponse(document)  # once: everybody may ask for it, and it is long
-
-    async def description(_: Request) -> Response:
-        return described
-
-    app.router.routes.insert(0, Route("/openapi.json", description))
     health = health_pb2_grpc.HealthStub(channel)
 
     async def healthz(_: Request) -> Response:
@@ -77,13 +64,29 @@ def application(
         name = health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status)
         return JSONResponse({"status": name}, 200 if name == "SERVING" else 503)
 
-    app.router.routes.append(Route("/healthz", healthz))
-    app.router.routes.extend(more)
-    app.add_exception_handler(404, _no_route)
-    app.add_exception_handler(405, _no_route)
-    app.add_exception_handler(grpc.aio.AioRpcError, _lost)
-    app.add_exception_handler(Exception, _bug)
+    routes: list[BaseRoute] = [
+        _page("/openapi.json", JSONResponse(openapi(known, version=version, secured=secured))),
+        _page("/docs", get_swagger_ui_html(openapi_url="/openapi.json", title="ROCK")),
+        _page("/redoc", get_redoc_html(openapi_url="/openapi.json", title="ROCK")),
+    ]
+    for method in known:
+        path = method.starlette_path
+        routes.append(Route(path, gateway.endpoint(method), methods=[method.route.verb]))
+        if method.client_streaming and method.server_streaming:
+            routes.append(WebSocketRoute(path, socket_endpoint(gateway, method)))
+    refusals = {404: _no_route, 405: _no_route, grpc.aio.AioRpcError: _lost, Exception: _bug}
+    app = Starlette(routes=[*routes, Route("/healthz", healthz), *more], exception_handlers=refusals)
+    app.router.redirect_slashes = False
     return app
+
+
+def _page(path: str, made: Response) -> Route:
+    """Return the route of what is made once: everybody may ask for it, and it is long."""
+
+    async def page(_: Request) -> Response:
+        return made
+
+    return Route(path, page)
 
 
 async def _no_route(request: Request, _: Exception) -> Response:
