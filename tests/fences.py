@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 from rock_env.backends.process.backend import why_not_fenced
@@ -10,5 +11,6 @@ from rock_env.backends.process.backend import why_not_fenced
 
 @cache
 def why_not_isolated() -> str:
-    """Return what is missing, or an empty string. Not for a thread whose event loop runs, unless asked before."""
-    return asyncio.run(why_not_fenced())
+    """Return what is missing, or an empty string. A thread of its own asks, since an event loop may run in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(lambda: asyncio.run(why_not_fenced())).result()

@@ -35,6 +35,7 @@ class Gathering:
         self,
         config: TrainConfig,
         folder: Path,
+        records: Records,
         fleet: Fleet,
         observer: Observer,
         environments: Sequence[Environment],
@@ -42,7 +43,7 @@ class Gathering:
     ) -> None:
         self._config, self._folder, self._fleet, self._observer = config, folder, fleet, observer
         self._environments, self._pools = environments, pools
-        self._records = Records(folder)
+        self._records = records
         self.held_out: list[Trajectory] = []
 
     @property

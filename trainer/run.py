@@ -58,7 +58,9 @@ class Run:
         self._learn_metrics: dict[str, float] = {}
         self._evaluator = Evaluator(config, self._environments, fleet)
         self._records = Records(folder)
-        self._gathering = Gathering(config, folder, fleet, observer, self._environments, self._pools)
+        self._gathering = Gathering(
+            config, folder, self._records, fleet, observer, self._environments, self._pools
+        )
         self._clock = StopClock(folder, lambda: observer.stop_requested)
 
     def __enter__(self) -> Run:

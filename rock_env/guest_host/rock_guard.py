@@ -119,7 +119,7 @@ def pytest_collection_finish(session: "Any") -> None:
     """Remember what each test is, now that all are known."""
     for item in session.items:
         _OWN.codes[item.nodeid] = _code(item)
-    for folder in {os.path.dirname(str(item.fspath)) for item in session.items}:  # noqa: PTH120
+    for folder in {_folder_of(item) for item in session.items}:
         _OWN.speaks[folder] = _speaks(folder)
     watch_tests()
     close_tests()
@@ -185,7 +185,12 @@ def _is_of_tests(excinfo: "Any", item: "Any") -> bool:
 
 def _speaks_of_skips(item: "Any") -> bool:
     """Return whether the tests speak of skipping where this one is: else the code under test marked it."""
-    return _OWN.speaks.get(os.path.dirname(str(item.fspath)), True)  # noqa: PTH120
+    return _OWN.speaks.get(_folder_of(item), True)
+
+
+def _folder_of(item: "Any") -> str:
+    """Return where a test lies; `path` is there since pytest 7, `fspath` unless its plugin legacypath is off."""
+    return os.path.dirname(str(getattr(item, "path", None) or item.fspath))  # noqa: PTH120
 
 
 def _speaks(folder: str) -> bool:

@@ -232,7 +232,10 @@ def tests_speak_of(word: bytes) -> bool:
         texts = [
             source_of(file)
             for file in files
-            if by_tests(file) and not file.startswith(_LIBRARY) and "-packages/" not in file
+            if by_tests(file)
+            and not file.startswith(_LIBRARY)
+            and "-packages/" not in file
+            and os.path.isfile(file)  # noqa: PTH113
         ]
     return any(word in text for text in texts)
 

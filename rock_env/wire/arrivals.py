@@ -94,14 +94,16 @@ class Arrivals:
 
     async def turn(self) -> None:
         """Wait until one more call of a stranger's may be looked at who was refused before."""
-        now = self._loop.time()
-        self._next = max(self._next, now) + _TURN_S
-        await asyncio.sleep(self._next - now)
+        self._next = self._turn_after(self._next)
+        await asyncio.sleep(self._next - self._loop.time())
 
     def at_turn(self, act: Callable[[], None]) -> asyncio.TimerHandle:
         """Call `act` when one more piece of what strangers send may be read."""
-        self._next_read = max(self._next_read, self._loop.time()) + _TURN_S
+        self._next_read = self._turn_after(self._next_read)
         return self._loop.call_at(self._next_read, act)
+
+    def _turn_after(self, last_s: float) -> float:
+        return max(last_s, self._loop.time()) + _TURN_S
 
     def _accept(self) -> None:
         self._loop.remove_reader(self._listener)

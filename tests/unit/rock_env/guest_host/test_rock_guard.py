@@ -60,6 +60,11 @@ def test_honest_code_is_judged_as_without_it(tmp_path: Path) -> None:
     assert "rock_guard" not in done.stderr
 
 
+def test_pytest_without_its_legacy_paths_is_watched(tmp_path: Path) -> None:
+    done = run(tmp_path, PLAIN, "-p", "no:legacypath", "test_it.py")
+    assert (done.returncode, "2 passed" in done.stdout) == (0, True), done
+
+
 @pytest.mark.parametrize("more", ["--version", "--help", "--collect-only"])
 def test_runs_without_tests_end_well(tmp_path: Path, more: str) -> None:
     assert run(tmp_path, PLAIN, more).returncode == 0
@@ -173,3 +178,20 @@ def test_code_that_changes_how_it_is_judged_fails(tmp_path: Path, name: str) -> 
     done = run(tmp_path, module)
     assert done.returncode == code, done
     assert ("this run does not count" in done.stderr) == (code in (ENDED, TAMPERED))
+
+
+def test_a_file_of_tests_that_has_vanished_speaks_of_nothing(tmp_path: Path) -> None:
+    for source in GUARD_SOURCES:
+        (tmp_path / source.name).write_bytes(source.read_bytes())
+    program = """
+        import sys, types
+        import rock_judges
+        module = types.ModuleType("test_gone")
+        module.__file__ = "/gone/test_gone.py"
+        sys.modules["test_gone"] = module
+        print(rock_judges.tests_speak_of(b"ANY"))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", dedent(program)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "False\n", done.stderr
