@@ -48,7 +48,6 @@ __all__ = [
     "decode",
     "encode",
     "file_header",
-    "log_frame",
     "segment",
 ]
 
@@ -123,11 +122,6 @@ def decode(payload: bytes | memoryview, path: Path, offset: int) -> Trajectory:
         raise _corrupt(
             path, offset, f"a record that is not a trajectory of schema {SCHEMA_VERSION} ({error})"
         ) from error
-
-
-def log_frame(payload: bytes) -> bytes:
-    """Return a record as it is appended to a log."""
-    return _frame(_compressor(None).compress(payload))
 
 
 def segment(payloads: Iterable[bytes]) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""The tree of a trajectory's turns: a branch as flat arrays, and the check of the record's invariants.
+"""The check of a record's invariants, those of the tree of its turns among them.
 
 Pure; never changes a record.
 """
@@ -9,36 +9,15 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agent_runtime.errors import InvalidTrajectory
-from agent_runtime.types import SCHEMA_VERSION, Branch, FloatArray, IntArray, StopReason, Trajectory, Turn
+from agent_runtime.types import SCHEMA_VERSION, StopReason, Trajectory, Turn
 from rock_env.env import observation_hash
 
-__all__ = ["token_arrays", "validate"]
+__all__ = ["validate"]
 
 LOGPROB_SLACK = 1e-3
 """A log-softmax in float32 (or bfloat16) may round a probability of 1 to slightly more."""
-
-
-def token_arrays(branch: Branch) -> tuple[IntArray, NDArray[np.bool_], FloatArray]:
-    """Return (ids, trains, logprobs) of a branch, one entry per token of the sequence the engine saw.
-
-    `trains` is True on completion tokens (an expert's included) of turns that no earlier branch holds, so
-    that over all branches of a trajectory each completion token is True exactly once. `logprobs` is 0 on
-    context.
-    """
-    parts: list[IntArray] = []
-    lengths: list[int] = []
-    for turn in branch.turns:
-        parts += (turn.context_ids, turn.completion_ids)
-        lengths += (len(turn.context_ids), len(turn.completion_ids))
-    completion_flags = np.tile(np.array([False, True]), len(branch.turns))
-    sampled = np.repeat(completion_flags, lengths)
-    logprobs = np.zeros(len(sampled), np.float32)
-    logprobs[sampled] = np.concatenate([turn.logprobs for turn in branch.turns])
-    completion_flags[: 2 * branch.shared] = False
-    return np.concatenate(parts), np.repeat(completion_flags, lengths), logprobs
 
 
 def validate(trajectory: Trajectory) -> None:

@@ -3,36 +3,32 @@
 Two kinds of file, one frame format (`frames`):
 
 A *segment* (`write_segment`; one per training step) appears whole or not at all: it is written aside, synced and
-renamed, and ends in a seal. A *log* (`TrajectoryWriter`) grows: what `commit` has returned from is on the disk, and
-a tail that a killed process left is cut when the log is next opened. Nothing here looks into a trajectory.
+renamed, and ends in a seal. A *log* grew record by record and may end in the tail that a killed process left; logs are
+read, and nothing writes them any more. Nothing here looks into a trajectory.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import logging
-import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, Self
+from typing import BinaryIO
 
 from agent_runtime import frames
 from agent_runtime.errors import CorruptTrajectory, StoreError, StoreWriteFailed
-from agent_runtime.types import SCHEMA_VERSION, Trajectory
-from rock_env.foreign.files import check_regular, open_regular
-from rock_env.store.whole_file import sync_folder, write_whole
+from agent_runtime.types import Trajectory
+from rock_env.foreign.files import open_regular
+from rock_env.store.whole_file import write_whole
 
 __all__ = [
     "FOLDER",
     "SUFFIX",
     "SegmentInfo",
     "TrajectoryReader",
-    "TrajectoryWriter",
     "decode",
     "encode",
     "files_at",
@@ -168,111 +164,6 @@ def write_segment(path: Path | str, trajectories: Iterable[Trajectory | bytes]) 
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, write)
     return size
-
-
-class TrajectoryWriter:
-    """Append to a log. `append` buffers, `commit` makes everything appended durable, leaving commits.
-
-    One writer per file, enforced by a lock. After a failed `commit` (a full disk) the file holds exactly what was
-    committed before, the buffer is kept, and `commit` may be tried again.
-    """
-
-    def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
-        self._fd = -1
-        self._committed_bytes = 0
-        self._pending: list[bytes] = []
-
-    def __enter__(self) -> Self:
-        with _reported(self.path):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            with _reported(self.path):
-                check_regular(os.fstat(self._fd).st_mode, self.path)
-            self._lock()
-            self._recover()
-        except BaseException:
-            os.close(self._fd)
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if not isinstance(error, StoreError):  # a commit that just failed would fail again
-                self.commit()
-        finally:
-            os.close(self._fd)
-
-    def append(self, trajectory: Trajectory) -> None:
-        """Buffer one trajectory for the next `commit`."""
-        self._pending.append(frames.log_frame(frames.encode(trajectory)))
-
-    def commit(self) -> None:
-        """Write what was appended and sync it. Raise `StoreWriteFailed`; then nothing of it is in the file."""
-        if not self._pending:
-            return
-        data = memoryview(b"".join(self._pending))
-        with _reported(self.path):
-            try:
-                written = 0
-                while written < len(data):
-                    written += os.pwrite(self._fd, data[written:], self._committed_bytes + written)
-                os.fsync(self._fd)
-            except OSError:
-                os.ftruncate(self._fd, self._committed_bytes)
-                raise
-        self._committed_bytes += len(data)
-        self._pending.clear()
-
-    def _lock(self) -> None:
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise StoreWriteFailed(
-                f"trajectory log {self.path} is being written by another process. Use another run folder, or "
-                "end that process.",
-                path=self.path,
-            ) from error
-
-    def _recover(self) -> None:
-        """Find the end of the intact frames, cut what a killed writer left behind it, write a missing header."""
-        size = os.fstat(self._fd).st_size
-        header = frames.file_header(frames.LOG_MAGIC)
-        end = size
-        if size < frames.FILE_HEADER_BYTES and header.startswith(os.pread(self._fd, size, 0)):
-            end = 0
-        else:
-            end = self._intact_bytes()
-        if end < size:
-            logger.warning("torn tail cut: path=%s kept_bytes=%d cut_bytes=%d", self.path, end, size - end)
-            with _reported(self.path):
-                os.ftruncate(self._fd, end)
-        self._committed_bytes = end
-        if end == 0:
-            self._pending.insert(0, header)
-            self.commit()
-            with _reported(self.path):
-                sync_folder(self.path.parent)
-
-    def _intact_bytes(self) -> int:
-        with os.fdopen(os.dup(self._fd), "rb") as file:
-            opened = frames.FrameFile(file, self.path)
-            if opened.is_segment or opened.version != SCHEMA_VERSION:
-                kind = "sealed segment" if opened.is_segment else f"log of schema version {opened.version}"
-                raise StoreWriteFailed(
-                    f"{self.path} is a {kind}; nothing can be appended. Choose another file name.",
-                    path=self.path,
-                )
-            end = frames.FILE_HEADER_BYTES
-            try:
-                for frame in opened.walk():
-                    end = frame.end
-            except frames.TornTail as torn:
-                return torn.offset
-            return end
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,14 @@ from typing import Any
 
 import httpx
 import numpy as np
+from flat_branches import token_arrays
 from wires import Wire
 
 from agent_runtime.chat import ChatMessage, ChatRequest, ToolSpec
 from agent_runtime.gateway.http_server import Limits
 from agent_runtime.gateway.server import Gateway
 from agent_runtime.gateway.session import Budget, Session
-from agent_runtime.graph import token_arrays, validate
+from agent_runtime.graph import validate
 from agent_runtime.policy import Completion, PolicyError, SampleRequest, first_stop
 from agent_runtime.templates.plain import PlainTemplate
 from agent_runtime.types import AgentConfig, RolloutRequest, SamplingParams, Start, Trajectory

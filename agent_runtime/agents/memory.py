@@ -7,7 +7,7 @@
 
 A message that begins with such a call is one; or its only ``` block is, with prose around it. Anything else is meant for
 the environment: `memory` alone, or with another second word, is no call. A name has letters, digits and `._-`. Blanks
-around a note are not kept. So `parse_memory(render_memory(call)) == call` for every call there is.
+around a note are not kept.
 
 A call's effect is a function of the calls before it, so a record that holds the calls holds the notes.
 """
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from agent_runtime.agent import Reply
 from agent_runtime.types import TurnFault
 
-__all__ = ["BadCall", "Delete", "Memory", "MemoryCall", "Read", "Write", "parse_memory", "render_memory"]
+__all__ = ["BadCall", "Delete", "Memory", "MemoryCall", "Read", "Write", "parse_memory"]
 
 _CALL = re.compile(r"memory[ \t]+(write|read|delete)(?=\s|$)")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -80,17 +80,6 @@ def parse_memory(text: str) -> MemoryCall | BadCall | None:
     if rest:
         return BadCall(f"memory {found[1]} takes nothing after the name, got {rest[:80]!r}: {_FORMS}")
     return Read(name) if found[1] == "read" else Delete(name)
-
-
-def render_memory(call: MemoryCall) -> str:
-    """Write a call as the message that `parse_memory` reads back as the same call."""
-    match call:
-        case Write(name, text):
-            return f"memory write {name}\n{text}"
-        case Read(name):
-            return f"memory read {name}".rstrip()
-        case Delete(name):
-            return f"memory delete {name}"
 
 
 def _split(rest: str) -> tuple[str, str, str]:

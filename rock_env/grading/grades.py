@@ -283,11 +283,6 @@ class Flakiness:
     problems: tuple[str, ...]
     """Why runs showed nothing."""
 
-    @property
-    def steady(self) -> bool:
-        """Return whether all runs showed the same."""
-        return not self.flaky and not self.problems and len(set(self.rewards)) <= 1
-
 
 async def repeat(
     boxes: Callable[[], AbstractAsyncContextManager[Sandbox]], verifier: Verifier, *, times: int

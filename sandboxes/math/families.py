@@ -20,7 +20,6 @@ LEVELS = (1, 5)
 """Easiest and hardest."""
 Family = Callable[[Random, int], MathProblem]
 
-_TIMES = {"words": " * ", "symbols": "*"}
 _PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31)
 
 

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from compat.agent_front import Front
 from compat.agent_policy import CUT_MARK, FILES, FIXED, Mode, ScriptedPolicy, long_template
+from flat_branches import token_arrays
 
 from agent_runtime.agents.cli_run import AgentEnd, AgentRun, run_agent
 from agent_runtime.agents.spec import AgentSpec
@@ -22,7 +23,7 @@ from agent_runtime.calls.tree import Drift
 from agent_runtime.gateway.http_server import Limits
 from agent_runtime.gateway.server import Gateway
 from agent_runtime.gateway.session import Budget, Session, SessionEnd
-from agent_runtime.graph import token_arrays, validate
+from agent_runtime.graph import validate
 from agent_runtime.types import AgentConfig, Branch, RolloutRequest, SamplingParams, Start, TurnLabel
 from rock_env.client import Client
 from rock_env.client.sandbox.handle import AsyncSandbox

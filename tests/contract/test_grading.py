@@ -227,14 +227,13 @@ async def test_flaky_tests_are_told(backend: ProcessBackend, tmp_path: Path) -> 
     )
     found = await repeat(boxes, sh(script, "pytest", must_pass=("t::steady", "t::odd")), times=3)
     assert dict(found.flaky) == {"t::odd": ("passed", "failed")}
-    assert (found.rewards, found.steady, found.problems) == ((1.0, 0.0, 1.0), False, ())
+    assert (found.rewards, found.problems) == ((1.0, 0.0, 1.0), ())
     rare = steady + 'test $(cat seed) = 0 && echo "t::rare PASSED [9%]"' + ended
     missing = await repeat(boxes, sh(rare, "pytest"), times=2)
     assert set(missing.flaky) == {"t::rare"}
     same = await repeat(boxes, sh(f"{steady}true{ended}", "pytest"), times=2)
-    assert (same.steady, same.rewards) == (True, (1.0, 1.0))
+    assert (same.flaky, same.problems, same.rewards) == ({}, (), (1.0, 1.0))
     broken = await repeat(boxes, sh("true", "pytest"), times=2)
-    assert not broken.steady
     assert len(broken.problems) == 2
     with pytest.raises(InvalidArgument):
         await repeat(boxes, sh("true"), times=1)

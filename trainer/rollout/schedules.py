@@ -7,7 +7,7 @@ project's.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -139,7 +139,7 @@ class Hint:
             progress.hint.visit(passed, rollouts, self._options)
 
 
-SCHEDULES: Mapping[str, type[Sequential] | type[Parallel] | type[Hint]] = {
+SCHEDULES: Mapping[str, Callable[[AnchorOptions], Schedule]] = {
     "sequential": Sequential,
     "parallel": Parallel,
     "hint": Hint,

@@ -15,11 +15,12 @@ from urllib.parse import urlsplit
 import pytest
 from agents_at_gateway import TEMPLATE, Gate, Scripted, rollout_request
 from docker_engine import engine  # noqa: F401  a fixture
+from flat_branches import token_arrays
 from own_agent import own_agent, script_agent, shelf_with_own_agent
 
 from agent_runtime.agents.cli_rollout import CliAgent, run_cli_rollout
 from agent_runtime.gateway.server import Gateway
-from agent_runtime.graph import token_arrays, validate
+from agent_runtime.graph import validate
 from agent_runtime.policy import PolicyError, SampleRequest
 from agent_runtime.templates.plain import PlainTemplate
 from agent_runtime.types import (

@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
+from flat_branches import token_arrays
 
 from agent_runtime.agents.chat_loop import run_rollout
 from agent_runtime.agents.oracle import record_expert
-from agent_runtime.graph import token_arrays, validate
+from agent_runtime.graph import validate
 from agent_runtime.policy import Completion, SampleRequest
 from agent_runtime.types import Trajectory
 from ale.training.rollouts import ByteTemplate

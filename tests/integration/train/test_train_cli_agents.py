@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 from calling_llama import calling_llama
 from command_line import ale, refused
+from flat_branches import token_arrays
 from own_agent import own_agent_yaml, shelf_with_own_agent
 from safetensors.numpy import load_file
 
 from agent_runtime.agents.install import default_shelf, find_installed
 from agent_runtime.agents.spec import load_agent
 from agent_runtime.chat import ToolUse
-from agent_runtime.graph import token_arrays, validate
+from agent_runtime.graph import validate
 from agent_runtime.store import read_segment
 from agent_runtime.templates.textual import call_text
 from agent_runtime.types import Branch, StopReason, Trajectory

@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from flat_branches import token_arrays
 from ray_cluster import JOINING
 from safetensors.numpy import load_file
 
-from agent_runtime.graph import token_arrays, validate
+from agent_runtime.graph import validate
 from agent_runtime.store import read_segment
 from agent_runtime.types import TurnLabel
 

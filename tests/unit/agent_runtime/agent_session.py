@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 
 import numpy as np
+from flat_branches import token_arrays
 
 from agent_runtime.calls.labels import labels
 from agent_runtime.calls.record import trajectory
 from agent_runtime.calls.tree import Call, CallTree, Match
 from agent_runtime.chat import Asked, ChatMessage, ChatRequest, ToolSpec, ToolUse
-from agent_runtime.graph import token_arrays, validate
+from agent_runtime.graph import validate
 from agent_runtime.policy import Completion
 from agent_runtime.templates.plain import PlainTemplate
 from agent_runtime.types import AgentConfig, RolloutRequest, SamplingParams, Start, StopReason

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import numpy as np
+from flat_branches import token_arrays
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted_world import FIRST_CHAR, CharTemplate, MemoryRock, ScriptedSampler, a_request
 
 from agent_runtime.agents.chat_loop import run_rollout
-from agent_runtime.graph import token_arrays, validate
+from agent_runtime.graph import validate
 from agent_runtime.store import decode, encode
 from agent_runtime.types import AgentConfig, PrefixTurn, Start
 

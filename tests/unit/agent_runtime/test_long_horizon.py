@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from flat_branches import token_arrays
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_world import ALIAS, END, FIRST_CHAR, CharTemplate, MemoryRock, ScriptedSampler, a_request
@@ -17,7 +18,7 @@ from agent_runtime.agents.conversation import prompt_after
 from agent_runtime.agents.long_horizon import ASK_SUMMARY
 from agent_runtime.agents.oracle import record_expert, retell
 from agent_runtime.errors import InvalidTrajectory
-from agent_runtime.graph import token_arrays, validate
+from agent_runtime.graph import validate
 from agent_runtime.policy import Completion, SampleRequest
 from agent_runtime.replay import replay
 from agent_runtime.store import decode, encode

@@ -6,12 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_runtime.agents.memory import BadCall, Delete, Memory, Read, Write, parse_memory, render_memory
+from agent_runtime.agents.memory import BadCall, Delete, Memory, MemoryCall, Read, Write, parse_memory
 from agent_runtime.types import TurnFault
 
 names = st.from_regex(r"[A-Za-z0-9._-]{1,64}", fullmatch=True)
 texts = st.text(min_size=1).map(str.strip).filter(bool)
 calls = st.builds(Write, names, texts) | st.builds(Read, names | st.just("")) | st.builds(Delete, names)
+
+
+def render_memory(call: MemoryCall) -> str:
+    """Write a call as the message that `parse_memory` reads back as the same call."""
+    match call:
+        case Write(name, text):
+            return f"memory write {name}\n{text}"
+        case Read(name):
+            return f"memory read {name}".rstrip()
+        case Delete(name):
+            return f"memory delete {name}"
 
 
 @given(call=calls)

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from test_trajectory_store import SMALL, overwrite
+from trajectory_logs import write_log
 
 from agent_runtime import frames
 from agent_runtime.errors import CorruptTrajectory, StoreError
-from agent_runtime.store import TrajectoryReader, TrajectoryWriter, read_at, write_segment
+from agent_runtime.store import TrajectoryReader, read_at, write_segment
 
 WRITTEN = [replace(SMALL, id=f"r{number}", reward=number / 8) for number in range(5)]
 ENCODED = [frames.encode(trajectory) for trajectory in WRITTEN]
@@ -23,9 +24,7 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     if request.param == "segment":
         write_segment(made, WRITTEN)  # enough records for a dictionary
     else:
-        with TrajectoryWriter(made) as log:
-            for trajectory in WRITTEN:
-                log.append(trajectory)
+        write_log(made, WRITTEN)
     return made
 
 

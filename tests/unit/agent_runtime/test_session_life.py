@@ -7,12 +7,13 @@ import asyncio
 import numpy as np
 import pytest
 from agents_at_gateway import Gate, chat
+from flat_branches import token_arrays
 from open_sessions import GOOD, opened, played, refusal
 from waiting import until
 
 from agent_runtime.chat import ChatReply, RefusalKind
 from agent_runtime.gateway.session import IN_FLIGHT, SERVED, Budget, SessionEnd
-from agent_runtime.graph import token_arrays, validate
+from agent_runtime.graph import validate
 from agent_runtime.policy import PolicyError
 from agent_runtime.types import StopReason, TurnLabel
 

@@ -9,8 +9,6 @@ import pickle
 import resource
 import signal
 import struct
-import subprocess
-import sys
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
@@ -22,13 +20,13 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_world import CharTemplate, MemoryRock, ScriptedSampler, a_request
+from trajectory_logs import log_frame, stored_frame, write_log
 
 from agent_runtime import frames
 from agent_runtime.agents.chat_loop import run_rollout
 from agent_runtime.errors import CorruptTrajectory, StoreError, StoreWriteFailed, UnknownSchema
 from agent_runtime.store import (
     TrajectoryReader,
-    TrajectoryWriter,
     decode,
     encode,
     index,
@@ -139,9 +137,7 @@ def test_trajectories_cross_processes_in_the_form_in_which_they_are_stored(tmp_p
 def test_what_is_written_is_read_bit_for_bit(tmp_path_factory, written):
     folder = tmp_path_factory.mktemp("run")
     write_segment(folder / "a.rollouts", written)
-    with TrajectoryWriter(folder / "b.rollouts") as log:
-        for trajectory in written:
-            log.append(trajectory)
+    write_log(folder / "b.rollouts", written)
     for name in ("a.rollouts", "b.rollouts"):
         assert_same(tuple(TrajectoryReader(folder / name)), tuple(written))
 
@@ -166,9 +162,7 @@ def files(tmp_path) -> dict[str, Path]:
     """A segment and a log of two small trajectories each."""
     written = [SMALL, replace(SMALL, id="second", reward=0.25)]
     write_segment(tmp_path / "segment.rollouts", written)
-    with TrajectoryWriter(tmp_path / "log.rollouts") as log:
-        for trajectory in written:
-            log.append(trajectory)
+    write_log(tmp_path / "log.rollouts", written)
     return {"segment": tmp_path / "segment.rollouts", "log": tmp_path / "log.rollouts"}
 
 
@@ -224,41 +218,6 @@ def test_a_cut_anywhere_is_an_error_except_between_a_logs_records(files, kind):
             assert frames.encode(got) == frames.encode(expected)
 
 
-def test_a_log_cut_anywhere_goes_on_from_its_last_whole_record(files, caplog):
-    path = files["log"]
-    intact = path.read_bytes()
-    originals = list(read_segment(path))
-    with path.open("rb") as file:
-        starts = [frame.offset for frame in frames.FrameFile(file, path).walk()]
-    ends = [*starts[1:], len(intact)]
-    for length in range(frames.FILE_HEADER_BYTES, len(intact) + 1):
-        overwrite(path, intact[:length])
-        caplog.clear()
-        with TrajectoryWriter(path):
-            pass
-        whole = sum(end <= length for end in ends)
-        assert path.read_bytes() == intact[: [starts[0], *ends][whole]]
-        clean = length in (starts[0], *ends)
-        assert ("torn tail cut" in caplog.text) is not clean, length
-    for length in (0, 5, frames.FILE_HEADER_BYTES, ends[0] - 1, ends[0], ends[0] + 3, ends[1] - 1):
-        overwrite(path, intact[:length])
-        with TrajectoryWriter(path) as log:
-            log.append(SMALL)
-        whole = sum(end <= length for end in ends)
-        assert_same(tuple(read_segment(path)), (*originals[:whole], SMALL))
-
-
-def test_a_damaged_log_is_never_cut(files):
-    path = files["log"]
-    intact = path.read_bytes()
-    for offset in range(0, len(intact), 7):
-        damaged = intact[:offset] + bytes([intact[offset] ^ 0x10]) + intact[offset + 1 :]
-        overwrite(path, damaged)
-        with pytest.raises(CorruptTrajectory), TrajectoryWriter(path):
-            pass
-        assert path.read_bytes() == damaged
-
-
 def test_a_byte_after_the_seal_is_an_error(files):
     with files["segment"].open("ab") as file:
         file.write(b"\0")
@@ -280,15 +239,9 @@ def test_a_record_of_other_types_is_refused(tmp_path):
     good = frames.encode(BASE)
     for old, new in ((b"max_turns", b"max_tarns"), (b"\xa4stop", b"\xc0"), (b"\xa6reward", b"\xa6rewarb")):
         assert old in good
-        path.write_bytes(frames.file_header(frames.LOG_MAGIC) + frames.log_frame(good.replace(old, new)))
+        path.write_bytes(frames.file_header(frames.LOG_MAGIC) + log_frame(good.replace(old, new)))
         with pytest.raises(CorruptTrajectory, match="not a trajectory of schema 2"):
             list(read_segment(path))
-
-
-def stored(payload: bytes) -> bytes:
-    """Return a log of one record whose stored bytes are these, with right checksums."""
-    header = struct.pack("<II", len(payload), crc32(payload))
-    return frames.file_header(frames.LOG_MAGIC) + header + struct.pack("<I", crc32(header)) + payload
 
 
 @pytest.mark.parametrize(
@@ -303,7 +256,7 @@ def stored(payload: bytes) -> bytes:
 )
 def test_a_record_that_is_no_bounded_compressed_one_is_refused(tmp_path, payload, said):
     path = tmp_path / "x.rollouts"
-    path.write_bytes(stored(payload))
+    path.write_bytes(frames.file_header(frames.LOG_MAGIC) + stored_frame(payload))
     with pytest.raises(CorruptTrajectory, match=said):
         list(read_segment(path))
     damaged = []
@@ -319,7 +272,7 @@ def test_a_record_refers_to_the_dictionary_of_its_file_alone(tmp_path):
     found = {name: list(read_segment(tmp_path / f"{name}.rollouts")) for name in "ab"}
     assert_same(tuple(found["a"]), tuple(several))
     assert_same(tuple(found["b"]), tuple(other))
-    single = sum(len(frames.log_frame(encode(trajectory))) for trajectory in several)
+    single = sum(len(log_frame(encode(trajectory))) for trajectory in several)
     assert (tmp_path / "a.rollouts").stat().st_size < single
 
 
@@ -334,16 +287,6 @@ def test_a_file_of_this_version_hides_the_earlier_ones_of_its_name(tmp_path):
     assert kept_segment(tmp_path, "step", 1) == new
     assert trajectory_files(old.parent) == [new]
     assert [info.trajectories for info in index(tmp_path)] == [2]
-
-
-def test_a_log_of_schema_1_is_not_appended_to(tmp_path):
-    path = tmp_path / "log.traj"
-    header = struct.pack("<8sI", frames.LOG_MAGIC, 1)
-    path.write_bytes(header + struct.pack("<I", crc32(header)))
-    before = path.read_bytes()
-    with pytest.raises(StoreWriteFailed, match="log of schema version 1"), TrajectoryWriter(path):
-        pass
-    assert path.read_bytes() == before
 
 
 def test_arrays_of_other_types_cannot_be_written(tmp_path):
@@ -366,23 +309,6 @@ def file_size_limit(size: int):
         signal.signal(signal.SIGXFSZ, previous)
 
 
-def test_a_full_disk_keeps_what_was_committed_and_what_was_appended(tmp_path):
-    path = tmp_path / "log.rollouts"
-    with TrajectoryWriter(path) as log:
-        log.append(BASE)
-        log.commit()
-        committed = path.read_bytes()
-        for _ in range(3):
-            log.append(BASE)
-        with file_size_limit(2 * len(committed)):
-            with pytest.raises(StoreWriteFailed, match="Free space") as caught:
-                log.commit()
-            assert str(path) in str(caught.value)
-            assert path.read_bytes() == committed
-        log.commit()
-    assert len(list(read_segment(path))) == 4
-
-
 def test_a_full_disk_leaves_the_older_segment_and_no_scraps(tmp_path):
     path = segment_path(tmp_path, "step", 3)
     write_segment(path, [BASE])
@@ -397,8 +323,6 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "trajectories").write_text("a file where the folder should be")
     with pytest.raises(StoreWriteFailed, match="Choose a run folder"):
         write_segment(segment_path(tmp_path, "step", 1), [BASE])
-    with pytest.raises(StoreWriteFailed, match="Choose a run folder"), TrajectoryWriter(tmp_path):
-        pass
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
@@ -406,44 +330,12 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
         list(read_segment(tmp_path / "none.rollouts"))
 
 
-def test_a_log_has_one_writer_and_a_segment_none(files):
-    with TrajectoryWriter(files["log"]), pytest.raises(StoreWriteFailed, match="another process"):
-        TrajectoryWriter(files["log"]).__enter__()
-    with pytest.raises(StoreWriteFailed, match="sealed segment"), TrajectoryWriter(files["segment"]):
-        pass
-
-
-def test_commits_survive_a_killed_writer(tmp_path):
-    """A process commits trajectories for ever and reports each; killed, it has lost none that it reported."""
-    path = tmp_path / "log.rollouts"
-    source = tmp_path / "one.rollouts"
-    write_segment(source, [BASE])
-    code = (
-        "import sys\nfrom agent_runtime.store import *\none = next(read_segment(sys.argv[1]))\n"
-        "with TrajectoryWriter(sys.argv[2]) as log:\n"
-        "    while True:\n        log.append(one); log.commit(); print('.', end='', flush=True)\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code, source, path], stdout=subprocess.PIPE, bufsize=0
-    ) as process:
-        assert process.stdout is not None
-        reported = sum(len(process.stdout.read(1)) for _ in range(20))
-        process.kill()
-        reported += len(process.stdout.read())
-    with TrajectoryWriter(path):
-        pass
-    found = list(read_segment(path))
-    assert len(found) in (reported, reported + 1)
-    assert_same(found[-1], BASE)
-
-
 def test_the_index_lists_a_run_and_names_what_is_damaged(tmp_path):
     for step in (12, 2):
         write_segment(segment_path(tmp_path, "step", step), [BASE] * step)
     write_segment(segment_path(tmp_path, "eval", 12), [BASE] * 5)
     write_segment(segment_path(tmp_path, "expert"), [])
-    with TrajectoryWriter(segment_path(tmp_path, "rollout")) as log:
-        log.append(BASE)
+    write_log(segment_path(tmp_path, "rollout"), [BASE])
     folder = tmp_path / "trajectories"
     (folder / ".step-000013.rollouts.tmp").write_bytes(b"left by a crash")
     (folder / "notes.txt").write_text("not ours")

@@ -8,13 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from flat_branches import token_arrays
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_world import ALIAS, END, CharTemplate, MemoryRock, ScriptedSampler, a_request
 
 from agent_runtime.agents.chat_loop import run_rollout
 from agent_runtime.errors import InvalidTrajectory
-from agent_runtime.graph import token_arrays, validate
+from agent_runtime.graph import validate
 from agent_runtime.types import (
     AgentConfig,
     PrefixTurn,

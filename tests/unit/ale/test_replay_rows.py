@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from trajectory_logs import write_log
 
 from agent_runtime.errors import CorruptTrajectory
 from agent_runtime.store import (
     TrajectoryReader,
-    TrajectoryWriter,
     encode,
     read_at,
     read_segment,
@@ -75,8 +75,9 @@ def test_a_changed_file_gets_new_rows(run: Path) -> None:
     assert ids(run) == expected(run)
     log = run / "trajectories" / "log.rollouts"
     for number in range(3):
-        with TrajectoryWriter(log) as writer:
-            writer.append(replace(next(iter(read_segment(KEPT))), id=f"log-{number}"))
+        write_log(
+            log, (replace(next(iter(read_segment(KEPT))), id=f"log-{each}") for each in range(number + 1))
+        )
         assert ids(run) == expected(run)
 
 

@@ -20,10 +20,10 @@ from algo_reference import (
     trajectory,
     winners,
 )
+from flat_branches import token_arrays
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_runtime.graph import token_arrays
 from agent_runtime.types import TurnFault
 from trainer.algo.base import Credit
 from trainer.algo.ipa import Ipa, IPAOptions

@@ -8,10 +8,11 @@ from itertools import count
 import numpy as np
 import pytest
 from algo_reference import trajectory as recorded
+from flat_branches import token_arrays
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_runtime.graph import token_arrays, validate
+from agent_runtime.graph import validate
 from agent_runtime.types import Turn, TurnLabel
 from rock_env.env import observation_hash
 from trainer.algo.base import Credit
