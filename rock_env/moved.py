@@ -13,6 +13,8 @@ from typing import Any
 __all__ = ["MOVED", "tell_of_old_names"]
 
 MOVED = {
+    "rock_env.catalog": "rock_env.env_workers.catalog",
+    "rock_env.registered": "rock_env.tasksets.registered",
     "rock_env.tasksets.model": "rock_env.grading.model",
     "trainer.engine.base": "trainer.protocols.engines",
     "trainer.engine.generate": "trainer.samplers.generate",

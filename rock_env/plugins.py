@@ -15,12 +15,12 @@ from importlib.metadata import EntryPoint, entry_points
 
 from pydantic import ValidationError
 
-from rock_env import registered
 from rock_env.arguments import shown
 from rock_env.errors import InvalidArgument, UnknownName, nearest
-from rock_env.registered import Registration
 from rock_env.spec import EnvLibrary, EnvParams, EnvSpec
+from rock_env.tasksets import registered
 from rock_env.tasksets.environment import make_env_spec
+from rock_env.tasksets.registered import Registration
 
 __all__ = [
     "NO_OWN",

@@ -36,8 +36,8 @@ from torch import multiprocessing
 from agent_runtime.policy import Message, SampleRequest
 from agent_runtime.types import IntArray, SamplingParams
 from sandboxes.swe import factory
-from sandboxes.swe.mutate import TRAIN_FAMILIES, Bug, bugs_in
-from sandboxes.swe.source import Source
+from sandboxes.swe.bugs.mutate import TRAIN_FAMILIES, Bug, bugs_in
+from sandboxes.swe.bugs.source import Source
 from trainer.models.coder.engine import BASE, CoderOptions, TrainedCoder
 from trainer.models.coder.net import CoderShape
 from trainer.models.coder.sampling import CoderInference

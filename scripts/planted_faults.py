@@ -85,7 +85,7 @@ FAULTS = (
     ),
     Fault(
         "output is told from the start of its block",
-        "rock_env/guest/streams.py",
+        "rock_env/guest/command.py",
         "block[offset - start :] if offset > start else block",
         "block",
     ),

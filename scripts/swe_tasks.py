@@ -22,8 +22,8 @@ from pathlib import Path
 
 from swe_mutants import Run, Workshop, workshop
 
+from sandboxes.swe.bugs.mutate import TRAIN_FAMILIES, UNSEEN_FAMILIES, Bug, bugs_of, plant
 from sandboxes.swe.factory import INDEX, PACKAGES, Planted, difficulty, package_digest, read_index
-from sandboxes.swe.mutate import TRAIN_FAMILIES, UNSEEN_FAMILIES, Bug, bugs_of, plant
 
 SEED = 0
 TRIED_PER_FAMILY = 14

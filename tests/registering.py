@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rock_env import registered
 from rock_env.grading.model import Build, Task, Verifier
-from rock_env.registered import Registration
+from rock_env.tasksets import registered
+from rock_env.tasksets.registered import Registration
 
 
 def register(name: str, *words: str) -> Registration:

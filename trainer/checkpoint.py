@@ -18,8 +18,8 @@ import msgspec
 
 from rock_env.errors import InvalidArgument
 from rock_env.foreign.files import open_regular, parsed
-from trainer import digests
 from trainer.errors import CheckpointError
+from trainer.files import digests
 
 __all__ = [
     "Resumed",

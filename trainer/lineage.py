@@ -15,9 +15,9 @@ from rock_env.errors import InvalidArgument
 from rock_env.foreign import budget
 from rock_env.store.whole_file import write_whole
 from trainer.config import TrainConfig
-from trainer.digests import digest_of, digest_of_text
 from trainer.errors import CheckpointError, RunFolderError
-from trainer.folder import writing
+from trainer.files.digests import digest_of, digest_of_text
+from trainer.files.folder import writing
 
 __all__ = [
     "CONFIG",

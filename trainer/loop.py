@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agent_runtime.artifacts import folder_in
 from trainer.config import TrainConfig
-from trainer.folder import claimed, remove_unfinished
+from trainer.files.folder import claimed, remove_unfinished
 from trainer.metrics import Observer, RunSummary
 from trainer.processes.fleet import Fleet
 from trainer.run import Run

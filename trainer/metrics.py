@@ -23,8 +23,8 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from rock_env.foreign.files import open_regular
 from rock_env.store.whole_file import write_whole
-from trainer.appended import Appended
-from trainer.folder import writing
+from trainer.files.appended import Appended
+from trainer.files.folder import writing
 
 __all__ = [
     "METRICS",

@@ -9,7 +9,7 @@ from pathlib import Path
 from agent_runtime.errors import StoreWriteFailed
 from agent_runtime.store import segment_path, write_segment
 from trainer.errors import Halted, RunFolderError
-from trainer.folder import writing
+from trainer.files.folder import writing
 
 __all__ = ["Records"]
 

@@ -13,12 +13,13 @@ from pathlib import Path
 from types import TracebackType
 
 from agent_runtime.types import RolloutRequest
-from trainer import checkpoint, digests, lineage
+from trainer import checkpoint, lineage
 from trainer.checkpoint import Resumed
 from trainer.config import TrainConfig
 from trainer.environments import key_of, open_environments
 from trainer.evaluation import Evaluator
-from trainer.folder import fill_whole, writing
+from trainer.files import digests
+from trainer.files.folder import fill_whole, writing
 from trainer.gathering import Gathering
 from trainer.guard import Guard
 from trainer.learners.rates import warmup_rate

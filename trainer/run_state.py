@@ -14,7 +14,7 @@ from rock_env.foreign.files import read_text
 from trainer import checkpoint
 from trainer.checkpoint import Resumed
 from trainer.config import TrainConfig
-from trainer.digests import Digest, listed
+from trainer.files.digests import Digest, listed
 from trainer.lineage import CONFIG, Lineage
 from trainer.metrics import Evaluation, RunSummary, share_of, steps_recorded
 from trainer.rollout.curriculum import PassRates

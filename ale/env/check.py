@@ -17,12 +17,13 @@ from rich.text import Text
 
 from ale.rock.reach import connected
 from ale.terminal import stdout
-from rock_env import plugins, registered
+from rock_env import plugins
 from rock_env.client import Client
 from rock_env.client.registry import RegistryClient
 from rock_env.errors import FailedPrecondition
-from rock_env.registered import CheckEntry, EnvReport, Registration
 from rock_env.spec import EnvSpec
+from rock_env.tasksets import registered
+from rock_env.tasksets.registered import CheckEntry, EnvReport, Registration
 from rock_env.vetting.episodes import Subject
 from rock_env.vetting.vet import Vetted, sample, vet
 

@@ -11,10 +11,11 @@ from datetime import datetime
 from importlib import resources
 
 from ale.terminal import print_fields, print_table, stdout
-from rock_env import plugins, registered
+from rock_env import plugins
 from rock_env.errors import RockError
-from rock_env.registered import EnvReport, Registration
 from rock_env.spec import EnvSpec
+from rock_env.tasksets import registered
+from rock_env.tasksets.registered import EnvReport, Registration
 
 __all__ = ["list_command", "list_library", "show_command"]
 

@@ -13,11 +13,12 @@ import msgspec
 
 from ale.docker import check_registry, docker
 from ale.terminal import stdout
-from rock_env import plugins, registered
+from rock_env import plugins
 from rock_env.client.places import PlacesClient
 from rock_env.errors import InvalidArgument
 from rock_env.grading.model import Build
-from rock_env.registered import Registration
+from rock_env.tasksets import registered
+from rock_env.tasksets.registered import Registration
 
 __all__ = ["push_command", "remove_pushed_command"]
 

@@ -1,6 +1,6 @@
 """`ale env register` and `ale env remove`: from a folder of tasks to an environment that is found by name.
 
-Reads the tasks, has a server build their images, keeps both (`rock_env.registered`), and checks what came of it.
+Reads the tasks, has a server build their images, keeps both (`rock_env.tasksets.registered`), and checks what came of it.
 Without `--skip-bad` a task that cannot be read or built stops it with nothing changed, and one that fails its check is
 kept, as the report says; with it such tasks are left out, each with its verdict.
 """
@@ -20,12 +20,13 @@ from ale.env.check import checked, report_on
 from ale.env.task_images import BuiltImages, built_images
 from ale.rock.reach import connected
 from ale.terminal import stdout
-from rock_env import plugins, registered
+from rock_env import plugins
 from rock_env.client.registry import RegistryClient
 from rock_env.errors import InvalidArgument, Unavailable
 from rock_env.grading.model import Build, Task, Unread
-from rock_env.registered import Registration
+from rock_env.tasksets import registered
 from rock_env.tasksets.detect import read_each, read_tasks
+from rock_env.tasksets.registered import Registration
 from rock_env.vetting.vet import Vetted
 
 __all__ = ["RegisterCommand", "register_command", "remove_command"]

@@ -30,8 +30,8 @@ from ale.replay.showing import transcript
 from ale.terminal import stdout
 from ale.training.rollouts import ByteTemplate
 from rock_env import errors, plugins
-from rock_env.catalog import parse_task_id
 from rock_env.env import Info, Oracle, StepResult, Verdict
+from rock_env.env_workers.catalog import parse_task_id
 from rock_env.env_workers.here import HereEnv
 from rock_env.errors import InvalidArgument, RockError
 from rock_env.server.app import in_process

@@ -23,7 +23,7 @@ from rock_env.store.whole_file import write_whole
 from trainer import checkpoint
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError, RunFolderError
-from trainer.folder import LOCK
+from trainer.files.folder import LOCK
 from trainer.lineage import CONFIG, MODEL
 
 __all__ = [

@@ -79,7 +79,7 @@ class PlacesClient(ServiceConnection):
     ) -> None:
         """Offer a registered environment at the server, and at all that share its store.
 
-        The fields are those of `rock_env.registered.Registration`, and `content` is what `registered.content_of` returns.
+        The fields are those of `rock_env.tasksets.registered.Registration`; `content` is what `content_of` there returns.
         Raise `InvalidArgument`, or `FailedPrecondition` where one of its name was registered on the server's own machine.
         """
         env = pb.RegisteredEnv(

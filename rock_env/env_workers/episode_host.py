@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from rock_env.catalog import Catalog
+from rock_env.env_workers.catalog import Catalog
 from rock_env.env_workers.episode_process import EpisodeProcess
 from rock_env.env_workers.frames import Frame, Kind, WorkerFrameReader, pack
 from rock_env.env_workers.host import ById, inherited

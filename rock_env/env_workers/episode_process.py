@@ -16,8 +16,8 @@ from contextlib import suppress
 
 from rock_env.backends.process import kernel
 from rock_env.backends.process.seccomp import MACHINES
-from rock_env.catalog import Catalog
 from rock_env.env_workers.answer_guard import AnswerGuard
+from rock_env.env_workers.catalog import Catalog
 from rock_env.env_workers.episode_calls import assemble_episode
 from rock_env.env_workers.frames import MOST_BYTES, Frame, Kind, WorkerFrameReader, pack
 from rock_env.env_workers.host import PR_SET_PDEATHSIG, EnvHost

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from typing import Any
 
-from rock_env.catalog import Catalog
 from rock_env.env import Info, StepResult, Verdict
+from rock_env.env_workers.catalog import Catalog
 from rock_env.env_workers.frames import Kind
 from rock_env.env_workers.hosted import HostedEnv
 from rock_env.errors import plugin_call

@@ -20,7 +20,7 @@ from math import inf
 from time import monotonic
 from typing import Any, TypeVar
 
-from rock_env.catalog import Catalog
+from rock_env.env_workers.catalog import Catalog
 from rock_env.env_workers.frames import MOST_BYTES, Frame, Kind, WorkerFrameReader, pack
 from rock_env.env_workers.hosted import HostedEnv
 from rock_env.errors import DeadlineExceeded, NotFound, ResourceExhausted, as_rock_error

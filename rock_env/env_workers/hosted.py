@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rock_env.catalog import Catalog, parse_task_id
 from rock_env.env import Env, StepResult, observation_hash
+from rock_env.env_workers.catalog import Catalog, parse_task_id
 from rock_env.env_workers.journal import Journal, Phase, check_goes_on, check_observation, check_prefix
 from rock_env.errors import InvalidArgument, RockError, Unimplemented
 from rock_env.proto.v1 import env_pb2 as pb

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from rock_env.catalog import Catalog
 from rock_env.env import Attaching, Attachment, FreshGraded, KeepsRunning, RestorableSandboxEnv, SandboxEnv
+from rock_env.env_workers.catalog import Catalog
 from rock_env.env_workers.host import ById, inherited
 from rock_env.env_workers.rules_box import Answer, Asker, RemoteFreshBoxes, remote_box
 from rock_env.env_workers.rules_wire import Done, Wish, failed, framed, read_frame

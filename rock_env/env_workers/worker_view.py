@@ -15,10 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import rock_env
-from rock_env import registered
 from rock_env.backends.process.cgroups import Places
 from rock_env.backends.process.host_view import box_identity, system
 from rock_env.backends.process.seccomp import MACHINES, assemble
+from rock_env.tasksets import registered
 
 __all__ = ["WorkerView"]
 

@@ -14,7 +14,7 @@ import os
 import stat
 
 from .links import FOLDER, enter
-from .places import Refused, coarse_now
+from .places import Refused, coarse_now, mounts
 from .protocol import INFRA, INVALID, PRECONDITION
 from .trees import BLOCK, Input, Packer, make_file, safe_parts, told, write
 
@@ -38,8 +38,6 @@ _MOST_BENEATH = 100_000
 """Entries looked at below a folder that was removed, before it counts as one that grades need."""
 _LIBRARIES = ("lib", "lib64", "usr/lib", "usr/lib64", "usr/local/lib")
 _OWNER = 0o700
-_ESCAPED = ((b"\\040", b" "), (b"\\011", b"\t"), (b"\\012", b"\n"), (b"\\134", b"\\"))
-"""How the kernel writes these in a list of mounts."""
 
 Plan = dict[str, tuple[list[str], list[str]]]
 
@@ -59,25 +57,13 @@ def change_act(what: dict[str, Any], places: BoxFolders) -> Callable[[], int]:
     return lambda: told(lambda: _Changes(began, places.volumes).pack(what["most_bytes"]))
 
 
-def _mounts() -> set[str]:
-    """Return where other file systems are: not the image's, and not the box's to change."""
-    found = set()
-    with open("/proc/self/mountinfo", "rb") as file:
-        for line in file:
-            place = line.split()[4]
-            for code, meant in _ESCAPED:
-                place = place.replace(code, meant)
-            found.add(os.fsdecode(place))
-    return found
-
-
 class _Changes:
     """The changes of the box this runs in."""
 
     def __init__(self, began: int, volumes: list[str]) -> None:
         self._began = began
         self._volumes = volumes
-        self._mounts = _mounts() - {"/"}
+        self._mounts = mounts() - {"/"}
         self._plan: Plan = {}
         self._entries: list[str] = []
         self._lifted: dict[str, int] = {}
@@ -205,7 +191,7 @@ class _Target:
 
     def __init__(self) -> None:
         self._root = os.open("/", FOLDER)
-        self._mounts = _mounts()
+        self._mounts = mounts()
         self._folders: list[tuple[list[str], int, float]] = []
         self.files = self.bytes = 0
 

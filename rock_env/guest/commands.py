@@ -12,8 +12,8 @@ import marshal
 import os
 from time import monotonic
 
-from .command import BoxCommand, Listener
-from .line import Line
+from .command import ACKED, ALL, RING, BoxCommand, Listener, OutputBuffer
+from .door import Line
 from .loop import READABLE, WRITABLE, Loop
 from .places import BoxFolders, Refused
 from .processes import Halt, signal_all
@@ -39,7 +39,6 @@ from .protocol import (
     WINDOW_BYTES,
 )
 from .spawn import Spawner
-from .streams import ACKED, ALL, RING, OutputBuffer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import os
 from _collections import deque  # type: ignore[import-not-found]
 from _socket import AF_INET, AF_INET6, SHUT_WR, SO_ERROR, SOCK_STREAM, SOL_SOCKET, socket
 
-from .line import Job, Line
+from .door import Job, Line
 from .loop import READABLE, WRITABLE, Loop
 from .places import Refused
 from .protocol import BEGUN, COUNT, CREDIT, DATA, DONE, EXHAUSTED, PRECONDITION, REFUSED, WINDOW_BYTES

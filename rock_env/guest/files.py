@@ -14,7 +14,7 @@ import stat
 from errno import EAGAIN, EDQUOT, EIO, EMFILE, ENFILE, ENOENT, ENOMEM, ENOSPC
 from time import monotonic
 
-from .line import Job, Line
+from .door import Job, Line
 from .places import BoxFolders, Refused, make_folders
 from .protocol import (
     BULK_WINDOW_BYTES,

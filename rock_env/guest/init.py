@@ -28,10 +28,9 @@ from time import monotonic
 
 from . import protocol as p
 from .commands import Commands
-from .door import Door, FrameConnection
+from .door import Door, FrameConnection, Line
 from .files import Files, error_kind
 from .libc import PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, filter_calls, prctl
-from .line import Line
 from .loop import Loop
 from .places import BoxFolders, Refused, take_from_image
 

@@ -1,9 +1,9 @@
-"""Where a box's paths lead, and the refusal of those that lead out of it; and what only the image says.
+"""Where a box's paths lead, and the refusal of those that lead out of it; its mounts, and what only the image says.
 
 Used by every part of the guest that takes a path from the server, and by `init` where the server cannot read the image.
 """
 
-# ruff: noqa: PTH103, PTH109, PTH110, PTH112, PTH118, PTH120
+# ruff: noqa: PTH103, PTH109, PTH110, PTH112, PTH118, PTH120, PTH123
 from __future__ import annotations
 
 import os
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 4096
 _REALTIME_COARSE = 5  # linux/time.h; the clock of a file's times, which may be some milliseconds behind
+_ESCAPED = ((b"\\040", b" "), (b"\\011", b"\t"), (b"\\012", b"\n"), (b"\\134", b"\\"))
+"""How the kernel writes these in a list of mounts."""
 
 
 class Refused(Exception):
@@ -68,6 +70,18 @@ class BoxFolders:
 def coarse_now() -> tuple[int, int]:
     """Return the time that a file changed now would bear, and how long the machine runs, in nanoseconds."""
     return clock_gettime_ns(_REALTIME_COARSE), monotonic_ns()
+
+
+def mounts() -> set[str]:
+    """Return where other file systems are: not the image's, and not the box's to change."""
+    found = set()
+    with open("/proc/self/mountinfo", "rb") as file:
+        for line in file:
+            place = line.split()[4]
+            for code, meant in _ESCAPED:
+                place = place.replace(code, meant)
+            found.add(os.fsdecode(place))
+    return found
 
 
 def make_folders(path: str) -> None:

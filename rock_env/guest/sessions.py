@@ -15,13 +15,12 @@ from _collections import deque  # type: ignore[import-not-found]
 from _struct import Struct
 from time import monotonic
 
-from .command import BoxCommand
+from .command import ALL, RING, BoxCommand, OutputBuffer
 from .commands import Commands
 from .loop import READABLE, WRITABLE, Loop
 from .places import Refused
 from .processes import descendants, kill_tree, send_group_signal, send_signal
 from .protocol import NOT_FOUND, PRECONDITION, REFUSED, WINDOW_BYTES
-from .streams import ALL, RING, OutputBuffer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from _struct import Struct
 from errno import ENAMETOOLONG
 from stat import S_ISDIR
 
+from .door import Job, Line
 from .libc import inotify_add_watch, inotify_init
-from .line import Job, Line
 from .loop import READABLE, Loop
 from .places import BoxFolders, Refused
 from .protocol import BEGUN, EVENT, INVALID

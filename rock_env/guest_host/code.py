@@ -42,7 +42,6 @@ _MODULES = (
     "files",
     "init",
     "libc",
-    "line",
     "links",
     "loop",
     "places",
@@ -51,7 +50,6 @@ _MODULES = (
     "sessions",
     "spawn",
     "steering",
-    "streams",
     "trees",
     "watch",
 )

@@ -29,7 +29,7 @@ from grpc_reflection.v1alpha import reflection
 from rock_env.arguments import Data
 from rock_env.backends.plugin import BackendPlace, ChosenBackend, choose_backends
 from rock_env.backends.router import BackendRouter
-from rock_env.catalog import Catalog
+from rock_env.env_workers.catalog import Catalog
 from rock_env.env_workers.fencing import Fencing
 from rock_env.env_workers.pool import EnvHostPool
 from rock_env.env_workers.worker_view import WorkerView

@@ -14,9 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from sandboxes.swe.bugs.source import Bug, plant
 from sandboxes.swe.data import Files, SweTask
 from sandboxes.swe.expert import trajectory
-from sandboxes.swe.source import Bug, plant
 
 __all__ = [
     "INDEX",

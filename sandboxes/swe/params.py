@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from rock_env.arguments import items
 from rock_env.spec import EnvParams, HostPath
-from sandboxes.swe.mutate import FAMILIES
+from sandboxes.swe.bugs.mutate import FAMILIES
 
 __all__ = ["SweParams"]
 

@@ -13,7 +13,7 @@ from fences import why_not_isolated
 from waiting import until
 
 from rock_env.backends.process.backend import ProcessBackend
-from rock_env.catalog import Catalog
+from rock_env.env_workers.catalog import Catalog
 from rock_env.env_workers.frames import Kind
 from rock_env.errors import DeadlineExceeded, EnvLost, FailedPrecondition, InfraError, NotFound, Unimplemented
 from rock_env.inventory import Limits

@@ -12,13 +12,13 @@ from registering import register
 
 from ale.env import check as env_check
 from ale.env.check import check_command
-from rock_env import registered
 from rock_env.client import Client
 from rock_env.client.places import PlacesClient
 from rock_env.errors import FailedPrecondition, InvalidArgument, UnknownName
 from rock_env.grading.model import Build, Task, Verifier
 from rock_env.local import start_embedded
-from rock_env.registered import Registration
+from rock_env.tasksets import registered
+from rock_env.tasksets.registered import Registration
 from rock_env.vetting.vet import Vetted
 
 

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rock_env.backends.process.backend import ProcessBackend
-from rock_env.catalog import Catalog
 from rock_env.env import observation_hash
+from rock_env.env_workers.catalog import Catalog
 from rock_env.env_workers.frames import Kind
 from rock_env.env_workers.hosted import HostedEnv
 from rock_env.errors import EnvLost, InvalidArgument, ResetDivergence

@@ -12,10 +12,10 @@ import transports
 from fences import why_not_isolated
 from vetted_envs import BOXED, GAME, SECRET, UNSOLVED
 
-from rock_env.catalog import load_reference
 from rock_env.client import Client
 from rock_env.client.registry import CheckReport, RegistryClient
 from rock_env.env import Verdict
+from rock_env.env_workers.catalog import load_reference
 from rock_env.grading.model import Build, Task, TaskFile, Verifier
 from rock_env.spec import EnvSpec
 from rock_env.vetting.checks import Played, hacks_earn_nothing, honest_work_is_paid

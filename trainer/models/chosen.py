@@ -11,9 +11,9 @@ from typing import Any
 
 from rock_env.errors import UnknownName, nearest
 from rock_env.plugins import load, names
-from trainer import digests
 from trainer.config import PRETRAINED, TrainConfig, engine_of
 from trainer.errors import ConfigError
+from trainer.files import digests
 from trainer.protocols.engines import EngineSpec, SamplerSpec
 from trainer.protocols.memory import STORE, Role
 

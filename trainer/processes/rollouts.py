@@ -24,8 +24,8 @@ from agent_runtime.policy import Completion, PolicyError, SampleRequest
 from agent_runtime.store import encode
 from agent_runtime.surviving import Surviving
 from agent_runtime.types import RolloutRequest, Trajectory
-from rock_env.catalog import Catalog
 from rock_env.client import Client
+from rock_env.env_workers.catalog import Catalog
 from rock_env.env_workers.here import HereGames
 from rock_env.plugins import NO_OWN, Own, env_params, give, load_env
 from rock_env.spec import EnvSpec

@@ -11,9 +11,9 @@ from types import TracebackType
 
 import msgspec
 
-from trainer.appended import Appended
 from trainer.errors import RunFolderError
-from trainer.folder import writing
+from trainer.files.appended import Appended
+from trainer.files.folder import writing
 from trainer.reward.base import Answer
 
 __all__ = ["Kept", "KeptAnswers"]

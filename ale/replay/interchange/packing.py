@@ -39,7 +39,8 @@ from rock_env.errors import InvalidArgument
 from rock_env.foreign.archive import Rewinding, TarMember, entry_path, members
 from rock_env.foreign.files import open_regular
 from rock_env.foreign.folder import read_inside
-from trainer import checkpoint, digests
+from trainer import checkpoint
+from trainer.files import digests
 from trainer.rollout.experts import HELD_OUT
 
 __all__ = ["pack_command", "unpack_command"]

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequ
 from dataclasses import dataclass, field
 from typing import Any
 
-from rock_env.catalog import Catalog
+from rock_env.env_workers.catalog import Catalog
 from rock_env.env_workers.frames import Kind
 from rock_env.env_workers.pool import EnvHostPool, EnvHostWorker
 from rock_env.errors import InvalidArgument, NotFound, ResourceExhausted, RockError, plugin_call

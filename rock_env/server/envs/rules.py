@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from rock_env.catalog import Catalog
 from rock_env.env import (
     Attaching,
     Attachment,
@@ -21,6 +20,7 @@ from rock_env.env import (
     StepResult,
     Verdict,
 )
+from rock_env.env_workers.catalog import Catalog
 from rock_env.errors import plugin_call
 from rock_env.sandbox import Sandbox
 from rock_env.spec import EnvParams, EnvSpec, TaskSpec

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from rock_env import registered
-from rock_env.registered import Registration
 from rock_env.security.auth import current_tenant
+from rock_env.tasksets import registered
+from rock_env.tasksets.registered import Registration
 from rock_env.threads import for_callers
 
 __all__ = ["EnvShelf", "OwnFolder"]

@@ -25,7 +25,7 @@ from rock_env.security.sandbox_tokens import Limit, limit_to, parse, recognise
 from rock_env.security.token_file import TokenFile
 from rock_env.server.calls import fail
 from rock_env.server.interceptors.revocation import ApiHolder, BoxHolder, Holder, Revocation
-from rock_env.server.replicas.passes import HEADER, Admitted
+from rock_env.server.replicas.trust.passes import HEADER, Admitted
 from rock_env.wire.rest_routes import ROUTES
 
 __all__ = ["INSIDE", "OPEN", "SCOPES", "AccessControl", "AccessInterceptor", "Permit"]

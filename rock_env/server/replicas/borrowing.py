@@ -16,7 +16,7 @@ from rock_env.server.calls import fail
 from rock_env.server.envs.branches import Borrowed, Branches
 from rock_env.server.envs.keys import prefix_of
 from rock_env.server.replicas.carrying import Carrier
-from rock_env.server.replicas.passes import HEADER, PEERS
+from rock_env.server.replicas.trust.passes import HEADER, PEERS
 
 __all__ = ["Borrowing", "lend_to_peers"]
 

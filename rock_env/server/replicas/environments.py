@@ -1,7 +1,7 @@
 """Environments that an operator pushed: every server of the store finds them in its own folder, under their names.
 
-Made by `server/replicas/member`. The store has them; the folder of `rock_env.registered` is what this server's processes
-read. An environment that was registered on this machine, or is installed here, keeps its name.
+Made by `server/replicas/member`. The store has them; this server's processes read the folder of
+`rock_env.tasksets.registered`. An environment that was registered on this machine, or is installed here, keeps its name.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import logging
 
 import msgspec
 
-from rock_env import plugins, registered
+from rock_env import plugins
 from rock_env.errors import RockError
-from rock_env.registered import Registration
 from rock_env.store.postgres.listener import follow
 from rock_env.store.postgres.records import PostgresStore
 from rock_env.store.postgres.schema import ENVIRONMENTS
 from rock_env.store.postgres.settings import StoredSettings
+from rock_env.tasksets import registered
+from rock_env.tasksets.registered import Registration
 from rock_env.threads import for_life
 
 __all__ = ["SharedEnvs"]

@@ -22,12 +22,12 @@ from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.security.auth import current_tenant
 from rock_env.security.sandbox_tokens import current_limit
 from rock_env.server.replicas.carrying import ForwardedCall
-from rock_env.server.replicas.certificates import Identity
 from rock_env.server.replicas.episodes import episode_call
 from rock_env.server.replicas.image_calls import image_call
 from rock_env.server.replicas.member import UNREACHABLE_S, Replica
-from rock_env.server.replicas.passes import HEADER, PEERS, Admitted, Passes
 from rock_env.server.replicas.seats import not_reached
+from rock_env.server.replicas.trust.certificates import Identity
+from rock_env.server.replicas.trust.passes import HEADER, PEERS, Admitted, Passes
 from rock_env.spec import SandboxSpec
 from rock_env.store.postgres.members import Member
 from rock_env.telemetry.logs import add_log_ids

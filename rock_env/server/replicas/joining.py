@@ -18,12 +18,12 @@ from rock_env.errors import InvalidArgument
 from rock_env.server.envs.branches import Branches
 from rock_env.server.options import ServerOptions
 from rock_env.server.replicas.borrowing import Borrowing, lend_to_peers
-from rock_env.server.replicas.certificates import identity
 from rock_env.server.replicas.forward import ForwardInterceptor
 from rock_env.server.replicas.images import SharedImages
 from rock_env.server.replicas.member import Replica
 from rock_env.server.replicas.pools import SharedPools
 from rock_env.server.replicas.seats import Seat, new_id
+from rock_env.server.replicas.trust.certificates import identity
 from rock_env.store.base import SandboxStore
 from rock_env.store.postgres.members import Members
 from rock_env.store.postgres.records import PostgresStore

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from rock_env import plugins, registered
+from rock_env import plugins
 from rock_env.errors import InvalidArgument, nearest
 from rock_env.proto.v1 import admin_pb2 as pb
-from rock_env.registered import Registration
 from rock_env.server.calls import Context, guarded
 from rock_env.server.envs.shelf import EnvShelf
 from rock_env.server.parsing import off_loop
+from rock_env.tasksets import registered
+from rock_env.tasksets.registered import Registration
 from rock_env.wire.pushed import unpack
 from rock_env.wire.sandboxes import moment
 

@@ -37,11 +37,11 @@ from kubernetes_cluster import evict, kubectl, why_no_cluster
 from waiting import until
 
 from agent_runtime.store import read_segment
-from rock_env import registered
 from rock_env.client import AsyncSandbox, Client
 from rock_env.client.sandbox.process import RemoteProcess
 from rock_env.errors import RockError, Unavailable
 from rock_env.spec import Resources, SandboxSpec
+from rock_env.tasksets import registered
 
 SPEC = SandboxSpec(resources=Resources(cpus=1, memory_bytes=128 << 20, disk_bytes=128 << 20))
 EXAMPLE = Path(__file__).parents[3] / "examples" / "06_own_dockerfile"

@@ -13,8 +13,8 @@ from image_registry import LOG, running_registry
 from integration.command_line import ale
 from kubernetes_cluster import guest_image, namespace  # noqa: F401  fixtures
 
-from rock_env import registered
 from rock_env.local import start_embedded
+from rock_env.tasksets import registered
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "06_own_dockerfile"
 

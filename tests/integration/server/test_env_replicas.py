@@ -18,7 +18,7 @@ from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1.env_pb2_grpc import EnvServiceStub
 from rock_env.security.auth import new_token
 from rock_env.security.token_file import add_token
-from rock_env.server.replicas.passes import HEADER, PEERS, Admitted, Passes
+from rock_env.server.replicas.trust.passes import HEADER, PEERS, Admitted, Passes
 from rock_env.store.open import open_store
 from rock_env.store.postgres.members import Members
 from rock_env.store.postgres.records import PostgresStore

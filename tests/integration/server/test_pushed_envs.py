@@ -11,9 +11,9 @@ from integration.replica_fleet import Fleet, running_fleet
 from registering import register
 
 from ale.env.pushing import push_command, remove_pushed_command
-from rock_env import registered
 from rock_env.client import Client
 from rock_env.errors import UnknownName
+from rock_env.tasksets import registered
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from rock_env.proto.v1 import admin_pb2
 from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.security.auth import new_token
 from rock_env.security.token_file import add_token, revoke_token
-from rock_env.server.replicas.passes import HEADER, Admitted, Passes
+from rock_env.server.replicas.trust.passes import HEADER, Admitted, Passes
 
 RUNNING, DELETED = pb.SANDBOX_STATE_RUNNING, pb.SANDBOX_STATE_DELETED
 EXEC = "/rock.v1.SandboxService/Exec"

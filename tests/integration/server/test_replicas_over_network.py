@@ -16,8 +16,8 @@ from rock_env.proto.v1 import env_pb2
 from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.proto.v1.env_pb2_grpc import EnvServiceStub
 from rock_env.proto.v1.sandbox_pb2_grpc import SandboxServiceStub
-from rock_env.server.replicas import issuing
-from rock_env.server.replicas.certificates import Identity, identity
+from rock_env.server.replicas.trust import issuing
+from rock_env.server.replicas.trust.certificates import Identity, identity
 from rock_env.store.open import open_store
 from rock_env.store.postgres.members import Members
 from rock_env.store.postgres.records import PostgresStore

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ale import config, option_names, toml_text
-from rock_env import registered
 from rock_env.errors import UnknownName
 from rock_env.grading.model import Build, Task, Verifier
-from rock_env.registered import Registration
+from rock_env.tasksets import registered
+from rock_env.tasksets.registered import Registration
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError
 

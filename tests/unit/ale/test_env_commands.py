@@ -13,8 +13,8 @@ from ale.env.play import is_complete
 from ale.env.registering import RegisterCommand, register_command, remove_command
 from rock_env.errors import InvalidArgument, UnknownName
 from rock_env.grading.model import Build, Task, Verifier
-from rock_env.registered import Registration, store
 from rock_env.tasksets.detect import read_tasks
+from rock_env.tasksets.registered import Registration, store
 
 
 @pytest.fixture(autouse=True)

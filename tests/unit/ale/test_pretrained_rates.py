@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from ale.config import MOST_PRETRAINED_LR, resolve
-from rock_env import plugins, registered
+from rock_env import plugins
 from rock_env.grading.model import Build, Task, Verifier
-from rock_env.registered import Registration
+from rock_env.tasksets import registered
+from rock_env.tasksets.registered import Registration
 from trainer.config import engine_of
 
 PRETRAINED = "somebody/a-pretrained-model"

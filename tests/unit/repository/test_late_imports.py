@@ -16,7 +16,7 @@ LATE = {
         2,
         "the warm interpreter, which only a zygote that preloads needs",
     ),
-    "rock_env/server/replicas/certificates.py": (1, "cryptography, which is optional"),
+    "rock_env/server/replicas/trust/certificates.py": (1, "cryptography, which is optional"),
     "rock_env/server/replicas/sharing.py": (1, "asyncpg, which is optional"),
     "rock_env/store/open.py": (1, "asyncpg, which is optional"),
     "sandboxes/browser/box/driver.py": (1, "Playwright, whose absence is told in the box's words"),

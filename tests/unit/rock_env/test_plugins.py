@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rock_env.catalog import Catalog, load_reference, parse_task_id
+from rock_env.env_workers.catalog import Catalog, load_reference, parse_task_id
 from rock_env.errors import InvalidArgument, UnknownName
 from rock_env.plugins import env_params, load_env, names
 from rock_env.spec import EnvSpec

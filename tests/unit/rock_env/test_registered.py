@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from rock_env import plugins, registered
-from rock_env.catalog import Catalog
+from rock_env import plugins
+from rock_env.env_workers.catalog import Catalog
 from rock_env.errors import FailedPrecondition, InvalidArgument, UnknownName
 from rock_env.grading.model import Build, Task, TaskFile, Verifier
-from rock_env.registered import CheckEntry, EnvReport, Registration
+from rock_env.tasksets import registered
+from rock_env.tasksets.registered import CheckEntry, EnvReport, Registration
 
 
 @pytest.fixture(autouse=True)
@@ -56,9 +57,7 @@ def test_what_is_stored_is_found_again() -> None:
 
 def test_another_process_finds_it_by_name_with_its_version() -> None:
     record = kept(a_task())
-    code = (
-        "from rock_env.catalog import Catalog; print(Catalog().spec('mine').key, 'mine' in Catalog().names())"
-    )
+    code = "from rock_env.env_workers.catalog import Catalog; print(Catalog().spec('mine').key, 'mine' in Catalog().names())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == f"mine@{record.version} True\n"
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from rock_env.tools import Edit
 from rock_env.tools.edits import Applied, apply_edit
+from sandboxes.swe.bugs.mutate import FAMILIES, TRAIN_FAMILIES, UNSEEN_FAMILIES, Bug, bugs_of, plant
 from sandboxes.swe.factory import PACKAGES
-from sandboxes.swe.mutate import FAMILIES, TRAIN_FAMILIES, UNSEEN_FAMILIES, Bug, bugs_of, plant
 
 SHOP = '''\
 """A shop."""

@@ -15,10 +15,10 @@ from rock_env.errors import InvalidArgument, UnknownName
 from rock_env.tools import Edit, Malformed, RunTests, Undo, View, parse_call
 from rock_env.tools.edits import Applied, apply_edit
 from sandboxes.swe import ENV
+from sandboxes.swe.bugs.mutate import TRAIN_FAMILIES, UNSEEN_FAMILIES, plant
 from sandboxes.swe.catalog import SweTasks, load_task, make_tasks
 from sandboxes.swe.data import SweTask
 from sandboxes.swe.factory import PACKAGES, difficulty, package_digest, read_index
-from sandboxes.swe.mutate import TRAIN_FAMILIES, UNSEEN_FAMILIES, plant
 from sandboxes.swe.params import SweParams
 
 PARAMS = SweParams()

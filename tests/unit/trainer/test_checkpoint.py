@@ -3,9 +3,10 @@ import errno
 import msgspec
 import pytest
 
-from trainer import checkpoint, digests
+from trainer import checkpoint
 from trainer.errors import CheckpointError
-from trainer.folder import remove_unfinished
+from trainer.files import digests
+from trainer.files.folder import remove_unfinished
 
 
 class State(msgspec.Struct):

@@ -12,8 +12,8 @@ from ale.training import runs
 from ale.training.model_play import model_settings
 from trainer import loop
 from trainer.config import TrainConfig
-from trainer.digests import digest_of
 from trainer.errors import CheckpointError, ConfigError
+from trainer.files.digests import digest_of
 from trainer.models.chosen import check_files
 from trainer.run_state import RunState, SavedStates
 

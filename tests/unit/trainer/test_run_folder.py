@@ -11,13 +11,13 @@ import pytest
 from local_fleet import Listening, config_of
 
 from trainer.errors import RunFolderError
-from trainer.folder import claimed
+from trainer.files.folder import claimed
 from trainer.loop import train
 
 HOLD = """
 import sys
 from pathlib import Path
-from trainer.folder import claimed
+from trainer.files.folder import claimed
 with claimed(Path(sys.argv[1])):
     print("claimed", flush=True)
     sys.stdin.read()

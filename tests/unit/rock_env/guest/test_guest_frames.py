@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from rock_env.errors import RockError
 from rock_env.guest import protocol
+from rock_env.guest.command import ACKED, ALL, RING, OutputBuffer
 from rock_env.guest.protocol import HEADER, BadFrame, FrameReader
-from rock_env.guest.streams import ACKED, ALL, RING, OutputBuffer
 from rock_env.guest_host.box import GuestBox
 from rock_env.guest_host.link import GuestLink
 

@@ -1,6 +1,6 @@
 """A worker's environment looks its tasks up once, whatever is registered on the machine."""
 
-from rock_env.catalog import Catalog
+from rock_env.env_workers.catalog import Catalog
 from rock_env.env_workers.hosted import HostedEnv
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1 import host_pb2 as host

@@ -12,8 +12,8 @@ import pytest
 from memory_backend import KillableStore, MemoryBackend, Node, killable_store
 from waiting import until
 
-from rock_env.catalog import Catalog
 from rock_env.env import Info, StepResult, Verdict
+from rock_env.env_workers.catalog import Catalog
 from rock_env.env_workers.frames import Kind
 from rock_env.env_workers.pool import EnvHostPool
 from rock_env.errors import (

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 from itertools import pairwise
 
-from sandboxes.swe.families import Change
-from sandboxes.swe.source import Function, Source
+from sandboxes.swe.bugs.families import Change
+from sandboxes.swe.bugs.source import Function, Source
 
 __all__ = ["exception_swallowed", "inverted_condition", "swapped_arguments"]
 

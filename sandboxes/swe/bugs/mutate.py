@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from sandboxes.swe import families, unseen
-from sandboxes.swe.families import Change
-from sandboxes.swe.source import Bug, Source, plant
+from sandboxes.swe.bugs import families, unseen
+from sandboxes.swe.bugs.families import Change
+from sandboxes.swe.bugs.source import Bug, Source, plant
 
 __all__ = ["FAMILIES", "TRAIN_FAMILIES", "UNSEEN_FAMILIES", "Bug", "bugs_in", "bugs_of", "plant"]
 

@@ -54,7 +54,7 @@ class Identity:
 async def identity(members: Members, environments: str) -> Identity:
     """Make a certificate for the replica with this prefix. Raise `InvalidArgument` where there is no library for it."""
     try:
-        from rock_env.server.replicas import issuing
+        from rock_env.server.replicas.trust import issuing
     except ImportError as error:
         raise InvalidArgument(
             "--peers needs the package `cryptography` to make certificates: pip install 'ale-rl[postgres]'."

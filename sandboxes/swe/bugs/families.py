@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from difflib import SequenceMatcher
 
-from sandboxes.swe.source import Function, Source
+from sandboxes.swe.bugs.source import Function, Source
 
 __all__ = [
     "Change",
