@@ -12,11 +12,12 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 from rock_env.backends.base import Backend, own_part, that_takes_over
 from rock_env.backends.ready_boxes import READY_S, make_ready
+from rock_env.backends.stock import STOCK, Lent, Pool, Stocked, pool_key, stock_of
 from rock_env.errors import InfraError, InvalidArgument, NotFound, RockError, plugin_call
 from rock_env.guest.steering import Steering
 from rock_env.inventory import PoolStatus
@@ -27,7 +28,6 @@ __all__ = ["PooledBackend", "pool_key", "stock_of"]
 
 log = logging.getLogger(__name__)
 
-_STOCK = "pool-"
 STOCK_LEASE_S = 60.0
 """A durable box in stock ends by itself this long after its server died; the pool renews its lease until then."""
 _RENEW_S = STOCK_LEASE_S / 4
@@ -41,7 +41,6 @@ _FIRST_BACKOFF_S, _LONGEST_BACKOFF_S = 0.5, 60.0
 _GRACE_S = 5.0
 """How much later than the server the node ends a box by its lifetime: while the server lives, it is to say why."""
 _MOST = 10_000
-_ANY_LIFETIME_S = SandboxSpec().lifetime_s
 
 
 @runtime_checkable
@@ -51,51 +50,6 @@ class Grafting(Protocol):
     async def can_graft(self, spec: SandboxSpec, *, snapshot: str) -> bool: ...
 
     async def graft(self, sandbox_id: str, *, snapshot: str) -> bool: ...
-
-
-def pool_key(spec: SandboxSpec) -> str:
-    """Return the digest of what makes a box: two specs that differ in lifetime only can share a pool."""
-    return replace(spec, lifetime_s=_ANY_LIFETIME_S).digest
-
-
-def stock_of(box_id: str) -> str | None:
-    """Return which server's pool made this box, "" where its id does not say; None: no pool did."""
-    return box_id.removeprefix(_STOCK).rpartition("-")[0] if box_id.startswith(_STOCK) else None
-
-
-@dataclass(eq=False, slots=True)
-class _Stocked:
-    box: Sandbox
-    made_at: float
-    watch: asyncio.Task[None] | None = None
-
-
-@dataclass(eq=False, slots=True)
-class _Lent:
-    """A durable box claimed as one that ends with this server."""
-
-    box: Sandbox
-    renew: bool
-    """Nobody else renews its lease, which keeps it from outliving a killed server."""
-    watch: asyncio.Task[None]
-
-
-@dataclass(eq=False, slots=True)
-class _Pool:
-    spec: SandboxSpec
-    target: int = 0
-    ready: deque[_Stocked] = field(default_factory=deque)
-    starting: int = 0
-    hits: int = 0
-    misses: int = 0
-    lost: int = 0
-    failures: int = 0
-    last_failure: str = ""
-    backoff_s: float = 0.0
-    retry_at: float = 0.0
-    waits_for_room: bool = False
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-    keeper: asyncio.Task[None] | None = None
 
 
 class PooledBackend:
@@ -123,8 +77,8 @@ class PooledBackend:
         self._starts = asyncio.Semaphore(parallel)
         self._parallel = parallel
         self._room = room
-        self._pools: dict[str, _Pool] = {}
-        self._lent: dict[str, _Lent] = {}
+        self._pools: dict[str, Pool] = {}
+        self._lent: dict[str, Lent] = {}
         self._claimed: deque[tuple[float, str]] = deque()
         self._starting_ids: set[str] = set()
         self._tender: asyncio.Task[None] | None = None
@@ -227,7 +181,7 @@ class PooledBackend:
         self.check_target(size)
         if self._closed:
             raise NotFound("the server is stopping: its pools are closed")
-        pool = self._pools.setdefault(pool_key(spec), _Pool(spec))
+        pool = self._pools.setdefault(pool_key(spec), Pool(spec))
         pool.spec, pool.target = spec, size
         pool.retry_at = pool.backoff_s = 0.0
         if pool.keeper is None:
@@ -235,7 +189,7 @@ class PooledBackend:
         if self._tender is None:
             self._tender = self._spawn(self._tend())
         pool.changed.set()
-        return self._status(pool)
+        return pool.status(self.name)
 
     def check_target(self, size: int) -> None:
         """Raise `InvalidArgument` for a size that no pool may have."""
@@ -244,11 +198,11 @@ class PooledBackend:
 
     def status_of(self, spec: SandboxSpec) -> PoolStatus:
         """Return the pool of this spec, also where there is none."""
-        return self._status(self._pools.get(pool_key(spec)) or _Pool(spec))
+        return (self._pools.get(pool_key(spec)) or Pool(spec)).status(self.name)
 
     def status(self) -> list[PoolStatus]:
         """Return all pools, by digest."""
-        return [self._status(self._pools[key]) for key in sorted(self._pools)]
+        return [self._pools[key].status(self.name) for key in sorted(self._pools)]
 
     def refill(self) -> None:
         """Look again whether there is room for stock. Cheap; call it whenever a box is gone."""
@@ -258,7 +212,7 @@ class PooledBackend:
 
     # -- claiming
 
-    async def _claim(self, pool: _Pool, spec: SandboxSpec, lease_s: float | None) -> Sandbox | None:
+    async def _claim(self, pool: Pool, spec: SandboxSpec, lease_s: float | None) -> Sandbox | None:
         if spec.lifetime_s <= pool.spec.lifetime_s:  # a shorter-lived box of the pool would end too early
             while pool.ready:
                 stocked = pool.ready.popleft()  # from here on nobody else can get it
@@ -277,7 +231,7 @@ class PooledBackend:
         inner = that_takes_over(self._inner)
         return await inner.take_over(sandbox_id, snapshot=snapshot, steering=steering)
 
-    async def _can_graft(self, pool: _Pool, spec: SandboxSpec, snapshot: str) -> bool:
+    async def _can_graft(self, pool: Pool, spec: SandboxSpec, snapshot: str) -> bool:
         inner = self._inner
         return (
             bool(pool.ready)
@@ -299,7 +253,7 @@ class PooledBackend:
                 await asyncio.shield(self._inner.destroy(box.id))
         return done
 
-    async def _hand_over(self, pool: _Pool, stocked: _Stocked, lease_s: float) -> bool:
+    async def _hand_over(self, pool: Pool, stocked: Stocked, lease_s: float) -> bool:
         """Check that the box answers and give it its claimer's lease. What fails, or whose claimer left, is destroyed."""
         try:
             async with asyncio.timeout(_PING_S):
@@ -321,7 +275,7 @@ class PooledBackend:
         former = self._lent.get(box.id)
         if former is not None:
             former.watch.cancel()
-        self._lent[box.id] = _Lent(box, renew, self._spawn(self._until_lost(box)))
+        self._lent[box.id] = Lent(box, renew, self._spawn(self._until_lost(box)))
 
     async def _until_lost(self, box: Sandbox) -> None:
         await box.lost()
@@ -329,7 +283,7 @@ class PooledBackend:
 
     # -- filling
 
-    async def _keep(self, pool: _Pool) -> None:
+    async def _keep(self, pool: Pool) -> None:
         """Keep one pool at its target: at each change, as fast as `parallel` and failures allow."""
         loop = asyncio.get_running_loop()
         while True:
@@ -349,14 +303,14 @@ class PooledBackend:
                     pool.retry_at = loop.time() + pool.backoff_s
                     await self._pause(pool)
 
-    def _possible(self, pool: _Pool, wanted: int) -> int:
+    def _possible(self, pool: Pool, wanted: int) -> int:
         """Return how many of the wanted boxes the node has room for, beside all stock there is or will be."""
         stock = self._in_stock()
         while wanted and not self._room([*stock, *[pool.spec.resources] * wanted]):
             wanted -= 1
         return wanted
 
-    async def _pause(self, pool: _Pool) -> None:
+    async def _pause(self, pool: Pool) -> None:
         """Wait until the backoff is over, or until somebody sets the target anew."""
         while (left := pool.retry_at - asyncio.get_running_loop().time()) > 0:
             pool.changed.clear()
@@ -366,8 +320,8 @@ class PooledBackend:
             except TimeoutError:
                 return
 
-    async def _stock_one(self, pool: _Pool) -> None:
-        box_id = f"{_STOCK}{self.maker}{'-' if self.maker else ''}{secrets.token_hex(8)}"
+    async def _stock_one(self, pool: Pool) -> None:
+        box_id = f"{STOCK}{self.maker}{'-' if self.maker else ''}{secrets.token_hex(8)}"
         spec = replace(pool.spec, lifetime_s=pool.spec.lifetime_s + MAX_AGE_S)
         lease_s = STOCK_LEASE_S + (READY_S if spec.ready else 0.0) if self._durable else None
         pool.starting += 1
@@ -390,11 +344,11 @@ class PooledBackend:
             pool.starting -= 1
             self._starting_ids.discard(box_id)
         pool.last_failure, pool.backoff_s, pool.retry_at = "", 0.0, 0.0
-        stocked = _Stocked(box, asyncio.get_running_loop().time())
+        stocked = Stocked(box, asyncio.get_running_loop().time())
         stocked.watch = self._spawn(self._await_loss(pool, stocked))
         pool.ready.append(stocked)
 
-    async def _await_loss(self, pool: _Pool, stocked: _Stocked) -> None:
+    async def _await_loss(self, pool: Pool, stocked: Stocked) -> None:
         reason = await stocked.box.lost()
         if stocked in pool.ready:
             log.warning("a box in stock died box=%s cause=%s", stocked.box.id, reason)
@@ -422,7 +376,7 @@ class PooledBackend:
         except (RockError, TimeoutError) as error:  # its loss, if it is lost, is noticed by who watches it
             log.warning("a lease was not renewed box=%s cause=%s", box.id, error)
 
-    def _drop(self, pool: _Pool, stocked: _Stocked) -> None:
+    def _drop(self, pool: Pool, stocked: Stocked) -> None:
         """Destroy a box in stock that is of no use any more, and let it be replaced."""
         if stocked in pool.ready:
             pool.ready.remove(stocked)
@@ -446,7 +400,7 @@ class PooledBackend:
         ):
             self._discard(fullest.ready.popleft())
 
-    def _discard(self, stocked: _Stocked) -> None:
+    def _discard(self, stocked: Stocked) -> None:
         if stocked.watch is not None:
             stocked.watch.cancel()
         self._spawn(self._destroy(stocked.box))
@@ -481,20 +435,3 @@ class PooledBackend:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-    def _status(self, pool: _Pool) -> PoolStatus:
-        return PoolStatus(
-            digest=pool_key(pool.spec),
-            backend=self.name,
-            spec=pool.spec,
-            target=pool.target,
-            ready=len(pool.ready),
-            starting=pool.starting,
-            hits=pool.hits,
-            misses=pool.misses,
-            lost=pool.lost,
-            failures=pool.failures,
-            last_failure=pool.last_failure,
-            retry_in_s=max(0.0, pool.retry_at - asyncio.get_running_loop().time()) if pool.retry_at else 0.0,
-            waits_for_room=pool.waits_for_room,
-        )

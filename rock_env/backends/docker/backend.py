@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rock_env.backends.docker.bundle import Bundle
 from rock_env.backends.docker.container import (
     LABEL_BOX,
     LABEL_DURABLE,
@@ -28,14 +27,14 @@ from rock_env.backends.docker.container import (
     container,
     guest_config,
 )
-from rock_env.backends.docker.deaths import Deaths
 from rock_env.backends.docker.disk import DiskWatch
 from rock_env.backends.docker.engine import Engine, EngineRefusal
 from rock_env.backends.docker.graft import graft, merged_folder
-from rock_env.backends.docker.layers import LABEL_FROM, DockerLayers
-from rock_env.backends.docker.network import Egress, resolve
+from rock_env.backends.docker.layers import LABEL_FROM
+from rock_env.backends.docker.network import resolve
+from rock_env.backends.docker.node import EngineNode, open_node, remove_all
 from rock_env.backends.docker.ready import ReadySignal
-from rock_env.backends.docker.state import BoxFolder, DockerStateFolder
+from rock_env.backends.docker.state import BoxFolder
 from rock_env.backends.docker.take_over import take_over
 from rock_env.backends.image_boxes import limits
 from rock_env.backends.plugin import BackendOptions, BackendPlace, BackendSpec
@@ -50,8 +49,6 @@ __all__ = ["BACKEND", "DockerBackend"]
 
 _KERNEL_RUNTIMES = {"runc", "crun", "io.containerd.runc.v2"}
 """Runtimes whose boxes see the host's control groups."""
-_OOM_COUNTERS = {"1": "/sys/fs/cgroup/memory/memory.oom_control", "2": "/sys/fs/cgroup/memory.events"}
-
 _LISTEN_S = 10.0
 """How long the engine may take to open its stream of events."""
 
@@ -76,22 +73,6 @@ class _Held:
     box: GuestBox
     container: str
     order: _Order
-
-
-@dataclass(frozen=True, slots=True)
-class _Node:
-    """What the first use of the backend finds and makes."""
-
-    state: DockerStateFolder
-    engine: Engine
-    bundle: Bundle
-    deaths: Deaths
-    layers: DockerLayers
-    egress: Egress
-    host_cpus: int
-    runtimes: frozenset[str]
-    default_runtime: str
-    oom_counter: str
 
 
 class DockerBackend:
@@ -124,7 +105,7 @@ class DockerBackend:
         self._bundles = bundles
         self._shelf = shelf
         self._lock = asyncio.Lock()
-        self._node: _Node | None = None
+        self._node: EngineNode | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._boxes: dict[str, _Held] = {}
         self._closed = False
@@ -152,7 +133,7 @@ class DockerBackend:
         node = await self._prepare()
         folder = node.state.box(sandbox_id)
         facts = await for_life(folder.facts)
-        described = await node.engine.inspect(_name(node, sandbox_id))
+        described = await node.engine.inspect(node.name(sandbox_id))
         if facts is None or described is None or not described["State"]["Running"]:
             await self._remove(node, sandbox_id)
             return None
@@ -272,7 +253,7 @@ class DockerBackend:
         cleaned = False
         try:
             if node.state.temporary:
-                await _remove_all(node.engine, node.state)
+                await remove_all(node.engine, node.state)
             elif remove:
                 await node.egress.close()
             cleaned = True
@@ -280,7 +261,7 @@ class DockerBackend:
             await node.engine.close()
             await for_life(node.state.close, keep=not cleaned)
 
-    async def _prepare(self) -> _Node:
+    async def _prepare(self) -> EngineNode:
         async with self._lock:
             if self._closed:
                 raise NotFound("the docker backend is closed")
@@ -288,36 +269,9 @@ class DockerBackend:
                 self._node = await self._open()
             return self._node
 
-    async def _open(self) -> _Node:
-        engine = Engine(self._socket)
-        try:
-            info = await engine.call("GET", "/info")
-            state = await for_life(DockerStateFolder.open, self._root, shared=self._shared)
-            try:
-                bundle = await for_life(Bundle.build, self._bundles or state.path / "bundles")
-                await _sweep(engine)
-            except BaseException:
-                state.close()
-                raise
-        except BaseException:
-            await engine.close()
-            raise
-        label = f"{LABEL_SERVER}={state.id}"
-        egress = Egress(engine, state.id, {LABEL_SERVER: state.id})
-        await egress.keep_only(state.boxes())
-        node = _Node(
-            state,
-            engine,
-            bundle,
-            Deaths(engine, label),
-            DockerLayers(engine, state.id),
-            egress,
-            int(info["NCPU"]),
-            frozenset(info["Runtimes"]),
-            info["DefaultRuntime"],
-            _OOM_COUNTERS.get(info.get("CgroupVersion", "1"), _OOM_COUNTERS["2"]),
-        )
-        disk = DiskWatch(engine, Path(info["DockerRootDir"]), boxes=self._disk_limits, on_full=self._overfull)
+    async def _open(self) -> EngineNode:
+        node = await open_node(self._socket, self._root, bundles=self._bundles, shared=self._shared)
+        disk = DiskWatch(node.engine, node.docker_root, boxes=self._disk_limits, on_full=self._overfull)
         self._tasks = [asyncio.create_task(watch) for watch in (node.deaths.run(), disk.run())]
         try:
             async with asyncio.timeout(_LISTEN_S):
@@ -330,7 +284,7 @@ class DockerBackend:
             raise
         return node
 
-    async def _make(self, node: _Node, order: _Order) -> GuestBox:
+    async def _make(self, node: EngineNode, order: _Order) -> GuestBox:
         spec = order.spec
         if order.snapshot:
             image = await node.layers.image(order.snapshot)
@@ -366,7 +320,7 @@ class DockerBackend:
         log.debug("sandbox started sandbox_id=%s spec=%s container=%s", order.sandbox_id, spec.digest, made)
         return self._hold(node, order, made, link)
 
-    async def _start(self, node: _Node, order: _Order, image: ImageFacts) -> str:
+    async def _start(self, node: EngineNode, order: _Order, image: ImageFacts) -> str:
         """Create and start the container and wait until its guest listens; return the container's id."""
         spec, folder = order.spec, node.state.box(order.sandbox_id)
         allowed = await resolve(spec.network) if spec.network.enabled else None
@@ -389,7 +343,7 @@ class DockerBackend:
             host_cpus=node.host_cpus,
             shelf=self._shelf,
         )
-        name = _name(node, order.sandbox_id)
+        name = node.name(order.sandbox_id)
         made: str = (await node.engine.heavy("POST", "/containers/create", params={"name": name}, body=body))[
             "Id"
         ]
@@ -408,11 +362,11 @@ class DockerBackend:
             await node.egress.admit(order.sandbox_id, address, allowed)
         return made
 
-    async def _enter(self, node: _Node, folder: BoxFolder, made: str) -> GuestLink:
+    async def _enter(self, node: EngineNode, folder: BoxFolder, made: str) -> GuestLink:
         token = await for_life(lambda: folder.token)
         return await GuestLink.connect(folder.sock, token=token, explain=lambda: node.deaths.explain(made))
 
-    def _hold(self, node: _Node, order: _Order, made: str, link: GuestLink) -> GuestBox:
+    def _hold(self, node: EngineNode, order: _Order, made: str, link: GuestLink) -> GuestBox:
         async def clean_up() -> None:
             self._boxes.pop(order.sandbox_id, None)  # first: if the rest fails, `destroy` begins anew
             node.deaths.forget(made)
@@ -422,10 +376,10 @@ class DockerBackend:
         self._boxes[order.sandbox_id] = _Held(box, made, order)
         return box
 
-    async def _remove(self, node: _Node, sandbox_id: str) -> None:
+    async def _remove(self, node: EngineNode, sandbox_id: str) -> None:
         """Remove the rules before the container: its address may be another's right after."""
         await node.egress.dismiss(sandbox_id)
-        await node.engine.remove(_name(node, sandbox_id))
+        await node.engine.remove(node.name(sandbox_id))
         await for_life(node.state.box(sandbox_id).remove)
 
     def _find(self, sandbox_id: str) -> _Held:
@@ -461,30 +415,6 @@ async def _home(engine: Engine, made: str, image: ImageFacts) -> str:
         if len(fields) > 5 and user in (fields[0], fields[2]):
             return fields[5] or "/"
     return "/"
-
-
-def _name(node: _Node, sandbox_id: str) -> str:
-    return f"rock-{node.state.id}-{sandbox_id}"
-
-
-async def _sweep(engine: Engine) -> None:
-    """Remove what killed servers with temporary folders left."""
-    for state in await for_life(DockerStateFolder.abandoned):
-        try:
-            log.info("removing what a killed server left folder=%s", state.path)
-            await _remove_all(engine, state)
-        except BaseException:
-            await for_life(state.close, keep=True)
-            raise
-        await for_life(state.close)
-
-
-async def _remove_all(engine: Engine, state: DockerStateFolder) -> None:
-    """Remove every container, snapshot and network rule of a state folder."""
-    for listed in await engine.containers(f"{LABEL_SERVER}={state.id}"):
-        await engine.remove(listed["Id"])
-    await DockerLayers(engine, state.id).delete_all()
-    await Egress(engine, state.id, {}).close()
 
 
 def _build(place: BackendPlace, options: BackendOptions) -> DockerBackend:

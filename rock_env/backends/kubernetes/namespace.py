@@ -34,7 +34,7 @@ from rock_env.backends.kubernetes.manifest import (
 )
 from rock_env.backends.kubernetes.options import KubernetesOptions, read_template
 from rock_env.backends.kubernetes.pods import Pods
-from rock_env.backends.kubernetes.reasons import end_of, is_over, late, trouble_of
+from rock_env.backends.kubernetes.reasons import address_of, end_of, is_over, late, trouble_of
 from rock_env.backends.kubernetes.secret import kept_secret
 from rock_env.errors import InfraError, InvalidArgument, NotFound, ResourceExhausted, RockError, Unavailable
 from rock_env.guest.steering import Steering
@@ -378,7 +378,7 @@ class NamespaceBackend:
     async def _enter(self, cluster: _Cluster, sandbox_id: str) -> GuestLink:
         """Wait for the pod and reach its guest. Raise what keeps it from coming up."""
         name = cluster.name(sandbox_id)
-        failing = asyncio.ensure_future(cluster.pods.until(name, _trouble))
+        failing = asyncio.ensure_future(cluster.pods.until(name, trouble_of))
         reaching = asyncio.ensure_future(self._reach(cluster, sandbox_id))
         try:
             waited_s = 0.0
@@ -409,7 +409,7 @@ class NamespaceBackend:
         async def explain() -> str:
             return await cluster.pods.explain(name) if entered else ""
 
-        address = await cluster.pods.until(name, _address)
+        address = await cluster.pods.until(name, address_of)
         attempt = 0
         while True:
             try:
@@ -472,11 +472,3 @@ class NamespaceBackend:
                 raise
             return ""
         return str(deleted["metadata"].get("uid") or deleted["details"]["uid"])
-
-
-def _trouble(now: Mapping[str, Any] | None) -> RockError | None:
-    return InfraError(f"a sandbox did not come up: {end_of(None)}") if now is None else trouble_of(now)
-
-
-def _address(now: Mapping[str, Any] | None) -> str | None:
-    return (now or {}).get("status", {}).get("podIP") or None

@@ -12,7 +12,7 @@ from typing import Any
 
 from rock_env.errors import InfraError, InvalidArgument, ResourceExhausted, RockError
 
-__all__ = ["BOX", "end_of", "is_over", "late", "trouble_of"]
+__all__ = ["BOX", "address_of", "end_of", "is_over", "late", "trouble_of"]
 
 BOX = "box"
 """Name of the container that a sandbox's commands run in."""
@@ -34,9 +34,14 @@ def is_over(pod: Pod) -> bool:
     return _status(pod).get("phase") in ("Succeeded", "Failed")
 
 
-def trouble_of(pod: Pod) -> RockError | None:
+def address_of(pod: Pod | None) -> str | None:
+    """Return the address of a pod, None while it has none."""
+    return _status(pod or {}).get("podIP") or None
+
+
+def trouble_of(pod: Pod | None) -> RockError | None:
     """Return why a pod that was just made will not come up; None while it may."""
-    for which, state in _states(pod):
+    for which, state in _states(pod or {}):
         waiting = state.get("waiting") or {}
         reason, said = waiting.get("reason", ""), str(waiting.get("message") or "")[:_LONGEST]
         if reason in _BAD_NAME or (reason in _PULL and _NOT_THERE.search(said)):
@@ -58,7 +63,7 @@ def trouble_of(pod: Pod) -> RockError | None:
             return InfraError(
                 f"the guest did not get into the sandbox: status {ended['exitCode']}: {ended.get('message') or ''}"
             )
-    if is_over(pod) or _deleted(pod):
+    if pod is None or is_over(pod) or _deleted(pod):
         return InfraError(f"a sandbox did not come up: {end_of(pod)}")
     return None
 

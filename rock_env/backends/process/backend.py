@@ -10,11 +10,10 @@ be read from `isolation`.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Literal
 
 from rock_env.backends.plugin import BackendOptions, BackendPlace, BackendSpec
 from rock_env.backends.process import fence
+from rock_env.backends.process.box import ProcessBox, standing_still
 from rock_env.backends.process.box_config import (
     BoxRecord,
     check_spec,
@@ -48,7 +48,6 @@ from rock_env.errors import (
     NotFound,
     Unimplemented,
 )
-from rock_env.guest_host.box import GuestBox
 from rock_env.guest_host.link import GuestLink, listen
 from rock_env.spec import SandboxSpec
 from rock_env.store.whole_file import make_private_file
@@ -72,20 +71,6 @@ class _Held:
     holder: Holder
     spec: SandboxSpec
     record: BoxRecord
-
-
-class ProcessBox(GuestBox):
-    """One process box. It knows whether it was paused, so that a snapshot leaves it as it was."""
-
-    paused = False
-
-    async def pause(self) -> None:
-        await super().pause()
-        self.paused = True
-
-    async def resume(self) -> None:
-        await super().resume()
-        self.paused = False
 
 
 class ProcessBackend:
@@ -234,7 +219,7 @@ class ProcessBackend:
             source = ready.state.boxes / sandbox_id / "files"
             if ready.fenced:
                 source = Path(f"/proc/{held.box.pid}/root{fence.FILES}/{seen}")
-            async with _standing_still(held.box):
+            async with standing_still(held.box):
                 count = await self._copy(source, layer_files)
             layer = Layer((snapshot_id, *lineage), held.record.identity, whole, count)
             with on_disk():
@@ -452,19 +437,6 @@ async def _explain(holder: Holder, state: ProcessStateFolder, box: str) -> str:
     if not killed:
         return reason
     return f"{reason}; it had run out of memory, for which the kernel killed {killed} of its processes"
-
-
-@contextlib.asynccontextmanager
-async def _standing_still(box: ProcessBox) -> AsyncIterator[None]:
-    if box.paused:
-        yield
-        return
-    await box.pause()
-    try:
-        yield
-    finally:
-        with contextlib.suppress(InfraError, NotFound):  # a box that was lost meanwhile
-            await box.resume()
 
 
 def _census(state: ProcessStateFolder) -> dict[str, str]:

@@ -14,7 +14,6 @@ import logging
 import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from rock_env.env_workers.catalog import Catalog
@@ -28,6 +27,7 @@ from rock_env.security.auth import acting_for, current_tenant
 from rock_env.server.envs.artifacts import ArtifactRoom
 from rock_env.server.envs.batch import MESSAGES, Batch, Reply, Shard
 from rock_env.server.envs.boxes import EnvBoxes
+from rock_env.server.envs.hosted import CoreOptions, Hosted
 from rock_env.server.envs.keys import Makes, own_key
 from rock_env.server.envs.rules import OwnRules, Rules
 from rock_env.server.envs.rules_pool import RulesPool
@@ -44,37 +44,6 @@ log = logging.getLogger(__name__)
 _FULL_RETRY_S = 5.0
 _LONGEST_S = 1e9
 """Longest timeout that a caller may name: one that never comes."""
-
-
-@dataclass(frozen=True, slots=True)
-class CoreOptions:
-    """What an operator may set."""
-
-    idle_timeout_s: float = 1800.0
-    """An environment or checkpoint nobody used for this long is closed; work in its sandbox is use of an environment."""
-    step_timeout_s: float = 60.0
-    """Longest call on an environment in a worker, where the caller sets no deadline."""
-    most_environments: int = 10_000
-    """Environments of one tenant at once."""
-    sandbox_timeout_s: float = 600.0
-    """Longest call on an environment in a sandbox, where the caller sets no deadline."""
-
-
-@dataclass(slots=True)
-class Hosted:
-    """One environment and where it lives: exactly one of `worker` and `sandboxed` is set."""
-
-    env_id: str
-    env: str
-    params_json: str
-    version: str
-    last_used: float
-    worker: EnvHostWorker | None = None
-    sandboxed: SandboxedEnv | None = None
-    tenant: str = field(default_factory=current_tenant)
-    """Whose it is: to everybody else it does not exist."""
-    keys: list[str] = field(default_factory=list)
-    """Idempotency keys whose stored replies end with this environment."""
 
 
 class EnvServiceCore:

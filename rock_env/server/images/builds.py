@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rock_env.server.images.context import BuildContext
     from rock_env.server.images.records import ImageRecord
 
-__all__ = ["BuildLimits", "BuildRun", "build_image", "maker_of", "pull_image"]
+__all__ = ["BuildLimits", "BuildRun", "BuildWish", "build_image", "maker_of", "pull_image"]
 
 _BUILD = "build-"
 _KEPT_LOG_BYTES = 4 << 20
@@ -47,6 +47,15 @@ _PROXIES = frozenset(
 _STEP = re.compile(r"Step \d+/\d+ : .*")
 _LAYER = re.compile(r" ---> ([0-9a-f]{12})")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass(frozen=True, slots=True)
+class BuildWish:
+    """What a Register asks for."""
+
+    name: str
+    dockerfile: str = "Dockerfile"
+    build_args: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

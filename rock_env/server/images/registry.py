@@ -30,13 +30,13 @@ from rock_env.errors import (
     Unavailable,
     plugin_call,
 )
-from rock_env.server.images.builds import BuildLimits, BuildRun, build_image, pull_image
+from rock_env.server.images.builds import BuildLimits, BuildRun, BuildWish, build_image, pull_image
 from rock_env.server.images.context import MAX_CONTEXT_BYTES, BuildContext
 from rock_env.server.images.dockerfile import Needs, needs_of_triggers
 from rock_env.server.images.records import ImageRecord, RecordKeeper
 from rock_env.spec import SandboxSpec
 
-__all__ = ["MOST_BUILDS", "MOST_NAMES", "TAG", "BuildWish", "Registry", "RegistryOptions"]
+__all__ = ["MOST_BUILDS", "MOST_NAMES", "TAG", "Registry", "RegistryOptions"]
 
 log = logging.getLogger(__name__)
 
@@ -69,15 +69,6 @@ class RegistryOptions:
     """Where contexts wait for their build; None is the system's folder for temporary files."""
     shared: bool = False
     """Whether others than the one who started the server build here."""
-
-
-@dataclass(frozen=True, slots=True)
-class BuildWish:
-    """What a Register asks for."""
-
-    name: str
-    dockerfile: str = "Dockerfile"
-    build_args: Mapping[str, str] = field(default_factory=dict)
 
 
 async def _nothing() -> None:

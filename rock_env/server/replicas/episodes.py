@@ -85,7 +85,7 @@ class _MakeCall(EnvCall):
         own = list(map(own_key, items))
         keys = [claim_of(key) if key else b"" for key in own]
         asked = {key: name for key, name in zip(keys, own, strict=True) if key}
-        self._held.enter_context(self.interceptor.replica.making(asked))
+        self._held.enter_context(self.interceptor.replica.makes.making(asked))
         homes = await self.interceptor.replica.claim_makes(asked) if asked else {}
         return [homes.get(key) for key in keys]
 

@@ -11,8 +11,7 @@ import asyncio
 import logging
 import random
 import re
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 
@@ -21,6 +20,7 @@ from rock_env.lifecycle import SandboxRecord, SandboxState
 from rock_env.server.own_tasks import OwnTasks, logged
 from rock_env.server.replicas.dead_nodes import DeadNodes
 from rock_env.server.replicas.environments import SharedEnvs
+from rock_env.server.replicas.makes import MakeKeys
 from rock_env.server.replicas.places import SharedPlaces
 from rock_env.server.replicas.seats import Seat, new_id, not_taken_up
 from rock_env.server.replicas.witness import Witness
@@ -40,8 +40,6 @@ UNREACHABLE_S = 1.0
 _UNSETTLED = {SandboxState.PENDING, SandboxState.STARTING}
 _PREFIX = re.compile("e[0-9a-f]{8}")
 """How the ids of a server's environments begin."""
-_UNCLAIM_S = 0.5
-"""Keys of environments that were closed within so long are forgotten together."""
 _AT_ONCE = 32
 """How many boxes are taken over at a time."""
 _DRAIN_PATIENCE_S = 0.5
@@ -65,13 +63,6 @@ class Replica:
         self.environments = self.maker = seat.environments
         """How the ids of what this server makes begin, environments, sandboxes and builds, whatever its own id is."""
         self.draining = False
-        self.makes: Callable[[str], bool] = lambda key: False
-        """Whether an environment that is here, or is being made, has this key of its tenant's; set by `Sharing`."""
-        self._unclaimed: dict[bytes, str] = {}
-        """Those of calls that may have made something with the key itself."""
-        self._making: Counter[bytes] = Counter()
-        """How many calls of Make there are with a key."""
-        self._unclaiming: asyncio.Task[None] | None = None
         self._asking: asyncio.Task[None] | None = None
         self._store = store
         self._address = seat.address
@@ -83,6 +74,8 @@ class Replica:
         self._waiting: set[asyncio.Event] = set()
         self._witness = Witness(seat.witnesses)
         self._tasks = OwnTasks()
+        self.makes = MakeKeys(self.members, self.environments, self._tasks)
+        """The keys of environments that were made here, or are being made."""
 
     @classmethod
     @asynccontextmanager
@@ -221,50 +214,9 @@ class Replica:
 
     async def claim_makes(self, keys: Mapping[bytes, str]) -> dict[bytes, Member | None]:
         """Return for each key of a Make which replica's it is; None: this one's from now on, or already."""
-        for key in keys:
-            self._unclaimed.pop(key, None)
-        if self._unclaiming is not None:  # it may hold one of them, as the key of an environment before
-            await asyncio.shield(self._unclaiming)
-        claimed = await self._tasks.run(self._claim(keys))
+        claimed = await self.makes.claim(keys)
         homes = await self.homes(set(claimed.values()))
         return {key: homes[environments] for key, environments in claimed.items()}
-
-    async def _claim(self, keys: Mapping[bytes, str]) -> dict[bytes, str]:
-        """Claim to the end, also for a call that is cut off: what it had claimed is forgotten only then."""
-        with self.making(keys):
-            return await self.members.claim(keys, self.environments)
-
-    @contextmanager
-    def making(self, keys: Mapping[bytes, str]) -> Iterator[None]:
-        """Hold keys for a call of Make. Those that it claims and makes nothing of are forgotten after it."""
-        self._making.update(keys.keys())
-        try:
-            yield
-        finally:
-            self._making.subtract(keys.keys())
-            self._making = +self._making
-            self._unclaim(keys)
-
-    def unclaim(self, keys: Collection[bytes]) -> None:
-        """Forget keys of environments here that are closed: soon, and many at once."""
-        self._unclaim(dict.fromkeys(keys, ""))
-
-    def _unclaim(self, keys: Mapping[bytes, str]) -> None:
-        if keys and not self._unclaimed:
-            self._tasks.spawn(logged(self._unclaim_soon()))
-        self._unclaimed.update(keys)
-
-    async def _unclaim_soon(self) -> None:
-        await asyncio.sleep(_UNCLAIM_S)
-        left, self._unclaimed = self._unclaimed, {}
-        keys = [key for key, own in left.items() if not (self._making[key] or (own and self.makes(own)))]
-        if not keys:
-            return
-        self._unclaiming = self._tasks.spawn(logged(self.members.unclaim(keys, self.environments)))
-        try:
-            await self._unclaiming
-        finally:
-            self._unclaiming = None
 
     async def suspected(self, member: Member) -> None:
         """Declare a replica of this node dead that could not be connected to, if there is proof."""

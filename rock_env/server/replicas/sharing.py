@@ -64,12 +64,12 @@ class Sharing:
     def hear(self, makes: Callable[[str], bool]) -> None:
         """Learn who tells whether an environment is here, or is being made, with a key and its tenant's name before it."""
         if self._replica is not None:
-            self._replica.makes = makes
+            self._replica.makes.here = makes
 
     def forget(self, keys: Collection[str]) -> None:
         """Note that the environments that were made with these keys are closed, each with its tenant's name before it."""
         if self._replica is not None and keys:
-            self._replica.unclaim([claim_of(key) for key in keys])
+            self._replica.makes.unclaim([claim_of(key) for key in keys])
 
     async def hand_over(self, within_s: float) -> int:
         """Let other replicas have the boxes that no call uses; return how many went."""

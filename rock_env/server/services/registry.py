@@ -14,9 +14,9 @@ from rock_env.errors import InvalidArgument
 from rock_env.proto.v1 import registry_pb2 as pb
 from rock_env.security.auth import current_tenant
 from rock_env.server.calls import Act, Context, add_service
-from rock_env.server.images.builds import BuildRun
+from rock_env.server.images.builds import BuildRun, BuildWish
 from rock_env.server.images.records import ImageRecord
-from rock_env.server.images.registry import BuildWish, Registry
+from rock_env.server.images.registry import Registry
 from rock_env.server.sandboxes.core import SandboxCore
 from rock_env.server.sandboxes.validate import CheckedBoxes, validate
 from rock_env.wire.sandboxes import sandbox_spec, timestamp

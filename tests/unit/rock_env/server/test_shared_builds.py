@@ -15,8 +15,9 @@ import pytest
 
 from rock_env.backends.docker.engine import Engine
 from rock_env.errors import InvalidArgument
+from rock_env.server.images.builds import BuildWish
 from rock_env.server.images.records import ImageRecord, ImageRecords
-from rock_env.server.images.registry import BuildWish, Registry, RegistryOptions
+from rock_env.server.images.registry import Registry, RegistryOptions
 
 OTHERS = "sha256:" + "ab" * 32
 MADE = "sha256:" + "cd" * 32
