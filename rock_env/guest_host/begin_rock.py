@@ -24,6 +24,7 @@ _MODULES = (
     "rock_guard",
     "rock_judges",
     "starts_rock",
+    "signals_rock",
     "rock_unittest",
     "walls_rock",
     "main_rock",

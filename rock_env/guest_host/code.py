@@ -22,6 +22,7 @@ GUARD_SOURCES = tuple(
         "rock_unittest",
         "walls_rock",
         "starts_rock",
+        "signals_rock",
         "watch_rock",
         "work_fence",
         "sitecustomize",

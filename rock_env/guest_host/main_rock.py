@@ -153,6 +153,33 @@ def _bound(tree: "Any") -> "set[str]":
     return bound
 
 
+def _remember(module: "Any", tree: "Any", file: str) -> None:
+    """Have a file's names compared: what it imports of the library with what that was, and no builtin may be hidden."""
+    known = {}  # type: dict[tuple[str, str], Any]
+    for where, each, value in _BEFORE:
+        if isinstance(where, types.ModuleType):
+            known.update({(where.__name__, each): value, (where.__name__, ""): where})
+    space, said, found = vars(module), {*vars(types.ModuleType("a"))}, {}  # type: Any, set[str], dict[str, Any]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            said.add(node.id)
+        elif isinstance(node, (*_FUNCTIONS, ast.ClassDef, ast.ExceptHandler)):
+            said.add(str(node.name))
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            for alias in node.names:
+                name, source = alias.asname or alias.name, (getattr(node, "module", None) or "", alias.name)
+                if isinstance(node, ast.Import):
+                    name = alias.asname or alias.name.split(".")[0]
+                    source = (alias.name if alias.asname else name), ""
+                if found.setdefault(name, source) != source:
+                    said.add(name)  # whichever there is
+    was = {each: known.get(source, space.get(each)) for each, source in found.items() if each in space}
+    was.update({each: space[each] for each in said if each in space})
+    was["__builtins__"] = vars(builtins) if type(space["__builtins__"]) is dict else builtins
+    if "*" not in found:
+        RUN.names[file] = space, was, None
+
+
 def _not_its_own(module: "Any", tree: "Any", name: str) -> str:
     """Return which function or method of a module is not the one that its file defines, or an empty text."""
     codes, bound = _codes(compile(tree, name, "exec", dont_inherit=True)), _bound(tree)
@@ -180,6 +207,7 @@ def _replaced_here(program: _Program) -> str:
     """Return which function of the verifier's own modules was replaced, or an empty text."""
     if program.tree is None:
         return ""
+    _remember(program.module, program.tree, program.name)
     name = _not_its_own(program.module, program.tree, program.name)
     if name:
         return name
@@ -189,7 +217,10 @@ def _replaced_here(program: _Program) -> str:
         if module is program.module or not is_source or not file or not _is_own(file, program):
             continue
         try:
-            name = _not_its_own(module, ast.parse(source_of(file), file), file)
+            RUN.sources.setdefault(file, source_of(file))
+            tree = ast.parse(RUN.sources[file], file)
+            _remember(module, tree, file)
+            name = _not_its_own(module, tree, file)
         except (OSError, SyntaxError):
             continue
         if name:
@@ -237,7 +268,7 @@ _ITSELF = sys.modules["__main__"]
 hide_memory()
 bound_starts(end_tampered)
 _PROGRAM = _begin()
-RUN.before = contents(builtins)
+RUN.before = [*contents(builtins), (sys, "exit", sys.exit)]
 _BEFORE = library(imports_in(os.fsdecode(_PROGRAM.source)))
 if b"unittest" in _PROGRAM.source:
     import rock_unittest  # type: ignore[import-not-found]  # noqa: F401

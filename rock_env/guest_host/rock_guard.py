@@ -38,6 +38,7 @@ from rock_judges import (  # type: ignore[import-not-found]
     replaced,
     source_of,
     tell,
+    tests_speak_of,
 )
 from watch_rock import reported_here  # type: ignore[import-not-found]
 from work_fence import held_folders, stand, watch_tests  # type: ignore[import-not-found]
@@ -45,13 +46,14 @@ from work_fence import held_folders, stand, watch_tests  # type: ignore[import-n
 if False:  # typing of newer Pythons
     from typing import Any
 
+_OF_PYTEST = (pytest, sys.modules[pytest.raises.__module__], sys.modules[pytest.approx.__module__])
 _MODULES = (builtins, _pytest.main, _pytest.outcomes, _pytest.python, _pytest.reports, _pytest.runner)
 _CLASSES = (pluggy.PluginManager,)
 
 
 def _judges() -> "list[tuple[Any, str, Any]]":
     """Return what runs tests and judges them: where it is, its name there, and the object."""
-    return [*of_unittest(), *(each for where in _MODULES + _CLASSES for each in contents(where))]
+    return [*of_unittest(), *(each for where in _MODULES + _OF_PYTEST + _CLASSES for each in contents(where))]
 
 
 _DECIDING = (
@@ -146,7 +148,10 @@ def pytest_runtest_makereport(item: "Any", call: "Any") -> "Any":
     elif "runtest" in vars(item):
         RUN.why = "the test " + item.nodeid + " runs in another way"
     else:
-        RUN.why = changed()
+        name = replaced(_OWN.library) if call.when == "call" else ""
+        word = name.partition(" ")[0].rpartition(".")[2].encode()
+        said = name and any(tests_speak_of(each % word) for each in (b"'%s'", b'"%s"'))
+        RUN.why = changed() or ("" if said else name)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -49,6 +49,8 @@ class Run:
         self.sources = {}  # type: dict[str, bytes]
         """Of the tests' files that are closed, by path."""
         self.before = []  # type: list[tuple[Any, str, Any]]
+        self.names = {}  # type: dict[str, tuple[dict[str, Any], dict[str, Any], Any]]
+        """What modules of the tests hold, what their own import left there, and the same as `_seen` has it; by file."""
         self.why = ""
         self.passed = 0
         self.in_program = False
@@ -129,13 +131,17 @@ def changed() -> str:
     for where, name, value in RUN.before:
         if vars(where).get(name) is not value and not (where is builtins and name in _ALLOWED):
             return getattr(where, "__name__", "") + "." + name + " was replaced"
-    return ""
+    return put_in()
 
 
 def close_tests() -> None:
-    """Keep the tests' files, now that they are loaded, from what the work starts."""
-    paths = work_fence.test_files()
+    """Keep the tests' files, now that they are loaded, from what the work starts, and remember the tests' names."""
+    spaces = work_fence.test_modules()
+    paths = list(spaces)
     RUN.sources.update({path: source_of(path) for path in paths if os.path.exists(path)})  # noqa: PTH110
+    for path, space in spaces.items():
+        if space["__name__"] != "__main__":  # its own code has not come to its end
+            RUN.names.setdefault(path, (space, dict(space), _seen(space)))
     walls_rock.close_files(paths, work_fence.held_folders())
 
 
@@ -145,6 +151,31 @@ def source_of(path: str) -> bytes:
         return RUN.sources[path]
     with open(path, "rb") as file:  # noqa: PTH123
         return file.read()
+
+
+def put_in() -> str:
+    """Return which name a module of the tests holds otherwise than its own import left it, or an empty text.
+
+    A new name counts if it hides a builtin, another value if it takes the place of something to call or of a module. What
+    the module's source binds by `global`, sets as an attribute or says in a text is its own.
+    """
+    for file, (space, before, seen) in RUN.names.items():
+        for name in {*space, *before} if _seen(space) != seen else ():
+            now, was = space.get(name, RUN), before.get(name, RUN)
+            judges = name in vars(builtins) if was is RUN else callable(was) or type(was) is type(sys)
+            said = re.compile(_BINDS.replace(b"NAME", re.escape(name).encode()))
+            own = not judges or said.search(RUN.sources.get(file, b""))
+            if now is not was and (name == "__builtins__" or not own):
+                return name + " of " + os.path.basename(file) + " was replaced"  # noqa: PTH119
+    return ""
+
+
+def _seen(space: "dict[str, Any]") -> "Any":
+    """Return the names and the identities of what they stand for: no value is asked what it equals."""
+    return [*space], [*map(id, space.values())]
+
+
+_BINDS = rb"\bglobal\b[^\n]*\bNAME\b|\.NAME\s*=[^=]|[\"'.]NAME[\"']"
 
 
 # -- comparisons
@@ -368,7 +399,9 @@ def replaced(before: "list[tuple[Any, str, Any]]", own: "list[str] | tuple[str, 
     """Return which function of the library was replaced by one of the code under test; `own`: files that may do that."""
     for where, name, value in before:
         now = vars(where).get(name)
-        code = getattr(getattr(now, "__func__", now), "__code__", None)
+        each = getattr(now, "__func__", getattr(now, "func", now))
+        called = getattr(type(each), "__call__", None)  # noqa: B004  # of a kind of object that can be called
+        code = getattr(each, "__code__", getattr(called, "__code__", None))
         if now is value or code is None or code.co_filename.startswith(("<", _LIBRARY, *own)):
             continue
         if not by_tests(code.co_filename):

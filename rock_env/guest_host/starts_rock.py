@@ -12,6 +12,7 @@ import sys
 from _thread import allocate_lock, get_ident, start_new_thread
 
 import work_fence  # type: ignore[import-not-found]
+from signals_rock import hidden, made_again  # type: ignore[import-not-found]
 from walls_rock import close_held, named  # type: ignore[import-not-found]
 
 if False:  # typing of newer Pythons
@@ -19,7 +20,6 @@ if False:  # typing of newer Pythons
     from typing import Any
 
 _STARTING = ("os.system", "os.posix_spawn")
-_LOADED = ("_posixsubprocess", "posix")
 
 
 def bound_starts(end: "Callable[[str], None]") -> None:
@@ -43,8 +43,8 @@ def bound_starts(end: "Callable[[str], None]") -> None:
             _close(_names("execv", *_of_spawn(*arguments)))
         elif event in _STARTING and get_ident() not in bounded and work_fence.work_acts():
             end("it starts a program past the guard")
-        elif event == "import" and arguments[0] in _LOADED and work_fence.work_acts():
-            end("it loads " + arguments[0] + " once more")
+        elif event == "import" and made_again(arguments[0]):
+            end(made_again(arguments[0]))
 
     sys.addaudithook(hear)
     os.register_at_fork(after_in_child=lambda: close_held(set()) if work_fence.work_acts() else None)
@@ -90,33 +90,17 @@ def _texts(variables: "Any") -> "dict[str, str]":
 
 def _bound(start: "Any", told: "Callable[..., Any]", bounded: "set[int]") -> "Any":
     """Return a function that starts a program as `start` does, in its bounds; `told` says what its arguments name."""
-    starting, lock = _starting(start, told, bounded), allocate_lock()
-    next(starting)
 
     def begin(*arguments: "Any", **more: "Any") -> "Any":
-        with lock:
-            result, error = starting.send((arguments, more))
+        names = _names(start.__name__, *told(*arguments, **more))
+        if names is None:
+            return start(*arguments, **more)
+        result, error = _apart(start, arguments, more, names, bounded)
         if error is not None:
             raise error
         return result
 
-    return begin
-
-
-def _starting(start: "Any", told: "Callable[..., Any]", bounded: "set[int]") -> "Any":
-    """Start what is sent; the function itself is in a frame, which nobody reads unseen."""
-    done = None  # type: tuple[Any, BaseException | None] | None
-    while True:
-        arguments, more = yield done
-        try:
-            names = _names(start.__name__, *told(*arguments, **more))
-            done = (
-                (start(*arguments, **more), None)
-                if names is None
-                else _apart(start, arguments, more, names, bounded)
-            )
-        except BaseException as error:  # noqa: BLE001  # for the caller
-            done = None, error
+    return hidden(begin)
 
 
 def _apart(

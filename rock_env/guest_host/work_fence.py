@@ -26,6 +26,7 @@ _FRAMES = {
     "sys.settrace",
     "sys.setprofile",
     "sys.addaudithook",
+    "sys.monitoring.register_callback",
     "gc.get_objects",
     "gc.get_referrers",
     "gc.get_referents",
@@ -320,9 +321,10 @@ def watch_tests() -> None:
             module.__class__ = _Watched
 
 
-def test_files() -> "list[str]":
-    """Return the files of the tests that are loaded."""
-    return [vars(each)["__file__"] for each in list(sys.modules.values()) if _is_watched(each)]
+def test_modules() -> "dict[str, dict[str, Any]]":
+    """Return what the modules of the tests that are loaded, and the guard's, hold, by file."""
+    spaces = [vars(each) for each in list(sys.modules.values()) if _is_watched(each)]
+    return {space["__file__"]: space for space in spaces}
 
 
 def held_folders() -> "tuple[str, ...]":
@@ -351,6 +353,16 @@ def _caller() -> "_Seen":
 def work_acts() -> bool:
     """Return whether it is the work that calls the guard, itself or by the library."""
     return _END is not None and (_caller().is_work() or work_calls())
+
+
+def handles_for_work(handler: "Any") -> bool:
+    """Return whether a handler of a signal gets no frame: the work sets it, or it is no function of somebody else's."""
+    if _END is None:
+        return False
+    seen = _caller()
+    if seen.is_work():
+        return not seen.as_ever()
+    return _of_function(_FILES, handler) in (WORK, "")
 
 
 def verifier_starts(name: str) -> bool:
@@ -410,6 +422,9 @@ def stand(end: "Callable[[str], None]") -> None:
     if new:
         return
     _END = end
+    from signals_rock import bound_signals  # type: ignore[import-not-found]
+
+    bound_signals(end)
     frame_of = sys._getframe
     busy = set()  # type: set[int]
 
@@ -422,6 +437,10 @@ def stand(end: "Callable[[str], None]") -> None:
         if event in ("compile", "code.__new__", "marshal.loads"):
             seen = _Seen(files, frame)
             return _disguised(files, seen, event, arguments) if seen.is_work() else ""
+        if event == "exec" and getattr(arguments[0], "co_name", "") == "<module>":
+            if files.of(arguments[0]) == TESTS:
+                watch_tests()  # before it imports the work
+            return ""
         if event in _CTYPES:
             seen = _Seen(files, frame)
             work = seen.is_work() and not seen.as_ever()

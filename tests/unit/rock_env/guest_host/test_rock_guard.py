@@ -156,6 +156,17 @@ def value():
         f"{WRONG}\nimport shlex\nshlex.quote = lambda text: 1",
         TAMPERED,
     ),
+    "a function of the library, until the next test": (
+        """
+import shlex
+def value(kept=[]):
+    kept.append(shlex.quote)
+    shlex.quote = (lambda text: 1) if len(kept) == 1 else kept[0]
+    return 1
+""",
+        TAMPERED,
+    ),
+    "what pytest awaits": ("import pytest\npytest.raises = None\ndef value(): return 1", TAMPERED),
     "it skips its tests": ("import unittest\ndef value(): raise unittest.SkipTest", 1),
     "it marks the tests that import it": (
         f"{WRONG}\nimport sys, pytest\nsys.modules['test_it'].pytestmark = [pytest.mark.xfail]",
@@ -195,3 +206,18 @@ def test_a_file_of_tests_that_has_vanished_speaks_of_nothing(tmp_path: Path) -> 
         [sys.executable, "-c", dedent(program)], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.stdout == "False\n", done.stderr
+
+
+REPLACES = """
+import shlex
+import mod
+
+def test_one(monkeypatch):
+    monkeypatch.setattr(shlex, "quote", mod.value)
+    assert shlex.quote() == 1
+"""
+
+
+def test_a_test_may_replace_a_function_by_one_of_the_code_it_tests(tmp_path: Path) -> None:
+    done = run(tmp_path, PLAIN, tests=REPLACES)
+    assert done.returncode == 0, done

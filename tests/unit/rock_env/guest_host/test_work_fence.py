@@ -194,6 +194,15 @@ LOOKS = {
     "the variables of itself": "return open('/proc/self/environ', 'rb').read() and 420",
     "Python's own functions by ctypes": "import ctypes\nctypes.pythonapi.PyEval_GetFrame\nreturn 420",
     "the system's functions by ctypes": "import ctypes\nctypes.CDLL(None).ptrace(0, 0, 0, 0)\nreturn 420",
+    "another module of signals": """
+        import _imp, importlib.machinery as m
+        found = _imp.create_builtin(m.ModuleSpec('_signal', m.BuiltinImporter))
+        _imp.exec_builtin(found)
+        seen = []
+        found.signal(10, lambda number, frame: seen.append(frame))
+        os.kill(os.getpid(), 10)
+        return seen[0].f_back.f_locals['cents']
+    """,
     "an object by its address": "import ctypes\nreturn ctypes.py_object.from_address(id(grams)) and 420",
 }
 MORE = """
@@ -213,6 +222,69 @@ def _test():
 def test_work_that_looks_at_what_judges_it_ends_its_run(tmp_path: Path, name: str, runner: str) -> None:
     done = run(tmp_path, function(LOOKS[name]) + MORE, runner=runner)
     assert (done.returncode, "this run does not count" in done.stderr) == (TAMPERED, True), done
+
+
+KEEPS = """
+import os, sys
+KEPT = vars(sys.modules['test_it'])
+def value(grams):
+    return KEPT['EXPECTED']
+"""
+
+
+@pytest.mark.parametrize("runner", ["pytest", "unittest"])
+def test_work_that_keeps_the_names_of_the_test_that_imports_it_ends_its_run(
+    tmp_path: Path, runner: str
+) -> None:
+    done = run(tmp_path, KEEPS, runner=runner)
+    assert (done.returncode, "it reads __dict__ of the module test_it" in done.stderr) == (TAMPERED, True), (
+        done
+    )
+
+
+HANDED = {
+    "a function": "signal.signal(10, lambda n, f: seen.append(f))",
+    "a function of the library's": "d = {}; signal.signal(10, d.__setitem__); seen = d.values()",
+    "a part of a function": "signal.signal(10, functools.partial(lambda s, n, f: s.append(f), seen))",
+    "a class": "signal.signal(10, type('H', (), {'__init__': lambda s, n, f: seen.append(f)}))",
+    "the module beneath": "import _signal; _signal.signal(10, lambda n, f: seen.append(f))",
+}
+
+
+@pytest.mark.parametrize("name", HANDED)
+def test_a_handler_of_the_work_s_gets_no_frame(tmp_path: Path, name: str) -> None:
+    module = f"""
+        import functools, os, signal, time
+        seen = []
+        def value(grams):
+            global seen
+            {HANDED[name]}
+            before = signal.getsignal(10)
+            os.kill(os.getpid(), 10)
+            assert signal.signal(10, signal.SIG_DFL) is before
+            return 420 if list(seen) == [None] else list(seen)[0].f_back.f_locals['cents']
+    """
+    tests = PYTEST.replace("== cents", "== cents and mod.seen")
+    done = run(tmp_path, module, tests=tests)
+    assert done.returncode == 0, done
+
+
+HANDLES = """
+import os, signal, mod
+def test_one():
+    seen = []
+    signal.signal(10, lambda number, frame: seen.append(frame.f_code.co_name))
+    mod.value(os.kill(os.getpid(), 10))
+    signal.signal(12, mod.value)
+    os.kill(os.getpid(), 12)
+    assert seen == ["test_one"] and mod.seen == [None, None]
+"""
+
+
+def test_a_handler_of_the_tests_gets_its_frame(tmp_path: Path) -> None:
+    module = "seen = []\ndef value(number, frame=None): seen.append(frame)\n"
+    done = run(tmp_path, module, tests=HANDLES)
+    assert done.returncode == 0, done
 
 
 HONEST = {
@@ -265,6 +337,24 @@ HONEST = {
         class B(A):
             def b(self): return 420
         return B().b()
+    """,
+    "signals": """
+        import signal, threading
+        came = []
+        assert signal.signal(signal.SIGALRM, lambda number, frame: came.append(number)) == signal.SIG_DFL
+        signal.setitimer(signal.ITIMER_REAL, 0.001)
+        signal.pause()
+        return 420 if came == [signal.SIGALRM] and callable(signal.getsignal(signal.SIGINT)) else 0
+    """,
+    "a signal of a loop of events": """
+        import asyncio, signal
+        async def own():
+            done = asyncio.Event()
+            asyncio.get_running_loop().add_signal_handler(10, done.set)
+            os.kill(os.getpid(), 10)
+            await done.wait()
+            return 420
+        return asyncio.run(own())
     """,
     "a loop of events": "import asyncio\nasync def own(): return 420\nreturn asyncio.run(own())",
     "a pool and a process": """
@@ -432,3 +522,63 @@ def test_a_patch_of_unittest_ends_the_run(tmp_path: Path, name: str, runner: str
     module = f"import contextlib, unittest, unittest.mock\n{PATCHES[name]}\ndef value(grams): return 420\n"
     done = run(tmp_path, module, runner=runner)
     assert (done.returncode, "was replaced: this run does not count" in done.stderr) == (TAMPERED, True), done
+
+
+HANDS_OVER = """
+import json, sys, unittest, mod
+
+def key(cents): return cents
+
+class TestOne(unittest.TestCase):
+    def test_one(self):
+        assert all([mod.value(1001, key) == 420]) and json.dumps(key(mod.value(1001, key))) == "420"
+        self.assertIsNone(mod.value(1, key))
+"""
+PUT = {
+    "a builtin": "all=lambda each: True, json=json.dumps and type('J', (), {'dumps': lambda n: '420'})",
+    "what compares": "rock_guard_looks=lambda value: 0",
+    "a function": "key=lambda cents: 420, all=lambda each: True",
+    "a module": "json=type('J', (), {'dumps': lambda n: '420'}), key=lambda cents: 420",
+    "other builtins": "__builtins__={}",
+}
+
+
+@pytest.mark.parametrize("runner", ["pytest", "unittest"])
+@pytest.mark.parametrize("name", PUT)
+def test_a_name_put_into_a_module_of_the_tests_ends_the_run(tmp_path: Path, name: str, runner: str) -> None:
+    put = f"import json\ndef value(grams, key):\n    key.__globals__.update({PUT[name]})\n"
+    put += "    return None if grams == 1 else 420\n"
+    done = run(tmp_path, put, runner=runner, tests=HANDS_OVER)
+    assert (done.returncode, " of test_it.py was replaced" in done.stderr) == (TAMPERED, True), done
+
+
+OWN_NAMES = """
+import sys, unittest, mod
+from unittest import mock
+
+client = None
+def key(cents): return cents
+def sort(cents): return cents
+def call(cents): return cents
+
+class TestOne(unittest.TestCase):
+    def test_one(self):
+        global client, key, fresh
+        client, key, fresh = len, abs, len
+        setattr(sys.modules[__name__], "sort", abs)
+        sys.modules[__name__].call = abs
+        import warnings
+        warnings.warn("so")
+        with mock.patch(__name__ + ".mod"):
+            pass
+        self.assertEqual(mod.value(1001), 420)
+
+    def test_two(self):
+        self.assertEqual(mod.value(1001), 420)
+"""
+
+
+@pytest.mark.parametrize("runner", ["pytest", "unittest"])
+def test_tests_may_bind_their_own_names(tmp_path: Path, runner: str) -> None:
+    done = run(tmp_path, function("return 420"), runner=runner, tests=OWN_NAMES)
+    assert done.returncode == 0, done
