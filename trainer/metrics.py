@@ -23,7 +23,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from rock_env.foreign.files import open_regular
 from rock_env.store.whole_file import write_whole
-from trainer.files.appended import Appended
+from trainer.files.appended import Appended, keep_lines
 from trainer.files.folder import writing
 
 __all__ = [
@@ -192,7 +192,14 @@ class MetricsLog:
         """
         self._folder = folder
         path, events = folder / METRICS, folder / "events"
-        _cut(path, resume_step, again)
+        keep_lines(
+            path,
+            lambda record: (
+                resume_step is not None
+                and record["step"] <= resume_step
+                and (record.get("kind"), record["step"]) not in again
+            ),
+        )
         events.mkdir(exist_ok=True)
         self._file = Appended(path)
         # Not EventFileWriter: its thread would meet a full disk after the step that caused it.
@@ -220,21 +227,6 @@ class MetricsLog:
 
     def _add_event(self, event: Event) -> None:
         self._records.write(event.SerializeToString())
-
-
-def _cut(path: Path, step: int | None, again: Collection[tuple[str, int]]) -> None:
-    """Keep what `metrics.jsonl` has up to `step`, without records of `again`; None keeps nothing."""
-    kept = b""
-    for line in _content(path).splitlines(keepends=True) if step is not None and path.exists() else []:
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            break  # the torn last line of a killed run
-        if not isinstance(record, dict) or not isinstance(record.get("step"), int):
-            break
-        if record["step"] <= step and (record.get("kind"), record["step"]) not in again:
-            kept += line.rstrip(b"\n") + b"\n"  # a full disk may have had room for all but the line's end
-    write_whole(path, lambda beside: beside.write_bytes(kept))
 
 
 def steps_recorded(folder: Path) -> int:

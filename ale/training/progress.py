@@ -17,6 +17,7 @@ from rich.text import Text
 
 from ale.training.stop import STOPPING, StopRequest
 from rock_env.telemetry.shown import visible_streams
+from trainer.timeline import told
 
 if TYPE_CHECKING:
     from trainer.metrics import Evaluation
@@ -178,7 +179,10 @@ class LiveProgress:
 
 
 def _numbers(metrics: Mapping[str, float]) -> list[str]:
-    return [form.format(metrics[name]) for name, form in SHOWN.items() if name in metrics]
+    shown = [form.format(metrics[name]) for name, form in SHOWN.items() if name in metrics]
+    prefix = "bound/"
+    bound = {name[len(prefix) :]: share for name, share in metrics.items() if name.startswith(prefix)}
+    return [*shown, told(bound)] if bound else shown
 
 
 def bracketed(record: Mapping[str, float], name: str = "success", *, of: str = "", digits: int = 3) -> str:

@@ -1,13 +1,19 @@
 """A file that grows line by line and is whole after every write.
 
-Used by what a run keeps while it goes on: its metrics and its reward answers.
+Used by what a run keeps while it goes on: its metrics, its timeline and its reward answers.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-__all__ = ["Appended"]
+from rock_env.foreign.files import open_regular
+from rock_env.store.whole_file import write_whole
+
+__all__ = ["Appended", "keep_lines"]
 
 
 class Appended:
@@ -31,3 +37,22 @@ class Appended:
 
     def close(self) -> None:
         self._file.close()
+
+
+def keep_lines(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> None:
+    """Keep of a file of JSON objects with a `step` those that are wanted, up to a torn or damaged line. Raise `OSError`."""
+
+    def fill(beside: Path) -> None:
+        with beside.open("wb") as kept, open_regular(path) as lines:
+            for line in lines:
+                try:
+                    record = json.loads(line)
+                except (ValueError, RecursionError):
+                    break  # the torn last line of a killed run
+                if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+                    break
+                if wanted(record):  # a full disk may have had room for all but the line's end
+                    kept.write(line.rstrip(b"\n") + b"\n")
+
+    if path.exists():
+        write_whole(path, fill)

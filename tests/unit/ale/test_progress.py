@@ -53,6 +53,15 @@ def test_without_a_terminal_each_event_is_one_line() -> None:
     assert lines[4] == "resumed after step 2 [not markup]"
 
 
+def test_a_step_says_what_bounds_it() -> None:
+    console, text = _console()
+    bound = {"bound/environments": 0.62, "bound/learner": 0.21, "bound/samplers": 0.17}
+    PlainProgress(console).on_step(3, 10, METRICS | bound)
+    assert text.getvalue().endswith(
+        "99,999 tokens/s  bound by: environments 62 %, learner 21 %, samplers 17 %\n"
+    )
+
+
 def test_quiet_prints_messages_only() -> None:
     console, text = _console()
     _watch(PlainProgress(console, quiet=True))
