@@ -34,6 +34,7 @@ _FRAMES = {
 }
 _FRAME_ATTRIBUTES = ("tb_frame", "gi_frame", "cr_frame", "ag_frame")
 _CODE = ("__code__", "__defaults__", "__kwdefaults__")
+_ATTRIBUTES = (*_FRAME_ATTRIBUTES, *_CODE, "__class__")
 _KEEP_THEM = {
     "_getframe": (
         "collections/__init__.py",
@@ -401,6 +402,13 @@ def take_for_tests(code: "CodeType") -> None:
             take_for_tests(each)
 
 
+def _begins(files: "_Files", code: "Any") -> str:
+    """Watch a module of the tests before its first line."""
+    if getattr(code, "co_name", "") == "<module>" and files.of(code) == TESTS:
+        watch_tests()
+    return ""
+
+
 _CTYPES = ("ctypes.dlopen", "ctypes.dlsym", "ctypes.dlsym/handle", "ctypes.cdata", "ctypes.PyObj_FromPtr")
 
 
@@ -422,29 +430,23 @@ def stand(end: "Callable[[str], None]") -> None:
     if new:
         return
     _END = end
-    from signals_rock import bound_signals  # type: ignore[import-not-found]
-
-    bound_signals(end)
-    frame_of = sys._getframe
-    busy = set()  # type: set[int]
+    __import__("signals_rock").bound_signals(end)
+    frame_of, busy = sys._getframe, set()  # type: Any, set[int]
 
     def found(event: str, arguments: "Any", frame: "FrameType") -> str:
         if event in _FRAMES or event in ("object.__getattr__", "object.__setattr__"):
-            if event not in _FRAMES and arguments[1] not in (*_FRAME_ATTRIBUTES, *_CODE, "__class__"):
+            if event not in _FRAMES and arguments[1] not in _ATTRIBUTES:
                 return ""
             seen = _Seen(files, frame)
             return _looked(files, seen, event, arguments) if seen.is_work() and not seen.as_ever() else ""
         if event in ("compile", "code.__new__", "marshal.loads"):
             seen = _Seen(files, frame)
             return _disguised(files, seen, event, arguments) if seen.is_work() else ""
-        if event == "exec" and getattr(arguments[0], "co_name", "") == "<module>":
-            if files.of(arguments[0]) == TESTS:
-                watch_tests()  # before it imports the work
-            return ""
+        if event == "exec":
+            return _begins(files, arguments[0])
         if event in _CTYPES:
             seen = _Seen(files, frame)
-            work = seen.is_work() and not seen.as_ever()
-            return _foreign(event, arguments, seen, files) if work else ""
+            return _foreign(event, arguments, seen, files) if seen.is_work() and not seen.as_ever() else ""
         if event == "open" or (event.startswith(("os.", "shutil.", "glob.")) and event not in _NO_FILES):
             for each in arguments[: 2 if event in _TWO_FILES else 1]:
                 path = _real(each) if isinstance(each, (str, bytes, os.PathLike)) else ""
