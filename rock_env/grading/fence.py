@@ -1,4 +1,4 @@
-"""What the fence of a test run (`rock_env.guest_host.work_fence`) is told: which code is the work's, which the verifier's.
+"""What the fence of a test run (`guest_host.guard.work_fence`) is told: which code is the work's, which the verifier's.
 
 A clean box is asked before the work is put into it. What changed in it since is the work's or the verifier's.
 """

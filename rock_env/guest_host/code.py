@@ -13,7 +13,7 @@ import rock_env.guest
 __all__ = ["GUARD_SOURCES", "START_SOURCE", "lay_out_guest"]
 
 GUARD_SOURCES = tuple(
-    Path(__file__).with_name(f"{name}.py")
+    Path(__file__).parent / "guard" / f"{name}.py"
     for name in (
         "rock_guard",
         "begin_rock",

@@ -14,7 +14,7 @@ import pytest
 from rock_env.guest_host.code import GUARD_SOURCES
 
 ENDS = "import os\nos._exit(7)\n"
-PROBE = GUARD_SOURCES[0].with_name("image_probe.py")
+PROBE = GUARD_SOURCES[0].parent.with_name("image_probe.py")
 
 
 def run(
