@@ -122,9 +122,9 @@ FAULTS = (
     ),
     Fault(
         "the tokens that branches share train once per branch",
-        "agent_runtime/graph.py",
-        "    completion_flags[: 2 * branch.shared] = False\n",
-        "",
+        "trainer/data/build.py",
+        "first_S += [False] * branch.shared + [True] * (len(branch.turns) - branch.shared)",
+        "first_S += [True] * len(branch.turns)",
     ),
     Fault(
         "an earlier version's file hides the one written anew",
