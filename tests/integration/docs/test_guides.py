@@ -53,6 +53,11 @@ def test_a_sampler(tmp_path: Path) -> None:
     assert [line["step"] for line in lines(folder / "metrics.jsonl") if line["kind"] == "train"] == [1, 2]
 
 
+def test_a_parallelism(tmp_path: Path) -> None:
+    said = Steps("extend/parallelism.md", tmp_path).follow()
+    assert "3 passed" in said
+
+
 @pytest.mark.parametrize("number", [0, 1])
 def test_the_readmes_python(number: int, tmp_path: Path) -> None:
     programs = [block for block in blocks(ROOT / "README.md") if block.language == "python"]
