@@ -1,8 +1,8 @@
 """The training loop, as prose. Every verb is explained in `trainer.run`.
 
-Synchronous: sample with version v (or, as `rollout.staleness` says, one so many before it), learn, publish v+1. Departures
-from the paper (docs/ipa.md section 7): synchronous, so the split w·u is exact; imitation is gated to anchors without success
-and annealed.
+Take the batch of the step's plan, sampled meanwhile (`rollout.mode=pipeline`, with versions `rollout.staleness` behind) or
+then (`sync`); learn, publish the next version. Departures from the paper (docs/ipa.md section 7): every rollout is of one
+version, so the split w·u is exact; imitation is gated to anchors without success and annealed.
 """
 
 from __future__ import annotations
@@ -66,11 +66,10 @@ def _train(run: Run) -> RunSummary | None:
         if run.should_stop():
             run.save()
             return None
-        plan = run.plan(step)
-        rollouts = run.roll_out(plan)
-        run.learn(plan, rollouts)
+        batch = run.batch(step)
+        run.learn(batch)
         run.publish(step)
-        run.report(plan, rollouts)
+        run.report(batch)
         if run.should_stop():
             run.save()  # an evaluation may take longer than who stops a run waits
         if run.is_evaluation_due(step):

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from agent_runtime.errors import StoreWriteFailed
-from agent_runtime.store import segment_path, write_segment
+from agent_runtime.store import FOLDER, read_encoded, segment_path, trajectory_files, write_segment
 from trainer.errors import Halted, RunFolderError
 from trainer.files.folder import writing
 
-__all__ = ["Records"]
+__all__ = ["PLAYED", "SET_ASIDE", "Records"]
 
+PLAYED, SET_ASIDE = "step", "set_aside"
+"""The kinds of a plan's batch, and of what its learner does not see."""
 _HALTED = "halted"
 """The kind of what was played where that halted the run."""
 
@@ -32,6 +34,11 @@ class Records:
         except StoreWriteFailed as error:
             raise RunFolderError(f"{error} A training run continues with --resume.") from error
 
+    def read(self, kind: str, step: int) -> list[bytes]:
+        """Return the encoded trajectories of one file; none where there is no such file. Raise `StoreError`, `OSError`."""
+        path = segment_path(self._folder, kind, step)
+        return list(read_encoded(path)) if path.is_file() else []
+
     @contextmanager
     def kept_if_halted(self) -> Iterator[None]:
         """Store what had been played where it halts the body, until a later attempt does not."""
@@ -46,9 +53,17 @@ class Records:
         with writing("records", self._folder):
             path.unlink(missing_ok=True)
 
-    def forget_after(self, step: int) -> None:
-        """Remove what belongs to later steps, which will be done again. Raise `RunFolderError`."""
+    def forget_after(self, step: int, *, but: Collection[int] = ()) -> None:
+        """Remove what belongs to later steps, which will be done again, but for plans that are played already.
+
+        Raise `RunFolderError`.
+        """
         with writing("records", self._folder):
-            for path in (self._folder / "trajectories").glob("*-[0-9]*.traj"):
-                if int(path.stem.rpartition("-")[2]) > step:
+            for path in trajectory_files(self._folder / FOLDER):
+                kind, _, number = path.stem.rpartition("-")
+                if (
+                    number.isdigit()
+                    and int(number) > step
+                    and not (int(number) in but and kind in (PLAYED, SET_ASIDE))
+                ):
                     path.unlink()

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 
-from agent_runtime.types import RolloutRequest
 from trainer import checkpoint, lineage
 from trainer.checkpoint import Resumed
 from trainer.config import TrainConfig
@@ -32,14 +32,19 @@ from trainer.metrics import (
 )
 from trainer.processes.fleet import Fleet
 from trainer.records import Records
-from trainer.rollout.filling import Rollouts, account, fill, filter_metrics
+from trainer.rollout.filling import account, filter_metrics
 from trainer.rollout.filtering import check_learned, nothing_learned
-from trainer.rollout.planning import Plan, Planner, Rates
+from trainer.rollout.planning import Planner
 from trainer.rollout.pools import Pools
 from trainer.rollout.report import fall, fault_metrics, growth, step_metrics
 from trainer.run_state import RunState, SavedStates, summary_of
+from trainer.scheduler.beside import Beside
+from trainer.scheduler.drawn import Drawn, Moved
+from trainer.scheduler.journal import Journal
+from trainer.scheduler.sampling import Batch, Sampling
 from trainer.seeds import derive
 from trainer.stopping import StopClock
+from trainer.timeline import Timeline
 
 __all__ = ["Run"]
 
@@ -62,6 +67,7 @@ class Run:
         self._gathering = Gathering(
             config, folder, self._records, fleet, observer, self._environments, self._pools
         )
+        self._beside: Beside | None = None
         self._clock = StopClock(folder, lambda: observer.stop_requested)
 
     def __enter__(self) -> Run:
@@ -69,6 +75,8 @@ class Run:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._states = SavedStates(self._folder)
         found = self._states.newest() if self._resume is True else self._resume or None
+        stepping = found is not None and not found.state.epochs_left
+        self._journal = Journal(self._folder, done=found.state.step if found and stepping else None)
         if found is not None:
             self._restore(found)
         elif self._resume:
@@ -79,6 +87,8 @@ class Run:
             self._metrics = MetricsLog(
                 self._folder, resume_step=done if found else None, again=self._measured_again()
             )
+        self._journal.begin()
+        self._timeline = Timeline(self._folder, resume_step=done if found else None)
         self._guard = Guard(self._config, self._fleet, self._evaluator, self._metrics, self._state.references)
         self.is_new = found is None
         key = key_of(self._environments)
@@ -91,6 +101,10 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._beside is not None:
+            self._beside.close()
+        self._journal.close()
+        self._timeline.close()
         self._metrics.close()
 
     # -- before reinforcement learning ------------------------------------------------------------------------
@@ -154,70 +168,74 @@ class Run:
         """Yield the steps still to do, 1-based."""
         return iter(range(self._state.step + 1, self._config.steps + 1))
 
-    def plan(self, step: int) -> Plan:
-        """Draw anchors and tasks. A pure function of configuration, step and the run's state."""
-        self._observer.on_phase("rollout")
-        return self._planner.plan(step, self._rates)
+    def batch(self, step: int) -> Batch:
+        """Return the rollouts of the step's plan when they are in. Raise `Halted` where too many were rejected.
 
-    def roll_out(self, plan: Plan) -> Rollouts:
-        """Run the step's rollouts until its batch is full, store them, and halt where too many were rejected.
-
-        With `rollout.staleness` the engines sample with older weights until the next `publish`.
+        With `rollout.mode=pipeline` they may be in already, and later plans are played while the step is learned.
         """
-        config, step = self._config, plan.step
-        if config.rollout.staleness:
-            self._fleet.serve_older(config.rollout.staleness)
+        self._observer.on_phase("rollout")
+        if self._beside is None:
+            self._source = Drawn(self._config, self._planner, self._pools, self._state, self._records)
+            self._beside = Beside(self._sampling)
+        self._beside.learned(step - 1)
+        return self._beside.batch(step)
 
-        def more(first: int, envs: Sequence[str], used: Collection[tuple[str, str]]) -> list[RolloutRequest]:
-            return self._planner.more(step, first, envs, used, self._rates)
+    def _sampling(self) -> Sampling:
+        return Sampling(
+            self._fleet,
+            self._source,
+            self._journal,
+            config=self._config,
+            first=self._state.step + 1,
+            last=self._config.steps,
+            clock=time.monotonic,
+            span=self._timeline.span,
+        )
 
-        with self._records.kept_if_halted():
-            rollouts = fill(
-                self._fleet,
-                self._folder,
-                plan.requests,
-                step,
-                config=config,
-                anchored=plan.anchors,
-                more=more,
-            )
-        self._records.write("step", step, rollouts.encoded)
-        self._records.write("set_aside", step, [sample.encoded for sample in rollouts.set_aside])
-        return rollouts
-
-    def learn(self, plan: Plan, rollouts: Rollouts) -> None:
-        """Update the parameters, account for every token, then move the anchors."""
+    def learn(self, batch: Batch) -> None:
+        """Update the parameters and account for every token."""
         self._observer.on_phase("learn")
         started = time.monotonic()
-        config, state = self._config, self._state
-        if self._fleet.learns_from_rollouts:
-            metrics = self._fleet.update(rollouts.encoded, plan.injections, lr=plan.lr, step=plan.step)
-        else:
-            metrics = self._fleet.imitate(
-                lr=plan.lr,
-                batch_trajectories=config.warmup.batch_trajectories,
-                seed=derive(config.seed, "imitation", plan.step),
-            )
+        config, state, plan, rollouts = self._config, self._state, batch.plan, batch.rollouts
+        with self._timeline.span("learner", "learn", plan.step):
+            if self._fleet.learns_from_rollouts:
+                metrics = self._fleet.update(rollouts.encoded, plan.injections, lr=plan.lr, step=plan.step)
+            else:
+                metrics = self._fleet.imitate(
+                    lr=plan.lr,
+                    batch_trajectories=config.warmup.batch_trajectories,
+                    seed=derive(config.seed, "imitation", plan.step),
+                )
         metrics = account(state.ledger, metrics, rollouts, config)
         state.empty_steps = 0 if metrics["updates"] else state.empty_steps + 1
         if state.empty_steps:
             self._observer.on_log(nothing_learned(plan.step, metrics))
         self._learn_metrics = {**metrics, **self._guard.text(), "learn_s": time.monotonic() - started}
-        self._planner.observe_anchors(plan, rollouts.seen)
 
     def publish(self, step: int) -> None:
-        """Bring the new weights to the inference engines as version `step` and count the step as done."""
-        self._fleet.publish(step)
+        """Make the new weights version `step`, for the inference engines to take, and count the step as done."""
+        assert self._beside is not None
+        pipelined = self._config.rollout.mode == "pipeline"
+        with self._timeline.span("weights", "publish", step):
+            self._fleet.publish(step, load=not pipelined)
         self._state.step = step
+        if pipelined:
+            self._beside.learned(step)
 
-    def report(self, plan: Plan, rollouts: Rollouts) -> None:
+    def report(self, batch: Batch) -> None:
         """Count and log what the step did."""
-        config, state = self._config, self._state
+        assert self._beside is not None
+        config, state, plan, rollouts = self._config, self._state, batch.plan, batch.rollouts
+        self._beside.consumed(batch)
+        for worker, calls in enumerate(self._fleet.engine_calls(), start=1):
+            for begin_s, end_s in calls:
+                self._timeline.add("samplers", "sample", plan.step, begin_s, end_s, f"worker {worker}")
         state.env_steps += sum(len(t.env_turns) for t in rollouts.played)
         state.tokens += rollouts.tokens
-        from_start = self._planner.observe_tasks(plan, rollouts.seen, self._rates)
+        moved: Moved = batch.after
+        moved.put_into(state)
         metrics = {
-            **step_metrics(rollouts.seen, from_start, plan.anchors, self._planner.names),
+            **step_metrics(rollouts.seen, moved.from_start, plan.anchors, self._planner.names),
             **fault_metrics(rollouts.played),
             **filter_metrics(rollouts, config),
             **self._learn_metrics,
@@ -225,13 +243,14 @@ class Run:
             **rollouts.speed(),
             "lr": plan.lr,
             "env_steps": float(state.env_steps),
-            **self._pools.metrics(),
+            **moved.metrics,
             "train_s": time.monotonic() - self._started,
             **{f"time/{name}": share for name, share in self._fleet.time_shares().items()},
+            **self._timeline.end_step(),
         }
         self._metrics.write(plan.step, "train", metrics)
         before, state.start_success = state.start_success, metrics.get("start_success", math.nan)
-        if fell := fall(plan.step, before, state.start_success, len({t.group_id for t in from_start})):
+        if fell := fall(plan.step, before, state.start_success, len({t.group_id for t in moved.from_start})):
             self._observer.on_log(fell)
         held_out = {} if self._fleet.learns_from_rollouts else self._measure_held_out(plan.step)
         self._observer.on_step(plan.step, config.steps, {**metrics, **held_out})
@@ -255,10 +274,15 @@ class Run:
 
     def save(self) -> None:
         """Write a checkpoint of the last finished step."""
-        self._state.anchors = self._pools.state()
+        if self._beside is None or self._config.rollout.mode == "sync":
+            self._state.anchors = self._pools.state()
         self._state.train_s = time.monotonic() - self._started
         step = self._state.step - self._state.epochs_left
-        with writing(f"checkpoint {step}", self._folder / "checkpoints"), self._clock.saving():
+        with (
+            writing(f"checkpoint {step}", self._folder / "checkpoints"),
+            self._clock.saving(),
+            self._timeline.span("checkpoint", "save", step),
+        ):
             self._states.save(step, self._state, engine=self._fleet.save, keep=self._config.checkpoint.keep)
 
     def finish(self) -> RunSummary:
@@ -291,22 +315,22 @@ class Run:
         ended = 0 < self._config.steps == self._state.step
         return [*first, *([("eval", self._config.steps)] if ended else [])]
 
-    @property
-    def _rates(self) -> Rates:
-        return self._state.rates(self._planner.names)
-
     def _evaluate(self, step: int, *, whole: bool) -> tuple[Evaluation, dict[str, float]]:
         self._observer.on_phase("evaluate")
         options = self._config.eval
         count, apart = (options.tasks, options.apart) if whole else (options.progress_tasks, ())
-        with self._records.kept_if_halted():
-            evaluation, encoded = self._evaluator.play(step, count, apart, sampled=whole)
+        with self._beside.paused() if self._beside else nullcontext():
+            self._fleet.show(step)
+            with self._timeline.span("evaluation", "evaluate", step), self._records.kept_if_halted():
+                evaluation, encoded = self._evaluator.play(step, count, apart, sampled=whole)
+            beside = self._guard.beside_evaluation()
+            self._fleet.engine_calls()  # were the evaluation's
         self._records.write("eval", step, encoded)
         found = evaluation.metrics()
         values = {
             **found,
             **growth(found, self._state.eval_warmup if step else {}),
-            **self._guard.beside_evaluation(),
+            **beside,
             "env_steps": float(self._state.env_steps),
             "train_s": time.monotonic() - self._started,
         }
@@ -337,8 +361,8 @@ class Run:
             self._gathering.check(begun)
         self._gathering.take()
         if not state.epochs_left:
-            self._fleet.publish(state.step)
-        self._records.forget_after(state.step)
+            self._fleet.republish(state.step)
+        self._records.forget_after(state.step, but=self._journal.kept())
         self._observer.on_log(
             f"resumed in the warm-up, {state.epochs_left} epochs left"
             if state.epochs_left

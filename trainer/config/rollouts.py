@@ -94,9 +94,13 @@ class RolloutOptions(Section):
     """Inference engine actors; worker i uses engine i modulo this number."""
     concurrency: PositiveInt = 512
     """Most rollouts one worker runs at once."""
+    mode: Literal["sync", "pipeline"] = "sync"
+    """`sync` samples, then learns. `pipeline` samples later plans while a step is learned, with weights that are
+    `rollout.staleness` versions behind, which must be at least 1: the very batches of `sync` with that staleness, sooner."""
     staleness: NonNegativeInt = 0
     """Versions by which the weights that sample a step's rollouts are behind those that learn from them, in the first steps
-    as many as there are. An exact control for experiments, which saves no time. Evaluations use the newest weights."""
+    as many as there are. With `mode=sync` an exact control for experiments, which saves no time. Evaluations use the newest
+    weights."""
     batching: Literal["lockstep", "eager"] = "lockstep"
     """`lockstep` samples when every live rollout waits, so that runs reproduce bit for bit; `eager` as soon as the engine is
     idle, for environments of uneven speed, and with one that steps (`hf`) at once, between two tokens of the others."""
@@ -136,6 +140,15 @@ class RolloutOptions(Section):
                 f"got {labels!r}, expected main and, if you like, sub_agent, summary, side and error, each once"
             )
         return labels
+
+    @model_validator(mode="after")
+    def _pipeline_is_behind(self) -> Self:
+        if self.mode == "pipeline" and not self.staleness:
+            raise ValueError(
+                "rollout.mode='pipeline' samples a plan while the one before it is learned: got rollout.staleness=0, "
+                "expected at least 1. Set rollout.staleness=1, or rollout.mode='sync'"
+            )
+        return self
 
     @model_validator(mode="after")
     def _backends_of_ours(self) -> Self:

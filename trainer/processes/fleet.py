@@ -24,13 +24,14 @@ from trainer.config import TrainConfig
 from trainer.models.chosen import check_files, memory_of
 from trainer.processes.accounts import Accounts, most_bytes, processor_s
 from trainer.processes.placement import REACH_S, Placed, connect_ray, place
-from trainer.processes.ray_errors import result_of
+from trainer.processes.ray_errors import answer_of, result_of
 from trainer.reward.router import Rewarded
 from trainer.rollout.cli_agents import agent_options
 from trainer.rollout.games import is_played_here
 from trainer.rollout.own import own_env
 from trainer.rollout.starts import Injection
 from trainer.samplers.arrival import check_arrival
+from trainer.samplers.proof import Digests
 
 __all__ = ["Fleet"]
 
@@ -48,6 +49,12 @@ class Fleet:
         self._ray_address = ray_address
         self._stack = ExitStack()
         self._server: EmbeddedServer | None = None
+        self._published: dict[int, tuple[Any, int, Digests]] = {}
+        """By version the weights in Ray's store, for samplers that are behind, and their digests."""
+        self._shown = -1
+        """The version that the samplers hold."""
+        self.slots = [config.rollout.concurrency] * config.rollout.workers
+        """Most rollouts that each worker runs at once."""
         self.learns_from_rollouts = True
         """Whether the algorithm needs training rollouts at all."""
 
@@ -125,19 +132,34 @@ class Fleet:
         """Run rollouts on all workers; return encoded trajectories in the order of the requests."""
         return self._spread("run", requests, policy_step)
 
-    def play(self, requests: Sequence[RolloutRequest], policy_step: int) -> list[list[bytes]]:
-        """Run rollouts as `run` does, and rejected ones again; return all attempts, the one that counts last."""
-        return self._spread("play", requests, policy_step)
+    async def play_at(
+        self, worker: int, requests: Sequence[RolloutRequest], policy_step: int
+    ) -> list[list[bytes]]:
+        """Run rollouts on one worker, and rejected ones again; return all attempts at each, the one that counts last."""
+        played: list[list[bytes]] = await answer_of(
+            self._at.workers[worker].play.remote(requests, policy_step)
+        )
+        return played
+
+    def engine_calls(self) -> list[list[tuple[float, float]]]:
+        """Return by worker when calls of its engine were under way since this was asked last, in Unix seconds."""
+        calls: list[list[tuple[float, float]]] = result_of(
+            [worker.engine_calls.remote() for worker in self._at.workers]
+        )
+        return calls
 
     def record(self, requests: Sequence[RolloutRequest]) -> list[bytes]:
         """Let the oracle play the requests."""
         return self._spread("record", requests)
 
-    def reward(self, encoded: Sequence[bytes], run_folder: Path) -> Rewarded:
-        """Let the reward workers judge a step's trajectories; without any, give back the same bytes."""
+    async def judge(self, encoded: Sequence[bytes], run_folder: Path) -> Rewarded:
+        """Let the reward workers judge trajectories, in order; without any, give back the same bytes.
+
+        Their answers are kept in `run_folder`, an absolute path.
+        """
         if self._at.rewarder is None or not encoded:
             return Rewarded(list(encoded))
-        rewarded: Rewarded = result_of(self._at.rewarder.reward.remote(list(encoded), run_folder.absolute()))
+        rewarded: Rewarded = await answer_of(self._at.rewarder.reward.remote(list(encoded), run_folder))
         return rewarded
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[Completion]:
@@ -177,21 +199,40 @@ class Fleet:
             ref = self._at.learner.update.remote(list(encoded), list(injections), lr=lr, step=step)
             return dict(result_of(ref))
 
-    def publish(self, version: int) -> None:
-        """Bring the learner's weights to every inference engine. Raise `Halted` where they did not arrive."""
-        self._bring(self._at.learner.publish.remote(version), version)
+    def publish(self, version: int, *, load: bool = True) -> None:
+        """Make the learner's weights this version, and bring them to every inference engine unless `load` says not yet.
+
+        Raise `Halted` where they did not arrive.
+        """
+        self._keep(version, self._at.learner.publish.remote(version))
+        if load:
+            self.show(version)
+
+    def republish(self, version: int) -> None:
+        """Do so for a run that goes on, whose learner may still have the versions before it."""
+        self.publish(version)
+        for lag in range(1, self._config.rollout.staleness + 1):
+            older, weights = self._at.learner.behind.options(num_returns=2).remote(lag)
+            self._keep(result_of(older), weights)
 
     def serve_newest(self) -> None:
         """Bring the learner's weights to every inference engine before the first `publish`, as no version of their own."""
-        self._bring(self._at.learner.weights.remote(), 0)
+        self._shown = -1
+        self._bring(self._at.learner.weights.remote(), 0, self._sent())
 
-    def serve_older(self, lag: int) -> None:
-        """Bring the weights of `lag` versions ago to every inference engine, until the next `publish`.
+    def show(self, version: int) -> int:
+        """Have every inference engine hold a version, or of those that are kept the oldest after it; return which."""
+        held = min(each for each in self._published if each >= version)
+        if held != self._shown:
+            self._bring(*self._published[held])
+            self._shown = held
+            if not self._config.rollout.staleness:  # nobody asks again: the store need not keep it
+                self._published[held] = None, held, {}
+        return held
 
-        Of those kept the oldest, where so many versions were not published yet.
-        """
-        version, weights = self._at.learner.behind.options(num_returns=2).remote(lag)
-        self._bring(weights, result_of(version))
+    async def serve(self, version: int) -> int:
+        """Do so from an event loop."""
+        return await asyncio.to_thread(self.show, version)
 
     def save(self, folder: Path) -> None:
         """Let the learner write its part of a checkpoint."""
@@ -207,10 +248,21 @@ class Fleet:
 
     # -- inside -----------------------------------------------------------------------------------------------
 
-    def _bring(self, weights: Any, version: int) -> None:
-        """Load what the learner gave away last into every engine, and compare what they then have."""
+    def _keep(self, version: int, weights: Any) -> None:
+        """Keep what the learner gave away last as a version, beside so many before it as samplers may be behind."""
+        self._published[version] = weights, version, self._sent()
+        self._shown = -1 if self._shown == version else self._shown
+        for old in sorted(self._published)[: -self._config.rollout.staleness - 1]:
+            del self._published[old]
+
+    def _sent(self) -> Digests:
+        digests: Digests = result_of(self._at.learner.sent.remote())
+        return digests
+
+    def _bring(self, weights: Any, version: int, sent: Digests) -> None:
+        """Load weights into every engine, and compare what they then have with what was sent."""
         arrived = result_of([engine.load.remote(weights, version) for engine in self._at.engines])
-        check_arrival(result_of(self._at.learner.sent.remote()), arrived, version)
+        check_arrival(sent, arrived, version)
 
     @contextmanager
     def _asleep(self) -> Iterator[None]:

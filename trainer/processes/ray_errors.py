@@ -13,7 +13,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from trainer.errors import Halted
 
-__all__ = ["deliberate", "reason", "result_of"]
+__all__ = ["answer_of", "deliberate", "reason", "result_of"]
 
 
 def deliberate(error: RayError) -> Exception | None:
@@ -40,12 +40,22 @@ def result_of(refs: Any) -> Any:
     try:
         return ray.get(refs)
     except RayError as error:
-        cause = deliberate(error)
-        if isinstance(cause, FloatingPointError):
-            raise Halted(f"{cause} What was saved before is intact.") from error
-        if cause is not None:
-            raise cause from error
-        raise Halted(
-            f"{reason(error)}. What was saved before is intact: continue with --resume. If memory ran out, "
-            "lower rollout.concurrency or optim.microbatch_tokens."
-        ) from error
+        raise _meant(error) from error
+
+
+async def answer_of(ref: Any) -> Any:
+    """Wait for an actor's result on an event loop. Raise as `result_of` does."""
+    try:
+        return await ref
+    except RayError as error:
+        raise _meant(error) from error
+
+
+def _meant(error: RayError) -> Exception:
+    cause = deliberate(error)
+    if isinstance(cause, FloatingPointError):
+        return Halted(f"{cause} What was saved before is intact.")
+    return cause or Halted(
+        f"{reason(error)}. What was saved before is intact: continue with --resume. If memory ran out, "
+        "lower rollout.concurrency or optim.microbatch_tokens."
+    )

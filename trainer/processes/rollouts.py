@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -59,6 +61,11 @@ class RolloutWorker:
         self._artifacts = artifacts
         self._freezer: Freezer | None = None
         self._agents: CliAgents | None = None
+        self._eager: SlotSampler | None = None
+        """Of all rollouts, where they need not wait for each other."""
+        self._asking = 0
+        self._asked_s = 0.0
+        self._asked: list[tuple[float, float]] = []
 
     async def ready(self, own: Own = NO_OWN) -> None:
         """Open the chat template, the gateway and the connection. First of all calls; see `trainer.processes.learner`."""
@@ -114,13 +121,14 @@ class RolloutWorker:
     ) -> tuple[Callable[[RolloutRequest], Awaitable[Trajectory]], SlotSampler]:
         """Return what plays one request with the published policy, and the sampler that its rollouts share."""
         rock = self._games or self._keeping(await self._freezing())
-        sampler: SlotSampler = (
+        lockstep = self._config.rollout.batching == "lockstep"
+        sampler: SlotSampler = self._eager or (
             AskingSampler(self._answer, stops=self._stops)
             if asks_singly(self._config)
-            else BatchingSampler(
-                self._sample, lockstep=self._config.rollout.batching == "lockstep", stops=self._stops
-            )
+            else BatchingSampler(self._sample, lockstep=lockstep, stops=self._stops)
         )
+        if not lockstep:
+            self._eager = sampler
 
         async def play(request: RolloutRequest) -> Trajectory:
             if self._agents is not None:
@@ -159,9 +167,28 @@ class RolloutWorker:
                 group.create_task(slot())
         return [results[number] for number in range(len(requests))]
 
+    async def engine_calls(self) -> list[tuple[float, float]]:
+        """Return from when to when, in Unix seconds, calls of the engine were under way, since this was asked last."""
+        asked, self._asked = self._asked, []
+        return asked
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """Note that an engine's answer is waited for."""
+        if not self._asking:
+            self._asked_s = time.time()
+        self._asking += 1
+        try:
+            yield
+        finally:
+            self._asking -= 1
+            if not self._asking:
+                self._asked.append((self._asked_s, time.time()))
+
     async def _sample(self, requests: Sequence[SampleRequest]) -> Sequence[Completion]:
         try:
-            completions: list[Completion] = await self._engine.sample.remote(requests)
+            with self._waiting():
+                completions: list[Completion] = await self._engine.sample.remote(requests)
         except RayError as error:
             message = f"the inference engine failed a batch of {len(requests)}: {reason(error)}."
             raise PolicyError(message) from error
@@ -170,7 +197,8 @@ class RolloutWorker:
     async def _answer(self, request: SampleRequest) -> Completion:
         answer = self._engine.answer.remote(request)
         try:
-            completion: Completion = await answer
+            with self._waiting():
+                completion: Completion = await answer
         except asyncio.CancelledError:
             ray.cancel(answer)  # nobody waits for its other tokens
             raise

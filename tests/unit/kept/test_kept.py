@@ -61,10 +61,10 @@ def test_a_kept_run_goes_on_from_its_checkpoint_to_its_end(folder: Path) -> None
         assert not run.is_warming_up
         assert not run.is_unmeasured
         assert list(run.remaining_steps()) == [3]
-        plan = run.plan(3)
-        run.learn(plan, rollouts := run.roll_out(plan))
+        batch = run.batch(3)
+        run.learn(batch)
         run.publish(3)
-        run.report(plan, rollouts)
+        run.report(batch)
         run.finish()
     after = (folder / "metrics.jsonl").read_text()
     assert after.startswith(before)

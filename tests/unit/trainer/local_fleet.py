@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from agent_runtime.agents.chat_loop import run_rollout
 from agent_runtime.agents.oracle import record_expert
 from agent_runtime.store import decode, encode
@@ -124,8 +126,14 @@ class LocalFleet:
             setattr(self, name, getattr(self._learner, name))
         self.update, self.weights = self._learner.update, self._learner.weights
         self.sample = self._engine.sample
+        self._published: dict[int, Any] = {}
+        self._shown = -1
+        self.slots = [config.rollout.concurrency]
         self._accounts = Accounts()
         self.time_shares()
+
+    def engine_calls(self) -> list[list[tuple[float, float]]]:
+        return []
 
     def time_shares(self) -> dict[str, float]:
         return self._accounts.shares({"policy": 0.0, "service": 0.0, "sandboxes": 0.0})
@@ -133,26 +141,50 @@ class LocalFleet:
     def memory(self) -> dict[str, dict[str, int]]:
         return {}
 
-    def publish(self, version: int) -> None:
-        self._bring(self._learner.publish(version), version)
+    def publish(self, version: int, *, load: bool = True) -> None:
+        self._keep(version, self._learner.publish(version))
+        if load:
+            self.show(version)
+
+    def republish(self, version: int) -> None:
+        self.publish(version)
+        for lag in range(1, self._config.rollout.staleness + 1):
+            self._keep(*self._learner.behind(lag))
 
     def serve_newest(self) -> None:
-        self._bring(self._learner.weights(), 0)
+        self._shown = -1
+        self._bring(self._learner.weights(), 0, self._learner.sent())
 
-    def serve_older(self, lag: int) -> None:
-        version, weights = self._learner.behind(lag)
-        self._bring(weights, version)
+    def show(self, version: int) -> int:
+        held = min(each for each in self._published if each >= version)
+        if held != self._shown:
+            self._bring(*self._published[held])
+            self._shown = held
+        return held
 
-    def _bring(self, weights: Any, version: int) -> None:
-        check_arrival(self._learner.sent(), [self._engine.load(weights, version)], version)
+    async def serve(self, version: int) -> int:
+        return self.show(version)
+
+    def _keep(self, version: int, weights: Any) -> None:
+        copied = {name: np.array(value) for name, value in weights.items()}
+        self._published[version] = copied, version, self._learner.sent()
+        self._shown = -1 if self._shown == version else self._shown
+        for old in sorted(self._published)[: -self._config.rollout.staleness - 1]:
+            del self._published[old]
+
+    def _bring(self, weights: Any, version: int, sent: Any) -> None:
+        check_arrival(sent, [self._engine.load(weights, version)], version)
 
     def run(self, requests: Sequence[RolloutRequest], policy_step: int) -> list[bytes]:
-        return [tries[-1] for tries in self._attempts(requests, policy_step, FilterOptions(resamples=0))]
+        attempts = self._attempts(requests, policy_step, FilterOptions(resamples=0))
+        return [tries[-1] for tries in asyncio.run(attempts)]
 
-    def play(self, requests: Sequence[RolloutRequest], policy_step: int) -> list[list[bytes]]:
-        return self._attempts(requests, policy_step, self._config.filter)
+    async def play_at(
+        self, worker: int, requests: Sequence[RolloutRequest], policy_step: int
+    ) -> list[list[bytes]]:
+        return await self._attempts(requests, policy_step, self._config.filter)
 
-    def _attempts(
+    async def _attempts(
         self, requests: Sequence[RolloutRequest], policy_step: int, options: FilterOptions
     ) -> list[list[bytes]]:
         async def sample(batch: Any) -> Any:
@@ -168,21 +200,15 @@ class LocalFleet:
             )
             return played if request.id.startswith("eval") else self._change(played)
 
-        async def all_of_them() -> list[list[Trajectory]]:
-            return await asyncio.gather(*(attempts(each, play, options) for each in requests))
+        played = await asyncio.gather(*(attempts(each, play, options) for each in requests))
+        return [[encode(each) for each in tries] for tries in played]
 
-        return [[encode(each) for each in tries] for tries in asyncio.run(all_of_them())]
-
-    def reward(self, encoded: Sequence[bytes], run_folder: Path) -> Rewarded:
+    async def judge(self, encoded: Sequence[bytes], run_folder: Path) -> Rewarded:
         if not self._config.reward.routes:
             return Rewarded(list(encoded))
-
-        async def judge() -> tuple[list[Trajectory], dict[str, float]]:
-            async with Router(self._config, self._config.rollout.rock_address) as router:
-                with KeptAnswers(run_folder) as kept:
-                    return await router.reward([decode(data) for data in encoded], kept)
-
-        results, metrics = asyncio.run(judge())
+        async with Router(self._config, self._config.rollout.rock_address) as router:
+            with KeptAnswers(run_folder) as kept:
+                results, metrics = await router.reward([decode(data) for data in encoded], kept)
         return Rewarded([encode(trajectory) for trajectory in results], metrics)
 
     def record(self, requests: Sequence[RolloutRequest]) -> list[bytes]:
@@ -236,13 +262,17 @@ def local_run(
         run.warm_up()
         run.evaluate_warmup()
         for step in run.remaining_steps():
-            plan = run.plan(step)
-            rollouts = run.roll_out(plan)
-            run.learn(plan, rollouts)
-            run.publish(step)
-            run.report(plan, rollouts)
+            learn(run, step)
         run.finish()
     return local, observer.said
+
+
+def learn(run: Run, step: int) -> None:
+    """Do one step, as the loop does."""
+    batch = run.batch(step)
+    run.learn(batch)
+    run.publish(step)
+    run.report(batch)
 
 
 def lost(trajectory: Trajectory) -> Trajectory:
@@ -273,4 +303,14 @@ def stripped(trajectory: Trajectory) -> Trajectory:
     )
 
 
-__all__ = ["SMALL", "Listening", "LocalFleet", "config_of", "decode", "local_run", "lost", "stripped"]
+__all__ = [
+    "SMALL",
+    "Listening",
+    "LocalFleet",
+    "config_of",
+    "decode",
+    "learn",
+    "local_run",
+    "lost",
+    "stripped",
+]

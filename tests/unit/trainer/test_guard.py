@@ -177,12 +177,11 @@ def test_a_resumed_run_is_compared_with_the_model_that_it_began_with(tmp_path: P
     fleet, watcher = LocalFleet(later), Listening()
     with Run(later, tmp_path, fleet, watcher, resume=True) as run:  # type: ignore[arg-type]
         (step,) = run.remaining_steps()
-        plan = run.plan(step)
-        rollouts = run.roll_out(plan)
-        run.learn(plan, rollouts)
+        batch = run.batch(step)
+        run.learn(batch)
         run.publish(step)
         with pytest.raises(Halted, match=f"{begun:.2f} before it learned"):
-            run.report(plan, rollouts)
+            run.report(batch)
 
 
 def test_a_warm_up_that_takes_legal_actions_away_halts(tmp_path: Path, mover: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from local_fleet import Listening, LocalFleet, config_of, local_run
+from local_fleet import Listening, LocalFleet, config_of, learn, local_run
 from pydantic import ValidationError
 
 from agent_runtime.store import kept_segment, read_segment
@@ -195,11 +195,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_groups_to_the_last_bit(
 
 def _steps(run: Run, steps: list[int]) -> None:
     for step in steps:
-        plan = run.plan(step)
-        rollouts = run.roll_out(plan)
-        run.learn(plan, rollouts)
-        run.publish(step)
-        run.report(plan, rollouts)
+        learn(run, step)
 
 
 def test_a_reward_worker_rewards_one_environment_of_several(tmp_path: Path) -> None:

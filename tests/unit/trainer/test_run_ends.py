@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from local_fleet import Listening, LocalFleet, config_of, decode, local_run, lost
+from local_fleet import Change, Listening, LocalFleet, config_of, decode, local_run, lost
 
 from agent_runtime.store import encode, read_segment
 from agent_runtime.types import RolloutRequest
@@ -156,17 +156,17 @@ class Losing(LocalFleet):
 
     def __init__(self, config: TrainConfig, *, round: str) -> None:
         super().__init__(config)
+        if round == "play":
+            self.change = lost
+            return
         play = getattr(self, round)
+        setattr(self, round, lambda *asked: [encode(lost(decode(each))) for each in play(*asked)])
 
-        def losing(*asked: Any) -> list[Any]:
-            return [
-                [encode(lost(decode(each))) for each in tries]
-                if isinstance(tries, list)
-                else encode(lost(decode(tries)))
-                for tries in play(*asked)
-            ]
+    change: Change = staticmethod(lambda t: t)
 
-        setattr(self, round, losing)
+    async def play_at(self, *asked: Any) -> list[list[bytes]]:
+        played = await super().play_at(*asked)
+        return [[encode(self.change(decode(each))) for each in tries] for tries in played]
 
 
 @pytest.mark.parametrize(("round", "played"), [("record", 3), ("play", 12), ("run", 2)])

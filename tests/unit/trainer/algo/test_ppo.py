@@ -401,9 +401,7 @@ def play(folder: Path, *, steps: int, resume: bool) -> None:
             run.record_experts()
             run.warm_up()
         for _, step in zip(range(steps), run.remaining_steps(), strict=False):
-            plan = run.plan(step)
-            played = run.roll_out(plan)
-            run.learn(plan, played)
+            run.learn(run.batch(step))
             run.publish(step)
         run.save()
 

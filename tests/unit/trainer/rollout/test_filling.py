@@ -10,11 +10,14 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from algo_reference import CONTEXT, tables, trajectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scheduler_cases import Given, batches
+from sync_oracle import fill
 
 from agent_runtime.store import decode, encode
 from agent_runtime.types import RewardSource, RolloutFailure, RolloutRequest, Trajectory, TurnFault
@@ -24,7 +27,7 @@ from trainer.data.build import build_batch
 from trainer.data.screen import screened_credits
 from trainer.errors import Halted, LedgerError
 from trainer.reward.router import Rewarded
-from trainer.rollout.filling import Rollouts, account, fill, filter_metrics
+from trainer.rollout.filling import Rollouts, account, filter_metrics
 from trainer.rollout.filtering import ILLEGAL, attempts, rejection
 from trainer.rollout.report import sampled_tokens
 from trainer.rollout.tasks import train_requests
@@ -40,12 +43,18 @@ class Ruled:
     """A fleet whose rollouts end as a rule says; `attempts` decides what is sampled again, as in a rollout worker."""
 
     server_end = ""
+    slots = (2, 3)
 
-    def __init__(self, config: TrainConfig, rule: Rule, judge: Judge | None = None) -> None:
-        self.config, self.rule, self.judge = config, rule, judge
+    def __init__(self, config: TrainConfig, rule: Rule, judging: Judge | None = None) -> None:
+        self.config, self.rule, self.judging = config, rule, judging
         self.asked: list[str] = []
 
-    def play(self, requests: Sequence[RolloutRequest], policy_step: int) -> list[list[bytes]]:
+    async def serve(self, version: int) -> int:
+        return version
+
+    async def play_at(
+        self, worker: int, requests: Sequence[RolloutRequest], policy_step: int
+    ) -> list[list[bytes]]:
         async def one(request: RolloutRequest) -> Trajectory:
             self.asked.append(request.id)
             reward, code = self.rule(request)
@@ -59,12 +68,18 @@ class Ruled:
                 made, failure=failure, task_id=request.task_id, index=request.index, lost_tokens=lost
             )
 
-        tries = [asyncio.run(attempts(each, one, self.config.filter)) for each in requests]
+        tries = [await attempts(each, one, self.config.filter) for each in requests]
         return [[encode(t) for t in each] for each in tries]
+
+    def play(self, requests: Sequence[RolloutRequest], policy_step: int) -> list[list[bytes]]:
+        return asyncio.run(self.play_at(0, requests, policy_step))
+
+    async def judge(self, encoded: Sequence[bytes], run_folder: Path) -> Rewarded:
+        return self.reward(encoded, run_folder)
 
     def reward(self, encoded: Sequence[bytes], run_folder: Path) -> Rewarded:
         """Judge every rollout that did not fail, where there is a judge, and say what it cost."""
-        if self.judge is None:
+        if self.judging is None:
             return Rewarded(list(encoded))
         judged = [self.judged(decode(data)) for data in encoded]
         done = [t for t in judged if t.failure is None]
@@ -73,11 +88,11 @@ class Ruled:
         return Rewarded([encode(t) for t in judged], {name: float(value) for name, value in metrics.items()})
 
     def judged(self, t: Trajectory) -> Trajectory:
-        assert self.judge is not None
+        assert self.judging is not None
         if t.failure is not None:
             return t
         source = RewardSource("toy", "1", "", "", 0.0, 0, 0, t.reward, t.turn_rewards)
-        return replace(t, reward=self.judge(t), reward_source=source)
+        return replace(t, reward=self.judging(t), reward_source=source)
 
 
 def config_of(groups: int = 3, size: int = 2, limit: float = 1.0, **options: object) -> TrainConfig:
@@ -94,6 +109,7 @@ def filled(
     *,
     anchored: frozenset[str] = frozenset(),
     judge: Judge | None = None,
+    oracle: bool = False,
 ) -> tuple[Rollouts, Ruled]:
     fleet = Ruled(config, rule, judge)
     groups = config.rollout.groups_per_step
@@ -105,7 +121,12 @@ def filled(
         return train_requests(config, "{}", 1, tasks=tasks, first=groups + first)
 
     asked = train_requests(config, "{}", 1, tasks=[f"train/{n}" for n in range(groups)])
-    return fill(fleet, Path(), asked, 1, config=config, anchored=anchored, more=more), fleet
+    if oracle:
+        return fill(fleet, Path(), asked, 1, config=config, anchored=anchored, more=more), fleet
+    source = Given(lambda step: asked, more, anchored)
+    with TemporaryDirectory() as folder:
+        (batch,) = batches(fleet, source, Path(folder), config=config)
+    return batch.rollouts, fleet
 
 
 def group(number: int) -> str:
@@ -141,6 +162,8 @@ def test_batches_stay_full_and_every_token_is_accounted_for(seed, failing, resam
     except Halted:
         assert all(drawn.values())
         return
+    wanted, _ = filled(config, rule, oracle=True)
+    assert compared(found) == compared(wanted)
     assert len(fleet.asked) == len(set(fleet.asked))
     assert sorted(t.id for t in found.played) == sorted(fleet.asked)
     assert len(found.trajectories) == 12
@@ -176,6 +199,13 @@ def test_batches_stay_full_and_every_token_is_accounted_for(seed, failing, resam
     asked = {name.partition("-r")[0] for name in fleet.asked}
     assert told["filter/troubled_share"] == pytest.approx(len(troubled) / len(asked))
     assert told["filter/placeholders"] == sum(t.failure is not None for t in found.trajectories)
+
+
+def compared(found: Rollouts) -> list[object]:
+    """Return all that two ways to the same rollouts must agree in."""
+    aside = [[played.encoded for played in each] for each in (found.rejected, found.flat)]
+    told = (found.flat_groups, found.extra_groups, found.troubled_share, found.tokens, found.reward_metrics)
+    return [found.encoded, [t.id for t in found.trajectories], aside, told]
 
 
 def dropped(found: Rollouts, config: TrainConfig) -> dict[str, float]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from local_fleet import Listening, LocalFleet, config_of, local_run
+from local_fleet import Listening, LocalFleet, config_of, learn, local_run
 from pydantic import ValidationError
 
 from agent_runtime.store import read_segment, segment_path
@@ -125,11 +125,7 @@ def play(run: Run, *, until: int) -> None:
     for step in run.remaining_steps():
         if step > until:
             break
-        plan = run.plan(step)
-        rollouts = run.roll_out(plan)
-        run.learn(plan, rollouts)
-        run.publish(step)
-        run.report(plan, rollouts)
+        learn(run, step)
         if run.is_evaluation_due(step):
             run.evaluate(step)
 

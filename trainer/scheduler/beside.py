@@ -1,0 +1,71 @@
+"""The scheduler on a thread of its own, asked from the loop's: it samples while the loop learns."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from trainer.scheduler.sampling import Batch, Sampling
+
+__all__ = ["Beside"]
+
+_Said = TypeVar("_Said")
+
+
+class Beside:
+    """A `Sampling` that runs from the first question to `close`. Every method is called on the loop's thread."""
+
+    def __init__(self, make: Callable[[], Sampling]) -> None:
+        """`make` is called on the scheduler's thread."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="sampling", daemon=True)
+        self._thread.start()
+        self._sampling, self._running = self._ask(self._begin(make))
+
+    @staticmethod
+    async def _begin(make: Callable[[], Sampling]) -> tuple[Sampling, asyncio.Task[None]]:
+        sampling = make()
+        return sampling, asyncio.get_running_loop().create_task(sampling.run())
+
+    def batch(self, step: int) -> Batch:
+        """Wait for a plan's batch. Raise what its rollouts raised."""
+        return self._ask(self._sampling.batch(step))
+
+    def consumed(self, batch: Batch) -> None:
+        """Take note that a step learned a batch."""
+
+        async def note() -> None:
+            self._sampling.consumed(batch)
+
+        self._ask(note())
+
+    def learned(self, version: int) -> None:
+        """Take note that this version of the weights is there."""
+        self._ask(self._sampling.learned(version))
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Have the samplers to oneself; a plan under way is waited for."""
+        paused = self._sampling.paused()
+        self._ask(paused.__aenter__())
+        try:
+            yield
+        finally:
+            self._ask(paused.__aexit__(None, None, None))
+
+    def close(self) -> None:
+        """End the scheduler; what it has under way is left."""
+        self._ask(self._end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _end(self) -> None:
+        self._running.cancel()
+        await asyncio.gather(self._running, return_exceptions=True)
+
+    def _ask(self, question: Coroutine[Any, Any, _Said]) -> _Said:
+        return asyncio.run_coroutine_threadsafe(question, self._loop).result()

@@ -1,0 +1,112 @@
+"""What a run's plans are drawn from: its planner, anchor pools and pass rates; and the records that its rollouts go to.
+
+In the mode `pipeline` plans run ahead of the steps that are done, so that pools and rates do, too: each batch brings along
+what they were after its own plan, for the checkpoint of its step.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from agent_runtime.errors import StoreError
+from agent_runtime.store import decode
+from agent_runtime.types import RolloutRequest, Trajectory
+from trainer.config import TrainConfig
+from trainer.records import PLAYED, SET_ASIDE, Records
+from trainer.rollout.curriculum import PassRates
+from trainer.rollout.filling import PlayedRollout, Rollouts
+from trainer.rollout.planning import Plan, Planner
+from trainer.rollout.pools import Pools
+from trainer.run_state import RunState
+from trainer.scheduler.journal import BatchTally
+
+__all__ = ["Drawn", "Moved"]
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What a plan's outcomes moved."""
+
+    from_start: list[Trajectory]
+    """The rollouts that began at their tasks' own start."""
+    metrics: Mapping[str, float]
+    """Of the anchor pools."""
+    rates: Mapping[str, PassRates] | None
+    """By environment, where plans run ahead."""
+    anchors: dict[str, Any]
+    """The state of the pools, where plans run ahead."""
+
+    def put_into(self, state: RunState) -> None:
+        """Make it the state of the run, where that has not moved by itself."""
+        if self.rates is not None:
+            for env, own in state.rates(list(self.rates)).items():
+                own.clear()
+                own.update(self.rates[env])
+            state.anchors = self.anchors
+
+
+class Drawn:
+    """A `scheduler.sampling.PlanSource` of a run."""
+
+    def __init__(
+        self, config: TrainConfig, planner: Planner, pools: Pools, state: RunState, records: Records
+    ) -> None:
+        self._planner, self._pools, self._records = planner, pools, records
+        self._ahead = config.rollout.mode == "pipeline"
+        rates = state.rates(planner.names)
+        self._rates = copy.deepcopy(rates) if self._ahead else rates
+
+    def plan(self, step: int) -> Plan:
+        """Draw a plan, by what was observed."""
+        return self._planner.plan(step, self._rates)
+
+    def more(
+        self, step: int, first: int, envs: Sequence[str], used: Collection[tuple[str, str]]
+    ) -> list[RolloutRequest]:
+        """Draw further groups."""
+        return self._planner.more(step, first, envs, used, self._rates)
+
+    def observe(self, plan: Plan, rollouts: Rollouts) -> Moved:
+        """Move anchors and pass rates by what the policy did."""
+        self._planner.observe_anchors(plan, rollouts.seen)
+        from_start = self._planner.observe_tasks(plan, rollouts.seen, self._rates)
+        return Moved(
+            from_start,
+            self._pools.metrics(),
+            copy.deepcopy(self._rates) if self._ahead else None,
+            self._pools.state() if self._ahead else {},
+        )
+
+    def store(self, step: int, rollouts: Rollouts) -> None:
+        """Put a plan's rollouts on record. Raise `RunFolderError`."""
+        self._records.write(PLAYED, step, rollouts.encoded)
+        self._records.write(SET_ASIDE, step, [played.encoded for played in rollouts.set_aside])
+
+    def stored(self, step: int, tally: BatchTally) -> Rollouts | None:
+        """Return a plan's rollouts from the record; None where it is not whole."""
+        try:
+            encoded, aside = self._records.read(PLAYED, step), self._records.read(SET_ASIDE, step)
+            played = [PlayedRollout(data, decode(data)) for data in aside]
+            trajectories = [decode(data) for data in encoded]
+        except (StoreError, OSError):
+            return None
+        return Rollouts(
+            encoded=encoded,
+            trajectories=trajectories,
+            rejected=played[: tally.rejected],
+            flat=played[tally.rejected :],
+            flat_groups=tally.flat_groups,
+            extra_groups=tally.extra_groups,
+            troubled_share=tally.troubled_share,
+            tokens=tally.tokens,
+            duration_s=tally.duration_s,
+            reward_metrics=tally.reward_metrics,
+        )
+
+    def halting(self) -> AbstractContextManager[None]:
+        """Keep on record what was played where that halts the run."""
+        return self._records.kept_if_halted()

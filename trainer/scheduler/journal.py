@@ -1,0 +1,192 @@
+"""What a run planned, finished and consumed: `journal.jsonl` of its folder, append-only, read by `--resume`.
+
+Lines (`Entry`): a plan with the version that samples it, a plan whose rollouts are all in, with what its batch needs beside
+the records; a batch that was learned, with the rollouts that it holds and those that were set aside; and from which step a
+process went on. A killed process leaves at most a torn last line, which is cut. Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from agent_runtime.types import RolloutRequest
+from rock_env.errors import InvalidArgument
+from rock_env.foreign import budget
+from trainer.errors import RunFolderError
+from trainer.files.appended import Appended
+from trainer.files.folder import writing
+
+__all__ = ["JOURNAL", "Audit", "BatchTally", "Entry", "Journal", "asked_for", "audit", "digest_of", "entries"]
+
+JOURNAL = "journal.jsonl"
+
+
+class BatchTally(msgspec.Struct, omit_defaults=True):
+    """What a plan's batch needs beside the records of its rollouts."""
+
+    rejected: int = 0
+    """Of the records set aside: the first so many were rejected, the others are of flat groups."""
+    flat_groups: int = 0
+    extra_groups: int = 0
+    troubled_share: float = 0.0
+    tokens: int = 0
+    duration_s: float = 0.0
+    reward_metrics: dict[str, float] = {}
+
+
+class Entry(msgspec.Struct, omit_defaults=True):
+    """One line."""
+
+    kind: Literal["planned", "further", "finished", "consumed", "begun"]
+    step: int
+    """The plan, or the learning step that consumed a batch; of `begun` the last step that is done."""
+    version: int = 0
+    """The policy version that samples a plan."""
+    digest: str = ""
+    """SHA-256 of a plan's requests."""
+    rollouts: list[str] = []
+    """Ids: asked for by a plan, or in a batch that was consumed."""
+    set_aside: list[str] = []
+    """Ids that were rejected, or in groups that were replaced."""
+    tally: BatchTally | None = None
+
+
+def digest_of(requests: Sequence[RolloutRequest]) -> str:
+    """Return the SHA-256 of a plan's requests: equal where all that determines its rollouts is."""
+    return hashlib.sha256(msgspec.msgpack.encode(requests)).hexdigest()
+
+
+def entries(data: bytes, path: Path | str = JOURNAL) -> Iterator[Entry]:
+    """Yield a journal's lines but a torn last one. Raise `InvalidArgument` for one before it that is none."""
+    lines = data.split(b"\n")
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            yield msgspec.json.decode(line, type=Entry)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise InvalidArgument(
+                f"{path} line {number} is no entry of a run's journal: {error}. Put the file back, or remove it: the plans "
+                "under way are then played again."
+            ) from error
+
+
+class Journal:
+    """The journal of one folder. `close` it after `begin`."""
+
+    def __init__(self, folder: Path, *, done: int | None) -> None:
+        """Read it for a process that goes on after step `done`, or None for one that begins. Raise `RunFolderError`."""
+        self.folder = folder.absolute()
+        self._path = self.folder / JOURNAL
+        try:
+            kept = budget.read_whole(self._path, str(self._path)) if self._path.is_file() else b""
+            found = self._of_finished(entries(kept, self._path), -1 if done is None else done)
+            self._open = {entry.step: entry for entry in found}
+        except (OSError, InvalidArgument) as error:
+            raise RunFolderError(f"cannot read {self._path}: {error}") from error
+        self._done, self._size = done or 0, kept.rfind(b"\n") + 1
+
+    def begin(self) -> None:
+        """Open it, to be written from now on. Raise `RunFolderError`."""
+        with writing("records", self.folder):
+            self._file = Appended(self._path)
+            self._file.cut(self._size)
+        self._write(Entry("begun", self._done))
+
+    @staticmethod
+    def _of_finished(found: Iterator[Entry], done: int) -> Iterator[Entry]:
+        """Yield the plans that an earlier process finished with weights that the run still has, the last of each."""
+        planned: dict[int, Entry] = {}
+        for entry in found:
+            if entry.kind == "planned":
+                planned[entry.step] = entry
+            elif entry.kind == "finished" and entry.step > done:
+                plan = planned.get(entry.step)
+                if plan is not None and plan.digest == entry.digest and plan.version <= done:
+                    yield msgspec.structs.replace(entry, version=plan.version)
+
+    def _write(self, entry: Entry) -> None:
+        with writing("records", self.folder):
+            self._file.write(msgspec.json.encode(entry) + b"\n")
+
+    def finished_before(
+        self, step: int, version: int, requests: Sequence[RolloutRequest]
+    ) -> BatchTally | None:
+        """Return the tally of a plan that an earlier process finished; None where it is to be played."""
+        entry = self._open.pop(step, None)
+        if entry is None or entry.version != version or entry.digest != digest_of(requests):
+            return None
+        return entry.tally
+
+    def kept(self) -> set[int]:
+        """Return the plans whose records an earlier process finished and nobody consumed."""
+        return set(self._open)
+
+    def planned(self, step: int, version: int, requests: Sequence[RolloutRequest]) -> None:
+        """Write that a plan was drawn. Raise `RunFolderError`, as all that write do."""
+        ids = [request.id for request in requests]
+        self._write(Entry("planned", step, version, digest_of(requests), ids))
+
+    def further(self, step: int, requests: Sequence[RolloutRequest]) -> None:
+        """Write that more was drawn for a plan, in place of groups without variance."""
+        self._write(Entry("further", step, rollouts=[request.id for request in requests]))
+
+    def finished(self, step: int, requests: Sequence[RolloutRequest], tally: BatchTally) -> None:
+        """Write that a plan's rollouts are in, and on record."""
+        self._write(Entry("finished", step, digest=digest_of(requests), tally=tally))
+
+    def consumed(self, step: int, rollouts: Sequence[str], set_aside: Sequence[str]) -> None:
+        """Write that a step learned a batch."""
+        self._write(Entry("consumed", step, rollouts=list(rollouts), set_aside=list(set_aside)))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Audit(msgspec.Struct):
+    """What became of the rollouts of a run."""
+
+    consumed: int = 0
+    set_aside: int = 0
+    lost: list[str] = []
+    """Planned for a step that was learned, and neither in its batch nor set aside."""
+    twice: list[str] = []
+    """In more than one batch, or in a batch and set aside."""
+
+
+_AGAIN = re.compile(r"-r[0-9]+$")
+
+
+def audit(found: Iterable[Entry]) -> Audit:
+    """Return what became of every rollout. What a later process did again counts as it was done the last time."""
+    planned: dict[int, list[str]] = {}
+    consumed: dict[int, list[Entry]] = {}
+    for entry in found:
+        if entry.kind == "begun":
+            consumed = {step: own for step, own in consumed.items() if step <= entry.step}
+        elif entry.kind == "planned":
+            planned[entry.step] = list(entry.rollouts)
+        elif entry.kind == "further":
+            planned[entry.step] += entry.rollouts
+        elif entry.kind == "consumed":
+            consumed.setdefault(entry.step, []).append(entry)
+    came, result = set[str](), Audit()
+    for step, batches in sorted(consumed.items()):
+        aside = {asked_for(one) for entry in batches for one in entry.set_aside}
+        for one in (one for entry in batches for one in entry.rollouts):
+            if asked_for(one) in came:
+                result.twice.append(one)
+            came.add(asked_for(one))
+        result.consumed += sum(len(entry.rollouts) for entry in batches)
+        result.set_aside += sum(len(entry.set_aside) for entry in batches)
+        result.lost += [one for one in planned.get(step, []) if one not in came and one not in aside]
+    return result
+
+
+def asked_for(rollout: str) -> str:
+    """Return the id that a plan asked for, of one that was sampled again in its place (`filtering.again`)."""
+    return _AGAIN.sub("", rollout)
