@@ -16,11 +16,22 @@ import numpy as np
 from agent_runtime.policy import Message
 from agent_runtime.types import IntArray
 
-__all__ = ["HFChatTemplate", "HFTokenizer"]
+__all__ = ["SENTINEL", "HFChatTemplate", "HFTokenizer", "after_sentinel"]
 
-_SENTINEL = "answer-7f3a9c51e2"
+SENTINEL = "answer-7f3a9c51e2"
 """Stands for an answer in a rendered conversation; plain text that survives trimming."""
 _QUESTION = Message("user", "question")
+
+
+def after_sentinel(text: str) -> str:
+    """Return what a rendered conversation has after the sentinel. Raise `ValueError` where the template rewrote it."""
+    _, found, after = text.partition(SENTINEL)
+    if not found:
+        raise ValueError(
+            f"the tokenizer's chat template does not show an assistant message as it is: got {text!r}. "
+            "Set tokenizer.chat_template to one that does."
+        )
+    return after
 
 
 class HFTokenizer(Protocol):
@@ -84,15 +95,8 @@ class HFChatTemplate:
 
     def _after_answer(self, messages: Sequence[Message]) -> str:
         """Return the text between an answer and the next one; the closing of the answer if no messages follow."""
-        answer = Message("assistant", _SENTINEL)
-        text = self._render((_QUESTION, answer, *messages), speak=bool(messages))
-        _, found, after = text.partition(_SENTINEL)
-        if not found:
-            raise ValueError(
-                f"the tokenizer's chat template does not show an assistant message as it is: got {text!r}. "
-                "Set tokenizer.chat_template to one that does."
-            )
-        return after
+        answer = Message("assistant", SENTINEL)
+        return after_sentinel(self._render((_QUESTION, answer, *messages), speak=bool(messages)))
 
     def _encode(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)

@@ -24,12 +24,12 @@ from agent_runtime.policy import SampleRequest
 from agent_runtime.types import SamplingParams
 from benchmarks.sampler_scenarios import Scenario, Sizes
 from benchmarks.scaffold import finish, parser_of
+from trainer.protocols.net import copy_weights
 from trainer.samplers.answering import answering
 from trainer.samplers.hf.continuous import Bounds, ContinuousBatch
 from trainer.samplers.hf.ragged import RaggedModel
 from trainer.samplers.hf.rows import Recall
 from trainer.samplers.proof import arrival_fault, digests, named_tensors
-from trainer.samplers.weights import take_weights
 
 NEVER = -1
 """No end token: answers end by their length."""
@@ -181,7 +181,7 @@ class Bench:
             times = []
             for _ in range(2):
                 start = self.done()
-                take_weights(model, given)
+                copy_weights(model, given)
                 times.append(self.done() - start)
             found[name] = round(1e3 * min(times), 2)
         times = []

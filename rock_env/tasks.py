@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from rock_env.errors import InvalidArgument, nearest
 from rock_env.spec import TaskSpec
 
-__all__ = ["ListedTasks", "ProceduralTasks", "derive_seed"]
+__all__ = ["ListedTasks", "ProceduralTasks", "check_index", "derive_seed"]
 
 SPLITS = ("train", "held_out")
 HELD_OUT_ONE_IN = 5
@@ -33,7 +33,8 @@ def _content_number(payload: str) -> int:
     return int.from_bytes(hashlib.blake2b(payload.encode(), digest_size=8).digest(), "big")
 
 
-def _check_index(split: str, index: int, count: int) -> None:
+def check_index(split: str, index: int, count: int) -> None:
+    """Raise `InvalidArgument` where a split of `count` tasks has none of this index."""
     if not 0 <= index < count:
         raise InvalidArgument(f"no task {split}/{index}: split {split!r} has {count} tasks, numbered from 0.")
 
@@ -70,7 +71,7 @@ class ProceduralTasks:
 
     def get(self, split: str, index: int) -> TaskSpec:
         """Return task `index` of `split`. Raise `InvalidArgument` if out of range or none exists."""
-        _check_index(split, index, self.count(split))
+        check_index(split, index, self.count(split))
         task = self._drawn.get((split, index))
         if task is None:
             if len(self._drawn) >= CACHED_TASKS:
@@ -120,5 +121,5 @@ class ListedTasks:
 
     def get(self, split: str, index: int) -> TaskSpec:
         """Return task `index` of `split`. Raise `InvalidArgument` when out of range."""
-        _check_index(split, index, self.count(split))
+        check_index(split, index, self.count(split))
         return TaskSpec(f"{split}/{index}", split, index, self._instruction, self._payloads[split][index])

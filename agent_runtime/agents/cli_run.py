@@ -11,17 +11,16 @@ import asyncio
 import json
 import logging
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import PurePosixPath
 from time import perf_counter
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from agent_runtime.agents.spec import AgentSpec, fill
-from agent_runtime.agents.tunnel import BoxPython, Target, open_tunnel
+from agent_runtime.agents.tunnel import BoxPython, Target, TunnelCommand, open_tunnel
 from rock_env.backends.docker.bundle import BOX_TOOLS
 from rock_env.errors import (
     FailedPrecondition,
@@ -31,7 +30,7 @@ from rock_env.errors import (
     SandboxLost,
     Unavailable,
 )
-from rock_env.sandbox import ExecResult, OutputChunk
+from rock_env.sandbox import ExecResult
 
 __all__ = [
     "AgentBox",
@@ -131,22 +130,12 @@ class AgentRun:
     """Variables beside those of the spec, which they win over."""
 
 
-class RunningCommand(Protocol):
-    """A running command of a sandbox, as `rock_env.client`'s."""
-
-    async def __aenter__(self) -> Self: ...
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    async def write(self, data: bytes) -> None: ...
+class RunningCommand(TunnelCommand, Protocol):
+    """A running command of a sandbox that can be told of an end."""
 
     async def close_stdin(self) -> None: ...
 
     async def signal(self, number: int) -> None: ...
-
-    def output(self) -> AsyncGenerator[OutputChunk]: ...
 
     async def wait(self) -> ExecResult: ...
 

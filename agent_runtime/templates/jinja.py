@@ -16,14 +16,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from agent_runtime.chat import ChatMessage, Parsed, Refusal, RefusalKind, ToolSpec, ToolUse
+from agent_runtime.render import SENTINEL, after_sentinel
 from agent_runtime.templates.check import self_check
 from agent_runtime.templates.textual import call_text, describe_tools, response_text, tool_json
 from agent_runtime.types import IntArray
 
 __all__ = ["Family", "JinjaToolTemplate", "ToolTokenizer"]
 
-_SENTINEL = "answer-7f3a9c51e2"
-"""Stands for an answer in a rendered conversation; plain text that survives trimming."""
 _QUESTION = ChatMessage("user", "question")
 
 
@@ -130,15 +129,8 @@ class JinjaToolTemplate:
 
         Raise `Refusal`, and `ValueError` for a template that rewrites answers.
         """
-        answer = ChatMessage("assistant", _SENTINEL)
-        text = self.render((_QUESTION, answer, *messages), tools, speak=speak)
-        _, found, after = text.partition(_SENTINEL)
-        if not found:
-            raise ValueError(
-                f"the tokenizer's chat template does not show an assistant message as it is: got {text!r}. "
-                "Set tokenizer.chat_template to one that does."
-            )
-        return after
+        answer = ChatMessage("assistant", SENTINEL)
+        return after_sentinel(self.render((_QUESTION, answer, *messages), tools, speak=speak))
 
     def _native(self, messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
         names: dict[str, str] = {}

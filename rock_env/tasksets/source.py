@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from rock_env.errors import InvalidArgument, nearest
 from rock_env.grading.model import Task
 from rock_env.spec import SandboxSpec, TaskSpec
-from rock_env.tasks import HELD_OUT_ONE_IN, SPLITS
+from rock_env.tasks import HELD_OUT_ONE_IN, SPLITS, check_index
 
 __all__ = ["TaskSetTasks", "split_tasks"]
 
@@ -66,11 +66,7 @@ class TaskSetTasks:
 
     def get(self, split: str, index: int) -> TaskSpec:
         """Return task `index` of `split`. Raise `InvalidArgument` when out of range."""
-        count = self.count(split)
-        if not 0 <= index < count:
-            raise InvalidArgument(
-                f"no task {split}/{index}: split {split!r} has {count} tasks, numbered from 0."
-            )
+        check_index(split, index, self.count(split))
         task = self._splits[split][index]
         return TaskSpec(
             id=f"{split}/{index}",

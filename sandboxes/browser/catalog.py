@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from rock_env.errors import InvalidArgument, nearest
+from rock_env.errors import nearest
 from rock_env.spec import EnvParams, TaskSpec
+from rock_env.tasks import check_index
 from sandboxes.browser import webshop
 from sandboxes.browser.actions import describe
 from sandboxes.browser.families import calendar, files, login, mail, signup, stock, wiki
@@ -81,11 +82,7 @@ class BrowserTasks:
 
     def get(self, split: str, index: int) -> TaskSpec:
         """Return task `index` of `split`. Raise `InvalidArgument` when out of range."""
-        count = self.count(split)
-        if not 0 <= index < count:
-            raise InvalidArgument(
-                f"no task {split}/{index}: split {split!r} has {count} tasks, numbered from 0."
-            )
+        check_index(split, index, self.count(split))
         payload, goal = self._drawn(split, index)
         return TaskSpec(
             id=f"{split}/{index}",

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 from functools import cache
 
-from rock_env.errors import InvalidArgument, UnknownName, nearest
+from rock_env.errors import UnknownName, nearest
 from rock_env.spec import EnvParams, TaskSpec
+from rock_env.tasks import check_index
 from sandboxes.code.families import TRAINED, UNSEEN
 from sandboxes.code.params import CodeParams, narrow
 from sandboxes.code.problem import CodeProblem
@@ -72,11 +73,7 @@ class CodeTasks:
 
     def get(self, split: str, index: int) -> TaskSpec:
         """Return task `index` of `split`. Raise `InvalidArgument` when out of range."""
-        count = self.count(split)
-        if not 0 <= index < count:
-            raise InvalidArgument(
-                f"no task {split}/{index}: split {split!r} has {count} tasks, numbered from 0."
-            )
+        check_index(split, index, self.count(split))
         problem = _split(self._params, split)[index]
         return TaskSpec(f"{split}/{index}", split, index, _INSTRUCTION, problem.name)
 

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from rock_env.errors import InvalidArgument, nearest
 from rock_env.spec import EnvParams, TaskSpec
-from rock_env.tasks import ProceduralTasks
+from rock_env.tasks import ProceduralTasks, check_index
 from sandboxes.fork_chain.chain import HELD_OUT_SYMBOLS, TRAIN_SYMBOLS, random_chain
 
 __all__ = ["SPLITS", "ForkChainParams", "ForkChainTasks", "make_tasks", "narrow"]
@@ -106,11 +106,7 @@ class ForkChainTasks:
 
     def get(self, split: str, index: int) -> TaskSpec:
         """Return task `index` of `split`. Raise `InvalidArgument` when out of range."""
-        count = self.count(split)
-        if not 0 <= index < count:
-            raise InvalidArgument(
-                f"no task {split}/{index}: split {split!r} has {count} tasks, numbered from 0."
-            )
+        check_index(split, index, self.count(split))
         if split == "held_out_symbols":
             return replace(self._new.get("held_out", index), id=f"{split}/{index}", split=split)
         return self._known.get(split, index)

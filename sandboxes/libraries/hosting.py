@@ -23,6 +23,7 @@ from pydantic import field_validator
 from rock_env.env import Env, Info, Oracle, StepResult, Verdict
 from rock_env.errors import FailedPrecondition, InvalidArgument, RockError, Unimplemented, nearest
 from rock_env.spec import EnvParams, EnvSpec, TaskSpec
+from rock_env.tasks import check_index
 from sandboxes.libraries.chance import OwnChance
 
 __all__ = ["Game", "Library", "LibraryEnv", "LibraryParams", "SeedTasks", "scalars"]
@@ -79,11 +80,7 @@ class SeedTasks:
 
     def get(self, split: str, index: int) -> TaskSpec:
         """Return task `index` of `split`. Raise `InvalidArgument` when out of range."""
-        count = self.count(split)
-        if not 0 <= index < count:
-            raise InvalidArgument(
-                f"no task {split}/{index}: split {split!r} has {count} tasks, numbered from 0."
-            )
+        check_index(split, index, self.count(split))
         seed = self._ranges[split][0] + index
         return TaskSpec(f"{split}/{index}", split, index, self._instruction, str(seed))
 

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from rock_env.arguments import items
 from rock_env.errors import InvalidArgument, nearest
 from rock_env.spec import EnvParams, TaskSpec
-from rock_env.tasks import ProceduralTasks
+from rock_env.tasks import ProceduralTasks, check_index
 from sandboxes.math.families import LEVELS, TRAINED, UNSEEN, draw
 from sandboxes.math.problem import Style
 
@@ -99,11 +99,7 @@ class MathTasks:
 
     def get(self, split: str, index: int) -> TaskSpec:
         """Return task `index` of `split`. Raise `InvalidArgument` when out of range."""
-        count = self.count(split)
-        if not 0 <= index < count:
-            raise InvalidArgument(
-                f"no task {split}/{index}: split {split!r} has {count} tasks, numbered from 0."
-            )
+        check_index(split, index, self.count(split))
         if split == "held_out_family":
             return replace(self._unseen.get("held_out", index), id=f"{split}/{index}", split=split)
         return self._trained.get(split, index)

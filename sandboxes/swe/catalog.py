@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rock_env.errors import InvalidArgument, UnknownName, nearest
 from rock_env.spec import EnvParams, SandboxSpec, TaskSpec
+from rock_env.tasks import check_index
 from rock_env.tools import Toolbox
 from sandboxes.swe import factory, handmade, quixbugs
 from sandboxes.swe.data import SweTask
@@ -106,10 +107,7 @@ class SweTasks:
     def get(self, split: str, index: int) -> TaskSpec:
         """Return task `index` of `split`. Raise `InvalidArgument` when out of range."""
         keys = self._keys(split)
-        if not 0 <= index < len(keys):
-            raise InvalidArgument(
-                f"no task {split}/{index}: split {split!r} has {len(keys)} tasks, numbered from 0."
-            )
+        check_index(split, index, len(keys))
         task = load_task(self._params, keys[index])
         return TaskSpec(
             id=f"{split}/{index}",

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from rock_env.errors import InvalidArgument, nearest
+from rock_env.errors import nearest
 from rock_env.spec import EnvParams, SandboxSpec, TaskSpec
+from rock_env.tasks import check_index
 from rock_env.tools import Toolbox
 from sandboxes.terminal.families import archives, data, files, git, processes, records
 from sandboxes.terminal.params import TerminalParams, narrow
@@ -78,11 +79,7 @@ class TerminalTasks:
 
     def get(self, split: str, index: int) -> TaskSpec:
         """Return task `index` of `split`. Raise `InvalidArgument` when out of range."""
-        count = self.count(split)
-        if not 0 <= index < count:
-            raise InvalidArgument(
-                f"no task {split}/{index}: split {split!r} has {count} tasks, numbered from 0."
-            )
+        check_index(split, index, self.count(split))
         variant, number = divmod(index, len(self._names[split]))
         payload = f"{self._names[split][number]}/{variant}"
         drawn = scenario(payload)

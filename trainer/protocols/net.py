@@ -6,7 +6,7 @@ Shapes: B rows, T tokens, M picked positions of a row, N picked positions of all
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, runtime_checkable
 
@@ -16,7 +16,17 @@ import torch
 from rock_env.errors import InvalidArgument
 from trainer.protocols.engines import Weights
 
-__all__ = ["Adapted", "Cache", "Net", "PolicyNet", "ScoresItself", "copy_weights", "host_weights", "showing"]
+__all__ = [
+    "Adapted",
+    "Cache",
+    "Net",
+    "PolicyNet",
+    "ScoresItself",
+    "copy_tensors",
+    "copy_weights",
+    "host_weights",
+    "showing",
+]
 
 
 class Cache(Protocol):
@@ -115,10 +125,11 @@ def showing(net: Net, weights: Weights) -> Iterator[None]:
 
 
 @torch.no_grad()
-def copy_weights(net: Net, weights: Weights) -> None:
-    """Copy `weights` into the parameters in place. Raise `InvalidArgument` when names or shapes differ.
+def copy_weights(net: Net | torch.nn.Module, weights: Mapping[str, Any]) -> None:
+    """Copy arrays or tensors into the parameters in place. Raise `InvalidArgument` when names or shapes differ.
 
-    Nothing is copied unless everything fits. The arrays may be read-only (Ray's object store).
+    Tied parameters have one name. Nothing is copied unless everything fits. Precision and device may differ; the arrays may
+    be read-only (Ray's object store).
     """
     parameters = dict(net.named_parameters())
     if parameters.keys() != weights.keys():
@@ -127,14 +138,26 @@ def copy_weights(net: Net, weights: Weights) -> None:
             f"the weights do not belong to this model: {len(odd)} names differ, among them {odd[:3]}. "
             "Give the inference and the train engine the same model and options."
         )
-    for name, value in parameters.items():
-        if tuple(value.shape) != weights[name].shape:
+    copy_tensors(parameters, weights)
+
+
+@torch.no_grad()
+def copy_tensors(tensors: Mapping[str, torch.Tensor], weights: Mapping[str, Any]) -> None:
+    """Copy arrays or tensors into tensors of the same names in place, as `copy_weights` does.
+
+    Raise `InvalidArgument` when shapes differ; nothing is copied unless everything fits.
+    """
+    for name, value in tensors.items():
+        if tuple(value.shape) != tuple(weights[name].shape):
             raise InvalidArgument(
-                f"weight {name!r} has shape {weights[name].shape}, the model expects {tuple(value.shape)}. "
+                f"weight {name!r} has shape {tuple(weights[name].shape)}, the model expects {tuple(value.shape)}. "
                 "Give the inference and the train engine the same model and options."
             )
-    for name, value in parameters.items():
-        if value.device.type == "cpu" and value.dtype == torch.float32:
-            np.copyto(value.numpy(), weights[name])
+    for name, value in tensors.items():
+        given = weights[name]
+        if isinstance(given, torch.Tensor):
+            value.copy_(given, non_blocking=True)
+        elif value.device.type == "cpu" and value.dtype == torch.float32:
+            np.copyto(value.numpy(), given)
         else:
-            value.copy_(torch.from_numpy(np.array(weights[name], copy=True)))
+            value.copy_(torch.from_numpy(np.array(given, copy=True)))

@@ -71,7 +71,6 @@ class PodOrder:
     profile: Literal["restricted", "image"]
     user: int | None
     read_only_root: bool
-    open_network: bool
     gpu: str
     slot: str
     reserved: float

@@ -292,7 +292,6 @@ class NamespaceBackend:
             profile=options.profile,
             user=options.user,
             read_only_root=options.read_only_root,
-            open_network=options.network == "namespace",
             gpu=options.gpu,
             slot=options.slot,
             reserved=options.reserved,

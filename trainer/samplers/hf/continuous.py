@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from agent_runtime.policy import Completion, PolicyError, SampleRequest, first_stop
 from agent_runtime.types import FloatArray, IntArray
+from trainer.protocols.net import copy_weights
 from trainer.protocols.token_sampler import Aborted, Sampled, VersionSpan, check_request
 from trainer.samplers.arrival import Arrived
 from trainer.samplers.hf.decode import Decoder
@@ -26,7 +27,6 @@ from trainer.samplers.hf.memory import Remembered, SessionMemory, common_prefix
 from trainer.samplers.hf.ragged import RaggedModel, rounded
 from trainer.samplers.hf.rows import Recall, Row, Rows
 from trainer.samplers.proof import digests, named_tensors
-from trainer.samplers.weights import take_weights
 
 __all__ = ["Bounds", "ContinuousBatch", "Outcome"]
 
@@ -146,7 +146,7 @@ class ContinuousBatch:
     @torch.inference_mode()
     def load(self, weights: Mapping[str, Any], version: int) -> None:
         """Take new weights. Everything that older ones computed is forgotten; running rows are read again."""
-        take_weights(self.model.model, weights)
+        copy_weights(self.model.model, weights)
         self.version = version
         self._forget()
 

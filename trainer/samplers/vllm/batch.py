@@ -20,11 +20,11 @@ import torch
 from agent_runtime.policy import Completion, PolicyError, SampleRequest, first_stop
 from agent_runtime.types import IntArray
 from rock_env.errors import InvalidArgument
+from trainer.protocols.net import copy_tensors
 from trainer.protocols.token_sampler import Aborted, Sampled, VersionSpan, check_request
 from trainer.samplers.arrival import Arrived
 from trainer.samplers.proof import digests
 from trainer.samplers.vllm.tensors import check_given, computing_with_weights, named_views
-from trainer.samplers.weights import copy_weights
 
 __all__ = ["VllmBatch", "VllmBounds"]
 
@@ -135,7 +135,7 @@ class VllmBatch:
         """Take new weights in place and drop what older ones computed. Raise `InvalidArgument`; nothing changed then."""
         check_given(self._views, weights)
         with torch.inference_mode():
-            copy_weights({name: self._views[name] for name in weights}, weights)
+            copy_tensors({name: self._views[name] for name in weights}, weights)
         self._forget()
         self.version = version
 

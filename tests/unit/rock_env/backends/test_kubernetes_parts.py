@@ -43,7 +43,6 @@ ORDER = PodOrder(
     profile="restricted",
     user=None,
     read_only_root=False,
-    open_network=False,
     gpu="nvidia.com/gpu",
     slot="",
     reserved=1.0,
