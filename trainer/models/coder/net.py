@@ -21,6 +21,7 @@ from torch import nn
 from torch.nn import functional as fn
 
 from rock_env.errors import InvalidArgument
+from trainer.models.block import Block, normal
 from trainer.models.coder.choices import Choices
 from trainer.models.coder.page import FLAGS, SLOTS, FileKind, Page
 from trainer.models.coder.words import PAD, TEXT, CoderWords
@@ -33,7 +34,6 @@ _POINTER_KIND = 4
 _KINDS = 5
 _TOLD_KINDS = _KINDS + len(FileKind) - 1
 _ROTARY_BASE = 2000.0
-_MLP_RATIO = 4
 _TEXT_PRIOR = -6.0
 """Added to the score of an answer in words: who has hardly seen one must be sure before it begins one."""
 
@@ -138,38 +138,6 @@ class Memory:
         self.marks[row, :length] = source.marks[source_row, :length]
 
 
-class _Block(nn.Module):
-    def __init__(self, shape: CoderShape, generator: torch.Generator) -> None:
-        super().__init__()
-        width, hidden = shape.width, _MLP_RATIO * shape.width
-        self.heads, self.width = shape.heads, width
-        shrink = 1.0 / math.sqrt(2 * shape.layers)
-        self.norm1 = nn.Parameter(torch.ones(width))
-        self.qkv = _normal(3 * width, width, std=width**-0.5, generator=generator)
-        self.out = _normal(width, width, std=shrink * width**-0.5, generator=generator)
-        self.norm2 = nn.Parameter(torch.ones(width))
-        self.up = _normal(hidden, width, std=width**-0.5, generator=generator)
-        self.up_bias = nn.Parameter(torch.zeros(hidden))
-        self.down = _normal(width, hidden, std=shrink * hidden**-0.5, generator=generator)
-        self.down_bias = nn.Parameter(torch.zeros(width))
-
-    def project(self, x_BTD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        normed = fn.layer_norm(x_BTD, (self.width,), self.norm1)
-        q, k, v = fn.linear(normed, self.qkv).chunk(3, dim=-1)
-        return self._split(q), self._split(k), self._split(v)
-
-    def finish(
-        self, x_BTD: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor
-    ) -> torch.Tensor:
-        mixed = fn.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        x_BTD = x_BTD + fn.linear(mixed.transpose(1, 2).reshape(x_BTD.shape), self.out)
-        normed = fn.layer_norm(x_BTD, (self.width,), self.norm2)
-        return x_BTD + fn.linear(fn.relu(fn.linear(normed, self.up, self.up_bias)), self.down, self.down_bias)
-
-    def _split(self, x_BTD: torch.Tensor) -> torch.Tensor:
-        return x_BTD.view(x_BTD.shape[0], x_BTD.shape[1], self.heads, -1).transpose(1, 2)
-
-
 class CoderNet(nn.Module):
     """The network. The same seed gives the same parameters, whatever else used torch's random numbers."""
 
@@ -179,18 +147,18 @@ class CoderNet(nn.Module):
         self.words, self.shape = words, shape
         self.vocabulary, self.max_context = words.size, shape.max_context
         self.width = width = shape.width
-        self.piece = _normal(words.rows + SLOTS, width, std=0.5, generator=generator)
-        self.kind = _normal(_TOLD_KINDS, width, std=0.2, generator=generator)
-        self.flag = _normal(1 << FLAGS, width, std=0.2, generator=generator)
-        self.indent = _normal(_INDENTS, width, std=0.2, generator=generator)
-        self.line = _normal(_LINES, width, std=0.2, generator=generator)
-        self.column = _normal(_COLUMNS, width, std=0.2, generator=generator)
-        self.around = _normal(width, len(_AROUND) * width, std=0.25 * width**-0.5, generator=generator)
-        self.carry = _normal(width, width, std=width**-0.5, generator=generator)
-        self._layers = tuple(_Block(shape, generator) for _ in range(shape.layers))
+        self.piece = normal(words.rows + SLOTS, width, std=0.5, generator=generator)
+        self.kind = normal(_TOLD_KINDS, width, std=0.2, generator=generator)
+        self.flag = normal(1 << FLAGS, width, std=0.2, generator=generator)
+        self.indent = normal(_INDENTS, width, std=0.2, generator=generator)
+        self.line = normal(_LINES, width, std=0.2, generator=generator)
+        self.column = normal(_COLUMNS, width, std=0.2, generator=generator)
+        self.around = normal(width, len(_AROUND) * width, std=0.25 * width**-0.5, generator=generator)
+        self.carry = normal(width, width, std=width**-0.5, generator=generator)
+        self._layers = tuple(Block(width, shape.heads, shape.layers, generator) for _ in range(shape.layers))
         self.blocks = nn.ModuleList(self._layers)
         self.mark_norm = nn.Parameter(torch.ones(width))
-        self.mark = _normal(width, width, std=width**-0.5, generator=generator)
+        self.mark = normal(width, width, std=width**-0.5, generator=generator)
         self.norm = nn.Parameter(torch.ones(width))
         self.spell_piece = nn.Parameter(torch.zeros(words.rows, width))
         self.spell_kind = nn.Parameter(torch.zeros(_KINDS, width))
@@ -215,8 +183,8 @@ class CoderNet(nn.Module):
                 x = self._carry(x, rows, x)
             if number == len(self._layers) - 1:
                 marks = self._marks(x)
-            q, k, v = block.project(x)
-            x = block.finish(x, _turn(q, cos, sin), _turn(k, cos, sin), v, mask)
+            _, q, k, v = block.project(x, None)
+            x = block.finish(x, (_turn(q, cos, sin), _turn(k, cos, sin), v), mask)
         return fn.layer_norm(x, (self.shape.width,), self.norm), marks
 
     def go_on(
@@ -235,11 +203,11 @@ class CoderNet(nn.Module):
                 x = self._carry(x, rows, memory.inner)
             if number == len(self._layers) - 1:
                 memory.marks[at] = self._marks(x)[real]
-            q, k, v = block.project(x)
+            _, q, k, v = block.project(x, None)
             keys, values = memory.keys[number], memory.values[number]
             keys[at[0], :, at[1]] = _turn(k, cos, sin).transpose(1, 2)[real]
             values[at[0], :, at[1]] = v.transpose(1, 2)[real]
-            x = block.finish(x, _turn(q, cos, sin), keys, values, mask)
+            x = block.finish(x, (_turn(q, cos, sin), keys, values), mask)
         final: torch.Tensor = fn.layer_norm(x, (self.shape.width,), self.norm)
         return final
 
@@ -307,10 +275,6 @@ def _turn(x_BHTd: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.T
     half = x_BHTd.shape[-1] // 2
     turned = torch.cat((-x_BHTd[..., half:], x_BHTd[..., :half]), dim=-1)
     return x_BHTd * cos + turned * sin
-
-
-def _normal(rows: int, columns: int, *, std: float, generator: torch.Generator) -> nn.Parameter:
-    return nn.Parameter(torch.randn(rows, columns, generator=generator) * std)
 
 
 def visible(pages: list[Page], *, first: list[int], width: int, slots: int) -> NDArray[np.bool_]:

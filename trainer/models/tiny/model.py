@@ -10,7 +10,6 @@ Shapes: B rows, T tokens, M picked positions of a row, D width, H heads, S cache
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -18,11 +17,11 @@ from torch import nn
 from torch.nn import functional as fn
 
 from rock_env.errors import InvalidArgument
+from trainer.models.block import Block, normal
 from trainer.models.tiny.tokenizer import END, NEWLINE, SPECIALS, USER
 
 __all__ = ["TinyModel", "TinyShape"]
 
-_MLP_RATIO = 4
 _LINES, _COLUMNS = 64, 128  # beyond, places are not told apart by line or column
 _EMBEDDING_STD = 0.5  # large against the blocks' output: which cell holds what must survive the first norm
 
@@ -106,56 +105,6 @@ class TinyCache:
             self.mask_BS = self.mask_BS[rows]
 
 
-class _Block(nn.Module):
-    """Attention and MLP of one layer, each on a normalised input and added to the stream."""
-
-    def __init__(self, shape: TinyShape, generator: torch.Generator) -> None:
-        super().__init__()
-        width, hidden = shape.width, _MLP_RATIO * shape.width
-        self.heads = shape.heads
-        self.width = width
-        shrink = 1.0 / math.sqrt(2 * shape.layers)  # 2 additions to the stream per layer
-        self.norm1 = nn.Parameter(torch.ones(width))
-        self.qkv = _normal(3 * width, width, std=width**-0.5, generator=generator)
-        self.out = _normal(width, width, std=shrink * width**-0.5, generator=generator)
-        self.norm2 = nn.Parameter(torch.ones(width))
-        self.up = _normal(hidden, width, std=width**-0.5, generator=generator)
-        self.up_bias = nn.Parameter(torch.zeros(hidden))
-        self.down = _normal(width, hidden, std=shrink * hidden**-0.5, generator=generator)
-        self.down_bias = nn.Parameter(torch.zeros(width))
-
-    def project(
-        self, x_BTD: torch.Tensor, at_BM: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return the stream and queries at `at_BM` (None: everywhere), keys and values everywhere (`BHTd`)."""
-        normed_BTD = fn.layer_norm(x_BTD, (self.width,), self.norm1)
-        if at_BM is None:
-            q, k, v = fn.linear(normed_BTD, self.qkv).chunk(3, dim=-1)
-        else:
-            index_BMD = at_BM[:, :, None].expand(-1, -1, self.width)
-            k, v = fn.linear(normed_BTD, self.qkv[self.width :]).chunk(2, dim=-1)
-            q = fn.linear(normed_BTD.gather(1, index_BMD), self.qkv[: self.width])
-            x_BTD = x_BTD.gather(1, index_BMD)
-        return x_BTD, self._split(q), self._split(k), self._split(v)
-
-    def finish(
-        self,
-        x_BMD: torch.Tensor,
-        qkv: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-        mask: torch.Tensor | None,
-    ) -> torch.Tensor:
-        """Attend (`mask` True: may look) and return the stream after this layer."""
-        mixed = fn.scaled_dot_product_attention(*qkv, attn_mask=mask)
-        x_BMD = x_BMD + fn.linear(mixed.transpose(1, 2).reshape(x_BMD.shape), self.out)
-        hidden = fn.relu(
-            fn.linear(fn.layer_norm(x_BMD, (self.width,), self.norm2), self.up, self.up_bias), inplace=True
-        )
-        return x_BMD + fn.linear(hidden, self.down, self.down_bias)
-
-    def _split(self, x_BTD: torch.Tensor) -> torch.Tensor:
-        return x_BTD.view(x_BTD.shape[0], x_BTD.shape[1], self.heads, -1).transpose(1, 2)
-
-
 class TinyModel(nn.Module):
     """The network. The same seed gives the same parameters, whatever else used torch's random numbers."""
 
@@ -166,11 +115,13 @@ class TinyModel(nn.Module):
         self.vocabulary = shape.vocabulary
         self.max_context = shape.max_context
         self.width = shape.width
-        self.embedding = _normal(shape.vocabulary, shape.width, std=_EMBEDDING_STD, generator=generator)
-        self.line = _normal(_LINES, shape.width, std=_EMBEDDING_STD, generator=generator)
-        self.column = _normal(_COLUMNS, shape.width, std=_EMBEDDING_STD, generator=generator)
+        self.embedding = normal(shape.vocabulary, shape.width, std=_EMBEDDING_STD, generator=generator)
+        self.line = normal(_LINES, shape.width, std=_EMBEDDING_STD, generator=generator)
+        self.column = normal(_COLUMNS, shape.width, std=_EMBEDDING_STD, generator=generator)
         self.position = nn.Parameter(torch.zeros(shape.max_context, shape.width))
-        self._layers = tuple(_Block(shape, generator) for _ in range(shape.layers))
+        self._layers = tuple(
+            Block(shape.width, shape.heads, shape.layers, generator) for _ in range(shape.layers)
+        )
         self.blocks = nn.ModuleList(self._layers)
         self.norm = nn.Parameter(torch.ones(shape.width))
         self.head = nn.Parameter(torch.zeros(shape.vocabulary, shape.width))
@@ -253,7 +204,3 @@ class TinyModel(nn.Module):
     ) -> torch.Tensor:
         page = fn.embedding(line, self.line) + fn.embedding(column, self.column)
         return fn.embedding(tokens, self.embedding) + fn.embedding(position, self.position) + page
-
-
-def _normal(rows: int, columns: int, *, std: float, generator: torch.Generator) -> nn.Parameter:
-    return nn.Parameter(torch.randn(rows, columns, generator=generator) * std)
