@@ -66,6 +66,9 @@ class _Root(LazyGroup):
             "ale.training.cli:lineage",
             "Show the chain of runs behind a model, and check that their files still agree.",
         ),
+        "timeline": Place(
+            "ale.training.timeline:timeline", "Show who waited for whom in a run, and what bounds it."
+        ),
         "eval": Place(
             "ale.training.cli:evaluate", "Measure a trained model on tasks, from their true start."
         ),
