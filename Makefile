@@ -83,7 +83,7 @@ bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.rock --quick
 	$(BIN)/python -m benchmarks.control_plane --quick
 	$(BIN)/python -m benchmarks.chaos --quick
-	$(BIN)/python -m benchmarks.database_crashes --quick
+	$(BIN)/python -m benchmarks.chaos --amid-calls --quick
 	$(BIN)/python -m benchmarks.replicas --quick
 	$(BIN)/python -m benchmarks.small_loop --quick
 	$(BIN)/python -m benchmarks.reward_hacks --quick

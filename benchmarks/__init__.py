@@ -7,4 +7,4 @@ import sys
 from pathlib import Path
 
 _TESTS = Path(__file__).parents[1] / "tests"
-sys.path[:0] = [str(_TESTS / folder) for folder in ("", "chaos", "escape", "integration")]
+sys.path[:0] = [str(_TESTS / folder) for folder in ("", "chaos", "escape", "integration", "unit/rock_env")]

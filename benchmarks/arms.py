@@ -41,6 +41,9 @@ ARMS: dict[str, dict[str, tuple[str, ...]]] = {
         "ipa": IPA,
         "grpo": GRPO,
         "ipa-rl0": (*IPA, *NO_RL),
+        "ipa+resets": (*IPA, *RESETS),
+        "grpo+resets": (*GRPO, *RESETS),
+        "bc": ("--algo", "bc", "--steps", "400"),
     },
     "sokoban": {
         "ipa": IPA,
@@ -82,9 +85,7 @@ def differences(of_arm: Mapping[str, Mapping[int, Line]], *, equal_env_steps: bo
             if reached is not None:
                 values.append(reached - lines[seed]["success_final"])
         if len(values) > 1:
-            interval = mean_interval(values)
-            numbers = (interval.estimate, interval.low, interval.high)
-            found[arm] = [*(round(number, 4) for number in numbers), len(values)]
+            found[arm] = [*mean_interval(values).rounded(), len(values)]
     return found
 
 

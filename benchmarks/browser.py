@@ -15,7 +15,9 @@ A part measures something else instead, over tasks of the sites from number `--f
 - `many`: `--count` episodes one after the other (200);
 - `jitter`: `--count` episodes with and without processes that stand still for 0 to 300 ms: how many differ in what was
   observed (200);
-- `random`: a policy of chance plays `--count` variants of each kind (10): the highest share of passes (goal: at most 0.1).
+- `random`: a policy of chance plays `--count` variants of each kind (10): the highest share of passes (goal: at most 0.1);
+- `webshop`: `--count` lists of decisions of the text mode, clicked (500): `mismatches`, lists whose reward is not the text
+  mode's (goal: 0), `purchases`, how many different `rewards` there were, `clicks` that reached the browser.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from browser import parts
+from browser import parts, webshop_clicks
 
 from benchmarks.scaffold import finish, parser_of
 from rock_env.backends.pool import PooledBackend
@@ -40,6 +42,7 @@ PARTS = {
     "many": (parts.many, 200),
     "jitter": (parts.jitter, 200),
     "random": (parts.random_rates, 10),
+    "webshop": (webshop_clicks.compare, 500),
 }
 """What measures each part, and its usual count."""
 TASKS = 7
@@ -168,7 +171,7 @@ def main() -> int:
         figures = asyncio.run(measure_part(asked.part, asked.first, asked.count))
     else:
         figures = asyncio.run(measure(QUICK_S if asked.quick else FULL_S))
-    wrong = ("leaked_processes", "unsolved", "different")
+    wrong = ("leaked_processes", "unsolved", "different", "mismatches")
     bad = any(figures.get(name) for name in wrong) or figures.get("highest_random_rate", 0) > 0.1
     return finish(figures, bad=bad)
 

@@ -19,6 +19,7 @@ from time import process_time
 
 import torch
 
+from benchmarks.models import batch_of
 from benchmarks.scaffold import finish, parser_of
 from trainer.algo.terms.chunks import chunks_of
 from trainer.data.batch import TrainBatch
@@ -65,21 +66,14 @@ def case(rows: int, tokens: int, turns: int, *, seed: int = 0) -> Case:
 
     mu_BT = -noise(1.0).abs()
     prox_BT = mu_BT + noise(1.0)
-    batch = TrainBatch(
-        tokens_BT=torch.zeros(rows, tokens, dtype=torch.int64),
-        segment_ids_BT=torch.ones(rows, tokens, dtype=torch.int64),
-        loss_mask_BT=mask_BT,
+    batch = batch_of(
+        torch.zeros(rows, tokens, dtype=torch.int64),
+        mask_BT,
         rollout_logprobs_BT=torch.where(mask_BT, mu_BT, 0),
         prox_logprobs_BT=prox_BT,
-        advantages_BT=mask_BT.float(),
-        positive_BT=mask_BT,
         chunk_index_BT=chunk_index_BT,
         chunks=len(segments),
-        trajectory_index_B=torch.arange(rows),
-        imitation_BT=torch.zeros(rows, tokens),
-        policy_version_BT=torch.where(mask_BT, 0, -1),
         normalizer=1.0,
-        imitation_normalizer=1.0,
     )
     return Case(batch, prox_BT + noise(0.5), segments)
 

@@ -1,7 +1,8 @@
 """What the control plane itself costs as sandboxes grow in number: the real core and store over boxes that are nothing.
 
 `python -m benchmarks.control_plane [--quick]`. Records go to a SQLite file on disk, each change one durable transaction,
-as in `ale rock serve --state`; boxes are simulated, so no process, container or guest is timed. The last line is one
+as in `ale rock serve --state`; boxes are simulated
+(`memory_backend` of the tests), so no process, container or guest is timed. The last line is one
 JSON object:
 
 - `create_us_at_100`, `create_us_at_10000`: median microseconds of one Create with so many sandboxes alive;
@@ -13,11 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any
+
+from memory_backend import MemoryBackend, Node
 
 from benchmarks.scaffold import finish, parser_of
 from rock_env.lifecycle import SandboxState
@@ -33,54 +34,6 @@ LEASE_S = 30.0
 """Longer than renewing every lease takes, so that all end together."""
 LABELS = 100
 """Sandboxes are spread over so many values of one label: a page of 100 is one value's sandboxes out of 10,000."""
-
-
-class NoBox:
-    """A box of which there is nothing but the id."""
-
-    def __init__(self, box_id: str) -> None:
-        self.id = box_id
-        self.failure = ""
-        self._lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-
-    async def lost(self) -> str:
-        return await self._lost
-
-    async def close(self) -> None:
-        if not self._lost.done():
-            self._lost.set_result("closed")
-
-    def __getattr__(self, name: str) -> Any:
-        """Do nothing, whatever is asked: no call here waits for a box."""
-
-        async def nothing(*_: object, **__: object) -> None:
-            return None
-
-        return nothing
-
-
-class NoBackend:
-    """Makes boxes at no cost."""
-
-    name = "simulated"
-
-    async def create(self, spec: SandboxSpec, *, sandbox_id: str, **_: object) -> Any:
-        return NoBox(sandbox_id)
-
-    async def census(self) -> Mapping[str, str]:
-        return {}
-
-    async def snapshots(self) -> set[str]:
-        return set()
-
-    async def destroy(self, sandbox_id: str) -> None:
-        return None
-
-    async def let_go(self) -> None:
-        return None
-
-    async def close(self) -> None:
-        return None
 
 
 def wish(number: int, lease_s: float | None = None) -> SandboxWish:
@@ -165,7 +118,7 @@ async def measure(count: int) -> dict[str, float]:
     """Return the figures, the larger ones at `count` sandboxes."""
     with tempfile.TemporaryDirectory() as folder:
         store = await SqliteStore.open(Path(folder) / "records.db")
-        async with SandboxCore(NoBackend(), store) as core:
+        async with SandboxCore(MemoryBackend(Node()), store) as core:
             await fill(core, range(100))
             few = await create_us(core, first=1_000_000)
             await fill(core, range(100, count))

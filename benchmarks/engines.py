@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.models import qwen3, random_model
 from benchmarks.sampler_scenarios import Scenario, Sizes
 from benchmarks.scaffold import finish, parser_of
 from rock_env import plugins
@@ -44,19 +45,9 @@ from trainer.samplers.hf.ragged import RaggedModel
 from trainer.samplers.proof import digests, precisions
 
 CONTEXT = 2560
+SHAPE = "3m"
 NEVER = -1
 """No end token: answers end by their length."""
-QWEN3 = {
-    "vocab_size": 4096,
-    "hidden_size": 192,
-    "intermediate_size": 512,
-    "num_hidden_layers": 6,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "head_dim": 32,
-    "max_position_embeddings": CONTEXT,
-    "tie_word_embeddings": True,
-}
 QUICK = Sizes(answer=24, short_answer=12, long_answer=200)
 MEASURED = ("turn3_over_new_tokens", "short_beside_long", "proof_ms")
 
@@ -90,20 +81,13 @@ def of_coder() -> Case:
     return Case(engine, host_weights(net), words.SPECIALS, net.words.size)
 
 
-def qwen3() -> Any:
-    from transformers import AutoModelForCausalLM, Qwen3Config
-
-    torch.manual_seed(0)
-    return AutoModelForCausalLM.from_config(Qwen3Config(**QWEN3), dtype=torch.float32).eval()
-
-
 def of_hf() -> Case | None:
     if importlib.util.find_spec("transformers") is None:
         return None
-    model = qwen3()
+    model = random_model(qwen3(SHAPE, CONTEXT)).eval()
     engine = ContinuousBatch(RaggedModel(model, max_context=CONTEXT), end_id=NEVER, bounds=Bounds(rows=8))
     weights = {name: value.detach().numpy() for name, value in model.named_parameters()}
-    return Case(engine, weights, 0, QWEN3["vocab_size"])
+    return Case(engine, weights, 0, model.config.vocab_size)
 
 
 def of_vllm() -> Case | None:
@@ -111,13 +95,13 @@ def of_vllm() -> Case | None:
         return None
     from trainer.samplers.vllm.batch import VllmBatch, VllmBounds
 
-    model = qwen3()
+    model = random_model(qwen3(SHAPE, CONTEXT)).eval()
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         bounds = VllmBounds(CONTEXT, rows=8, cache_bytes=1 << 28)
         engine = VllmBatch(folder, dtype="float32", end_id=NEVER, bounds=bounds, text=str)
     weights = {name: value.detach().numpy() for name, value in model.named_parameters()}
-    return Case(engine, weights, 0, QWEN3["vocab_size"])
+    return Case(engine, weights, 0, model.config.vocab_size)
 
 
 CASES: Mapping[str, Callable[[], Case | None]] = {

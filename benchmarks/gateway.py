@@ -19,8 +19,6 @@ import asyncio
 import gc
 import json
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from statistics import quantiles
 from time import perf_counter
 from typing import Any
@@ -33,7 +31,7 @@ from agent_runtime.gateway.session import Budget
 from agent_runtime.policy import Completion, SampleRequest
 from agent_runtime.templates.plain import PlainTemplate
 from agent_runtime.types import AgentConfig, RolloutRequest, SamplingParams, Start
-from benchmarks.scaffold import figures_page, finish, parser_of, write_results
+from benchmarks.scaffold import Child, figures_page, finish, parser_of, write_results
 
 AGENTS = 16
 TURNS = 20
@@ -113,36 +111,6 @@ async def serve() -> None:
             print(json.dumps(answer), flush=True)
 
 
-class GatewayProcess:
-    """The other process, as the agents' side sees it."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-
-    async def ask(self, command: str) -> Any:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        if command:
-            self._process.stdin.write(f"{command}\n".encode())
-        return json.loads(await self._process.stdout.readline())
-
-
-@asynccontextmanager
-async def gateway_process() -> AsyncIterator[GatewayProcess]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "benchmarks.gateway", "--serve"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        limit=1 << 20,
-    )
-    try:
-        yield GatewayProcess(process)
-    finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        await process.wait()
-
-
 class Agent:
     """One agent and its connection. Bytes are made as cheaply as may be: it must not be what is measured."""
 
@@ -195,23 +163,23 @@ async def play(host: str, keys: list[str]) -> list[float]:
 
 async def measure(for_s: float) -> dict[str, float]:
     """Return the figures."""
-    async with gateway_process() as gateway:
-        host = (await gateway.ask("")).removeprefix("http://")
-        await play(host, await gateway.ask(f"open {AGENTS}"))  # warms up
-        before, seconds = await gateway.ask("rss"), []
+    with Child("-m", "benchmarks.gateway", "--serve") as gateway:
+        host = gateway.first.removeprefix("http://")
+        await play(host, gateway.ask(f"open {AGENTS}"))  # warms up
+        before, seconds = gateway.ask("rss"), []
         begun = perf_counter()
         while perf_counter() - begun < for_s:
-            seconds += await play(host, await gateway.ask(f"open {AGENTS}"))
-        took, grown = perf_counter() - begun, (await gateway.ask("rss")) - before
-    async with gateway_process() as gateway:
-        host = (await gateway.ask("")).removeprefix("http://")
-        await play(host, await gateway.ask(f"open {AGENTS}"))
-        before = await gateway.ask("rss")
-        agents = [Agent(host, key) for key in await gateway.ask(f"open {IDLE}")]
+            seconds += await play(host, gateway.ask(f"open {AGENTS}"))
+        took, grown = perf_counter() - begun, gateway.ask("rss") - before
+    with Child("-m", "benchmarks.gateway", "--serve") as gateway:
+        host = gateway.first.removeprefix("http://")
+        await play(host, gateway.ask(f"open {AGENTS}"))
+        before = gateway.ask("rss")
+        agents = [Agent(host, key) for key in gateway.ask(f"open {IDLE}")]
         for agent in agents:
             await agent.__aenter__()
             await agent.turn(0, 100)
-        idle = await gateway.ask("rss") - before
+        idle = gateway.ask("rss") - before
         for agent in agents:
             await agent.__aexit__()
     return {

@@ -13,8 +13,6 @@ import asyncio
 import copy
 import json
 import time
-import traceback
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,6 +20,7 @@ import torch
 
 from agent_runtime.policy import SampleRequest
 from agent_runtime.types import SamplingParams
+from benchmarks.models import attempt, qwen3, random_model
 from benchmarks.sampler_scenarios import Scenario, Sizes
 from benchmarks.scaffold import finish, parser_of
 from trainer.protocols.net import copy_weights
@@ -31,30 +30,9 @@ from trainer.samplers.hf.ragged import RaggedModel
 from trainer.samplers.hf.rows import Recall
 from trainer.samplers.proof import arrival_fault, digests, named_tensors
 
+CONTEXT = 4_096
 NEVER = -1
 """No end token: answers end by their length."""
-QWEN3_06B = {
-    "vocab_size": 151936,
-    "hidden_size": 1024,
-    "intermediate_size": 3072,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "max_position_embeddings": 4096,
-    "rope_theta": 1_000_000.0,
-    "tie_word_embeddings": True,
-}
-TINY = {
-    **QWEN3_06B,
-    "vocab_size": 512,
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-}
 
 
 class Bench:
@@ -64,7 +42,7 @@ class Bench:
         self.device = torch.device(device)
         self.tiny = tiny
         self.on_gpu = self.device.type == "cuda"
-        self.config = TINY if tiny else QWEN3_06B
+        self.config = qwen3("tiny" if tiny else "0.6b", CONTEXT)
         self.dtype = torch.bfloat16
         self.bandwidth = 0.0
 
@@ -75,19 +53,15 @@ class Bench:
         return time.perf_counter()
 
     def model(self, dtype: torch.dtype, **changes: Any) -> Any:
-        from transformers import AutoModelForCausalLM, Qwen3Config
-
-        torch.manual_seed(0)
-        with self.device:
-            model = AutoModelForCausalLM.from_config(Qwen3Config(**{**self.config, **changes}), dtype=dtype)
-        return model.to(self.device).eval()
+        config = qwen3("tiny" if self.tiny else "0.6b", CONTEXT, **changes)
+        return random_model(config, device=self.device, dtype=dtype).eval()
 
     def batch(self, model: Any, *, graphs: bool = True, **bounds: int) -> ContinuousBatch:
-        ragged = RaggedModel(model, max_context=self.config["max_position_embeddings"])
+        ragged = RaggedModel(model, max_context=CONTEXT)
         return ContinuousBatch(ragged, end_id=NEVER, bounds=Bounds(**bounds), graphs=graphs)
 
     def ids(self, count: int, seed: int) -> np.ndarray:
-        return np.random.default_rng(seed).integers(0, self.config["vocab_size"], count).astype(np.int32)
+        return np.random.default_rng(seed).integers(0, self.config.vocab_size, count).astype(np.int32)
 
     def request(self, seed: int, prompt: int, answer: int) -> SampleRequest:
         return SampleRequest(f"r{seed}", 0, self.ids(prompt, seed), SamplingParams(max_tokens=answer), seed)
@@ -213,7 +187,7 @@ class Bench:
         batch = self.batch(model, rows=rows, remembered_tokens=0)
         self._decode(batch, rows, prompt, answer)
         cache = rows * (prompt + answer) * batch.cache_token_bytes
-        logits = rows * self.config["vocab_size"] * (4 + 4 + 8 + 8)
+        logits = rows * self.config.vocab_size * (4 + 4 + 8 + 8)
         estimate, peak = weights + cache + logits, torch.cuda.max_memory_allocated() - before
         gib = {"weights": weights, "cache": cache, "logits": logits, "estimate": estimate, "peak": peak}
         found = {f"{name}_gib": round(size / 2**30, 3) for name, size in gib.items()}
@@ -237,20 +211,6 @@ class Bench:
         return asyncio.run(both())
 
 
-def part(name: str, run: Callable[[], Any], found: dict[str, Any]) -> None:
-    """Run a part; note what it gave, or how it failed, and its seconds."""
-    start = time.perf_counter()
-    try:
-        found[name] = run()
-    except Exception as error:  # noqa: BLE001 - boundary: the other parts are worth having
-        traceback.print_exc()
-        found[name] = {"failed": f"{type(error).__name__}: {error}"[:500]}
-    found.setdefault("seconds", {})[name] = round(time.perf_counter() - start, 1)
-    print(json.dumps({name: found[name]}), flush=True)
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-
-
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--device", default="cuda")
@@ -260,9 +220,10 @@ def main() -> None:
     if given.device.startswith("cuda") and not torch.cuda.is_available():
         parser.error("no CUDA device is here. Use --device cpu --tiny to try the code.")
     torch.set_grad_enabled(False)
-    bench, found = Bench(given.device, tiny=given.tiny), {}
+    bench, seconds = Bench(given.device, tiny=given.tiny), dict[str, float]()
+    found: dict[str, Any] = {"seconds": seconds}
     for name in given.parts.split(","):
-        part(name, getattr(bench, name), found)
+        seconds[name] = round(attempt(found, name, getattr(bench, name)), 1)
     finish(found)
 
 

@@ -19,14 +19,10 @@ prints a line as it ends. The last line is one JSON object of all parts:
 
 from __future__ import annotations
 
-import gc
-import json
 import os
 import sys
 import tempfile
-import traceback
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -35,6 +31,7 @@ import torch
 import transformers
 
 from benchmarks.long_rows import likelihood, row
+from benchmarks.models import attempt, batch_of, qwen3, random_model
 from benchmarks.scaffold import finish, parser_of
 from trainer.data.batch import TrainBatch
 from trainer.learners.lora import Adapters
@@ -50,28 +47,10 @@ SHORT_LENGTHS = {"2k": 64, "8k": 128, "26k": 256}
 STEPS = 20
 
 
-def qwen3(*, tiny: bool) -> transformers.Qwen3Config:
-    """Return the shape of Qwen3-0.6B, or a very small one of the same kind."""
-    sizes = (512, 64, 128, 2, 4, 2, 16) if tiny else (151_936, 1_024, 3_072, 28, 16, 8, 128)
-    names = "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim"
-    return transformers.Qwen3Config(
-        **dict(zip(names.split(), sizes, strict=True)),
-        max_position_embeddings=CONTEXT,
-        rope_theta=1_000_000.0,
-        tie_word_embeddings=True,
-    )
-
-
-def built(config: Any, device: str, *, dtype: torch.dtype = torch.float32, seed: int = 0) -> Any:
-    """Build a model with random weights where it is to be."""
-    torch.manual_seed(seed)
-    with torch.device(device):
-        return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
-
-
 def learner(config: Any, device: str, *, lora: bool, half: bool = True) -> TorchTrain:
     """Return a learner as the `hf` engine builds it with `checkpointing`."""
-    model = built(config, device, dtype=torch.bfloat16 if lora and half else torch.float32)
+    dtype = torch.bfloat16 if lora and half else torch.float32
+    model = random_model(config, device=device, dtype=dtype)
     recompute_layers(model)
     how: Any = {"max_context": CONTEXT, "autocast": torch.bfloat16 if half else None}
     net = HFNet(model, **how)
@@ -137,9 +116,7 @@ def one_row(train: TorchTrain, shape: Shape, tokens: int, device: str, adapters:
 
 def small(device: str, *, seed: int = 0) -> Any:
     """Build a small model with weights that say something."""
-    config = qwen3(tiny=True)
-    config.initializer_range = 0.1
-    return built(config, "cpu", seed=seed).to(device)
+    return random_model(qwen3("tiny", CONTEXT, initializer_range=0.1), seed=seed).to(device)
 
 
 def ragged(seed: int) -> TrainBatch:
@@ -149,24 +126,8 @@ def ragged(seed: int) -> TrainBatch:
     place = torch.arange(int(lengths.max()))
     real = place < lengths[:, None]
     mask = real & (place >= lengths[:, None] * 4 // 5)
-    rows = torch.arange(5)
-    whole = row(int(lengths.max()), 512)
     tokens = torch.randint(1, 512, real.shape, generator=generator)
-    return replace(
-        whole,
-        tokens_BT=torch.where(real, tokens, 0),
-        segment_ids_BT=real.long(),
-        loss_mask_BT=mask,
-        rollout_logprobs_BT=torch.where(mask, -1.0, 0.0),
-        advantages_BT=mask.float(),
-        positive_BT=mask,
-        chunk_index_BT=torch.where(mask, rows[:, None], -1),
-        chunks=5,
-        trajectory_index_B=rows,
-        imitation_BT=torch.zeros(real.shape),
-        policy_version_BT=torch.where(mask, 0, -1),
-        normalizer=float(mask.sum()),
-    )
+    return batch_of(torch.where(real, tokens, 0), mask, segment_ids_BT=real.long())
 
 
 def fsdp2(device: str) -> dict[str, float]:
@@ -246,20 +207,6 @@ def cpu_agreement(device: str) -> dict[str, float]:
     }
 
 
-def attempt(results: dict[str, Any], name: str, part: Callable[[], Any]) -> None:
-    """Run a part; keep what it says, or how it failed."""
-    began = perf_counter()
-    try:
-        results[name] = part()
-    except Exception as error:  # noqa: BLE001 - the other parts are to run whatever this one meets
-        traceback.print_exc()
-        results[name] = {"failed": f"{type(error).__name__}: {error}"[:600]}
-    print(f"{name} ({perf_counter() - began:.1f} s): {json.dumps(results[name])}", flush=True)
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-
-
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--device", default="cuda")
@@ -272,7 +219,10 @@ def main() -> None:
             "no CUDA device: run with --device cpu --tiny to try the code, or on a machine that has one."
         )
     began = perf_counter()
-    config, lengths = qwen3(tiny=arguments.tiny), SHORT_LENGTHS if arguments.tiny else LENGTHS
+    config, lengths = (
+        qwen3("tiny" if arguments.tiny else "0.6b", CONTEXT),
+        SHORT_LENGTHS if arguments.tiny else LENGTHS,
+    )
     results: dict[str, Any] = {
         "device": torch.cuda.get_device_name() if device != "cpu" else f"cpu, {os.cpu_count()} cores",
         "torch": torch.__version__,

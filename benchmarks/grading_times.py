@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-import os
 import subprocess
 import sys
 import tarfile
@@ -25,15 +24,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from docker_engine import why_no_engine
 from foreign_tasks import Foreign, serving
 from hacked_tasks import read_hacked
 from script_tasks import read_scripted, why_no_make
 
-from benchmarks.scaffold import finish, parser_of, say
+from benchmarks.scaffold import Child, finish, parser_of, say
 from rock_env.client import Client
 from rock_env.local import embedded
 from rock_env.plugins import load_env
@@ -44,35 +42,17 @@ _PARTS = ("rock_env", "sandboxes")
 """What a base's server runs of its own."""
 
 
-class Side:
+class Side(Child):
     """A process with servers of one commit, which plays and grades on demand."""
 
     def __init__(self, base: Path | None, folder: Path) -> None:
-        variables = {**os.environ, **({"PYTHONPATH": str(base)} if base else {})}
-        command = [sys.executable, "-P", "-m", "benchmarks.grading_times", "--serve", str(folder)]
-        self._process = subprocess.Popen(
-            command, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self.targets: list[str] = json.loads(self._line())
+        words = ["-P", "-m", "benchmarks.grading_times", "--serve", str(folder)]
+        super().__init__(*words, variables={"PYTHONPATH": str(base)} if base else None)
+        self.targets: list[str] = self.first
 
     def seconds(self, target: str, turn: int) -> float:
         """Play one task and return how long its grade took."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{turn} {target}\n")
-        self._process.stdin.flush()
-        return float(self._line())
-
-    def _line(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._process.communicate()
+        return float(self.ask(f"{turn} {target}"))
 
 
 async def serve(folder: Path) -> None:

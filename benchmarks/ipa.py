@@ -27,7 +27,7 @@ from threading import Lock
 from typing import Any
 
 from benchmarks.ipa_report import STALENESS, draw, page, summarise
-from benchmarks.runs import run_training
+from benchmarks.runs import run_training, settings_words
 from benchmarks.scaffold import commit, finish, parser_of, write_results
 
 ALGORITHMS = (
@@ -131,10 +131,9 @@ def arguments_of(env: str, method: str, setting: Setting) -> list[str]:
         "rollout.workers": setting.engines,
         "rollout.engines": setting.engines,
     }
-    settings = [word for name, value in sizes.items() for word in ("-s", f"{name}={value}")]
     steps = setting.steps_resets if resets else setting.steps
     own = setting.ipa if "ipa" in METHODS[method] else ()
-    return ["--env", env, "--steps", str(steps), *settings, *METHODS[method], *own]
+    return ["--env", env, "--steps", str(steps), *settings_words(sizes), *METHODS[method], *own]
 
 
 def measure(

@@ -90,7 +90,7 @@ def summarise(lines: Sequence[dict[str, Any]], budget: int, asked: Sequence[str]
         "methods": methods,
         "differences": {name: _interval(list(values.values())) for name, values in pairs.items()},
         "hypotheses": {name: said for name, (said, _) in decided.items()},
-        "decided_by": {name: _bounds(found) for name, (_, found) in decided.items() if found is not None},
+        "decided_by": {name: found.rounded() for name, (_, found) in decided.items() if found is not None},
         "not_run": [name for name in asked if name not in methods],
     }
 
@@ -190,11 +190,7 @@ def _interval(values: Sequence[float]) -> list[float] | None:
     """Return estimate, low and high; the value alone where there is one run, None where none ended."""
     if len(values) < 2:
         return [round(values[0], 4)] if values else None
-    return _bounds(bootstrap([values]))
-
-
-def _bounds(found: Interval) -> list[float]:
-    return [round(number, 4) for number in (found.estimate, found.low, found.high)]
+    return bootstrap([values]).rounded()
 
 
 def _shown(interval: list[float] | None, digits: int = 3) -> str:

@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks.runs import run_training
 from benchmarks.scaffold import finish, markdown_table, parser_of, write_results
-from benchmarks.statistics import Interval, mean_interval
+from benchmarks.statistics import mean_interval
 
 Summary = dict[str, Any]
 
@@ -112,20 +112,13 @@ def table(pairs: Sequence[tuple[Summary, Summary]]) -> str:
 def figures(pairs: Sequence[tuple[Summary, Summary]]) -> dict[str, Any]:
     """Return what the last line prints."""
     over = [s["success_final"] - imitated["success_final"] for s, imitated in pairs]
-    interval = mean_interval(over) if len(over) > 1 else None
     return {
         "rise_by_seed": [round(s["success_final"] - s["success_warmup"], 4) for s, _ in pairs],
         "final_share_by_seed": [round(s["share_final"], 4) for s, _ in pairs],
         "over_imitation_by_seed": [round(value, 4) for value in over],
-        "over_imitation": _rounded(interval),
+        "over_imitation": mean_interval(over).rounded() if len(over) > 1 else None,
         "train_s": round(max(s["train_s"] for s, _ in pairs), 1),
     }
-
-
-def _rounded(interval: Interval | None) -> list[float] | None:
-    if interval is None:
-        return None
-    return [round(value, 4) for value in (interval.estimate, interval.low, interval.high)]
 
 
 def verdict(case: Case, found: dict[str, Any]) -> str:

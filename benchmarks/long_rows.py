@@ -17,14 +17,13 @@ from __future__ import annotations
 import argparse
 import json
 import resource
-import subprocess
-import sys
 from time import process_time
 
 import torch
 import transformers
 
-from benchmarks.scaffold import finish, parser_of
+from benchmarks.models import batch_of
+from benchmarks.scaffold import Child, finish, parser_of
 from trainer.algo.base import LossOutput
 from trainer.data.batch import TrainBatch
 from trainer.learners.recompute import recompute_layers
@@ -56,22 +55,7 @@ def smol(layers: int) -> transformers.PreTrainedModel:
 def row(tokens: int, vocabulary: int) -> TrainBatch:
     """Return a batch of one row whose last quarter trains."""
     mask = torch.arange(tokens)[None] >= tokens * 3 // 4
-    return TrainBatch(
-        tokens_BT=torch.randint(0, vocabulary, (1, tokens)),
-        segment_ids_BT=torch.ones(1, tokens, dtype=torch.int64),
-        loss_mask_BT=mask,
-        rollout_logprobs_BT=torch.where(mask, -1.0, 0.0),
-        prox_logprobs_BT=None,
-        advantages_BT=mask.float(),
-        positive_BT=mask,
-        chunk_index_BT=torch.where(mask, 0, -1),
-        chunks=1,
-        trajectory_index_B=torch.zeros(1, dtype=torch.int64),
-        imitation_BT=torch.zeros(1, tokens),
-        policy_version_BT=torch.where(mask, 0, -1),
-        normalizer=float(tokens),
-        imitation_normalizer=1.0,
-    )
+    return batch_of(torch.randint(0, vocabulary, (1, tokens)), mask, normalizer=float(tokens))
 
 
 def likelihood(batch: TrainBatch, logprobs_BT: torch.Tensor) -> LossOutput:
@@ -95,10 +79,9 @@ def one(tokens: int, layers: int) -> dict[str, float]:
 
 def apart(tokens: int, layers: int) -> dict[str, float]:
     """Train one row in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.long_rows", "--one", str(tokens), "--layers", str(layers)]
-    found: dict[str, float] = json.loads(
-        subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
-    )
+    words = ["-m", "benchmarks.long_rows", "--one", str(tokens), "--layers", str(layers)]
+    with Child(*words) as child:
+        found: dict[str, float] = child.first
     print(f"{tokens:>6} tokens, {layers} layers: {found['gb']:.2f} GB, {found['seconds']:.1f} s", flush=True)
     return found
 

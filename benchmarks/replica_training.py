@@ -14,7 +14,6 @@ for bit; null with `--agent`, and where a run was halted), `undisturbed_s` and `
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import tempfile
 import time
@@ -28,7 +27,7 @@ from integration.replica_fleet import Fleet, Server, running_fleet
 from round_robin import round_robin
 
 from agent_runtime.agents.install import default_shelf
-from benchmarks.runs import train_rows
+from benchmarks.runs import settings_words, train, train_rows
 from benchmarks.scaffold import finish, parser_of
 
 REPLICAS = 3
@@ -56,25 +55,6 @@ BEHIND_AN_AGENT: dict[str, object] = {
     "sampling.max_tokens": 24,
     "rollout.token_budget": 96,
 }
-
-
-async def train(folder: Path, port: int, settings: dict[str, object], *named: str) -> list[dict[str, Any]]:
-    """Train through the proxy; return the metrics of each step. Raise `RuntimeError` where the run fails."""
-    words = [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
-    address = f"rollout.rock_address=grpc://127.0.0.1:{port}"
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "ale", "train", "--algo", "ipa", "--run", str(folder), "--quiet"),
-        *(*named, *words, "-s", address),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    said, _ = await process.communicate()
-    if process.returncode:
-        words = said.decode(errors="replace")[-4000:].strip()
-        raise RuntimeError(f"ale train ended with exit code {process.returncode}: {words}")
-    return train_rows(folder)
 
 
 async def killed_in_turn(
@@ -119,11 +99,14 @@ async def trained(
                 killing = asyncio.create_task(killed_in_turn(fleet, living, over, every_s, *options))
             began = time.monotonic()
             try:
-                steps = await train(folder, port, settings, *named)
+                address = {"rollout.rock_address": f"grpc://127.0.0.1:{port}"}
+                words = [*named, *settings_words({**settings, **address})]
+                await asyncio.to_thread(train, folder, words)
+                steps = train_rows(folder)
                 found.failed = sum(row["failed"] for row in steps)
                 found.model = (folder / "model" / "model.safetensors").read_bytes()
             except RuntimeError as error:
-                found.halted = str(error)
+                found.halted = str(error)[-4000:]
             over.set()
             found.took_s = round(time.monotonic() - began, 1)
             if killing is not None:
@@ -137,7 +120,7 @@ async def measured(*, quick: bool, every_s: float, agent: str) -> dict[str, obje
     settings = {**SETTINGS, **(BEHIND_AN_AGENT if agent else {})}
     if quick:
         settings |= {"warmup.trajectories": 16, "warmup.epochs": 2}
-    named = ["--env", env, "--steps", str(steps), "--seed", "5"]
+    named = ["--env", env, "--algo", "ipa", "--steps", str(steps), "--seed", "5"]
     if agent:
         named += ["--agent", agent, "--model", "tiny"]
     runs: list[Outcome] = []

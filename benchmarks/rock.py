@@ -26,11 +26,9 @@ import itertools
 import os
 import shutil
 import subprocess
-import sys
 import tarfile
 import tempfile
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -42,9 +40,10 @@ import psutil
 
 from benchmarks.scaffold import alternating, finish, parser_of, say, seconds
 from rock_env.client import Client
+from rock_env.local import embedded
 from rock_env.proto.v1 import admin_pb2, admin_pb2_grpc, sandbox_pb2, sandbox_pb2_grpc
 from rock_env.wire.bulk import CHUNK, TAR, add_bulk_calls, keep_large_blocks
-from rock_env.wire.channel import CLIENT_OPTIONS
+from rock_env.wire.channel import CLIENT_OPTIONS, target
 
 IMAGE = "rock-test:busybox"
 BWRAP = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "/bin/true"]
@@ -130,27 +129,6 @@ class Service:
             request = sandbox_pb2.DownloadRequest(sandbox_id=sandbox, path=path)
             async for chunk in self.boxes.Download(request):
                 file.write(CHUNK.data(chunk))
-
-
-@asynccontextmanager
-async def served(folder: Path) -> AsyncIterator[tuple[Service, psutil.Process]]:
-    """Run a server with durable records; its limits are wide enough for what is measured."""
-    command = [
-        sys.executable,
-        "-m",
-        "rock_env.server",
-        f"--listen=unix://{folder}/s",
-        f"--state={folder}/state",
-    ]
-    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    address = (await process.stdout.readline()).decode().strip()
-    try:
-        async with grpc.aio.insecure_channel(f"unix:{folder}/s", options=CLIENT_OPTIONS) as channel:
-            yield Service(channel, address), psutil.Process(process.pid)
-    finally:
-        process.terminate()
-        await process.wait()
 
 
 def engine() -> str:
@@ -284,8 +262,8 @@ async def transfer(service: Service, size: Size, folder: Path) -> dict[str, floa
     }
 
 
-def pss(server: psutil.Process) -> float:
-    """Return the proportional set size, in bytes, of the server's whole session and of all boxes of it."""
+def pss() -> float:
+    """Return the proportional set size, in bytes, of all processes that this user may see."""
     total = 0.0
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
@@ -293,15 +271,15 @@ def pss(server: psutil.Process) -> float:
     return total
 
 
-async def crowd(service: Service, server: psutil.Process, size: Size) -> dict[str, float]:
+async def crowd(service: Service, size: Size) -> dict[str, float]:
     ids = await asyncio.gather(*(service.create() for _ in range(8)))
-    before = await asyncio.to_thread(pss, server)
+    before = await asyncio.to_thread(pss)
     start = perf_counter()
     ids += await asyncio.gather(*(service.create() for _ in range(size.process_boxes - 8)))
     took = perf_counter() - start
     answers = await asyncio.gather(*(service.exec(sandbox, "/bin/echo", sandbox) for sandbox in ids))
     alive = sum(answer == f"{sandbox}\n".encode() for answer, sandbox in zip(answers, ids, strict=True))
-    per_box = (await asyncio.to_thread(pss, server) - before) / (size.process_boxes - 8)
+    per_box = (await asyncio.to_thread(pss) - before) / (size.process_boxes - 8)
     await service.delete(*ids)
     async with Client(service.address) as client:
         envs = await asyncio.gather(*(client.make("frozen_lake") for _ in range(size.envs)))
@@ -321,7 +299,11 @@ async def measure(size: Size) -> dict[str, float | None]:
     found: dict[str, float | None] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        async with served(folder) as (service, server):
+        async with (
+            embedded([f"--state={folder}/state"]) as address,
+            grpc.aio.insecure_channel(target(address), options=CLIENT_OPTIONS) as channel,
+        ):
+            service = Service(channel, address)
             if shutil.which("bwrap") is None:
                 say("create_over_bwrap: no `bwrap` on PATH (Debian: apt-get install bubblewrap)")
                 found["create_over_bwrap"] = None
@@ -333,7 +315,7 @@ async def measure(size: Size) -> dict[str, float | None]:
                     found[key] = None
             else:
                 found |= await docker(service, size)
-            for part in (fork(service, size, folder), crowd(service, server, size)):
+            for part in (fork(service, size, folder), crowd(service, size)):
                 found |= await part
             found |= await transfer(service, size, folder)
     return {key: value if value is None else round(value, 3) for key, value in found.items()}

@@ -13,7 +13,7 @@ from typing import Any
 
 from ale.training.plots import read_metrics
 
-__all__ = ["run_training", "train", "train_rows"]
+__all__ = ["run_training", "settings_words", "train", "train_rows"]
 
 
 def train(
@@ -32,6 +32,11 @@ def train(
     if done.returncode != 0:
         said = f"{done.stdout}\n{done.stderr}"
         raise RuntimeError(f"{' '.join(command)} exited with {done.returncode}:\n{said}")
+
+
+def settings_words(settings: Mapping[str, object]) -> list[str]:
+    """Return the arguments of `ale train` that set these."""
+    return [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
 
 
 def train_rows(folder: Path) -> list[dict[str, Any]]:

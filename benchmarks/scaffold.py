@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter
-from typing import Any
+from typing import Any, Self
 
 __all__ = [
+    "Child",
     "alternating",
     "commit",
     "figures_page",
@@ -83,6 +84,44 @@ def percentiles(times: Sequence[float]) -> tuple[float, float]:
     """Return the median and the 99th percentile."""
     cuts = quantiles([*times, *times], n=100, method="inclusive")
     return cuts[49], cuts[98]
+
+
+class Child:
+    """Another process of a benchmark, `python WORDS`: a line in is a question, a line of JSON out its answer."""
+
+    def __init__(self, *words: str, variables: Mapping[str, str] | None = None) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, *words],
+            env={**os.environ, **(variables or {})},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.first: Any = self.hear()
+        """What it says once it is ready."""
+
+    def hear(self) -> Any:
+        """Return the next answer. Raise `ValueError` where it ended instead."""
+        assert self.process.stdout is not None
+        return json.loads(self.process.stdout.readline())
+
+    def ask(self, question: str) -> Any:
+        """Ask, and return the answer."""
+        self.tell(question)
+        return self.hear()
+
+    def tell(self, question: str) -> None:
+        """Ask without waiting for the answer."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{question}\n")
+        self.process.stdin.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let it end: it reads its input's end."""
+        self.process.communicate()
 
 
 def commit() -> str:

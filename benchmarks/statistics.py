@@ -30,6 +30,10 @@ class Interval:
     low: float
     high: float
 
+    def rounded(self) -> list[float]:
+        """Return the three with four decimals, as a last line has them."""
+        return [round(number, 4) for number in (self.estimate, self.low, self.high)]
+
 
 def iqm(values: Sequence[float] | Floats) -> float:
     """Return the interquartile mean: floor(n/4) values are cut off at either end, the rest is averaged.

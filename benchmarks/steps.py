@@ -25,7 +25,7 @@ from time import perf_counter
 
 import grpc
 
-from benchmarks.scaffold import finish, parser_of
+from benchmarks.scaffold import Child, finish, parser_of
 from rock_env.client import AsyncEnv, Client
 from rock_env.errors import RockError
 from rock_env.local import embedded
@@ -51,7 +51,7 @@ async def echo_server(address: str) -> None:
     server.add_generic_rpc_handlers((handler,))
     server.add_insecure_port(address)
     await server.start()
-    print("ready", flush=True)
+    print(json.dumps("ready"), flush=True)
     await asyncio.to_thread(sys.stdin.read)
     await server.stop(0)
 
@@ -61,16 +61,9 @@ async def bare_echo() -> AsyncIterator[Callable[[bytes], Awaitable[bytes]]]:
     """Start the echo server in a process of its own and yield the call."""
     with tempfile.TemporaryDirectory() as folder:
         address = f"unix:{Path(folder) / 'echo'}"
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "benchmarks.steps", f"--echo={address}", stdin=-1, stdout=-1
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        await process.stdout.readline()
-        async with grpc.aio.insecure_channel(address) as channel:
-            yield channel.unary_unary(_ECHO)
-        process.stdin.close()
-        await process.wait()
+        with Child("-m", "benchmarks.steps", f"--echo={address}"):
+            async with grpc.aio.insecure_channel(address) as channel:
+                yield channel.unary_unary(_ECHO)
 
 
 async def timed(call: Callable[[], Awaitable[object]], count: int) -> list[float]:

@@ -17,6 +17,7 @@ import asyncio
 import itertools
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -32,7 +33,7 @@ import psutil
 from secure_servers import make_certificates, serving, token
 from stranger_loads import LOADS, Doors, Heard
 
-from benchmarks.scaffold import finish, parser_of, percentiles, say
+from benchmarks.scaffold import Child, finish, parser_of, percentiles, say
 from rock_env.wire.channel import target
 
 QUICK_S, FULL_S = 0.7, 8.0
@@ -127,7 +128,7 @@ async def made(name: str, doors: Doors, seconds: float) -> Heard:
 def attack(where: str) -> None:
     """Be the process of the strangers: make the load that a line of the input names, and say how it was answered."""
     doors = Doors(**json.loads(where))
-    print("ready", flush=True)
+    print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
         name, seconds = json.loads(line)
         try:
@@ -137,33 +138,14 @@ def attack(where: str) -> None:
             print(json.dumps([-1, {repr(error): 1}]), flush=True)
 
 
-@contextmanager
-def strangers(doors: Doors) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "benchmarks.strangers", "--as-strangers", json.dumps(asdict(doors))]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        os.sched_setaffinity(process.pid, {min(os.sched_getaffinity(0))})
-        assert process.stdout is not None
-        process.stdout.readline()
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def under(
-    process: subprocess.Popen[str], name: str, seconds: float, tenant: Tenant
-) -> tuple[int, str, list[float]]:
+def under(child: Child, name: str, seconds: float, tenant: Tenant) -> tuple[int, str, list[float]]:
     """Make a load and list meanwhile; return how many calls were let in, what was said, and the times."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    os.set_blocking(process.stdout.fileno(), False)
-    process.stdin.write(json.dumps([name, seconds]) + "\n")
-    process.stdin.flush()
-    times, line = [], ""
-    while not line.endswith("\n"):
+    child.tell(json.dumps([name, seconds]))
+    times, done = [], False
+    while not done:
         times.append(tenant.took_ms())
-        line += process.stdout.readline()
-    let_in, heard = json.loads(line)
+        done = bool(select.select([child.process.stdout], [], [], 0)[0])
+    let_in, heard = child.hear()
     return let_in, json.dumps(heard), times
 
 
@@ -172,8 +154,9 @@ def measured(seconds: float, only: str) -> dict[str, float]:
         tempfile.TemporaryDirectory() as folder,
         servers(Path(folder)) as (doors, pids, text),
         grpc.insecure_channel(doors.grpc) as channel,
-        strangers(doors) as process,
+        Child("-m", "benchmarks.strangers", "--as-strangers", json.dumps(asdict(doors))) as child,
     ):
+        os.sched_setaffinity(child.process.pid, {min(os.sched_getaffinity(0))})
         tenant = Tenant(channel, text)
         for _ in range(500):
             tenant.took_ms()
@@ -184,7 +167,7 @@ def measured(seconds: float, only: str) -> dict[str, float]:
                 continue
             quiet += tenant.times_ms(QUIET_S)
             memory.forget()
-            let_in, heard, loaded[name] = under(process, name, seconds, tenant)
+            let_in, heard, loaded[name] = under(child, name, seconds, tenant)
             grown = memory.grown_mib()
             growth, refused = max(growth, grown), refused + (let_in == 0)
             p50, p99 = percentiles(loaded[name])

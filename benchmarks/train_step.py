@@ -32,6 +32,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from agent_runtime.policy import SampleRequest
 from agent_runtime.types import SamplingParams
+from benchmarks.models import batch_of
 from benchmarks.scaffold import finish, parser_of, seconds_of
 from trainer.algo.grpo import GRPO, GRPOOptions
 from trainer.algo.terms.monitors import Monitors
@@ -151,23 +152,14 @@ class Ours:
             advantages_of(np.array([reward_of(i.tolist()) for i in ids])), dtype=torch.float32
         )
         rows = torch.arange(len(tokens_BT))
-        trained = int(mask_BT.sum())
-        return TrainBatch(
-            tokens_BT=tokens_BT,
-            segment_ids_BT=torch.ones_like(tokens_BT),
-            loss_mask_BT=mask_BT,
+        return batch_of(
+            tokens_BT,
+            mask_BT,
             rollout_logprobs_BT=mu_BT,
-            prox_logprobs_BT=None,
             advantages_BT=torch.where(mask_BT, advantage_B[:, None], 0.0),
             positive_BT=mask_BT & (advantage_B > 0)[:, None],
-            chunk_index_BT=torch.where(mask_BT, rows[:, None], -1),
-            chunks=len(rows),
-            trajectory_index_B=rows,
-            imitation_BT=torch.zeros(tokens_BT.shape),
             policy_version_BT=torch.where(mask_BT, self._steps, -1),
-            normalizer=float(trained),
-            imitation_normalizer=1.0,
-            counts=Counts(len(rows), trained, len(rows)),
+            counts=Counts(len(rows), int(mask_BT.sum()), len(rows)),
             trajectory_tokens_B=torch.full((len(rows),), ANSWER_TOKENS),
             group_index_B=rows // ANSWERS,
         )

@@ -26,6 +26,7 @@ from time import perf_counter, thread_time
 from typing import Any
 
 import psutil
+from webshop_decisions import decisions, list_of_decisions
 from webshop_referee import Referee, random_action
 from webshop_visitor import Visitor
 
@@ -33,9 +34,7 @@ from benchmarks.scaffold import figures_page, finish, parser_of, write_results
 from rock_env.client import AsyncEnv, Client
 from rock_env.errors import RockError
 from rock_env.local import embedded
-from rock_env.spec import TaskSpec
 from sandboxes.webshop import ENV
-from sandboxes.webshop.oracle import plan
 from sandboxes.webshop.params import WebshopParams, shop_of
 from sandboxes.webshop.product import goal_of
 from sandboxes.webshop.serve import Site
@@ -53,11 +52,6 @@ GOALS = {
     "http_mismatches": "0",
 }
 NOTE = "`benchmarks/webshop.py` says what each figure is."
-
-
-def decisions(params: WebshopParams, task: TaskSpec) -> list[str]:
-    """Return the oracle's actions on a task."""
-    return [action for _, action in plan(params, goal_of(task.payload)).steps]
 
 
 class Player:
@@ -168,18 +162,10 @@ def refereed(params: WebshopParams, episodes: int) -> dict[str, int]:
 def over_http(params: WebshopParams, lists: int) -> dict[str, int]:
     """Play lists of decisions, half the oracle's and half random, in text and over HTTP."""
     shop, source = shop_of(params), ENV.tasks(params)
-    env: Any = ENV.factory(params)
     mismatches = 0
     for index in range(lists):
-        task, rng = source.get("train", index), Random(index)
-        goal, actions = goal_of(task.payload), list[str]()
-        planned = iter(decisions(params, task) if index % 2 else ())
-        page, _ = env.reset(task, 0)
-        over = False
-        while not over:
-            actions.append(next(planned, "") or random_action(rng, page, task.payload))
-            result = env.step(actions[-1])
-            page, over = result.observation, result.terminated or result.truncated
+        goal = goal_of(source.get("train", index).payload)
+        actions, expected = list_of_decisions(params, index)
         with Site(shop, goal.text) as site:
             thread = threading.Thread(target=site.serve_forever, args=(0.005,))
             thread.start()
@@ -191,7 +177,7 @@ def over_http(params: WebshopParams, lists: int) -> dict[str, int]:
                 site.shutdown()
                 thread.join()
             reward = shop.score(site.bought, goal).reward if site.bought else 0.0
-        mismatches += reward != env.evaluate().reward
+        mismatches += reward != expected
     return {"http_lists": lists, "http_mismatches": mismatches}
 
 

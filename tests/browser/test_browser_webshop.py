@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from browser.webshop_clicks import PARAMS, clicked, decided
 
-from benchmarks.webshop_clicks import PARAMS, clicked, decided
 from rock_env.backends.process.backend import ProcessBackend
 from rock_env.sandbox import Sandbox
 from sandboxes.browser import ENV, webshop

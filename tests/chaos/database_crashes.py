@@ -1,9 +1,9 @@
 """PostgreSQL killed amid one call after the other, and what became of what the call had asked for.
 
-Used by `tests/chaos` (each twice) and `benchmarks.database_crashes` (each fifty times). Two servers share a database that is
-killed with SIGKILL at a random moment of a Create, Snapshot, Fork, Checkpoint or TakeOver, and started again soon after, or
-once all leases of servers would be over. The caller repeats the call with its key until it is answered; the answer must
-hold, be the same when it is asked for again, and leave nothing behind once all is deleted.
+Used by `tests/chaos` (each twice) and `benchmarks.chaos --amid-calls` (each fifty times). Two servers share a database
+that is killed with SIGKILL at a random moment of a Create, Snapshot, Fork, Checkpoint or TakeOver, and started again soon
+after, or once all leases of servers would be over. The caller repeats the call with its key until it is answered; the
+answer must hold, be the same when it is asked for again, and leave nothing behind once all is deleted.
 """
 
 from __future__ import annotations

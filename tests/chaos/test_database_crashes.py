@@ -1,4 +1,4 @@
-"""PostgreSQL killed amid each kind of call, twice: `python -m benchmarks.database_crashes` is the long one."""
+"""PostgreSQL killed amid each kind of call, twice: `python -m benchmarks.chaos --amid-calls` is the long one."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch: pip install 'ale-rl[train]'")
 pytest.importorskip("transformers", reason="needs transformers: pip install 'ale-rl[train]'")
 
-from benchmarks.gpu_learner import cpu_agreement, fsdp2, learner, one_row, qwen3, row  # noqa: E402
+from benchmarks.gpu_learner import CONTEXT, cpu_agreement, fsdp2, learner, one_row, qwen3, row  # noqa: E402
 from benchmarks.long_rows import likelihood  # noqa: E402
 from trainer.learners.memory import Shape  # noqa: E402
 
@@ -36,7 +36,7 @@ def test_fsdp2_with_one_rank_moves_the_weights_as_plain_torch_does():
 def test_an_update_in_half_precision_takes_about_the_memory_of_its_estimate(lora, request):
     if lora:
         request.getfixturevalue("peft")
-    config = qwen3(tiny=False)
+    config = qwen3("0.6b", CONTEXT)
     config.num_hidden_layers = 4
     train = learner(config, "cuda", lora=lora)
     train.step(row(64, train.net.vocabulary), likelihood, lr=1e-6)
@@ -46,7 +46,7 @@ def test_an_update_in_half_precision_takes_about_the_memory_of_its_estimate(lora
 
 
 def test_adapters_alone_move_and_the_host_gets_whole_weights(peft):
-    train = learner(qwen3(tiny=True), "cuda", lora=True)
+    train = learner(qwen3("tiny", CONTEXT), "cuda", lora=True)
     before = train.weights()
     train.step(row(64, 512), likelihood, lr=1e-3)
     after = train.weights()
