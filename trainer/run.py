@@ -39,7 +39,7 @@ from trainer.rollout.pools import Pools
 from trainer.rollout.report import fall, fault_metrics, growth, step_metrics
 from trainer.run_state import RunState, SavedStates, summary_of
 from trainer.scheduler.beside import Beside
-from trainer.scheduler.drawn import Drawn, Moved
+from trainer.scheduler.drawn import DrawnPlans, Moved
 from trainer.scheduler.journal import Journal
 from trainer.scheduler.sampling import Batch, Sampling
 from trainer.seeds import derive
@@ -175,7 +175,7 @@ class Run:
         """
         self._observer.on_phase("rollout")
         if self._beside is None:
-            self._source = Drawn(self._config, self._planner, self._pools, self._state, self._records)
+            self._source = DrawnPlans(self._config, self._planner, self._pools, self._state, self._records)
             self._beside = Beside(self._sampling)
         self._beside.learned(step - 1)
         return self._beside.batch(step)

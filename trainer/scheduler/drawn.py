@@ -24,7 +24,7 @@ from trainer.rollout.pools import Pools
 from trainer.run_state import RunState
 from trainer.scheduler.journal import BatchTally
 
-__all__ = ["Drawn", "Moved"]
+__all__ = ["DrawnPlans", "Moved"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Moved:
             state.anchors = self.anchors
 
 
-class Drawn:
+class DrawnPlans:
     """A `scheduler.sampling.PlanSource` of a run."""
 
     def __init__(
