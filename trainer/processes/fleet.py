@@ -232,7 +232,8 @@ class Fleet:
 
     async def serve(self, version: int) -> int:
         """Do so from an event loop."""
-        return await asyncio.to_thread(self.show, version)
+        held = min(each for each in self._published if each >= version)
+        return held if held == self._shown else await asyncio.to_thread(self.show, version)
 
     def save(self, folder: Path) -> None:
         """Let the learner write its part of a checkpoint."""
