@@ -26,11 +26,14 @@ class Records:
         self._folder = folder
 
     def write(self, kind: str, step: int | None, encoded: Sequence[bytes]) -> None:
-        """Write encoded trajectories as one file; none make no file. Raise `RunFolderError`."""
+        """Write encoded trajectories as one file; none make no file, and remove one of before. Raise `RunFolderError`."""
+        path = segment_path(self._folder, kind, step)
         if not encoded:
+            with writing("records", self._folder):
+                path.unlink(missing_ok=True)
             return
         try:
-            write_segment(segment_path(self._folder, kind, step), encoded)
+            write_segment(path, encoded)
         except StoreWriteFailed as error:
             raise RunFolderError(f"{error} A training run continues with --resume.") from error
 

@@ -23,7 +23,11 @@ class Beside:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="sampling", daemon=True)
         self._thread.start()
-        self._sampling, self._running = self._ask(self._begin(make))
+        try:
+            self._sampling, self._running = self._ask(self._begin(make))
+        except BaseException:
+            self._stop()
+            raise
 
     @staticmethod
     async def _begin(make: Callable[[], Sampling]) -> tuple[Sampling, asyncio.Task[None]]:
@@ -59,6 +63,9 @@ class Beside:
     def close(self) -> None:
         """End the scheduler; what it has under way is left."""
         self._ask(self._end())
+        self._stop()
+
+    def _stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -66,6 +73,7 @@ class Beside:
     async def _end(self) -> None:
         self._running.cancel()
         await asyncio.gather(self._running, return_exceptions=True)
+        self._sampling.close()
 
     def _ask(self, question: Coroutine[Any, Any, _Said]) -> _Said:
         return asyncio.run_coroutine_threadsafe(question, self._loop).result()

@@ -17,14 +17,15 @@ import msgspec
 
 from agent_runtime.types import RolloutRequest
 from rock_env.errors import InvalidArgument
-from rock_env.foreign import budget
+from rock_env.foreign.files import open_regular
 from trainer.errors import RunFolderError
-from trainer.files.appended import Appended
+from trainer.files.appended import Appended, keep_lines
 from trainer.files.folder import writing
 
 __all__ = ["JOURNAL", "Audit", "BatchTally", "Entry", "Journal", "asked_for", "audit", "digest_of", "entries"]
 
 JOURNAL = "journal.jsonl"
+_LINE_BYTES = 1 << 26
 
 
 class BatchTally(msgspec.Struct, omit_defaults=True):
@@ -62,17 +63,19 @@ def digest_of(requests: Sequence[RolloutRequest]) -> str:
     return hashlib.sha256(msgspec.msgpack.encode(requests)).hexdigest()
 
 
-def entries(data: bytes, path: Path | str = JOURNAL) -> Iterator[Entry]:
-    """Yield a journal's lines but a torn last one. Raise `InvalidArgument` for one before it that is none."""
-    lines = data.split(b"\n")
-    for number, line in enumerate(lines[:-1], start=1):
-        try:
-            yield msgspec.json.decode(line, type=Entry)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise InvalidArgument(
-                f"{path} line {number} is no entry of a run's journal: {error}. Put the file back, or remove it: the plans "
-                "under way are then played again."
-            ) from error
+def entries(path: Path) -> Iterator[Entry]:
+    """Yield a journal's lines but a torn last one. Raise `OSError`, `InvalidArgument` for one before it that is none."""
+    with open_regular(path) as file:
+        for number, line in enumerate(iter(lambda: file.readline(_LINE_BYTES), b""), start=1):
+            if not line.endswith(b"\n") and len(line) < _LINE_BYTES:
+                return
+            try:
+                yield msgspec.json.decode(line, type=Entry)
+            except (msgspec.DecodeError, RecursionError) as error:
+                raise InvalidArgument(
+                    f"{path} line {number} is no entry of a run's journal: {error}. Put the file back, or remove it: the "
+                    "plans under way are then played again."
+                ) from error
 
 
 class Journal:
@@ -83,18 +86,18 @@ class Journal:
         self.folder = folder.absolute()
         self._path = self.folder / JOURNAL
         try:
-            kept = budget.read_whole(self._path, str(self._path)) if self._path.is_file() else b""
-            found = self._of_finished(entries(kept, self._path), -1 if done is None else done)
-            self._open = {entry.step: entry for entry in found}
+            found = entries(self._path) if self._path.exists() else iter(())
+            finished = self._of_finished(found, -1 if done is None else done)
+            self._open = {entry.step: entry for entry in finished}
         except (OSError, InvalidArgument) as error:
             raise RunFolderError(f"cannot read {self._path}: {error}") from error
-        self._done, self._size = done or 0, kept.rfind(b"\n") + 1
+        self._done = done or 0
 
     def begin(self) -> None:
         """Open it, to be written from now on. Raise `RunFolderError`."""
         with writing("records", self.folder):
+            keep_lines(self._path, lambda line: True)
             self._file = Appended(self._path)
-            self._file.cut(self._size)
         self._write(Entry("begun", self._done))
 
     @staticmethod
@@ -102,9 +105,11 @@ class Journal:
         """Yield the plans that an earlier process finished with weights that the run still has, the last of each."""
         planned: dict[int, Entry] = {}
         for entry in found:
+            if entry.step <= done:
+                continue
             if entry.kind == "planned":
                 planned[entry.step] = entry
-            elif entry.kind == "finished" and entry.step > done:
+            elif entry.kind == "finished":
                 plan = planned.get(entry.step)
                 if plan is not None and plan.digest == entry.digest and plan.version <= done:
                     yield msgspec.structs.replace(entry, version=plan.version)

@@ -136,6 +136,12 @@ class Sampling:
                 return
             self._batch(step).set_result(batch)
 
+    def close(self) -> None:
+        """Drop the batches, and the errors, that nobody asked for."""
+        for batch in self._ready.values():
+            if batch.done() and not batch.cancelled():
+                batch.exception()
+
     async def batch(self, step: int) -> Batch:
         """Return a plan's batch when it is in. Raise what its rollouts raised."""
         batch = await self._batch(step)

@@ -110,7 +110,7 @@ def test_it_learns_what_a_synchronous_run_with_that_staleness_learns(
     ]
     assert all(other == first for other in others)
     assert told(folders[1]) == told(folders[0])
-    journal = audit(entries((folders[1] / JOURNAL).read_bytes()))
+    journal = audit(entries(folders[1] / JOURNAL))
     assert (journal.lost, journal.twice) == ([], [])
     assert journal.consumed == STEPS * 6
 
@@ -177,7 +177,7 @@ def test_a_killed_run_ends_as_an_undisturbed_one(tmp_path: Path, mode: str, poin
         except Killed:
             continue
     assert held(fleet) == whole
-    journal = audit(entries((folder / JOURNAL).read_bytes()))
+    journal = audit(entries(folder / JOURNAL))
     assert (journal.lost, journal.twice, journal.consumed) == ([], [], STEPS * 6)
     if point == "batch":  # the plan that was in was learned after the kill, from its record
         assert played.count(2) == played.count(4) == 1
