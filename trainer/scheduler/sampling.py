@@ -176,7 +176,7 @@ class Sampling:
         async with self._moved:
             await self._moved.wait_for(lambda: self._learned >= step - 1 - self._ahead)
         async with self._samplers:
-            with self._span("weights", "load", step - 1 - self._lag):
+            with self._span("weights", "load", max(0, step - 1 - self._lag)):
                 version = await self._calls.serve(step - 1 - self._lag)
             plan = self._source.plan(step)
             rollouts = self._finished_before(plan, version)
