@@ -1,0 +1,173 @@
+"""A simulated run: the scheduler, its queue, collector and journal as they are, and a learner that takes time.
+
+`simulate` checks what the scheduler promises at every step, and goes on from its last checkpoint where it was killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from statistics import mean
+
+import numpy as np
+
+from trainer.config import TrainConfig
+from trainer.scheduler.journal import JOURNAL, Journal, asked_for, audit, entries
+from trainer.scheduler.sampling import Batch, Sampling
+from trainer.seeds import derive
+from trainer.simulator.clock import VirtualLoop, run_virtually
+from trainer.simulator.fleet import Fleet
+from trainer.simulator.parts import Plans, PromiseBroken, SimulatedCalls, Weights
+
+__all__ = ["Report", "Saved", "simulate"]
+
+
+@dataclass(slots=True)
+class Saved:
+    """What a simulated run keeps on its disk, beside the journal: its checkpoint, and the records of what was played."""
+
+    plans: Plans
+    step: int = 0
+    weights: dict[int, str] = field(default_factory=lambda: {0: ""})
+    outcomes: str = ""
+
+
+@dataclass(slots=True)
+class Report:
+    """What a simulated run took. Seconds of virtual time."""
+
+    steps_s: list[float] = field(default_factory=list)
+    """From the end of the step before to the end of its own."""
+    learn_s: float = 0.0
+    sampled_s: float = 0.0
+    """That engines had something to sample, all together."""
+    env_s: float = 0.0
+    """That environments took, all together."""
+    waited_s: dict[str, float] = field(default_factory=lambda: {"environments": 0.0, "samplers": 0.0})
+    """That the learner waited for a batch, by what its last rollout was spent on."""
+    lags: list[int] = field(default_factory=list)
+    """Versions from the one that sampled to the newest, at each step."""
+    slots: int = 0
+    """Of environments that a plan can fill."""
+    engines: int = 0
+    weights: str = ""
+    """A digest of all that was learned, in order."""
+
+    @property
+    def total_s(self) -> float:
+        return sum(self.steps_s)
+
+    def summary(self) -> dict[str, float | dict[str, float]]:
+        """Return step times, idle shares, lag and what bounds the run, as docs/simulate.md names them."""
+        total_s = self.total_s or 1.0
+        bound = {**self.waited_s, "learner": max(0.0, total_s - sum(self.waited_s.values()))}
+        p50, p99 = np.percentile(self.steps_s, [50, 99])
+        return {
+            "step_s": {"mean": mean(self.steps_s), "p50": float(p50), "p99": float(p99)},
+            "total_s": self.total_s,
+            "idle": {
+                "samplers": 1 - self.sampled_s / (self.engines * total_s),
+                "environments": 1 - self.env_s / (self.slots * total_s),
+                "learner": 1 - self.learn_s / total_s,
+            },
+            "lag": {"mean": mean(self.lags), "most": float(max(self.lags))},
+            "bound": {name: spent_s / total_s for name, spent_s in bound.items()},
+        }
+
+
+def simulate(
+    config: TrainConfig,
+    fleet: Fleet,
+    folder: Path,
+    saved: Saved | None = None,
+    loop: VirtualLoop | None = None,
+) -> Report:
+    """Run the steps after what was saved, with the journal in `folder`; `saved` is kept up to date.
+
+    Raise `PromiseBroken` or `Stalled` where the scheduler is wrong, and `Halted` as a run does.
+    """
+    report = run_virtually(_drive(config, fleet, folder, saved or Saved(Plans(config))), loop)
+    found = audit(entries((folder / JOURNAL).read_bytes()))
+    if found.lost or found.twice:
+        raise PromiseBroken(
+            f"the journal tells of rollouts that are lost: {found.lost[:3]}, or learned twice: {found.twice[:3]}"
+        )
+    return report
+
+
+async def _drive(config: TrainConfig, fleet: Fleet, folder: Path, saved: Saved) -> Report:
+    first = saved.step + 1
+    journal = Journal(folder, done=saved.step or None)
+    journal.begin()
+    saved.plans.forget([step for step in saved.plans.kept if step < first or step not in journal.kept()])
+    saved.plans.outcomes = saved.outcomes
+    weights, now = Weights(config, saved.weights), asyncio.get_running_loop().time
+    calls = SimulatedCalls(config, fleet, weights)
+    sampling = Sampling(calls, saved.plans, journal, config=config, first=first, last=config.steps, clock=now)
+    running = asyncio.get_running_loop().create_task(sampling.run())
+    options, report = config.rollout, Report()
+    try:
+        for step in range(first, config.steps + 1):
+            begun = now()
+            await sampling.learned(step - 1)
+            batch = await sampling.batch(step)
+            sampled_share = calls.last.pop(step, 0.0)
+            report.waited_s["samplers"] += sampled_share * (now() - begun)
+            report.waited_s["environments"] += (1 - sampled_share) * (now() - begun)
+            report.lags.append(_check(batch, config))
+            learn_s, other_s = _learner_times(config, fleet, step)
+            await asyncio.sleep(learn_s)
+            report.learn_s += learn_s
+            weights.publish(step, batch.rollouts.trajectories)
+            if options.mode == "pipeline":
+                await sampling.learned(step)
+            sampling.consumed(batch)
+            await asyncio.sleep(other_s)
+            if step % config.checkpoint.every == 0 or step == config.steps:
+                saved.step, saved.weights, saved.outcomes = step, dict(weights.kept), batch.after
+                saved.plans.forget(range(step - config.checkpoint.every, step + 1))
+            report.steps_s.append(now() - begun)
+        await running
+    finally:
+        running.cancel()
+        journal.close()
+    if left := +sampling.queue.counts:
+        raise PromiseBroken(f"the run is over, and rollouts are not: got {dict(left)}, expected none")
+    report.env_s, report.sampled_s = calls.env_s, sum(engine.busy_s for engine in calls.engines)
+    report.slots = min(sum(calls.slots), options.groups_per_step * options.group_size)
+    report.engines, report.weights = len(calls.engines), weights.kept[max(weights.kept)]
+    return report
+
+
+def _learner_times(config: TrainConfig, fleet: Fleet, step: int) -> tuple[float, float]:
+    if recorded := fleet.recorded_at(step):
+        return recorded.learn_s, recorded.other_s
+    random = Random(derive(config.seed, "learner", step))
+    return fleet.learner.step_s.draw(random), fleet.learner.other_s.draw(random)
+
+
+def _check(batch: Batch, config: TrainConfig) -> int:
+    """Return how many versions behind a batch was sampled. Raise `PromiseBroken` where it is not the one of its plan."""
+    step, options, trajectories = batch.plan.step, config.rollout, batch.rollouts.trajectories
+    version = max(0, step - 1 - options.staleness)
+    versions = {turn.policy_version for t in trajectories for turn in t.turns}
+    if versions != {version}:
+        raise PromiseBroken(
+            f"step {step} learns rollouts of versions {sorted(versions)}: expected version {version} only"
+        )
+    groups = Counter(t.group_id for t in trajectories)
+    ids: Sequence[str] = [asked_for(t.id) for t in trajectories]
+    if (
+        len(set(ids)) < len(ids)
+        or set(groups.values()) != {options.group_size}
+        or len(groups) != options.groups_per_step
+    ):
+        raise PromiseBroken(
+            f"step {step} learns {len(ids)} rollouts, {len(set(ids))} of them different, of {len(groups)} groups: expected "
+            f"{options.groups_per_step} groups of {options.group_size}"
+        )
+    return step - 1 - version
