@@ -73,6 +73,10 @@ class _Root(LazyGroup):
             "ale.training.cli:evaluate", "Measure a trained model on tasks, from their true start."
         ),
         "rollout": Place("ale.training.cli:rollout", "Play episodes and say how they went."),
+        "simulate": Place(
+            "ale.training.cli:simulate",
+            "Say how long a run's steps would take, who would stand still and what would bound it, without running it.",
+        ),
         "doctor": Place(
             "ale.doctor:doctor",
             "Check that this machine can run everything, and say what to do where it cannot.",

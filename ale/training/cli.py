@@ -1,4 +1,4 @@
-"""`ale train`, `sft`, `lineage`, `eval` and `rollout`: what the user types, as the one call that each is.
+"""`ale train`, `sft`, `lineage`, `eval`, `rollout` and `simulate`: what the user types, as the one call that each is.
 
 Imported when one of them is asked for; torch and Ray come when it runs.
 """
@@ -20,7 +20,7 @@ from ale.training.rollouts import RolloutCommand, rollout_command
 from ale.training.training import TrainCommand, sft_overrides, train_command
 from trainer.signals import held
 
-__all__ = ["evaluate", "lineage", "rollout", "sft", "train"]
+__all__ = ["evaluate", "lineage", "rollout", "sft", "simulate", "train"]
 
 
 def _agents(incomplete: str) -> list[str]:
@@ -278,6 +278,34 @@ def rollout(
             backends=backend or (),
             freeze=freeze,
         )
+    )
+
+
+def simulate(
+    *,
+    config: ConfigOption = None,
+    fleet: Annotated[
+        Path | None,
+        typer.Option("--fleet", metavar="FILE.toml", help="What everything takes (docs/simulate.md)."),
+    ] = None,
+    begin_from: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="RUN",
+            help="Take settings and times from this run's records instead.",
+            autocompletion=completion.runs,
+        ),
+    ] = None,
+    overrides: SetOptions = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")] = False,
+) -> None:
+    """Say how long a run's steps would take, who would stand still and what would bound it, without running it."""
+    with held():
+        from ale.training.simulating import SimulateCommand, simulate_command  # brings torch
+
+    simulate_command(
+        SimulateCommand(file=config, fleet=fleet, run=begin_from, overrides=overrides or [], as_json=as_json)
     )
 
 

@@ -61,14 +61,13 @@ class Report:
     def total_s(self) -> float:
         return sum(self.steps_s)
 
-    def summary(self) -> dict[str, float | dict[str, float]]:
+    def summary(self) -> dict[str, dict[str, float]]:
         """Return step times, idle shares, lag and what bounds the run, as docs/simulate.md names them."""
         total_s = self.total_s or 1.0
         bound = {**self.waited_s, "learner": max(0.0, total_s - sum(self.waited_s.values()))}
         p50, p99 = np.percentile(self.steps_s, [50, 99])
         return {
             "step_s": {"mean": mean(self.steps_s), "p50": float(p50), "p99": float(p99)},
-            "total_s": self.total_s,
             "idle": {
                 "samplers": 1 - self.sampled_s / (self.engines * total_s),
                 "environments": 1 - self.env_s / (self.slots * total_s),
