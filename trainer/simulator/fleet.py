@@ -112,6 +112,8 @@ class Environment(Section):
     """Turns of a rollout, rounded, at least one."""
     step_s: Times = LogNormal(median=1, p99=30)
     """One turn's step, such as a tool call."""
+    task_factor: Times = Spread(samples=(1,))
+    """By which the steps of a task take longer, drawn once for each task: its rollouts are alike."""
     grade_s: Times = _NOTHING
     """To evaluate it; the reward workers' time is `reward_s`."""
     success: Share = 0.5

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from pathlib import Path
 from random import Random
+from zlib import crc32
 
 import numpy as np
 
@@ -30,7 +31,16 @@ from trainer.scheduler.journal import BatchTally
 from trainer.seeds import derive
 from trainer.simulator.fleet import Fleet, Sampler
 
-__all__ = ["Engine", "Plans", "PromiseBroken", "Script", "SimulatedCalls", "Weights", "script_of"]
+__all__ = [
+    "Engine",
+    "Plans",
+    "PromiseBroken",
+    "Script",
+    "SimulatedCalls",
+    "Weights",
+    "record_of",
+    "script_of",
+]
 
 _NONE, _ONE = np.zeros(0, np.int32), np.zeros(1, np.int32)
 _LOGPROB = np.zeros(1, np.float32)
@@ -77,7 +87,8 @@ def script_of(
     else:
         begin_s += slow * env.make_s.draw(random)
         count = max(1, round(env.turns.draw(random)))
-        turns = [(fleet.sampler.tokens.draw(random), slow * env.step_s.draw(random)) for _ in range(count)]
+        step = slow * env.task_factor.draw(Random(derive(0, "task", request.task_id)))
+        turns = [(fleet.sampler.tokens.draw(random), step * env.step_s.draw(random)) for _ in range(count)]
         end_s = slow * env.grade_s.draw(random)
     if is_lost:
         turns, end_s = turns[: random.randint(1, count)], 0.0
@@ -208,7 +219,7 @@ class Plans:
 
     def _groups(self, step: int, first: int, count: int) -> list[RolloutRequest]:
         drawn = self.config.model_copy(update={"seed": derive(self.config.seed, self.outcomes)})
-        tasks = [f"train/{step}/{first + number}" for number in range(count)]
+        tasks = [f"train/{derive(drawn.seed, step, first + number)}" for number in range(count)]
         return train_requests(drawn, "{}", step, tasks=tasks, first=first)
 
     def observe(self, plan: Plan, rollouts: Rollouts) -> str:
@@ -245,7 +256,6 @@ class SimulatedCalls:
         self.slots = [config.rollout.concurrency] * config.rollout.workers
         self.engines = [Engine(fleet.sampler) for _ in range(config.rollout.engines)]
         self._shown = -1
-        self._calls = 0
         self.env_s = 0.0
         """That environments took, of all rollouts."""
         self.last = dict[int, float]()
@@ -261,8 +271,8 @@ class SimulatedCalls:
 
     async def judge(self, encoded: Sequence[bytes], run_folder: Path) -> Rewarded:
         """Take the time of judging."""
-        self._calls += 1
-        await _pass(self._fleet.reward_s.draw(Random(derive(self._config.seed, "judge", self._calls))))
+        seed = derive(self._config.seed, "judge", crc32(encoded[0])) if encoded else 0
+        await _pass(self._fleet.reward_s.draw(Random(seed)))
         return Rewarded(list(encoded))
 
     async def play_at(
@@ -315,7 +325,7 @@ class SimulatedCalls:
         await _pass(script.end_s)
         self.env_s += script.env_s
         self.last[step] = sampled_s / (now() - begun) if now() > begun else 0.0
-        return _record(request, script, step, version)
+        return record_of(request, script, step, version)
 
 
 async def _pass(seconds: float) -> None:
@@ -323,7 +333,7 @@ async def _pass(seconds: float) -> None:
         await asyncio.sleep(seconds)
 
 
-def _record(request: RolloutRequest, script: Script, step: int, version: int) -> Trajectory:
+def record_of(request: RolloutRequest, script: Script, step: int, version: int) -> Trajectory:
     """Return the smallest record that there can be: one turn of one token."""
     played = Trajectory(
         request.id,

@@ -19,7 +19,7 @@ from ale.cli import app, explained
 from ale.training.simulating import measured
 from trainer.config import TrainConfig
 from trainer.simulator.fleet import Fleet
-from trainer.simulator.parts import Plans, _record, script_of
+from trainer.simulator.parts import Plans, record_of, script_of
 
 FLEET = """
 reward_s = 1
@@ -84,7 +84,7 @@ def run(tmp_path: Path) -> Path:
     lines = []
     for step in (1, 2):
         requests = Plans(config).plan(step).requests
-        played = [_record(each, script_of(each, Fleet()), step, step - 1) for each in requests]
+        played = [record_of(each, script_of(each, Fleet()), step, step - 1) for each in requests]
         timed = [
             replace(t, duration_s=3.0 + n, turns=(replace(t.turns[0], sampled_s=1.5),))
             for n, t in enumerate(played)
