@@ -284,7 +284,7 @@ def killed(mode: str, kills: int) -> dict[str, int]:
         for _ in range(5):
             with TemporaryDirectory() as folder:
                 report = _until_done(config, Path(folder), rounds, random, found)
-                journal = audit(entries((Path(folder) / JOURNAL).read_bytes()))
+                journal = audit(entries(Path(folder) / JOURNAL))
             found["lost"] += len(journal.lost)
             found["twice"] += len(journal.twice)
             found["differ"] += report.weights != whole.weights or journal.consumed != 6 * 8

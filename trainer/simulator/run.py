@@ -90,7 +90,7 @@ def simulate(
     Raise `PromiseBroken` or `Stalled` where the scheduler is wrong, and `Halted` as a run does.
     """
     report = run_virtually(_drive(config, fleet, folder, saved or Saved(Plans(config))), loop)
-    found = audit(entries((folder / JOURNAL).read_bytes()))
+    found = audit(entries(folder / JOURNAL))
     if found.lost or found.twice:
         raise PromiseBroken(
             f"the journal tells of rollouts that are lost: {found.lost[:3]}, or learned twice: {found.twice[:3]}"

@@ -124,7 +124,7 @@ def test_a_killed_run_ends_as_an_undisturbed_one(tmp_path: Path, mode: str, lag:
                 (folder / JOURNAL).write_bytes(kept[0])
                 continue
             break
-        journal = audit(entries((folder / JOURNAL).read_bytes()))
+        journal = audit(entries(folder / JOURNAL))
         assert (journal.lost, journal.twice, journal.consumed) == ([], [], 8 * 16)
         assert found.weights == whole.weights
     assert kills > 6
