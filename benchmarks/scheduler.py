@@ -47,13 +47,13 @@ from trainer.rollout.planning import Plan
 from trainer.scheduler.journal import JOURNAL, Journal, audit, entries
 from trainer.scheduler.sampling import Sampling
 from trainer.simulator.clock import VirtualLoop, run_virtually
-from trainer.simulator.fleet import Fleet
+from trainer.simulator.fleet import FleetTimes
 from trainer.simulator.parts import Plans, Script, record_of, script_of
 from trainer.simulator.run import Report, Saved, simulate
 
 MODES = {"sync": 0, "pipeline": 1}
 LEARN_S, TOKENS_PER_S = 60.0, 50.0
-SOFTWARE = Fleet.model_validate(
+SOFTWARE = FleetTimes.model_validate(
     {
         "sampler": {"tokens_per_s": 1e9, "tokens_per_s_of_one": TOKENS_PER_S},
         "environment": {"turns": {"low": 5, "high": 20}, "step_s": {"median": 1, "p99": 30}},
@@ -61,7 +61,7 @@ SOFTWARE = Fleet.model_validate(
     }
 )
 _HALF = math.sqrt(0.5)
-BY_TASK = Fleet.model_validate(
+BY_TASK = FleetTimes.model_validate(
     {
         "sampler": {"tokens_per_s": 1e9, "tokens_per_s_of_one": TOKENS_PER_S},
         "environment": {
@@ -72,7 +72,7 @@ BY_TASK = Fleet.model_validate(
         "learner": {"step_s": LEARN_S},
     }
 )
-FAULTY = Fleet.model_validate(
+FAULTY = FleetTimes.model_validate(
     {
         "environment": {"turns": {"low": 1, "high": 3}},
         "learner": {"step_s": {"low": 5, "high": 60}, "other_s": 1},
@@ -130,7 +130,7 @@ def clairvoyant_s(plans: Sequence[Sequence[float]], slots: int, ahead: int) -> f
     return learned[-1]
 
 
-def order(mode: str, seed: int, steps: int, fleet: Fleet) -> tuple[float, float, dict[str, float]]:
+def order(mode: str, seed: int, steps: int, fleet: FleetTimes) -> tuple[float, float, dict[str, float]]:
     """Return time over the clairvoyant's, time over the lower bound, and the idle shares of one run."""
     config = settings(
         mode, steps=steps, seed=seed, rollout={"concurrency": 32, "groups_per_step": 16, "group_size": 8}

@@ -25,7 +25,7 @@ from trainer.config import TrainConfig
 from trainer.errors import ConfigError
 from trainer.records import PLAYED, SET_ASIDE
 from trainer.scheduler.journal import asked_for
-from trainer.simulator.fleet import Fleet, Recorded, Sampler
+from trainer.simulator.fleet import FleetTimes, Recorded, Sampler
 from trainer.simulator.run import Report, simulate
 
 __all__ = ["SimulateCommand", "findings", "measured", "simulate_command"]
@@ -71,12 +71,12 @@ def simulate_command(command: SimulateCommand) -> None:
         stdout().print(line)
 
 
-def read_fleet(path: Path | None) -> Fleet:
+def read_fleet(path: Path | None) -> FleetTimes:
     """Return what everything takes as a file says, or by default. Raise `ConfigError`."""
     if path is None:
-        return Fleet()
+        return FleetTimes()
     try:
-        return Fleet.model_validate(configuration.read_toml(path))
+        return FleetTimes.model_validate(configuration.read_toml(path))
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))
@@ -85,7 +85,7 @@ def read_fleet(path: Path | None) -> Fleet:
         ) from error
 
 
-def measured(folder: Path) -> Fleet:
+def measured(folder: Path) -> FleetTimes:
     """Return what the steps of a run took, by its records. Raise `RecordError` where it has none."""
     steps = {record["step"]: record for record in read_metrics(folder) if record["kind"] == "train"}
     recorded = [
@@ -98,7 +98,7 @@ def measured(folder: Path) -> Fleet:
             f"nothing was measured in {folder}: got no step with its rollouts, expected at least one. Let the run do a "
             "step, or say with --fleet what everything takes."
         )
-    return Fleet(sampler=AS_MEASURED, recorded=tuple(recorded))
+    return FleetTimes(sampler=AS_MEASURED, recorded=tuple(recorded))
 
 
 def _measured(

@@ -20,7 +20,7 @@ from pydantic import (
 
 from trainer.config.section import Section
 
-__all__ = ["Fleet", "Recorded", "Sampler", "Times"]
+__all__ = ["FleetTimes", "Recorded", "Sampler", "Times"]
 
 _P99 = NormalDist().inv_cdf(0.99)
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -60,7 +60,7 @@ class LogNormal(Section):
         return random.lognormvariate(math.log(self.median), math.log(self.p99 / self.median) / _P99)
 
 
-class Spread(Section):
+class Samples(Section):
     """One of these, each equally often."""
 
     samples: tuple[NonNegativeFloat, ...] = Field(min_length=1)
@@ -78,7 +78,7 @@ def _kind(value: Any) -> str | None:
 
 
 Times = Annotated[
-    Annotated[Uniform, Tag("low")] | Annotated[LogNormal, Tag("median")] | Annotated[Spread, Tag("samples")],
+    Annotated[Uniform, Tag("low")] | Annotated[LogNormal, Tag("median")] | Annotated[Samples, Tag("samples")],
     Discriminator(
         _kind,
         custom_error_type="times",
@@ -87,7 +87,7 @@ Times = Annotated[
     BeforeValidator(lambda value: {"samples": [value]} if type(value) in (int, float) else value),
 ]
 """A number, `{low = 1, high = 3}`, `{median = 1, p99 = 30}` or `{samples = [1, 1, 9]}`."""
-_NOTHING = Spread(samples=(0,))
+_NOTHING = Samples(samples=(0,))
 
 
 class Sampler(Section):
@@ -103,16 +103,16 @@ class Sampler(Section):
     """To load new weights; nothing is sampled meanwhile."""
 
 
-class Environment(Section):
+class EnvironmentTimes(Section):
     """What an environment takes."""
 
     make_s: Times = _NOTHING
     """To make and reset it."""
-    turns: Times = Spread(samples=(8,))
+    turns: Times = Samples(samples=(8,))
     """Turns of a rollout, rounded, at least one."""
     step_s: Times = LogNormal(median=1, p99=30)
     """One turn's step, such as a tool call."""
-    task_factor: Times = Spread(samples=(1,))
+    task_factor: Times = Samples(samples=(1,))
     """By which the steps of a task take longer, drawn once for each task: its rollouts are alike."""
     grade_s: Times = _NOTHING
     """To evaluate it; the reward workers' time is `reward_s`."""
@@ -123,7 +123,7 @@ class Environment(Section):
 class LearnerTimes(Section):
     """What the learner takes."""
 
-    step_s: Times = Spread(samples=(30,))
+    step_s: Times = Samples(samples=(30,))
     """One step's update."""
     other_s: Times = _NOTHING
     """What the loop does between two steps beside it: publish, report, save."""
@@ -136,7 +136,7 @@ class Faults(Section):
     """Of the rollouts: their environment is lost on the way, and they are sampled again (`filter.resamples`)."""
     refused: float = Field(default=0, ge=0, lt=1)
     """Of the starts: ROCK has no room, and is asked again later."""
-    refused_s: Times = Spread(samples=(5,))
+    refused_s: Times = Samples(samples=(5,))
     """Until it is asked again."""
     slow: Share = 0
     """Of the plans of each worker: environments take `slow_factor` times as long."""
@@ -155,11 +155,11 @@ class Recorded(Section):
     """As `LearnerTimes.other_s`."""
 
 
-class Fleet(Section):
+class FleetTimes(Section):
     """All of it."""
 
     sampler: Sampler = Sampler()
-    environment: Environment = Environment()
+    environment: EnvironmentTimes = EnvironmentTimes()
     learner: LearnerTimes = LearnerTimes()
     reward_s: Times = _NOTHING
     """To judge rollouts, those of a call beside each other."""

@@ -29,7 +29,7 @@ from trainer.rollout.planning import Plan
 from trainer.rollout.tasks import train_requests
 from trainer.scheduler.journal import BatchTally
 from trainer.seeds import derive
-from trainer.simulator.fleet import Fleet, Sampler
+from trainer.simulator.fleet import FleetTimes, Sampler
 
 __all__ = [
     "Engine",
@@ -73,7 +73,7 @@ class Script:
 
 
 def script_of(
-    request: RolloutRequest, fleet: Fleet, took: tuple[int, float, float] | None = None, slow: float = 1
+    request: RolloutRequest, fleet: FleetTimes, took: tuple[int, float, float] | None = None, slow: float = 1
 ) -> Script:
     """Draw what a rollout takes, or have it take what a recorded one `took`; environments are `slow` times slower."""
     random, env, faults = Random(derive(request.seed, "simulated")), fleet.environment, fleet.faults
@@ -251,7 +251,7 @@ class SimulatedCalls:
 
     server_end = ""
 
-    def __init__(self, config: TrainConfig, fleet: Fleet, weights: Weights) -> None:
+    def __init__(self, config: TrainConfig, fleet: FleetTimes, weights: Weights) -> None:
         self._config, self._fleet, self._weights = config, fleet, weights
         self.slots = [config.rollout.concurrency] * config.rollout.workers
         self.engines = [Engine(fleet.sampler) for _ in range(config.rollout.engines)]

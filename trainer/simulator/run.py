@@ -20,7 +20,7 @@ from trainer.scheduler.journal import JOURNAL, Journal, asked_for, audit, entrie
 from trainer.scheduler.sampling import Batch, Sampling
 from trainer.seeds import derive
 from trainer.simulator.clock import VirtualLoop, run_virtually
-from trainer.simulator.fleet import Fleet
+from trainer.simulator.fleet import FleetTimes
 from trainer.simulator.parts import Plans, PromiseBroken, SimulatedCalls, Weights
 
 __all__ = ["Report", "Saved", "simulate"]
@@ -80,7 +80,7 @@ class Report:
 
 def simulate(
     config: TrainConfig,
-    fleet: Fleet,
+    fleet: FleetTimes,
     folder: Path,
     saved: Saved | None = None,
     loop: VirtualLoop | None = None,
@@ -98,7 +98,7 @@ def simulate(
     return report
 
 
-async def _drive(config: TrainConfig, fleet: Fleet, folder: Path, saved: Saved) -> Report:
+async def _drive(config: TrainConfig, fleet: FleetTimes, folder: Path, saved: Saved) -> Report:
     first = saved.step + 1
     journal = Journal(folder, done=saved.step or None)
     journal.begin()
@@ -142,7 +142,7 @@ async def _drive(config: TrainConfig, fleet: Fleet, folder: Path, saved: Saved) 
     return report
 
 
-def _learner_times(config: TrainConfig, fleet: Fleet, step: int) -> tuple[float, float]:
+def _learner_times(config: TrainConfig, fleet: FleetTimes, step: int) -> tuple[float, float]:
     if recorded := fleet.recorded_at(step):
         return recorded.learn_s, recorded.other_s
     random = Random(derive(config.seed, "learner", step))

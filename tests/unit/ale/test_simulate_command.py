@@ -18,7 +18,7 @@ from ale import config as configuration
 from ale.cli import app, explained
 from ale.training.simulating import measured
 from trainer.config import TrainConfig
-from trainer.simulator.fleet import Fleet
+from trainer.simulator.fleet import FleetTimes
 from trainer.simulator.parts import Plans, record_of, script_of
 
 FLEET = """
@@ -62,7 +62,7 @@ def test_it_says_a_sentence_for_each_finding(files: list[str]) -> None:
 def test_the_page_shows_the_defaults() -> None:
     page = (Path(__file__).parents[3] / "docs" / "simulate.md").read_text()
     (shown,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    assert Fleet.model_validate(tomllib.loads(shown)) == Fleet()
+    assert FleetTimes.model_validate(tomllib.loads(shown)) == FleetTimes()
 
 
 def test_a_pipeline_takes_the_longer_of_both(files: list[str]) -> None:
@@ -84,7 +84,7 @@ def run(tmp_path: Path) -> Path:
     lines = []
     for step in (1, 2):
         requests = Plans(config).plan(step).requests
-        played = [record_of(each, script_of(each, Fleet()), step, step - 1) for each in requests]
+        played = [record_of(each, script_of(each, FleetTimes()), step, step - 1) for each in requests]
         timed = [
             replace(t, duration_s=3.0 + n, turns=(replace(t.turns[0], sampled_s=1.5),))
             for n, t in enumerate(played)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from agent_runtime.store import decode
 from trainer.config import TrainConfig
 from trainer.simulator.clock import run_virtually
-from trainer.simulator.fleet import Fleet, Sampler
+from trainer.simulator.fleet import FleetTimes, Sampler
 from trainer.simulator.parts import Engine, Plans, SimulatedCalls, Weights, script_of
 
 TURNS: dict[str, Any] = {"tokens_per_s": 100, "tokens_per_s_of_one": 50, "tokens": 100}
@@ -24,8 +24,8 @@ def config(**rollout: Any) -> TrainConfig:
     return TrainConfig(rollout={**sizes, **rollout})
 
 
-def fleet(**changes: Any) -> Fleet:
-    return Fleet.model_validate({"sampler": TURNS, "environment": {"turns": 2, "step_s": 3}, **changes})
+def fleet(**changes: Any) -> FleetTimes:
+    return FleetTimes.model_validate({"sampler": TURNS, "environment": {"turns": 2, "step_s": 3}, **changes})
 
 
 def ends(jobs: list[tuple[float, float]], **options: Any) -> list[float]:
@@ -55,7 +55,7 @@ def test_an_engine_is_shared_evenly_and_no_rollout_is_faster_than_alone() -> Non
 
 
 def played(
-    settings: TrainConfig, times: Fleet, worker: int = 0
+    settings: TrainConfig, times: FleetTimes, worker: int = 0
 ) -> tuple[float, list[list[str]], SimulatedCalls]:
     """Return how long a plan's rollouts took at one worker, and the ids of their attempts."""
 
@@ -98,7 +98,7 @@ def test_faults_take_time_and_lost_rollouts_are_sampled_again() -> None:
 
 
 def test_what_a_rollout_takes_is_drawn_by_its_seed_alone() -> None:
-    times = Fleet.model_validate({"faults": {"lost": 0.1}})
+    times = FleetTimes.model_validate({"faults": {"lost": 0.1}})
     first, again = (
         [script_of(request, times) for request in Plans(config()).plan(1).requests] for _ in range(2)
     )
@@ -109,7 +109,7 @@ def test_what_a_rollout_takes_is_drawn_by_its_seed_alone() -> None:
 
 
 def test_a_log_normal_time_has_its_median_and_its_percentile() -> None:
-    times, random = Fleet.model_validate({"reward_s": {"median": 1, "p99": 30}}), Random(0)
+    times, random = FleetTimes.model_validate({"reward_s": {"median": 1, "p99": 30}}), Random(0)
     drawn = sorted(times.reward_s.draw(random) for _ in range(20_000))
     assert drawn[10_000] == pytest.approx(1, rel=0.05)
     assert math.log(drawn[19_800]) == pytest.approx(math.log(30), rel=0.05)
@@ -129,4 +129,4 @@ def test_a_log_normal_time_has_its_median_and_its_percentile() -> None:
 )
 def test_a_wrong_time_is_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
-        Fleet.model_validate(given)
+        FleetTimes.model_validate(given)

@@ -18,11 +18,11 @@ from trainer.scheduler.journal import JOURNAL, audit, entries
 from trainer.scheduler.queue import QueueError, RolloutQueue
 from trainer.scheduler.sampling import Sampling
 from trainer.simulator.clock import Stalled, VirtualLoop
-from trainer.simulator.fleet import Fleet
+from trainer.simulator.fleet import FleetTimes
 from trainer.simulator.parts import Plans, PromiseBroken
 from trainer.simulator.run import Report, Saved, simulate
 
-FLEET = Fleet.model_validate(
+FLEET = FleetTimes.model_validate(
     {
         "environment": {"turns": {"low": 1, "high": 4}},
         "learner": {"step_s": {"low": 5, "high": 60}, "other_s": 1},
@@ -48,7 +48,7 @@ def config(mode: str = "sync", lag: int = 0, batching: str = "eager", **changes:
     )
 
 
-def simulated(folder: Path, settings: TrainConfig, times: Fleet = FLEET) -> Report:
+def simulated(folder: Path, settings: TrainConfig, times: FleetTimes = FLEET) -> Report:
     folder.mkdir()
     return simulate(settings, times, folder)
 
@@ -80,7 +80,7 @@ def test_what_nothing_overlaps_takes_the_sum_and_shares_add_up(tmp_path: Path) -
         "environment": {"turns": 1, "step_s": 9},
         "learner": {"step_s": 10},
     }
-    times = Fleet.model_validate(exact)
+    times = FleetTimes.model_validate(exact)
     sizes = {"groups_per_step": 4, "group_size": 4}
     found = simulated(tmp_path / "run", config(rollout=sizes, filter={"dynamic": "off"}), times)
     assert found.steps_s == pytest.approx([20] * 8)
@@ -186,7 +186,7 @@ def test_an_admission_that_is_off_by_one_is_noticed(tmp_path: Path, monkeypatch:
         sampling._ahead += 1
 
     monkeypatch.setattr(Sampling, "__init__", early)
-    slow = Fleet.model_validate({"learner": {"step_s": 10_000}})
+    slow = FleetTimes.model_validate({"learner": {"step_s": 10_000}})
     with pytest.raises(PromiseBroken, match=r"version 1 was asked for: got versions \[0\]"):
         simulated(tmp_path / "run", config("pipeline", 1), slow)
 
