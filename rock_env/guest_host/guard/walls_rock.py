@@ -172,4 +172,11 @@ def _paths(text: str, held: "list[str]") -> "set[str]":
 
 
 def _is_program(path: str) -> bool:
-    return os.path.isfile(path) and os.access(path, os.X_OK)  # noqa: PTH113
+    """Return whether the kernel could start a file, which takes more than its mode: data may be executable by mistake."""
+    if not os.path.isfile(path) or not os.access(path, os.X_OK):  # noqa: PTH113
+        return False
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            return file.read(4).startswith((b"#!", b"\x7fELF"))
+    except OSError:
+        return True

@@ -322,3 +322,13 @@ def test_a_shell_that_was_read_to_its_end_outlives_nobody(box: Box, program: str
     argv = [sys.executable, "-I", "-c", _COUNTS, str(box.python), program.format(tests=box.tests)]
     done = subprocess.run(argv, cwd=box.work, capture_output=True, text=True, check=True)
     assert done.stdout.endswith("0 none\n"), done
+
+
+@pytest.mark.parametrize(("first", "is_closed"), [("", True), ("#!/bin/sh\n", False)])
+def test_data_that_is_executable_by_its_mode_is_no_program(box: Box, first: str, is_closed: bool) -> None:
+    given = box.tests / "data" / "input.txt"
+    given.write_text(f"{first}levels\n")
+    given.chmod(0o755)
+    (box.work / "main.py").write_text(f"import os\nprint({_READ})\n")
+    done = box.run("main.py", str(given), T=str(box.tests).replace("/", "+"))
+    assert (ANSWER in done.stdout) is not is_closed, done
