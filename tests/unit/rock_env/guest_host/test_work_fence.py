@@ -342,9 +342,8 @@ HONEST = {
         import signal, threading
         came = []
         assert signal.signal(signal.SIGALRM, lambda number, frame: came.append(number)) == signal.SIG_DFL
-        signal.setitimer(signal.ITIMER_REAL, 0.001)
-        signal.pause()
-        return 420 if came == [signal.SIGALRM] and callable(signal.getsignal(signal.SIGINT)) else 0
+        signal.raise_signal(signal.SIGALRM)
+        return 420 if came == [signal.SIGALRM] and callable(signal.getsignal(signal.SIGALRM)) else 0
     """,
     "a signal of a loop of events": """
         import asyncio, signal
