@@ -24,6 +24,7 @@ from agent_runtime.agents.spec import load_agent
 from ale import toml_text
 from ale.option_names import OPTION_TABLES, check_names, comments, flat, option_names
 from rock_env import plugins
+from rock_env.arguments import problem
 from rock_env.backends.plugin import choose_backends
 from rock_env.errors import InvalidArgument, nearest
 from rock_env.foreign import budget
@@ -342,8 +343,11 @@ def _validate(layers: Sequence[Layer]) -> TrainConfig:
         path = [str(part) for part in first["loc"]]
         while len(path) > 1 and ".".join(path) not in known:
             path.pop()
-        where = f"{'.'.join(path)!r} in {_source_of(path, layers)}"
-        raise ConfigError(f"bad value for {where}: {first['msg']}, got {first['input']!r}") from error
+        several = isinstance(first["input"], Mapping)
+        where = (
+            "bad settings" if several else f"bad value for {'.'.join(path)!r} in {_source_of(path, layers)}"
+        )
+        raise ConfigError(f"{where}: {problem(error)}") from error
 
 
 def _high_rates(config: TrainConfig, layers: Sequence[Layer]) -> list[str]:
@@ -411,7 +415,7 @@ def _validated(model: type[BaseModel], values: Mapping[str, Any], what: str) -> 
         if first["type"] == "extra_forbidden":
             raise nearest(what, name, model.model_fields) from error
         subject = f"{what}, {name!r}" if name else what
-        raise ConfigError(f"bad {subject}: {first['msg']}, got {first['input']!r}") from error
+        raise ConfigError(f"bad {subject}: {problem(error)}") from error
     return {key: value for key, value in options.model_dump().items() if value is not None}
 
 

@@ -15,10 +15,12 @@ from enum import Enum
 from functools import lru_cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+from pydantic import ValidationError
+
 from rock_env.errors import InvalidArgument
 from rock_env.spec import EnvParams, OnHost
 
-__all__ = ["MOST_BYTES", "Data", "host_paths", "items", "open_types", "shown"]
+__all__ = ["MOST_BYTES", "Data", "host_paths", "items", "open_types", "problem", "shown"]
 
 MOST_BYTES = 64 << 10
 """Of the JSON text of one environment's arguments."""
@@ -30,6 +32,13 @@ def shown(value: object) -> str:
     short = reprlib.Repr()
     short.maxstring = short.maxother = short.maxlong = 80
     return short.repr(value)
+
+
+def problem(error: ValidationError) -> str:
+    """Return what is wrong with the first bad field, and what was got: not all fields, where several do not go together."""
+    first = error.errors()[0]
+    said = first["msg"].removeprefix("Value error, ")
+    return said if isinstance(first["input"], Mapping) else f"{said}, got {shown(first['input'])}"
 
 
 def items(text: str) -> tuple[str, ...]:

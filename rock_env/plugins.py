@@ -15,7 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 from pydantic import ValidationError
 
-from rock_env.arguments import shown
+from rock_env.arguments import problem
 from rock_env.errors import InvalidArgument, UnknownName, nearest
 from rock_env.spec import EnvLibrary, EnvParams, EnvSpec
 from rock_env.tasksets import registered
@@ -195,6 +195,6 @@ def env_params(spec: EnvSpec, params_json: str) -> EnvParams:
         if first["type"] == "extra_forbidden":
             raise nearest(f"argument of environment {spec.name}", field, spec.params.model_fields) from error
         raise InvalidArgument(
-            f"bad argument {field or 'arguments'!r} of environment {spec.name}: {first['msg']}, "
-            f"got {shown(first['input'])}. See `ale env show {spec.name}`."
+            f"bad argument {field or 'arguments'!r} of environment {spec.name}: {problem(error)}. "
+            f"See `ale env show {spec.name}`."
         ) from error

@@ -21,6 +21,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from agent_runtime.dialects import DIALECTS
 from rock_env import plugins
+from rock_env.arguments import problem
 from rock_env.errors import InvalidArgument, nearest
 from rock_env.foreign.files import parsed, plain_values, read_text
 from rock_env.foreign.yaml_text import load_yaml
@@ -236,10 +237,7 @@ def read_spec(text: str, *, source: str) -> AgentSpec:
             raise nearest(
                 f"field of the agent spec {source}", field.rpartition(".")[2], owner.model_fields
             ) from error
-        got = "" if first["type"] == "value_error" else f", got {first['input']!r}"
-        raise InvalidArgument(
-            f"the agent spec {source} is wrong at {field!r}: {first['msg'].removeprefix('Value error, ')}{got}"
-        ) from error
+        raise InvalidArgument(f"the agent spec {source} is wrong at {field!r}: {problem(error)}") from error
 
 
 def agent_names() -> tuple[str, ...]:

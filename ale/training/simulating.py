@@ -21,6 +21,7 @@ from ale.errors import RecordError
 from ale.terminal import stdout
 from ale.training import runs
 from ale.training.plots import read_metrics
+from rock_env.arguments import problem
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError
 from trainer.records import PLAYED, SET_ASIDE
@@ -78,11 +79,8 @@ def read_fleet(path: Path | None) -> FleetTimes:
     try:
         return FleetTimes.model_validate(configuration.read_toml(path))
     except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(map(str, first["loc"]))
-        raise ConfigError(
-            f"bad {name!r} in {path}: {first['msg']}, got {first['input']!r} (docs/simulate.md)"
-        ) from error
+        name = ".".join(map(str, error.errors()[0]["loc"]))
+        raise ConfigError(f"bad {name!r} in {path}: {problem(error)} (docs/simulate.md)") from error
 
 
 def measured(folder: Path) -> FleetTimes:

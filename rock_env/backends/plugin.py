@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from rock_env.arguments import problem
 from rock_env.backends.base import Backend, Isolation
 from rock_env.errors import InvalidArgument, nearest
 from rock_env.plugins import load
@@ -124,5 +125,5 @@ def _options(spec: BackendSpec, text: str) -> BackendOptions:
         if first["type"] == "extra_forbidden":
             raise nearest(f"option of the {spec.name} backend", key, spec.options.model_fields) from error
         raise InvalidArgument(
-            f"bad option {key!r} of the backend {spec.name!r}: {first['msg']}, got {first['input']!r}."
+            f"bad option {key!r} of the backend {spec.name!r}: {problem(error)}."
         ) from error

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from rock_env.arguments import items
+from rock_env.arguments import items, problem
 from rock_env.errors import InvalidArgument, nearest
 from rock_env.grading.model import GradeIn
 
@@ -77,4 +77,4 @@ def options_of(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
         name = ".".join(str(part) for part in first["loc"] if part != "")
         if first["type"] == "extra_forbidden":
             raise nearest("option of this task format", name, kind.model_fields) from error
-        raise InvalidArgument(f"bad option {name!r}: {first['msg']}, got {first['input']!r}.") from error
+        raise InvalidArgument(f"bad option {name!r}: {problem(error)}.") from error

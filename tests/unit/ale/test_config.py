@@ -84,6 +84,13 @@ def test_a_bad_override_is_refused_with_the_remedy(override: str, said: str) -> 
     assert "\n" not in str(caught.value)
 
 
+def test_settings_that_do_not_go_together_are_named_and_no_others() -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.resolve(overrides=["rollout.mode=pipeline", "rollout.staleness=0"])
+    assert str(caught.value).startswith("bad settings")
+    assert "groups_per_step" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("override", "said"),
     [
