@@ -8,12 +8,16 @@ tools that take a log-normal time (`benchmarks.slow_swe`), and by mode `steps_s`
 rollouts) and `bound` (docs/timeline.md), medians too. `equal_weights`, by lag: two runs of `pipeline` on `swe` in lockstep
 end with the weights of `sync` bit for bit. `kills`: by mode, runs that SIGKILL ends after a random line of the journal and
 `--resume` continues (`amid_steps`: before the last was learned), rollouts `lost` and learned `twice` by the journal, and
-how many runs end with the weights of an undisturbed one. `--quick`: one short pair in lockstep, whose weights are compared.
+how many runs end with the weights of an undisturbed one. `predicted`: by environment and mode, the mean step that `ale
+simulate --from` gives for a recorded run of `sync` over that of the run itself, and of one in `pipeline` (goal: .85 to
+1.15, or as far from 1 as `spread`, a second run of `sync` over the first). `--quick`: one short pair in lockstep, whose
+weights are compared.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import random
 import subprocess
@@ -27,7 +31,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.runs import settings_words, train
+from benchmarks.runs import settings_words, train, train_rows
 from benchmarks.scaffold import commit, finish, parser_of, say
 from benchmarks.slow_swe import variables
 from trainer.scheduler.journal import JOURNAL, audit, entries
@@ -72,7 +76,7 @@ class Swe:
         self._folder, self._number = folder, 0
         site = folder / "site"
         site.mkdir()
-        self._variables = variables(site)
+        self.variables = variables(site)
         words = ["--env", "swe", "--algo", "ipa", "--seed", "3", "--steps", str(steps)]
         words += settings_words({**SWE, "agent.max_turns": turns})
         words += settings_words({"warmup.trajectories": experts, "anchors.inject": experts})
@@ -88,7 +92,7 @@ class Swe:
         rollout = {"mode": mode, "staleness": lag, **changes}
         more = settings_words({f"rollout.{name}": value for name, value in rollout.items()})
         words = ["--config", str(self._folder / f"{env}.toml"), *more]
-        train(run, words, environment=self._variables)
+        train(run, words, environment=self.variables)
         return run
 
 
@@ -165,7 +169,7 @@ def killed(folder: Path, mode: str, count: int, steps: int, seed: int = 0) -> di
             process.kill()  # with SIGKILL
         result["amid_steps"] += process.returncode < 0 and lines(run) < written
         train(run, ["--resume"])
-        found = audit(entries((run / JOURNAL).read_bytes()))
+        found = audit(entries(run / JOURNAL))
         result["lost"] += len(found.lost)
         result["twice"] += len(found.twice)
         result["ends_equal"] += digest(run) == digest(whole)
@@ -173,11 +177,47 @@ def killed(folder: Path, mode: str, count: int, steps: int, seed: int = 0) -> di
     return result
 
 
+def step_s(run: Path) -> float:
+    """Return the mean of the steps after the first, whose time holds the warm-up."""
+    took_s = [row["train_s"] for row in train_rows(run)]
+    return (took_s[-1] - took_s[0]) / (len(took_s) - 1)
+
+
+def predicted(runs: Mapping[str, Path], again: Path, environment: Mapping[str, str]) -> dict[str, float]:
+    """Return what the recorded run of `sync` lets one expect of each mode over what its run took."""
+    found = {"spread": step_s(again) / step_s(runs["sync"])}
+    for mode, run in runs.items():
+        words = ["simulate", "--from", str(runs["sync"]), "-s", f"rollout.mode={mode}", "--json"]
+        command = [sys.executable, "-m", "ale", *words]
+        told = subprocess.run(
+            command, env={**os.environ, **environment}, stdout=subprocess.PIPE, check=True
+        ).stdout
+        found[mode] = json.loads(told)["step_s"]["mean"] / step_s(run)
+    say(f"predicted {found}")
+    return {name: round(ratio, 3) for name, ratio in found.items()}
+
+
+def predictions(swe: Swe, folder: Path) -> dict[str, dict[str, float]]:
+    """Return `predicted` of a run in each of three environments."""
+    found, lag = {}, {"rollout.staleness": 1}
+    for env in ("frozen_lake", "fork_chain"):
+        runs = {name: folder / f"{env}-{name}" for name in ("sync", "pipeline", "again")}
+        for name, run in runs.items():
+            mode = {"rollout.mode": "sync" if name == "again" else name}
+            words = ["--env", env, "--algo", "ipa", "--seed", "7", "--steps", "12"]
+            train(run, [*words, *settings_words({"eval.every": 0, **lag, **mode})])
+        found[env] = predicted({mode: runs[mode] for mode in MODES}, runs["again"], {})
+    found["slow_swe"] = predicted(
+        {mode: swe.run("slow_swe", mode, 1) for mode in MODES}, swe.run("slow_swe", "sync", 1), swe.variables
+    )
+    return found
+
+
 def main() -> int:
     parser = parser_of(__doc__, quick="one short pair in lockstep")
     parser.add_argument("--rounds", type=int, default=3, help="pairs of runs of each batching")
     parser.add_argument("--kills", type=int, default=20, help="of both modes together")
-    parser.add_argument("--skip", nargs="+", default=[], choices=("wall", "equal", "kills"))
+    parser.add_argument("--skip", nargs="+", default=[], choices=("wall", "equal", "kills", "predicted"))
     options = parser.parse_args()
     found: dict[str, Any] = {"commit": commit()}
     with tempfile.TemporaryDirectory(prefix="ale-pipeline-") as name:
@@ -191,6 +231,8 @@ def main() -> int:
                 found[batching], _ = wall(swe, batching, options.rounds)
         if "equal" not in options.skip:
             found["equal_weights"] = {lag: equal(swe, lag) for lag in (1, 2)}
+        if "predicted" not in options.skip:
+            found["predicted"] = predictions(swe, folder)
         if "kills" not in options.skip:
             found["kills"] = {mode: killed(folder, mode, options.kills // 2, 8) for mode in MODES}
     return finish(found)
