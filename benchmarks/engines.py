@@ -1,7 +1,7 @@
 """What each installed sampler makes of a conversation, and what the proof costs that weights arrived.
 
-`python -m benchmarks.engines [--quick]`. Everything on one thread, single requests through the sampler protocol (ADR 0052),
-the two sides of a ratio in turns, medians. `hf` and, where it is installed, vLLM have a random Qwen3 of 3.1 million
+`python -m benchmarks.engines [--quick]`. Everything on one thread, single requests to those that step (ADR 0052), the two
+sides of a ratio in turns, medians. `hf` and, where it is installed, vLLM have a random Qwen3 of 3.1 million
 parameters in float32, made here. The last line is one JSON object, by the engine's name; what was not measured is null, as
 all is of engines of others' packages:
 
@@ -37,12 +37,12 @@ from trainer.models.tiny import tokenizer as tiny_tokens
 from trainer.models.tiny.model import TinyModel, TinyShape
 from trainer.protocols.engines import Weights
 from trainer.protocols.net import host_weights
-from trainer.samplers.answering import answering
 from trainer.samplers.arrival import check_arrival
 from trainer.samplers.generate import TorchInference
 from trainer.samplers.hf.continuous import Bounds, ContinuousBatch
 from trainer.samplers.hf.ragged import RaggedModel
 from trainer.samplers.proof import digests, precisions
+from trainer.samplers.threaded import SteppedBatch, ThreadedSampler
 
 CONTEXT = 2560
 SHAPE = "3m"
@@ -125,8 +125,11 @@ def proof_ms(case: Case, repeats: int) -> float:
 
 def measured(case: Case, sizes: Sizes, repeats: int) -> dict[str, float | None]:
     """Measure one engine."""
-    proof = proof_ms(case, 5 * repeats)
-    sampler = answering(case.engine, stops=False)
+    parameters = sum(value.size for value in case.weights.values())
+    found = {"parameters": parameters, "proof_ms": proof_ms(case, 5 * repeats)}
+    if not isinstance(case.engine, SteppedBatch):
+        return found
+    sampler = ThreadedSampler(case.engine)
 
     async def both() -> dict[str, float | None]:
         scenario = Scenario(sampler, case.ids, sizes, repeats=repeats)
@@ -136,8 +139,7 @@ def measured(case: Case, sizes: Sizes, repeats: int) -> dict[str, float | None]:
         finally:
             await sampler.close()
 
-    parameters = sum(value.size for value in case.weights.values())
-    return {"parameters": parameters, **asyncio.run(both()), "proof_ms": proof}
+    return found | asyncio.run(both())
 
 
 def main() -> None:

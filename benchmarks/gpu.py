@@ -24,11 +24,11 @@ from benchmarks.models import attempt, qwen3, random_model
 from benchmarks.sampler_scenarios import Scenario, Sizes
 from benchmarks.scaffold import finish, parser_of
 from trainer.protocols.net import copy_weights
-from trainer.samplers.answering import answering
 from trainer.samplers.hf.continuous import Bounds, ContinuousBatch
 from trainer.samplers.hf.ragged import RaggedModel
 from trainer.samplers.hf.rows import Recall
 from trainer.samplers.proof import arrival_fault, digests, named_tensors
+from trainer.samplers.threaded import ThreadedSampler
 
 CONTEXT = 4_096
 NEVER = -1
@@ -196,7 +196,7 @@ class Bench:
     def scenarios(self) -> dict[str, Any]:
         """Time turn 3 and a short request beside a long one."""
         sizes = Sizes() if not self.tiny else Sizes(200, 20, 8, 8, 8, 60, 60)
-        sampler = answering(self.batch(self.model(self.dtype), rows=8), stops=False)
+        sampler = ThreadedSampler(self.batch(self.model(self.dtype), rows=8))
 
         async def both() -> dict[str, Any]:
             scenario = Scenario(sampler, self.ids, sizes)

@@ -1,7 +1,7 @@
-"""What every sampler must do: answer single requests, each failing alone; abort, pause, resume and load between tokens.
+"""What every sampler must do: answer requests, each by itself and failing alone, with the weights that it was given; and one
+that steps: abort, pause, resume, sleep and load between tokens.
 
-Over every installed engine that samples: its own steps where it has them, whole batches otherwise. One that only samples
-has the weights of the engine that trains for it.
+Over every installed engine that samples. One that only samples has the weights of the engine that trains for it.
 """
 
 import asyncio
@@ -21,14 +21,39 @@ from rock_env import plugins
 from rock_env.errors import InvalidArgument
 from trainer.models.chosen import learner_spec, sampler_spec
 from trainer.protocols.engines import EngineSpec, OptimOptions, SamplerSpec
-from trainer.protocols.token_sampler import PROTOCOL, Aborted
-from trainer.samplers.answering import answering
+from trainer.protocols.token_sampler import PROTOCOL, Aborted, Sampled, VersionSpan
+from trainer.samplers.threaded import ThreadedSampler
 
 CONTEXT = 160
 MODELS = {"hf": random_llama, "vllm": partial(random_llama, head=32)}
 OPTIONS = {"vllm": {"cache_bytes": 1 << 24}}
 BLOCK = 32
 """Tokens of which vLLM keeps keys and values together."""
+
+
+class Whole:
+    """An engine that answers whole batches, as an inference actor asks it."""
+
+    protocol = PROTOCOL
+
+    def __init__(self, engine, stops):
+        self.engine, self.stops = engine, stops
+
+    async def all(self, requests):
+        return [
+            Sampled(
+                one.ids, one.logprobs, one.finish_reason, (VersionSpan(one.policy_version, 0, len(one.ids)),)
+            )
+            for one in self.engine.sample(requests)
+        ]
+
+    async def sample(self, request):
+        return (await self.all([request]))[0]
+
+    async def load(self, weights, version):
+        self.engine.load(weights, version)
+
+    async def close(self): ...
 
 
 @dataclass
@@ -49,7 +74,7 @@ class Sampling:
     @asynccontextmanager
     async def open(self, version=1):
         engine = self.spec.inference(self.model, self.options, 0)
-        sampler = answering(engine, stops=self.spec.stops)
+        sampler = ThreadedSampler(engine) if self.spec.steps else Whole(engine, self.spec.stops)
         await sampler.load(self.weights, version)
         try:
             yield sampler
@@ -61,9 +86,20 @@ class Sampling:
         return SampleRequest(name, 0, prompt, SamplingParams(**{"max_tokens": 6, **params}), seed)
 
 
-@pytest.fixture(scope="module", params=plugins.names("ale.engines"))
+NAMES = plugins.names("ale.engines")
+
+
+@pytest.fixture(scope="module", params=NAMES)
 def sampling(request, tmp_path_factory):
-    name = request.param
+    return sampling_of(request.param, tmp_path_factory)
+
+
+@pytest.fixture(scope="module", params=[name for name in NAMES if sampler_spec(name).steps])
+def stepping(request, tmp_path_factory):
+    return sampling_of(request.param, tmp_path_factory)
+
+
+def sampling_of(name, tmp_path_factory):
     spec = sampler_spec(name)
     learner = learner_spec(next(iter(spec.learners), name))
     if name == "vllm" and importlib.util.find_spec("vllm") is None:
@@ -94,7 +130,10 @@ async def test_answers_do_not_depend_on_what_is_sampled_beside_them(sampling):
     async with sampling.open() as sampler:
         alone = [await sampler.sample(request) for request in requests]
     async with sampling.open() as sampler:
-        together = await asyncio.gather(*(sampler.sample(request) for request in requests))
+        if sampling.spec.steps:
+            together = await asyncio.gather(*(sampler.sample(request) for request in requests))
+        else:
+            together = await sampler.all(requests)
     for one, two in zip(alone, together, strict=True):
         assert values(one) == values(two)
         np.testing.assert_allclose(one.logprobs, two.logprobs, atol=1e-4)
@@ -114,11 +153,11 @@ async def test_a_request_that_cannot_be_answered_fails_alone(sampling):
     assert len(found[0].ids) >= 1 <= len(found[2].ids)
 
 
-async def test_nothing_is_sampled_while_it_is_paused_and_a_paused_request_can_be_aborted(sampling):
-    async with sampling.open() as sampler:
+async def test_nothing_is_sampled_while_it_is_paused_and_a_paused_request_can_be_aborted(stepping):
+    async with stepping.open() as sampler:
         await sampler.pause()
-        kept = asyncio.ensure_future(sampler.sample(sampling.request("kept")))
-        gone = asyncio.ensure_future(sampler.sample(sampling.request("gone")))
+        kept = asyncio.ensure_future(sampler.sample(stepping.request("kept")))
+        gone = asyncio.ensure_future(sampler.sample(stepping.request("gone")))
         await asyncio.sleep(0.02)
         assert await sampler.abort("gone") == 1
         with pytest.raises(Aborted, match="'gone'"):
@@ -129,26 +168,26 @@ async def test_nothing_is_sampled_while_it_is_paused_and_a_paused_request_can_be
         assert await sampler.abort("kept") == 0
 
 
-async def test_weights_loaded_while_paused_are_those_that_sample(sampling):
-    async with sampling.open(version=1) as sampler:
+async def test_weights_loaded_while_paused_are_those_that_sample(stepping):
+    async with stepping.open(version=1) as sampler:
         await sampler.pause()
-        waiting = asyncio.ensure_future(sampler.sample(sampling.request()))
+        waiting = asyncio.ensure_future(sampler.sample(stepping.request()))
         await asyncio.sleep(0.02)
-        await sampler.load(sampling.weights, 2)
+        await sampler.load(stepping.weights, 2)
         await sampler.resume()
         assert {span.version for span in (await waiting).spans} == {2}
 
 
-async def test_a_request_that_is_running_while_the_sampler_sleeps_goes_on_when_it_wakes(sampling):
-    wanted = sampling.request(text="up down up", max_tokens=40)
-    async with sampling.open() as sampler:
+async def test_a_request_that_is_running_while_the_sampler_sleeps_goes_on_when_it_wakes(stepping):
+    wanted = stepping.request(text="up down up", max_tokens=40)
+    async with stepping.open() as sampler:
         alone = await sampler.sample(wanted)
-    async with sampling.open() as sampler:
-        await sampler.sample(sampling.request("other"))
+    async with stepping.open() as sampler:
+        await sampler.sample(stepping.request("other"))
         running = asyncio.ensure_future(sampler.sample(wanted))
         await asyncio.sleep(0)
         await sampler.sleep()
-        late = asyncio.ensure_future(sampler.sample(sampling.request("late")))
+        late = asyncio.ensure_future(sampler.sample(stepping.request("late")))
         await asyncio.sleep(0.05)
         assert not late.done()
         await sampler.wake()
@@ -158,15 +197,15 @@ async def test_a_request_that_is_running_while_the_sampler_sleeps_goes_on_when_i
     np.testing.assert_allclose(found.logprobs, alone.logprobs, atol=1e-4)
 
 
-async def test_a_sampler_that_slept_takes_new_weights_and_remembers_nothing(sampling):
-    async with sampling.open() as sampler:
-        first = await sampler.sample(sampling.request(text="up up up"))
+async def test_a_sampler_that_slept_takes_new_weights_and_remembers_nothing(stepping):
+    async with stepping.open() as sampler:
+        first = await sampler.sample(stepping.request(text="up up up"))
         await sampler.sleep()
         await sampler.wake()
-        again = await sampler.sample(sampling.request(text="up up up"))
+        again = await sampler.sample(stepping.request(text="up up up"))
         assert (again.cached_tokens, again.ids.tolist()) == (0, first.ids.tolist())
-        await sampler.load(sampling.weights, 2)
-        assert {span.version for span in (await sampler.sample(sampling.request())).spans} == {2}
+        await sampler.load(stepping.weights, 2)
+        assert {span.version for span in (await sampler.sample(stepping.request())).spans} == {2}
 
 
 async def test_weights_of_another_model_are_refused_and_sampling_goes_on(sampling):
@@ -177,26 +216,26 @@ async def test_weights_of_another_model_are_refused_and_sampling_goes_on(samplin
         assert (await sampler.sample(sampling.request())).ids.tolist() == before.ids.tolist()
 
 
-async def test_a_cancelled_call_leaves_the_others(sampling):
-    async with sampling.open() as sampler:
+async def test_a_cancelled_call_leaves_the_others(stepping):
+    async with stepping.open() as sampler:
         await sampler.pause()
-        kept, gone = (asyncio.ensure_future(sampler.sample(sampling.request(name))) for name in "ab")
+        kept, gone = (asyncio.ensure_future(sampler.sample(stepping.request(name))) for name in "ab")
         await asyncio.sleep(0.02)
         gone.cancel()
         await sampler.resume()
         assert len((await kept).ids) >= 1
 
 
-async def test_a_closed_sampler_ends_what_waits_and_takes_nothing_more(sampling):
-    async with sampling.open() as sampler:
+async def test_a_closed_sampler_ends_what_waits_and_takes_nothing_more(stepping):
+    async with stepping.open() as sampler:
         await sampler.pause()
-        waiting = asyncio.ensure_future(sampler.sample(sampling.request()))
+        waiting = asyncio.ensure_future(sampler.sample(stepping.request()))
         await asyncio.sleep(0.02)
         await sampler.close()
         with pytest.raises(Aborted, match="closed"):
             await waiting
         with pytest.raises(Aborted, match="closed"):
-            await sampler.sample(sampling.request())
+            await sampler.sample(stepping.request())
 
 
 async def test_reported_cached_tokens_never_reach_the_prompts_last(sampling):

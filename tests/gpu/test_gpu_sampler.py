@@ -16,10 +16,10 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 transformers = pytest.importorskip("transformers", reason="pip install transformers")
 
 from trainer.protocols.token_sampler import Sampled  # noqa: E402
-from trainer.samplers.answering import answering  # noqa: E402
 from trainer.samplers.hf.continuous import Bounds, ContinuousBatch  # noqa: E402
 from trainer.samplers.hf.ragged import RaggedModel  # noqa: E402
 from trainer.samplers.proof import arrival_fault, digests, named_tensors  # noqa: E402
+from trainer.samplers.threaded import ThreadedSampler  # noqa: E402
 
 pytestmark = [
     pytest.mark.gpu,
@@ -161,7 +161,7 @@ def test_half_precision_weights_arrive_by_proof_and_a_changed_one_is_named():
 
 def test_the_asynchronous_sampler_serves_many_at_once():
     batch = batch_over(random_model(torch.bfloat16), rows=16)
-    sampler = answering(batch, stops=False)
+    sampler = ThreadedSampler(batch)
 
     async def serve():
         try:
