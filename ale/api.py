@@ -22,6 +22,7 @@ from trainer.environments import Environment, name_of, open_environments
 from trainer.errors import ConfigError, Halted
 from trainer.evaluation import evaluation_of, mixed
 from trainer.idle import idle_settings
+from trainer.learners.versions import check_lag
 from trainer.lineage import MODEL
 from trainer.loop import train as train_loop
 from trainer.metrics import METRICS, Evaluation, Observer, RunSummary, read_summary
@@ -63,6 +64,7 @@ def train(
         if slow := too_slow(folder):
             watcher.on_log(f"note: {slow}")
     else:
+        check_lag(config)
         for notice in idle_settings(config):
             watcher.on_log(f"note: {notice}")
         _check_tasks(config)

@@ -146,7 +146,8 @@ def measure(
     line: dict[str, Any] = {"env": env, "method": method, "seed": seed, "arguments": list(arguments)}
     line["commit"] = commit()
     try:
-        summary = run_training([*arguments, *recipes.get(env, ()), "--seed", str(seed)])
+        lag = ["-s", "rollout.allow_uncorrected_lag=true"]  # is what is compared
+        summary = run_training([*arguments, *lag, *recipes.get(env, ()), "--seed", str(seed)])
     except RuntimeError as error:
         return {**line, "error": _portable(str(error))[-LONGEST_ERROR:]}
     curve = [[record["env_steps"], record["success"]] for record in summary["curve"]]

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import sys
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,13 +32,14 @@ def list_command(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")] = False,
 ) -> None:
-    """List the installed algorithms, each in one line; one that does not load says why."""
-    found = [(name, _summary(name)) for name in plugins.names("ale.algorithms")]
+    """List the installed algorithms, each with the largest lag (`rollout.staleness`) that its off-policy correction bears;
+    one that does not load says why."""
+    found = [_described(name) for name in plugins.names("ale.algorithms")]
     if as_json:
-        described = [{"name": name, "summary": summary} for name, summary in found]
-        sys.stdout.write(f"{json.dumps(described, indent=1)}\n")
+        sys.stdout.write(f"{json.dumps(found, indent=1)}\n")
     else:
-        print_table(("name", "what it is"), found)
+        rows = [(each["name"], _lag_of(each), each["summary"]) for each in found]
+        print_table(("name", "largest lag", "what it is"), rows)
 
 
 @algo_app.command("show")
@@ -60,11 +63,21 @@ def show_command(
         out.print(f"\nSet one with: ale train --algo {name} -s algo_options.NAME=VALUE")
 
 
-def _summary(name: str) -> str:
+def _described(name: str) -> dict[str, Any]:
+    """Return what a program reads. The largest lag is by the default options: a number, `any`, or None without rollouts."""
     try:
-        return _load(name).summary
+        spec = _load(name)
     except RockError as error:  # a third party's defect must not hide the others
-        return f"broken plugin: {error}"
+        return {"name": name, "summary": f"broken plugin: {error}", "largest_lag": None, "raised_by": ""}
+    lag = spec.off_policy.largest_lag(spec.options())
+    told = None if not spec.learns_from_rollouts else "any" if lag == math.inf else int(lag)
+    raised_by = spec.off_policy.raised_by if isinstance(told, int) else ""
+    return {"name": name, "summary": spec.summary, "largest_lag": told, "raised_by": raised_by}
+
+
+def _lag_of(described: Mapping[str, Any]) -> str:
+    lag, raised_by = described["largest_lag"], described["raised_by"]
+    return "-" if lag is None else f"{lag}, more with {raised_by}" if raised_by else f"{lag}"
 
 
 def _load(name: str) -> AlgorithmSpec:

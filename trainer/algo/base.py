@@ -29,6 +29,7 @@ __all__ = [
     "NeedsCritic",
     "NeedsReference",
     "NeedsSnapshots",
+    "OffPolicy",
     "SparesProx",
     "credit_step",
 ]
@@ -169,6 +170,17 @@ class NeedsSnapshots(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class OffPolicy:
+    """What an algorithm does about tokens that older weights sampled."""
+
+    largest_lag: Callable[[Any], float]
+    """(options) -> by how many versions the weights that sampled may be older than those that learn: 0 where nothing
+    corrects for it, `inf` where a ratio to the weights that sampled is bounded or masked, whatever their age."""
+    raised_by: str = ""
+    """The option that lets it bear more."""
+
+
+@dataclass(frozen=True, slots=True)
 class AlgorithmSpec:
     """An algorithm plugin: the value of an `ale.algorithms` entry point."""
 
@@ -181,3 +193,5 @@ class AlgorithmSpec:
     """False for pure imitation: the loop then samples no training rollouts."""
     dynamic_sampling: bool = False
     """Its source replaces groups without variance: what `filter.dynamic = "algorithm"` goes by."""
+    off_policy: OffPolicy = OffPolicy(lambda options: 0)
+    """Its off-policy correction: a larger `rollout.staleness` than it bears is refused. Declares none unless given."""

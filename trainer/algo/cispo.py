@@ -21,7 +21,13 @@ from pydantic import Field, NonNegativeFloat
 from agent_runtime.types import Trajectory
 from trainer.algo.base import AlgorithmSpec, Credit, LossOutput
 from trainer.algo.terms.loss import Aggregation, mean_metric
-from trainer.algo.terms.objective import CorrectedOptions, bounded_exp, policy_loss, policy_terms
+from trainer.algo.terms.objective import (
+    RATIO_TO_SAMPLER,
+    CorrectedOptions,
+    bounded_exp,
+    policy_loss,
+    policy_terms,
+)
 from trainer.algo.terms.returns import credit_group, outcome_advantages
 from trainer.data.batch import TrainBatch
 
@@ -76,4 +82,5 @@ CISPO = AlgorithmSpec(
     summary="REINFORCE with clipped importance weights (arXiv 2506.13585)",
     options=CISPOOptions,
     build=Cispo,
+    off_policy=RATIO_TO_SAMPLER,
 )

@@ -22,6 +22,7 @@ from agent_runtime.types import Trajectory
 from trainer.algo.base import AlgorithmSpec, Credit
 from trainer.algo.grpo import Grpo, GRPOOptions
 from trainer.algo.terms.loss import Aggregation
+from trainer.algo.terms.objective import RATIO_TO_SAMPLER
 from trainer.data.ledger import FLAT_GROUP
 
 __all__ = ["DAPO", "DAPOOptions", "Dapo"]
@@ -62,4 +63,5 @@ DAPO = AlgorithmSpec(
     options=DAPOOptions,
     build=Dapo,
     dynamic_sampling=True,
+    off_policy=RATIO_TO_SAMPLER,
 )

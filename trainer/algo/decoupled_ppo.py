@@ -17,7 +17,7 @@ from pydantic import NonNegativeFloat
 
 from trainer.algo.base import AlgorithmSpec
 from trainer.algo.grpo import Grpo, GRPOOptions
-from trainer.algo.terms.corrections import Correction
+from trainer.algo.terms.corrections import CORRECTED, Correction
 
 __all__ = ["DECOUPLED_PPO", "DecoupledPPOOptions", "DecoupledPpo"]
 
@@ -43,4 +43,5 @@ DECOUPLED_PPO = AlgorithmSpec(
     summary="PPO's clip against the trainer's own policy, weighted by its ratio to the sampler (arXiv 2505.24298)",
     options=DecoupledPPOOptions,
     build=DecoupledPpo,
+    off_policy=CORRECTED,
 )

@@ -13,6 +13,7 @@ from __future__ import annotations
 from trainer.algo.base import AlgorithmSpec
 from trainer.algo.grpo import Grpo, GRPOOptions
 from trainer.algo.terms.loss import Aggregation
+from trainer.algo.terms.objective import RATIO_TO_SAMPLER
 
 __all__ = ["DR_GRPO", "DrGRPOOptions", "DrGrpo"]
 
@@ -37,4 +38,5 @@ DR_GRPO = AlgorithmSpec(
     summary="GRPO without division by deviation and length (arXiv 2503.20783)",
     options=DrGRPOOptions,
     build=DrGrpo,
+    off_policy=RATIO_TO_SAMPLER,
 )

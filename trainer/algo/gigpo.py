@@ -22,7 +22,7 @@ from pydantic import Field, NonNegativeFloat
 
 from agent_runtime.types import Trajectory
 from trainer.algo.base import AlgorithmSpec, Credit, LossOutput
-from trainer.algo.terms.objective import ClipOptions, clip_loss
+from trainer.algo.terms.objective import RATIO_TO_SAMPLER, ClipOptions, clip_loss
 from trainer.algo.terms.returns import (
     STD_EPSILON,
     Floats,
@@ -107,4 +107,5 @@ GIGPO = AlgorithmSpec(
     summary="advantages within the task and within the state (arXiv 2505.10978)",
     options=GigpoOptions,
     build=Gigpo,
+    off_policy=RATIO_TO_SAMPLER,
 )

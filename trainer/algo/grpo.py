@@ -22,7 +22,7 @@ import torch
 
 from agent_runtime.types import Trajectory
 from trainer.algo.base import AlgorithmSpec, Credit, LossOutput
-from trainer.algo.terms.objective import ClipOptions, clip_loss
+from trainer.algo.terms.objective import RATIO_TO_SAMPLER, ClipOptions, clip_loss
 from trainer.algo.terms.returns import credit_group, outcome_advantages
 from trainer.data.batch import TrainBatch
 
@@ -68,4 +68,5 @@ GRPO = AlgorithmSpec(
     summary="group-normalised outcomes and PPO's token clip (arXiv 2402.03300)",
     options=GRPOOptions,
     build=Grpo,
+    off_policy=RATIO_TO_SAMPLER,
 )

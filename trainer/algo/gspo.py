@@ -23,7 +23,7 @@ from trainer.algo.base import AlgorithmSpec, Credit, LossOutput
 from trainer.algo.grpo import GRPOOptions
 from trainer.algo.terms.chunks import chunks_of
 from trainer.algo.terms.loss import keep
-from trainer.algo.terms.objective import bounded_exp, clipped, policy_loss, policy_terms
+from trainer.algo.terms.objective import RATIO_TO_SAMPLER, bounded_exp, clipped, policy_loss, policy_terms
 from trainer.algo.terms.returns import credit_group, outcome_advantages
 from trainer.data.batch import TrainBatch
 
@@ -82,4 +82,5 @@ GSPO = AlgorithmSpec(
     summary="ratio and clip of whole sequences (arXiv 2507.18071)",
     options=GSPOOptions,
     build=Gspo,
+    off_policy=RATIO_TO_SAMPLER,
 )

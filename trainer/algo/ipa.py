@@ -30,7 +30,7 @@ import torch
 from numpy.typing import NDArray
 
 from agent_runtime.types import Trajectory
-from trainer.algo.base import AlgorithmSpec, Credit, LossOutput, Metric
+from trainer.algo.base import AlgorithmSpec, Credit, LossOutput, Metric, OffPolicy
 from trainer.algo.ipa_options import IPAOptions
 from trainer.algo.terms.behaviour import behaviour_ratios
 from trainer.algo.terms.chunks import chunks_of
@@ -164,4 +164,8 @@ IPA = AlgorithmSpec(
     summary="chunk-level returns, ratios and masks, with expert injection (arXiv 2512.24873)",
     options=IPAOptions,
     build=Ipa,
+    off_policy=OffPolicy(
+        lambda options: math.inf if options.behaviour == "stored" else options.snapshots_kept - 1,
+        "snapshots_kept",
+    ),
 )

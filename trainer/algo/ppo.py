@@ -28,7 +28,7 @@ from agent_runtime.types import StopReason, Trajectory
 from trainer.algo.base import AlgorithmSpec, Credit, LossOutput
 from trainer.algo.terms.critic import critic_loss, gae
 from trainer.algo.terms.loss import Aggregation, imitation_term
-from trainer.algo.terms.objective import ClipOptions, clip_loss
+from trainer.algo.terms.objective import RATIO_TO_SAMPLER, ClipOptions, clip_loss
 from trainer.algo.terms.returns import Floats, credit_group, whitened
 from trainer.data.batch import TrainBatch
 
@@ -133,4 +133,5 @@ PPO = AlgorithmSpec(
     summary="a critic's advantages per turn and PPO's token clip (arXiv 1707.06347)",
     options=PPOOptions,
     build=Ppo,
+    off_policy=RATIO_TO_SAMPLER,
 )

@@ -18,6 +18,7 @@ from pydantic import Field
 
 from agent_runtime.types import Trajectory
 from trainer.algo.base import AlgorithmSpec, Credit, LossOutput
+from trainer.algo.terms.corrections import CORRECTED
 from trainer.algo.terms.objective import CorrectedOptions, policy_loss, policy_terms
 from trainer.algo.terms.returns import Baseline, Floats, advantages_of, chunk_returns, credit_group, outcomes
 from trainer.data.batch import TrainBatch
@@ -71,4 +72,5 @@ REINFORCE = AlgorithmSpec(
     summary="the score-function gradient with a group baseline (Williams 1992)",
     options=REINFORCEOptions,
     build=Reinforce,
+    off_policy=CORRECTED,
 )

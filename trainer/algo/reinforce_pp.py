@@ -19,7 +19,7 @@ import torch
 from agent_runtime.types import Trajectory
 from trainer.algo.base import AlgorithmSpec, Credit, LossOutput
 from trainer.algo.terms.loss import Aggregation
-from trainer.algo.terms.objective import ClipOptions, clip_loss
+from trainer.algo.terms.objective import RATIO_TO_SAMPLER, ClipOptions, clip_loss
 from trainer.algo.terms.returns import Baseline, credit_group, outcome_advantages, whitened
 from trainer.data.batch import TrainBatch
 
@@ -67,4 +67,5 @@ REINFORCE_PP = AlgorithmSpec(
     summary="outcomes normalised over the batch and PPO's token clip (arXiv 2501.03262)",
     options=ReinforcePPOptions,
     build=ReinforcePP,
+    off_policy=RATIO_TO_SAMPLER,
 )

@@ -17,6 +17,7 @@ import torch
 
 from agent_runtime.types import Trajectory
 from trainer.algo.base import AlgorithmSpec, Credit, LossOutput
+from trainer.algo.terms.corrections import CORRECTED
 from trainer.algo.terms.loss import Aggregation
 from trainer.algo.terms.objective import CorrectedOptions, policy_loss, policy_terms
 from trainer.algo.terms.returns import credit_group, outcome_advantages
@@ -60,4 +61,5 @@ RLOO = AlgorithmSpec(
     summary="REINFORCE with the others' mean as baseline (arXiv 2402.14740)",
     options=RLOOOptions,
     build=Rloo,
+    off_policy=CORRECTED,
 )

@@ -22,7 +22,7 @@ from pydantic import Field
 
 from agent_runtime.types import Trajectory
 from trainer.algo.base import AlgorithmSpec, Credit, LossOutput
-from trainer.algo.terms.objective import ClipOptions, clip_loss
+from trainer.algo.terms.objective import RATIO_TO_SAMPLER, ClipOptions, clip_loss
 from trainer.algo.terms.returns import Floats, advantages_of, credit_group, outcomes, spread_over_turns
 from trainer.data.batch import TrainBatch
 
@@ -90,4 +90,5 @@ STARPO = AlgorithmSpec(
     summary="GRPO, with turn rewards or a filter of groups by their variance if asked for (arXiv 2504.20073)",
     options=StarPOOptions,
     build=StarPO,
+    off_policy=RATIO_TO_SAMPLER,
 )

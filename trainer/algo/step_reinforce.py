@@ -21,6 +21,7 @@ from pydantic import Field
 
 from agent_runtime.types import Trajectory
 from trainer.algo.base import AlgorithmSpec, Credit, LossOutput
+from trainer.algo.terms.corrections import CORRECTED
 from trainer.algo.terms.loss import Aggregation
 from trainer.algo.terms.objective import CorrectedOptions, policy_loss, policy_terms
 from trainer.algo.terms.returns import STD_EPSILON, Floats, credit_group, mean_of, turn_returns
@@ -83,4 +84,5 @@ STEP_REINFORCE = AlgorithmSpec(
     summary="returns per turn over the mean turn of the group (ROLL, arXiv 2506.06122)",
     options=StepReinforceOptions,
     build=StepReinforce,
+    off_policy=CORRECTED,
 )

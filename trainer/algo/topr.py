@@ -23,7 +23,7 @@ from agent_runtime.types import Trajectory
 from trainer.algo.base import AlgorithmSpec, Credit, LossOutput
 from trainer.algo.terms.chunks import chunks_of
 from trainer.algo.terms.loss import Aggregation, mean_metric
-from trainer.algo.terms.objective import PolicyOptions, policy_loss, policy_terms
+from trainer.algo.terms.objective import RATIO_TO_SAMPLER, PolicyOptions, policy_loss, policy_terms
 from trainer.algo.terms.returns import Baseline, Floats, advantages_of, credit_group, spread_over_turns
 from trainer.data.batch import TrainBatch
 
@@ -78,4 +78,5 @@ TOPR = AlgorithmSpec(
     summary="successes unweighted, failures by their truncated sequence ratio (arXiv 2503.14286)",
     options=TOPROptions,
     build=Topr,
+    off_policy=RATIO_TO_SAMPLER,
 )

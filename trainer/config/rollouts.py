@@ -101,6 +101,9 @@ class RolloutOptions(Section):
     """Versions by which the weights that sample a step's rollouts are behind those that learn from them, in the first steps
     as many as there are. With `mode=sync` an exact control for experiments, which saves no time. Evaluations use the newest
     weights."""
+    allow_uncorrected_lag: bool = False
+    """Learn although `rollout.staleness` is more than the algorithm's off-policy correction bears (`ale algo list`): nothing
+    then corrects for what older weights sampled."""
     batching: Literal["lockstep", "eager"] = "lockstep"
     """`lockstep` samples when every live rollout waits, so that runs reproduce bit for bit; `eager` as soon as the engine is
     idle, for environments of uneven speed, and with one that steps (`hf`) at once, between two tokens of the others."""

@@ -18,15 +18,16 @@ from safetensors.numpy import load_file, save_file
 
 from agent_runtime.types import Trajectory
 from rock_env.errors import InvalidArgument
+from rock_env.plugins import load
 from rock_env.store.whole_file import write_whole
-from trainer.algo.base import Credit
+from trainer.algo.base import AlgorithmSpec, Credit
 from trainer.config import TrainConfig
 from trainer.data.batch import TrainBatch
 from trainer.errors import ConfigError
 from trainer.learners.torch_train import system_errors
 from trainer.protocols.engines import Weights
 
-__all__ = ["VERSION_GONE", "Versions", "versions_kept"]
+__all__ = ["VERSION_GONE", "Versions", "check_lag", "versions_kept"]
 
 VERSION_GONE = "version gone"
 """Reason of a turn whose policy version is no longer kept, or whose chunk holds such a turn."""
@@ -35,18 +36,35 @@ _FILE = "version-{:08d}.safetensors"
 _PATTERN = "version-*.safetensors"
 
 
-def versions_kept(config: TrainConfig, snapshots: int, *, learns: bool) -> int:
-    """Return how many versions a run keeps whose algorithm asks for the newest `snapshots`; 0 where nobody asks for any.
+def check_lag(config: TrainConfig) -> None:
+    """Raise `ConfigError` where `rollout.staleness` has no effect, or is more than the algorithm's correction bears.
 
-    `learns` says whether the algorithm learns from rollouts. Raise `ConfigError` where staleness could have no effect, or
-    left nothing to learn.
+    The options of plugins must have been filled in.
     """
     lag = config.rollout.staleness
-    if lag and not learns:
+    algo = load("ale.algorithms", config.algo)
+    assert isinstance(algo, AlgorithmSpec)
+    if lag and not algo.learns_from_rollouts:
         raise ConfigError(
             f"rollout.staleness={lag} has no effect with algo {config.algo!r}, which learns from no rollouts: leave it out, "
             "or choose another algorithm"
         )
+    bears = algo.off_policy.largest_lag(algo.options.model_validate(config.algo_options))
+    if lag > bears and not config.rollout.allow_uncorrected_lag:
+        more = f"algo_options.{algo.off_policy.raised_by} to bear more, " if algo.off_policy.raised_by else ""
+        raise ConfigError(
+            f"rollout.staleness={lag} samples with older weights than algo {config.algo!r} corrects for: expected at most "
+            f"{bears:g}. Set {more}rollout.staleness={bears:g}, or rollout.allow_uncorrected_lag=true to learn all the "
+            "same; or choose another algorithm (`ale algo list`; one of your own declares AlgorithmSpec.off_policy)."
+        )
+
+
+def versions_kept(config: TrainConfig, snapshots: int) -> int:
+    """Return how many versions a run keeps whose algorithm asks for the newest `snapshots`; 0 where nobody asks for any.
+
+    Raise `ConfigError` where staleness left nothing to learn.
+    """
+    lag = config.rollout.staleness
     if 0 < snapshots <= lag:
         raise ConfigError(
             f"rollout.staleness={lag} samples every turn with a version that is gone when it is learned from, because the "

@@ -125,7 +125,7 @@ class Learner:
             else:
                 self._reference = lambda batch: ray.get(reference.logprobs.remote(batch))
         self._snapshots = self._algo.snapshots if isinstance(self._algo, NeedsSnapshots) else 0
-        self._versions = Versions(versions_kept(config, self._snapshots, learns=self._learns_from_rollouts))
+        self._versions = Versions(versions_kept(config, self._snapshots))
         self._critic: tuple[NeedsCritic, LearnsValues] | None = None
         if isinstance(self._algo, NeedsCritic):
             if not isinstance(self._engine, LearnsValues):

@@ -11,7 +11,7 @@ LATE = {
     "ale/replay/cli.py": (3, "torch, which the other replay commands do without"),
     "ale/training/cli.py": (2, "torch and Ray, which --help does without"),
     "ale/training/rollouts.py": (1, "torch and Ray, which an oracle plays without"),
-    "ale/training/training.py": (2, "torch and Ray, which a wrong option is refused without"),
+    "ale/training/training.py": (3, "torch and Ray, which a wrong option is refused without"),
     "rock_env/backends/process/zygote.py": (
         2,
         "the warm interpreter, which only a zygote that preloads needs",

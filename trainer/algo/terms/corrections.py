@@ -20,17 +20,18 @@ An algorithm with a ratio of its own then takes it against pi_prox, not mu, or `
 
 from __future__ import annotations
 
+import math
 from typing import Literal, NamedTuple, Self
 
 import torch
 from pydantic import NonNegativeFloat, model_validator
 
-from trainer.algo.base import AlgoOptions, Metric
+from trainer.algo.base import AlgoOptions, Metric, OffPolicy
 from trainer.algo.terms.chunks import chunks_of
 from trainer.algo.terms.loss import keep, mean_metric
 from trainer.data.batch import TrainBatch
 
-__all__ = ["Correction", "CorrectionOptions", "correction_weight"]
+__all__ = ["CORRECTED", "Correction", "CorrectionOptions", "correction_weight"]
 
 Correction = Literal[
     "none",
@@ -107,6 +108,10 @@ class CorrectionOptions(AlgoOptions):
     def credit_chunk_turns(self) -> int:
         """Return the turns of a chunk in this algorithm's credit: 1, or 0 (all) where sequences are corrected."""
         return 0 if self.correction.endswith("_sequence") else 1
+
+
+CORRECTED = OffPolicy(lambda options: 0 if options.correction == "none" else math.inf, "correction")
+"""Of algorithms that measure nothing against the sampler without a `correction`."""
 
 
 def correction_weight(

@@ -8,6 +8,7 @@ the imitation term. Pure.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
@@ -15,13 +16,14 @@ from typing import Self
 import torch
 from pydantic import Field, NonNegativeFloat, model_validator
 
-from trainer.algo.base import LossOutput, Metric
+from trainer.algo.base import LossOutput, Metric, OffPolicy
 from trainer.algo.terms.corrections import CorrectionOptions, correction_weight
 from trainer.algo.terms.kl import KLOptions, kl_per_token
 from trainer.algo.terms.loss import Aggregation, aggregate, imitation_term, keep, mean_metric
 from trainer.data.batch import TrainBatch
 
 __all__ = [
+    "RATIO_TO_SAMPLER",
     "ClipOptions",
     "CorrectedOptions",
     "PolicyOptions",
@@ -35,6 +37,8 @@ __all__ = [
 
 _LOG_RATIO_BOUND = 20.0
 """exp(20) is 5e8: finite in float32, and far outside any clip."""
+RATIO_TO_SAMPLER = OffPolicy(lambda options: math.inf)
+"""Of algorithms that bound the ratio of the policy to the weights that sampled, with or without a `correction`."""
 
 
 class PolicyOptions(KLOptions):
