@@ -26,6 +26,7 @@ from rock_env.errors import RockError
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.proto.v1 import env_pb2_grpc
 from rock_env.wire.envs import step_result
+from rock_env.wire.fields import read
 
 __all__ = ["Client", "EnvDescription"]
 
@@ -131,18 +132,7 @@ class Client:
     async def list_envs(self) -> list[EnvDescription]:
         """Return what the server offers."""
         reply = await self.ask("ListEnvs", pb.ListEnvsRequest())
-        return [
-            EnvDescription(
-                name=env.name,
-                version=env.version,
-                summary=env.summary,
-                params_schema_json=env.params_schema_json,
-                replayable=env.replayable,
-                snapshots=env.snapshots,
-                sandboxed=env.sandboxed,
-            )
-            for env in reply.envs
-        ]
+        return [read(env, EnvDescription) for env in reply.envs]
 
     async def splits(self, env: str, params_json: str = "{}") -> dict[str, int]:
         """Return the task splits of an environment and how many tasks each has."""

@@ -20,6 +20,7 @@ from rock_env.errors import InfraError, Unavailable
 from rock_env.proto.v1 import registry_pb2 as pb
 from rock_env.proto.v1 import registry_pb2_grpc
 from rock_env.spec import SandboxSpec
+from rock_env.wire.fields import read
 from rock_env.wire.sandboxes import spec_message
 
 __all__ = ["CheckReport", "Image", "RegistryClient"]
@@ -101,15 +102,15 @@ class RegistryClient(ServiceConnection):
 
     async def get(self, name: str) -> Image:
         """Return one image. Raise `NotFound`."""
-        return _image(await self._ask("Get", pb.GetImageRequest(name=name)))
+        return read(await self._ask("Get", pb.GetImageRequest(name=name)), Image)
 
     async def list(self) -> list[Image]:
         """Return the tenant's images by name."""
-        return [_image(image) for image in (await self._ask("List", pb.ListImagesRequest())).images]
+        return [read(image, Image) for image in (await self._ask("List", pb.ListImagesRequest())).images]
 
     async def delete(self, name: str) -> Image:
         """Take the name away; the image goes when nothing uses it. Raise `NotFound`."""
-        return _image(await self._ask("Delete", pb.DeleteImageRequest(name=name)))
+        return read(await self._ask("Delete", pb.DeleteImageRequest(name=name)), Image)
 
     async def validate(self, spec: SandboxSpec) -> AsyncGenerator[CheckReport]:
         """Yield each check of the conformance gate as it ends."""
@@ -129,7 +130,7 @@ class RegistryClient(ServiceConnection):
                         build_id, deadline = event.build_id, 0.0
                         kind = event.WhichOneof("kind")
                         if kind == "image":
-                            return _image(event.image)
+                            return read(event.image, Image)
                         if kind == "log":
                             on_log(event.log.data)
                             offset = event.log.offset + len(event.log.data)
@@ -163,17 +164,3 @@ async def _requests(
         yield pb.RegisterRequest(tar=block)
         sent += len(block)
         on_upload(sent, total)
-
-
-def _image(message: pb.ImageInfo) -> Image:
-    return Image(
-        name=message.name,
-        image_id=message.image_id,
-        context_digest=message.context_digest,
-        source=message.source,
-        size_bytes=message.size_bytes,
-        created_at=message.created_at.ToNanoseconds() / 1e9,
-        used_at=message.used_at.ToNanoseconds() / 1e9,
-        evicted=message.evicted,
-        built_now=message.built_now,
-    )

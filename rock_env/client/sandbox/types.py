@@ -12,6 +12,7 @@ from typing import Any
 from rock_env.lifecycle import SandboxState, StateChange
 from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.snapshots import SnapshotState
+from rock_env.wire.fields import read
 
 __all__ = [
     "FileInfo",
@@ -109,52 +110,26 @@ def _state(number: int) -> SandboxState:
 
 def sandbox_info(message: pb.SandboxInfo) -> SandboxInfo:
     """Read a sandbox's record."""
-    return SandboxInfo(
-        id=message.id,
+    return read(
+        message,
+        SandboxInfo,
         state=_state(message.state),
-        reason=message.reason,
-        backend=message.backend,
-        environment=message.environment,
-        labels=dict(message.labels),
         tenant=message.owner,
-        spec_digest=message.spec_digest,
-        created_at=message.created_at.ToNanoseconds() / 1e9,
-        expires_at=message.expires_at.ToNanoseconds() / 1e9,
         lease_expires_at=_time(message, "lease_expires_at"),
         idle_expires_at=_time(message, "idle_expires_at"),
         history=tuple(
             StateChange(_state(change.state), change.reason, change.at.ToNanoseconds() / 1e9)
             for change in message.history
         ),
-        revision=message.revision,
-        durable=message.durable,
-        snapshot_id=message.snapshot_id,
     )
 
 
 def snapshot_info(message: pb.SnapshotInfo) -> SnapshotInfo:
     """Read a snapshot's record."""
-    return SnapshotInfo(
-        id=message.id,
-        parent=message.parent,
-        sandbox_id=message.sandbox_id,
-        state=SnapshotState(pb.SnapshotState.Name(message.state).removeprefix("SNAPSHOT_STATE_")),
-        backend=message.backend,
-        labels=dict(message.labels),
-        created_at=message.created_at.ToNanoseconds() / 1e9,
-        bytes=message.bytes,
-        children=message.children,
-        boxes=message.boxes,
-    )
+    state = SnapshotState(pb.SnapshotState.Name(message.state).removeprefix("SNAPSHOT_STATE_"))
+    return read(message, SnapshotInfo, state=state)
 
 
 def file_info(message: pb.FileStat) -> FileInfo:
     """Read a file's description."""
-    return FileInfo(
-        path=message.path,
-        size=message.size,
-        mode=message.mode,
-        modified_at=message.modified_at.ToNanoseconds() / 1e9,
-        directory=message.directory,
-        symlink_target=message.symlink_target,
-    )
+    return read(message, FileInfo)
