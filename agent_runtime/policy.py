@@ -6,7 +6,7 @@ them in.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -23,6 +23,7 @@ __all__ = [
     "SampleRequest",
     "Sampler",
     "check_completion",
+    "completion_fault",
     "first_stop",
     "turn_seed",
 ]
@@ -90,19 +91,35 @@ def turn_seed(seed: int, turn: int) -> int:
     return (mixed ^ (mixed >> 31)) >> 1
 
 
+def completion_fault(completion: object) -> str:
+    """Return what was expected and got instead, where a sampler's answer would break the record; "" for a sound one."""
+    if not isinstance(completion, Completion):
+        return f"expected a Completion, got {_described(completion)}"
+    ids, logprobs = completion.ids, completion.logprobs
+    for name, given, dtype in (("ids", ids, _INT32), ("logprobs", logprobs, _FLOAT32)):
+        if not isinstance(given, np.ndarray) or given.dtype != dtype or given.ndim != 1:
+            return f"expected {name} as a NumPy array of {dtype} with one axis, got {_described(given)}"
+    if len(ids) != len(logprobs):
+        return f"expected one log-probability per id, got {len(ids)} ids and {len(logprobs)} logprobs"
+    if not (finite := np.isfinite(logprobs)).all():
+        at = int(np.argmin(finite))
+        return f"expected finite log-probabilities, got {logprobs[at]} for token {at} of {len(ids)}"
+    return ""
+
+
+def _described(given: object) -> str:
+    if isinstance(given, np.ndarray):
+        return f"an array of {given.dtype} with the shape {given.shape}"
+    count = f" of length {len(given)}" if isinstance(given, Sized) else ""
+    return f"{type(given).__name__}{count}"
+
+
 def check_completion(completion: Completion, rollout_id: str, turn: int) -> None:
     """Refuse a completion that would break the record: an engine's bug, so a crash, not a failed rollout."""
-    ids, logprobs = completion.ids, completion.logprobs
-    if len(ids) != len(logprobs) or ids.dtype != _INT32 or logprobs.dtype != _FLOAT32:
+    if fault := completion_fault(completion):
         raise InvalidTrajectory(
-            f"the sampler's completion for rollout {rollout_id!r}, turn {turn} is malformed: got {len(ids)} ids "
-            f"of {ids.dtype} and {len(logprobs)} logprobs of {logprobs.dtype}, expected as many float32 as "
-            "int32. Fix the engine's Sampler.sample."
-        )
-    if not np.isfinite(logprobs).all():
-        raise InvalidTrajectory(
-            f"the sampler's completion for rollout {rollout_id!r}, turn {turn} is malformed: got the log-probabilities "
-            f"{logprobs.tolist()!r}, expected finite ones. Look at the engine's weights and numerics."
+            f"the sampler's completion for rollout {rollout_id!r}, turn {turn} is malformed: {fault}. "
+            "Fix the engine's Sampler.sample."
         )
 
 

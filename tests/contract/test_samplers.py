@@ -21,6 +21,7 @@ from rock_env import plugins
 from rock_env.errors import InvalidArgument
 from trainer.models.chosen import learner_spec, sampler_spec
 from trainer.protocols.engines import EngineSpec, OptimOptions, SamplerSpec
+from trainer.protocols.net import host_weights
 from trainer.protocols.token_sampler import PROTOCOL, Aborted, Sampled, VersionSpan
 from trainer.samplers.threaded import ThreadedSampler
 
@@ -72,10 +73,10 @@ class Sampling:
         self.weights = {name: value.copy() for name, value in self.weights.items()}
 
     @asynccontextmanager
-    async def open(self, version=1):
+    async def open(self, version=1, weights=None):
         engine = self.spec.inference(self.model, self.options, 0)
         sampler = ThreadedSampler(engine) if self.spec.steps else Whole(engine, self.spec.stops)
-        await sampler.load(self.weights, version)
+        await sampler.load(weights or self.weights, version)
         try:
             yield sampler
         finally:
@@ -176,6 +177,44 @@ async def test_weights_loaded_while_paused_are_those_that_sample(stepping):
         await sampler.load(stepping.weights, 2)
         await sampler.resume()
         assert {span.version for span in (await waiting).spans} == {2}
+
+
+async def test_what_is_sampled_changes_with_new_weights_to_what_they_give_a_fresh_sampler(sampling):
+    noise = np.random.default_rng(0)
+    other = {
+        name: value + noise.normal(0, 0.1, value.shape).astype(value.dtype)
+        for name, value in sampling.weights.items()
+    }
+    requests = [sampling.request(f"r{seed}", seed=seed) for seed in range(3)]
+    async with sampling.open() as sampler:
+        before = [await sampler.sample(request) for request in requests]
+        await sampler.load(other, 2)
+        after = [await sampler.sample(request) for request in requests]
+    async with sampling.open(weights=other) as sampler:
+        fresh = [await sampler.sample(request) for request in requests]
+    assert [each.ids.tolist() for each in after] == [each.ids.tolist() for each in fresh]
+    for one, two in zip(after, fresh, strict=True):
+        np.testing.assert_allclose(one.logprobs, two.logprobs, atol=1e-4)
+    first = [float(each.logprobs[0]) for each in before]
+    assert not np.allclose(first, [float(each.logprobs[0]) for each in after], atol=1e-3), (
+        "load keeps old weights"
+    )
+
+
+@pytest.mark.parametrize("taken", [0, 1])
+async def test_a_sampler_whose_load_keeps_old_weights_does_not_pass(taken):
+    def inference(model, options, seed):
+        engine = sampler_spec("tiny").inference(model, options, seed)
+        loads, left = engine.load, iter(range(taken))
+        engine.load = lambda weights, version: loads(
+            weights if next(left, None) is not None else host_weights(engine.net), version
+        )
+        return engine
+
+    learner = learner_spec("tiny")
+    keeps = Sampling(replace(sampler_spec("tiny"), inference=inference), learner, "tiny")
+    with pytest.raises(AssertionError):
+        await test_what_is_sampled_changes_with_new_weights_to_what_they_give_a_fresh_sampler(keeps)
 
 
 async def test_a_request_that_is_running_while_the_sampler_sleeps_goes_on_when_it_wakes(stepping):

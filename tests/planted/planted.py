@@ -92,6 +92,27 @@ def _packed(model: str, options: tiny.TinyOptions, seed: int) -> TorchInference:
     return good  # type: ignore[return-value]
 
 
+class Odd(TorchInference):
+    """Have the bug that the variable ODD names."""
+
+    arrived = None  # it states nothing  # type: ignore[assignment]
+
+    def sample(self, requests: Sequence[SampleRequest]) -> list[Completion]:
+        found = super().sample(requests)
+        if os.environ["ODD"] == "raises":
+            raise KeyError("a key that is not there")
+        return [replace(one, ids=one.ids.tolist()) if os.environ["ODD"] == "lists" else one for one in found]  # type: ignore[arg-type]
+
+    def load(self, weights: Weights, version: int) -> None:
+        super().load(weights, 0 if os.environ["ODD"] == "version" else version)
+
+
+def _odd(model: str, options: tiny.TinyOptions, seed: int) -> TorchInference:
+    good = tiny.ENGINE.inference(model, options, seed)
+    good.__class__ = Odd
+    return good  # type: ignore[return-value]
+
+
 class CorruptingOptions(EngineOptions):
     """Which engine's sampler does what with the weights that it is sent."""
 
@@ -200,5 +221,6 @@ FORGETFUL = replace(GRPO, name="forgetful", build=Forgetful)
 STALE = replace(tiny.ENGINE, name="stale", inference=_stale)
 PACKED = replace(tiny.ENGINE, name="packed", inference=_packed)
 NOTING = SamplerSpec("noting", "writes down", hf.HFOptions, _noting, stops=True, steps=True)
+ODD = SamplerSpec("odd", "has the bug that ODD names", tiny.TinyOptions, _odd)
 CORRUPTING = SamplerSpec("corrupting", "spoils weights", CorruptingOptions, _corrupting)
 SPOILED_FACTOR = replace(hf.ENGINE, name="spoiled_factor", train=_spoiled_factor)

@@ -11,14 +11,17 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
+from agent_runtime.policy import PolicyError
 from trainer.errors import Halted
 
-__all__ = ["answer_of", "deliberate", "reason", "result_of"]
+__all__ = ["answer_of", "reason", "result_of", "sampling_error"]
 
 
-def deliberate(error: RayError) -> Exception | None:
+def _deliberate(error: RayError) -> Exception | None:
     """Return the exception that the remote code itself raised, None where Ray or the process failed."""
     cause = getattr(error, "cause", None)
+    while isinstance(cause, BaseExceptionGroup):  # of rollouts side by side, the first
+        cause = cause.exceptions[0]
     return cause if isinstance(cause, Exception) and not isinstance(cause, RayError) else None
 
 
@@ -33,6 +36,12 @@ def reason(error: RayError) -> str:
     if isinstance(error, RayTaskError):  # the traceback's last line is the error itself
         return lines[-1].rstrip(".")
     return lines[0].rstrip(".")
+
+
+def sampling_error(error: RayError, what: str) -> Exception:
+    """Return what an inference actor raised on purpose for whom it samples, or a `PolicyError` that says what failed."""
+    cause = _deliberate(error)
+    return cause if isinstance(cause, PolicyError | Halted) else PolicyError(f"{what}: {reason(error)}.")
 
 
 def result_of(refs: Any) -> Any:
@@ -52,8 +61,8 @@ async def answer_of(ref: Any) -> Any:
 
 
 def _meant(error: RayError) -> Exception:
-    cause = deliberate(error)
-    if isinstance(cause, FloatingPointError):
+    cause = _deliberate(error)
+    if isinstance(cause, FloatingPointError | PolicyError):
         return Halted(f"{cause} What was saved before is intact.")
     return cause or Halted(
         f"{reason(error)}. What was saved before is intact: continue with --resume. If memory ran out, "

@@ -22,7 +22,7 @@ from agent_runtime.agents.cli_rollout import BoxedRock
 from agent_runtime.agents.oracle import record_expert
 from agent_runtime.artifacts import Keeping
 from agent_runtime.freezing import Freezer
-from agent_runtime.policy import Completion, PolicyError, SampleRequest
+from agent_runtime.policy import Completion, SampleRequest
 from agent_runtime.store import encode
 from agent_runtime.surviving import Surviving
 from agent_runtime.types import RolloutRequest, Trajectory
@@ -33,7 +33,7 @@ from rock_env.plugins import NO_OWN, Own, env_params, give, load_env
 from rock_env.spec import EnvSpec
 from trainer.config import TrainConfig
 from trainer.models.chosen import asks_singly, learner_of, sampler_of
-from trainer.processes.ray_errors import reason
+from trainer.processes.ray_errors import sampling_error
 from trainer.rollout.cli_agents import CliAgents
 from trainer.rollout.filtering import attempts
 from trainer.rollout.sampler import AskingSampler, BatchingSampler, SlotSampler
@@ -190,8 +190,7 @@ class RolloutWorker:
             with self._waiting():
                 completions: list[Completion] = await self._engine.sample.remote(requests)
         except RayError as error:
-            message = f"the inference engine failed a batch of {len(requests)}: {reason(error)}."
-            raise PolicyError(message) from error
+            raise sampling_error(error, f"the inference engine failed a batch of {len(requests)}") from error
         return completions
 
     async def _answer(self, request: SampleRequest) -> Completion:
@@ -203,8 +202,8 @@ class RolloutWorker:
             ray.cancel(answer)  # nobody waits for its other tokens
             raise
         except RayError as error:
-            message = f"the inference engine failed turn {request.turn} of rollout {request.rollout_id!r}: {reason(error)}."
-            raise PolicyError(message) from error
+            what = f"the inference engine failed turn {request.turn} of rollout {request.rollout_id!r}"
+            raise sampling_error(error, what) from error
         return completion
 
     async def _freezing(self) -> Freezer:

@@ -11,14 +11,15 @@ from collections.abc import Sequence
 
 import torch
 
-from agent_runtime.policy import Completion, SampleRequest
+from agent_runtime.policy import Completion, PolicyError, SampleRequest
 from rock_env.plugins import NO_OWN, Own, give
 from trainer.config import TrainConfig
 from trainer.data.batch import TrainBatch
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, Halted
 from trainer.models.chosen import learner_of, sampler_of
 from trainer.protocols.engines import RemembersTurns, Weights
 from trainer.samplers.arrival import Arrived, StatesWeights
+from trainer.samplers.named import Named
 from trainer.samplers.threaded import Sleeps, SteppedBatch, ThreadedSampler
 
 __all__ = ["InferenceActor", "ReferenceActor", "SteppedActor"]
@@ -36,20 +37,25 @@ class InferenceActor:
         torch.set_num_threads(1)
         spec, options = sampler_of(self._config)
         self._engine = spec.inference(self._config.model, options, self._config.seed)
+        self._named = Named(spec.name, self._engine)
 
     def process_id(self) -> int:
         """Return the actor's process, for the accounts."""
         return os.getpid()
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[Completion]:
-        """Sample one completion per request, in order."""
-        if isinstance(self._engine, RemembersTurns):
-            return self._engine.sample_turns(requests)
-        return self._engine.sample(requests)
+        """Sample one completion per request, in order. Raise `PolicyError`, or `Halted` for a sampler with a bug."""
+        engine = self._engine
+        with self._named.blamed("sample", PolicyError):
+            found = (engine.sample_turns if isinstance(engine, RemembersTurns) else engine.sample)(requests)
+        self._named.check_batch(found, requests)
+        return found
 
     def load(self, weights: Weights, version: int) -> Arrived | None:
         """Take new weights; return what the engine then has."""
-        self._engine.load(weights, version)
+        with self._named.blamed(f"load version {version}", Halted):
+            self._engine.load(weights, version)
+        self._named.version = version
         return self.arrived()
 
     def arrived(self) -> Arrived | None:
@@ -87,14 +93,18 @@ class SteppedActor:
                 f"the engine {spec.name!r} says that it steps and is no SteppedBatch. Leave out `steps`, or give it `step`."
             )
         self._engine, self._sampler = engine, ThreadedSampler(engine)
+        self._named = Named(spec.name, engine)
 
     def process_id(self) -> int:
         """Return the actor's process, for the accounts."""
         return os.getpid()
 
     async def answer(self, request: SampleRequest) -> Completion:
-        """Answer one request. Raise `PolicyError` where it failed."""
-        return (await self._sampler.sample(request)).completion()
+        """Answer one request. Raise `PolicyError` where it failed, or `Halted` for a sampler with a bug."""
+        since = self._named.version
+        with self._named.blamed("sample", PolicyError):
+            sampled = await self._sampler.sample(request)
+        return self._named.checked(sampled, request, since)
 
     async def sample(self, requests: Sequence[SampleRequest]) -> list[Completion]:
         """Answer several, in order. Raise the `PolicyError` of one that failed."""
@@ -102,7 +112,9 @@ class SteppedActor:
 
     async def load(self, weights: Weights, version: int) -> Arrived | None:
         """Take new weights between two tokens; return what the engine then has."""
-        await self._sampler.load(weights, version)
+        self._named.version = version  # tokens may carry it before the call returns
+        with self._named.blamed(f"load version {version}", Halted):
+            await self._sampler.load(weights, version)
         return await self.arrived()
 
     async def arrived(self) -> Arrived | None:

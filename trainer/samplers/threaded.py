@@ -96,7 +96,7 @@ class ThreadedSampler:
         return self._batch.stops
 
     async def sample(self, request: SampleRequest) -> Sampled:
-        """Answer one request. Raise `PolicyError` where it failed."""
+        """Answer one request. Raise `PolicyError` where it failed, or what broke the batch."""
         answer: Future[Sampled] = Future()
         ticket: list[int] = []
 
@@ -106,7 +106,7 @@ class ThreadedSampler:
             try:
                 ticket.append(self._batch.submit(request))
             except Exception as error:  # noqa: BLE001 - boundary: it is this request's failure
-                answer.set_exception(error if isinstance(error, PolicyError) else _failed(error))
+                answer.set_exception(error)
                 return
             self._answers[ticket[0]], self._session[ticket[0]] = answer, request.rollout_id
 
@@ -238,11 +238,9 @@ class ThreadedSampler:
 
     def _advance(self) -> None:
         try:
-            outcomes = self._batch.step()
+            self._deliver(self._batch.step())
         except Exception as error:  # noqa: BLE001 - boundary: the batch itself broke, so its requests did
             self._break(error)
-            return
-        self._deliver(outcomes)
 
     def _deliver(self, outcomes: list[tuple[int, Sampled | PolicyError]]) -> None:
         for ticket, outcome in outcomes:
@@ -250,16 +248,16 @@ class ThreadedSampler:
             self._session.pop(ticket, None)
             if answer is None:
                 continue
-            if isinstance(outcome, Sampled):
-                answer.set_result(outcome)
-            else:
+            if isinstance(outcome, PolicyError):
                 answer.set_exception(outcome)
+            else:
+                answer.set_result(outcome)
 
     def _break(self, error: Exception) -> None:
         """Fail every request in flight, and free the batch of them."""
         for ticket, answer in list(self._answers.items()):
             self._batch.abort(ticket)
-            answer.set_exception(_failed(error))
+            answer.set_exception(error)
         self._batch.ended()
         self._answers.clear()
         self._session.clear()
@@ -268,9 +266,3 @@ class ThreadedSampler:
         if ticket and self._answers.pop(ticket[0], None) is not None:
             self._session.pop(ticket[0], None)
             self._batch.abort(ticket[0])
-
-
-def _failed(error: Exception) -> PolicyError:
-    failed = PolicyError(f"the sampler failed: {type(error).__name__}: {error}.")
-    failed.__cause__ = error
-    return failed

@@ -46,7 +46,7 @@ def test_a_reward(tmp_path: Path) -> None:
 def test_a_sampler(tmp_path: Path) -> None:
     steps = Steps("extend/sampler.md", tmp_path)
     said = steps.follow()
-    assert "5 passed" in said
+    assert "6 passed" in said
     assert "skipped" not in said
     folder = steps.folder / "runs" / "lake"
     assert 'sampler = "plain"' in (folder / "config.toml").read_text(encoding="utf-8")

@@ -63,6 +63,29 @@ def test_a_version_without_its_weights_is_found_before_anything_is_sampled(
     assert not segment_path(tmp_path / "run", "step", 1).exists()
 
 
+@pytest.mark.parametrize(
+    ("bug", "told"),
+    [
+        (
+            "lists",
+            "returned what no run can learn from: expected ids as a NumPy array of int32 with one axis, got list of",
+        ),
+        (
+            "version",
+            "does not show which weights it samples with: expected completions of policy_version 1, which it loaded",
+        ),
+        ("raises", "failed to sample: KeyError: 'a key that is not there'. Its traceback is in the log"),
+    ],
+)
+def test_a_samplers_own_bug_is_told_in_one_line_by_its_name(
+    bug: str, told: str, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ODD", bug)
+    said = halted(site, tmp_path / "run", "tiny", "odd")
+    (line,) = (line for line in said.splitlines() if line.startswith("ale: "))
+    assert f"the sampler 'odd' (planted.Odd) {told}" in line
+
+
 @pytest.mark.parametrize("engine", ["coder", "hf"])
 def test_one_number_of_one_tensor_is_found(engine: str, site: Path, tmp_path: Path) -> None:
     model = random_llama(tmp_path / "llama", context=1024) if engine == "hf" else engine

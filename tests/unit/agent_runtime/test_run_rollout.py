@@ -235,6 +235,8 @@ async def test_a_timeout_of_somebody_elses_clock_is_a_bug_too():
         lambda c: replace(c, logprobs=c.logprobs[1:]),
         lambda c: replace(c, logprobs=c.logprobs.astype(np.float64)),
         lambda c: replace(c, ids=c.ids.astype(np.int64)),
+        lambda c: replace(c, ids=[FIRST_CHAR]),
+        lambda c: replace(c, logprobs=None),
         lambda c: replace(c, logprobs=np.full(1, np.nan, np.float32)),
         lambda c: replace(c, logprobs=np.full(1, -np.inf, np.float32)),
     ],
