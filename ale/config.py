@@ -1,6 +1,7 @@
 """From files and options to one validated `TrainConfig`, and back to a `config.toml` that reruns the run.
 
-Layers, weakest first: built-in defaults, the environment's recipe (`ale/recipes/ENV.toml`,
+Layers, weakest first: built-in defaults, the recipe for pretrained models (`ale/recipes/default/pretrained.toml`), the
+environment's recipe (`ale/recipes/ENV.toml`,
 `ale/recipes/default/tasks.toml` for one made of tasks; of several environments the first one's; for `ale sft` turned into
 imitation), the run of `--from`,
 `--config FILE`, named options (`--seed 3`), overrides (`-s optim.lr=1e-3`). Just below the layer that chooses a CLI
@@ -277,24 +278,33 @@ def _recipe_layers(env: str, given: Sequence[Layer]) -> list[Layer]:
         )
     elif not recipe.is_file() and issubclass(spec.params, TaskSetParams):
         recipe, source = recipes / "default" / "tasks.toml", "the recipe for environments made of tasks"
-    if not recipe.is_file():
-        return []
-    values = tomllib.loads(recipe.read_text(encoding="utf-8"))
-    variants = values.pop("variant", [])
-    check_names(values, source)
-    layers = [Layer(source, values)]
-    for variant in variants:
+    layers, variants = list[Layer](), list[tuple[str, Values]]()
+    pretrained = recipes / "default" / "pretrained.toml"
+    for file, name in ((pretrained, "the recipe for pretrained models"), (recipe, source)):
+        values = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        variants += [(name, variant) for variant in values.pop("variant", [])]
+        check_names(values, name)
+        layers.append(Layer(name, values))
+    for name, variant in variants:
         match = variant.pop("match")
-        layer = Layer(f"{source} where {match}", variant)
+        layer = Layer(f"{name} where {match}", variant)
         check_names(layer.values, layer.source)
         # Matched against what earlier variants made of it too, so that a later one may refine them.
         seen = _validate([*layers, *given])
         values = flat({**seen.model_dump(), "env_args": _env_args(seen), "engine": seen.engine})
-        if unknown := [name for name in match if name not in values]:
-            raise ConfigError(f"a variant in {source} matches on {unknown[0]!r}, which is not an option")
-        if all(values[name] == value for name, value in match.items()):
+        if _matches(match, values, name):
             layers.append(layer)
     return layers
+
+
+def _matches(match: Mapping[str, Any], values: Values, source: str) -> bool:
+    """Return whether the options have these values; one that depends on an earlier one stands behind it."""
+    for name, value in match.items():
+        if name not in values:
+            raise ConfigError(f"a variant in {source} matches on {name!r}, which is not an option")
+        if values[name] != value:
+            return False
+    return True
 
 
 def _with_agent(given: list[Layer]) -> list[Layer]:

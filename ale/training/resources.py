@@ -1,14 +1,20 @@
-"""What `ale train --dry-run` says of memory and places. It brings torch, which the other settings do without."""
+"""What `ale train --dry-run` says of the lesson, memory and places. It brings torch, which other settings do without."""
 
 from __future__ import annotations
 
 from rock_env.errors import InvalidArgument
+from trainer.algo.terms.lesson import lesson_of
 from trainer.config import TrainConfig
 from trainer.models.chosen import memory_of
 from trainer.models.placed import check_placement, placement_lines
-from trainer.models.roles import role_lines
+from trainer.models.roles import algorithm_of, role_lines
 
-__all__ = ["resource_lines"]
+__all__ = ["lesson_lines", "resource_lines"]
+
+
+def lesson_lines(config: TrainConfig) -> list[str]:
+    """Return one sentence on what the run's algorithm will learn from, under its options and the size of its groups."""
+    return ["", f"{config.algo} {lesson_of(*algorithm_of(config), config.rollout.group_size)}"]
 
 
 def resource_lines(config: TrainConfig) -> list[str]:

@@ -15,6 +15,7 @@ from trainer.protocols.memory import HOST, STORE, Role
 
 __all__ = [
     "adapter_parameters",
+    "algorithm_of",
     "device_of",
     "learner",
     "needs_critic",
@@ -93,19 +94,20 @@ def store(shape: Shape) -> Role:
 
 def needs_reference(config: TrainConfig) -> bool:
     """Return whether the run's algorithm reads a frozen reference policy, under its options."""
-    algorithm = _algorithm(config)
+    _, algorithm = algorithm_of(config)
     return isinstance(algorithm, NeedsReference) and algorithm.needs_reference
 
 
 def needs_critic(config: TrainConfig) -> bool:
     """Return whether the run's algorithm has a critic."""
-    return isinstance(_algorithm(config), NeedsCritic)
+    return isinstance(algorithm_of(config)[1], NeedsCritic)
 
 
-def _algorithm(config: TrainConfig) -> Algorithm:
+def algorithm_of(config: TrainConfig) -> tuple[AlgorithmSpec, Algorithm]:
+    """Return the run's algorithm, as the plugin declares it and as it is under the run's options."""
     spec = load("ale.algorithms", config.algo)
     assert isinstance(spec, AlgorithmSpec)
-    return spec.build(spec.options(**config.algo_options))
+    return spec, spec.build(spec.options(**config.algo_options))
 
 
 def role_lines(roles: list[Role], *, placed: bool = False) -> list[str]:

@@ -119,3 +119,18 @@ def test_the_tiny_policy_keeps_its_own_settings(env: str) -> None:
     assert config.sampling.max_tokens <= 3
     assert config.optim.lr >= 1e-3
     assert config.warmup.lr == 2e-3
+
+
+@pytest.mark.parametrize("env", ["frozen_lake", "math", "swe", "browser"])
+def test_ipa_learns_from_failures_of_a_pretrained_model(env: str) -> None:
+    def options(*overrides: str, model: str = PRETRAINED) -> dict[str, Any]:
+        chosen = {"env": env, "model": model, "algo": "ipa"}
+        return resolve(options=chosen, overrides=overrides).config.algo_options
+
+    ours = options()
+    assert (ours["baseline"], ours["neg_weight"]) == ("leave_one_out", 0.3)
+    assert options("algo_options.neg_weight=0.7")["neg_weight"] == 0.7
+    without = options("algo_options.baseline=none")
+    assert (without["baseline"], without["neg_weight"]) == ("none", 0.0), "as before: rejection sampling"
+    assert options("algo_options.baseline=state_mean")["neg_weight"] == 0.0
+    assert options(model="tiny")["neg_weight"] == 0.0, "the recipes of built-in policies are their own"
