@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: train test test-all plan fast components rest pods cluster lint format protos docs bench clean
+.PHONY: train test test-all plan fast components rest pods cluster lint format protos docs claims bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo "make pods         the tests that run pods on the cluster of KUBECONFIG"
 	@echo "make cluster      the chart from install to uninstall on the cluster of KUBECONFIG, whose node is this machine"
 	@echo "make lint         format, lint, types, import graph, proto freshness, what is printed, what docstrings name"
+	@echo "make claims       have each page of results say which of its code has changed since"
 	@echo "make bench        every benchmark, quick"
 
 $(VENV)/.ready: pyproject.toml constraints.txt scripts/setup.sh
@@ -71,6 +72,9 @@ docs: $(VENV)/.ready
 	$(BIN)/python scripts/gen_api.py
 	$(BIN)/python scripts/draw_system.py
 	$(BIN)/python scripts/chart_values.py
+
+claims: $(VENV)/.ready  # has pages of results say which code they depend on has changed
+	$(BIN)/python -m benchmarks.claims
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.steps --quick

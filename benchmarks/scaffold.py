@@ -9,10 +9,11 @@ import platform
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter
 from typing import Any, Self
+
+from benchmarks.claims import PAGES, digest, marked, measured
 
 __all__ = [
     "Child",
@@ -30,7 +31,6 @@ __all__ = [
     "write_results",
 ]
 
-RESULTS = Path(__file__).parents[1] / "docs" / "results"
 Act = Callable[[], Awaitable[object]]
 
 
@@ -155,6 +155,8 @@ def figures_page(found: Mapping[str, Any], goals: Mapping[str, str]) -> str:
 
 
 def write_results(page: str, title: str, command: str, body: str) -> None:
-    """Write a page of docs/results that says how it came about."""
-    text = f"# {title}\n\n`{command}` at commit `{commit()}`, on {machine()}.\n\n{body}\n"
-    (RESULTS / page).write_text(text, encoding="utf-8")
+    """Write a page of docs/results that says how it came about, and that it depends on what its forerunner did."""
+    text, file = f"# {title}\n\n`{command}` at commit `{commit()}`, on {machine()}.\n\n{body}\n", PAGES / page
+    if paths := measured(file.read_text(encoding="utf-8"))[1] if file.exists() else ():
+        text = marked(text, commit(), {path: digest(path) for path in paths})
+    file.write_text(text, encoding="utf-8")
