@@ -6,6 +6,7 @@ Implemented by `agents.chat_loop` (the policy samples) and `agents.oracle` (a re
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple, Protocol
 
 from agent_runtime.types import FloatArray, IntArray, Turn, TurnFault, TurnLabel
@@ -33,6 +34,7 @@ class Move(NamedTuple):
     policy_version: int
     reply: Reply | None = None
     """Where the environment is not to get the action: what the agent is shown next in place of an observation."""
+    entropy: float = math.nan
 
     def turn(
         self, index: int, started_s: float = 0.0, sampled_s: float = 0.0, stepped_s: float = 0.0
@@ -49,6 +51,7 @@ class Move(NamedTuple):
             started_s,
             sampled_s,
             stepped_s,
+            self.entropy,
         )
 
 

@@ -6,6 +6,7 @@ them in.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -70,6 +71,8 @@ class Completion:
     policy_version: int
     stopped_by: str = ""
     """Which of `SampleRequest.stop` ended it: `ids` ends with that text and no end token, and `finish_reason` is `stop`."""
+    entropy: float = math.nan
+    """As in `Turn`."""
 
     @property
     def closed(self) -> bool:

@@ -262,6 +262,9 @@ class Turn:
     """Duration of the model call."""
     stepped_s: float = 0.0
     """Duration of the environment's step."""
+    entropy: float = math.nan
+    """Mean over the completion's tokens of the entropy (nats) of the distribution each was drawn from; NaN where the
+    sampler did not say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ from trainer.scheduler.journal import Journal
 from trainer.scheduler.sampling import Batch, Sampling
 from trainer.seeds import derive
 from trainer.stopping import StopClock
+from trainer.teaching import signal_metrics, starving
 from trainer.timeline import Timeline
 
 __all__ = ["Run"]
@@ -208,7 +209,7 @@ class Run:
                 )
         metrics = account(state.ledger, metrics, rollouts, config)
         state.empty_steps = 0 if metrics["updates"] else state.empty_steps + 1
-        if state.empty_steps:
+        if state.empty_steps == 1:  # of several in a row
             self._observer.on_log(nothing_learned(plan.step, metrics))
         self._learn_metrics = {**metrics, **self._guard.text(), "learn_s": time.monotonic() - started}
 
@@ -236,6 +237,7 @@ class Run:
         moved.put_into(state)
         metrics = {
             **step_metrics(rollouts.seen, moved.from_start, plan.anchors, self._planner.names),
+            **signal_metrics(rollouts.seen),
             **fault_metrics(rollouts.played),
             **filter_metrics(rollouts, config),
             **self._learn_metrics,
@@ -252,6 +254,8 @@ class Run:
         before, state.start_success = state.start_success, metrics.get("start_success", math.nan)
         if fell := fall(plan.step, before, state.start_success, len({t.group_id for t in moved.from_start})):
             self._observer.on_log(fell)
+        if starves := starving(plan.step, metrics, state.signal):
+            self._observer.on_log(starves)
         held_out = {} if self._fleet.learns_from_rollouts else self._measure_held_out(plan.step)
         self._observer.on_step(plan.step, config.steps, {**metrics, **held_out})
         self._guard.check(metrics, rate="optim.lr")

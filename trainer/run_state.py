@@ -19,6 +19,7 @@ from trainer.lineage import CONFIG, Lineage
 from trainer.metrics import Evaluation, RunSummary, share_of, steps_recorded
 from trainer.rollout.curriculum import PassRates
 from trainer.rollout.experts import HELD_OUT
+from trainer.teaching import Signal
 
 __all__ = ["RunState", "SavedStates", "summary_of"]
 
@@ -47,6 +48,7 @@ class RunState(msgspec.Struct):
     """Of the warm-up; none once step 0 is reached."""
     start_success: float = math.nan
     """Of the last step's rollouts from the start."""
+    signal: Signal = msgspec.field(default_factory=Signal)
 
     def rates(self, envs: Sequence[str]) -> dict[str, PassRates]:
         """Return the pass rates of each of the run's environments, to be kept up to date in place."""

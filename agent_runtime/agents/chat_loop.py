@@ -66,6 +66,7 @@ class ChatLoop:
             completion.finish_reason,
             completion.policy_version,
             reply,
+            completion.entropy,
         )
 
 

@@ -59,6 +59,7 @@ def _turn(call: Call) -> Turn:
         policy_version=completion.policy_version,
         started_s=call.started_s,
         sampled_s=call.sampled_s,
+        entropy=completion.entropy,
     )
 
 

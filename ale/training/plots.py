@@ -1,4 +1,5 @@
-"""The picture of a run: held-out success over environment steps, raw and as a share of the optimum.
+"""The picture of a run: held-out success over environment steps, raw and as a share of the optimum; below it what there was
+to learn from, the share of groups with different outcomes and the policy's entropy.
 
 Reads `metrics.jsonl` only; matplotlib is optional and needs no display.
 """
@@ -54,8 +55,8 @@ def success_curve(run_folder: Path) -> Path | None:
     mpl.use("Agg")
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.add_subplot()
+    figure = Figure(figsize=(7, 6), layout="constrained")
+    axes, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
     env_steps = [record["env_steps"] for record in evaluations]
     axes.plot(
         env_steps, [record["success"] for record in evaluations], marker="o", label="success (held out)"
@@ -84,9 +85,26 @@ def success_curve(run_folder: Path) -> Path | None:
     )
     if any(record["kind"] == "warmup" for record in records):
         axes.axvline(env_steps[0], color="0.5", linestyle=":", label="end of the warm-up")
-    axes.set(xlabel="environment steps", ylabel="success", ylim=(0, 1.05), title=run_folder.name)
+    _draw_signal(below, [record for record in records if record["kind"] == "train" and "groups" in record])
+    axes.set(ylabel="success", ylim=(0, 1.05), title=run_folder.name)
     axes.grid(alpha=0.3)
     axes.legend(loc="lower right")
     path = run_folder / "success.png"
     figure.savefig(path, dpi=120)
     return path
+
+
+def _draw_signal(axes: Any, records: list[dict[str, Any]]) -> None:
+    """Draw what the steps had to learn from."""
+    env_steps = [record["env_steps"] for record in records]
+    mixed = [record["mixed_groups"] / record["groups"] for record in records]
+    entropy = [record["entropy"] for record in records]
+    beside = axes.twinx()
+    lines = [
+        *axes.plot(env_steps, mixed, color="tab:green", linewidth=1, label="groups with different outcomes"),
+        *beside.plot(env_steps, entropy, color="tab:red", linewidth=1, label="entropy"),
+    ]
+    axes.set(xlabel="environment steps", ylabel="share of groups", ylim=(0, 1.05))
+    beside.set(ylabel="nats per token", ylim=(0, None))
+    axes.grid(alpha=0.3)
+    axes.legend(handles=lines, loc="upper right")

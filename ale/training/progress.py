@@ -17,6 +17,7 @@ from rich.text import Text
 
 from ale.training.stop import STOPPING, StopRequest
 from rock_env.telemetry.shown import visible_streams
+from trainer.teaching import taught
 from trainer.timeline import told
 
 if TYPE_CHECKING:
@@ -180,6 +181,7 @@ class LiveProgress:
 
 def _numbers(metrics: Mapping[str, float]) -> list[str]:
     shown = [form.format(metrics[name]) for name, form in SHOWN.items() if name in metrics]
+    shown += [said] if (said := taught(metrics)) else []
     prefix = "bound/"
     bound = {name[len(prefix) :]: share for name, share in metrics.items() if name.startswith(prefix)}
     return [*shown, told(bound)] if bound else shown

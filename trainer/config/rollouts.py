@@ -187,7 +187,7 @@ class FilterOptions(Section):
     """Most groups drawn for that in one step, as a share of `rollout.groups_per_step`."""
     empty_steps: NonNegativeInt = 0
     """Steps in a row from which nothing is learned (all groups are filtered, or all credit is 0) by which the run halts; 0:
-    it goes on, and says so each time."""
+    it goes on, and says so where they begin."""
     negative_tokens: NonNegativeInt = 0
     """Tokens of a trajectory without positive outcome beyond which it is masked; its group's baseline keeps it. 0: none."""
 

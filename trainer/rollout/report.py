@@ -85,12 +85,13 @@ def env_metrics(
 def fall(step: int, before: float, now: float, groups: int) -> str:
     """Say that success from the start is less than one step before; nothing where it is not, or by chance may be.
 
-    Both shares are of as many groups; rollouts of one group tell little more than one of them.
+    Both shares are of as many groups; rollouts of one group tell little more than one of them. Asked at each of hundreds
+    of steps, so that it takes four standard errors.
     """
     if not groups or math.isnan(before) or math.isnan(now):
         return ""
     mean = (before + now) / 2
-    if before - now <= 2 * math.sqrt(2 * mean * (1 - mean) / groups):
+    if before - now <= 4 * math.sqrt(2 * mean * (1 - mean) / groups):
         return ""
     return (
         f"step {step}: success from the start fell from {before:.2f} to {now:.2f} with the update of step {step - 1}. "

@@ -114,6 +114,7 @@ class TorchInference:
         ids_BN = np.zeros((len(requests), int(limits_B.max())), np.int32)
         logprobs_BN = np.zeros(ids_BN.shape, np.float32)
         counts_B = np.zeros(len(requests), np.int64)
+        entropy_B = np.zeros(len(requests))
         stopped_B = np.zeros(len(requests), np.bool_)
         stopped_by = [""] * len(requests)
         watched = [b for b, request in enumerate(requests) if request.stop]
@@ -121,11 +122,12 @@ class TorchInference:
         rows = np.arange(len(requests))  # the request each row of the cache belongs to
         how = Distribution.of(requests)
         for position in range(ids_BN.shape[1]):
-            tokens, logprobs = next_tokens(logits_BV, how, position)
+            tokens, logprobs, entropies = next_tokens(logits_BV, how, position)
             host = tokens.cpu().numpy()
             live = ~stopped_B[rows] & (counts_B[rows] < limits_B[rows])
             ids_BN[rows[live], position] = host[live]
             logprobs_BN[rows[live], position] = logprobs.cpu().numpy()[live]
+            entropy_B[rows[live]] += entropies.cpu().numpy()[live]
             counts_B[rows[live]] += 1
             stopped_B[rows[live]] = host[live] == self._end_id
             for b in (b for b in watched if not stopped_B[b]):
@@ -150,6 +152,7 @@ class TorchInference:
                 finish_reason="stop" if stopped_B[b] else "length",
                 policy_version=self._version,
                 stopped_by=stopped_by[b],
+                entropy=float(entropy_B[b] / counts_B[b]),
             )
             for b in range(len(requests))
         ]

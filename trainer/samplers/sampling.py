@@ -20,6 +20,8 @@ __all__ = ["Distribution", "next_tokens", "uniforms"]
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)  # odd fraction of the golden ratio: SplitMix64's increment
 _MASK64 = (1 << 64) - 1
+_LOWEST = -1e4
+"""Stands for the log-probability of what cannot be drawn: times its probability, 0, it adds nothing to an entropy."""
 
 
 def _mix(state_B: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -61,10 +63,11 @@ class Distribution:
 
 def next_tokens(
     logits_BV: torch.Tensor, how: Distribution, position: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sample the token at completion index `position` of every row; return ids (int64) and log-probs (float32).
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Sample the token at completion index `position` of every row; return ids (int64), log-probs (float32) and entropies.
 
-    Raise `PolicyError` when the logits are not finite.
+    The entropies (float64, nats) are those of the distributions that were drawn from, whatever was drawn; of a row with
+    temperature 0 that of the distribution before. Raise `PolicyError` when the logits are not finite.
     """
     device = logits_BV.device
     greedy_B = torch.from_numpy(how.temperature_B == 0.0).to(device)
@@ -76,7 +79,8 @@ def next_tokens(
         logprobs_BV = nucleus(logprobs_BV, torch.from_numpy(how.top_p_B).to(device))
     # Inverse of the cumulative distribution: the first token whose cumulative mass exceeds u times the total. The
     # total, not 1, so that rounding cannot run off the end; a token of probability 0 adds no mass and is never first.
-    mass_BV = logprobs_BV.double().exp().cumsum(dim=-1)
+    probs_BV = logprobs_BV.double().exp()
+    mass_BV = probs_BV.cumsum(dim=-1)
     if not torch.isfinite(mass_BV[:, -1]).all():
         raise PolicyError(
             "the policy's logits are not finite. Its weights are broken; resume from a checkpoint."
@@ -85,4 +89,5 @@ def next_tokens(
     drawn_B = torch.searchsorted(mass_BV, (u_B * mass_BV[:, -1])[:, None], right=True)[:, 0]
     drawn_logprobs_B = logprobs_BV.gather(1, drawn_B[:, None])[:, 0]
     tokens_B = torch.where(greedy_B, best_B, drawn_B)
-    return tokens_B, torch.where(greedy_B, best_logprobs_B, drawn_logprobs_B)
+    entropy_B = -(probs_BV * logprobs_BV.clamp_min(_LOWEST)).sum(dim=-1)
+    return tokens_B, torch.where(greedy_B, best_logprobs_B, drawn_logprobs_B), entropy_B

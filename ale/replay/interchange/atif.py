@@ -162,6 +162,7 @@ def _step(trajectory: Trajectory, turn: Turn, prompt: IntArray, *, step_id: int)
         "finish_reason": turn.finish_reason,
         "policy_version": turn.policy_version,
         "times_s": [turn.started_s, turn.sampled_s, turn.stepped_s],
+        "entropy": _without_nan(turn.entropy),
     }
     if at < len(trajectory.observation_hashes):
         ours["observation_hash"] = trajectory.observation_hashes[at].hex()
@@ -305,6 +306,7 @@ def _turn(step: AtifStep, own: Mapping[str, Any], context: IntArray) -> Turn:
         started_s=float(started),
         sampled_s=float(sampled),
         stepped_s=float(stepped),
+        entropy=math.nan if own.get("entropy") is None else float(own["entropy"]),
     )
 
 

@@ -12,6 +12,15 @@ RECORDS = [
     {"step": -1, "kind": "warmup", "loss": 1.0},
     {"step": 0, "kind": "eval", "success": 0.3, "share_of_optimum": 0.4, "env_steps": 0.0},
     {"step": 1, "kind": "train", "success": 0.5, "env_steps": 900.0},
+    {
+        "step": 1,
+        "kind": "train",
+        "success": 0.5,
+        "env_steps": 900.0,
+        "groups": 8,
+        "mixed_groups": 2,
+        "entropy": 0.3,
+    },
     {"step": 2, "kind": "train", "failed": 8.0, "env_steps": 900.0},
     {"step": 2, "kind": "eval", "success": 0.6, "share_of_optimum": 0.8, "env_steps": 1800.0},
 ]

@@ -39,6 +39,8 @@ Loss = Callable[[TrainBatch, torch.Tensor], LossOutput]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+_TINY = float(np.finfo(np.float64).tiny)
+
 LOG_RATIO_BOUND = 20.0
 """A log-ratio beyond it counts as an overflow and is measured as this: exp(20) is 5e8, far outside any clip."""
 
@@ -217,7 +219,7 @@ def critic_metrics(trajectories: Sequence[Trajectory], credits: Sequence[Credit]
 
 
 def outcome_metrics(trajectories: Sequence[Trajectory], credits: Sequence[Credit]) -> dict[str, float]:
-    """Return what the step's credit is made of: shares of successes and of signs, and how long failures are."""
+    """Return what the step's credit is made of: shares of successes and of signs, how long failures are, who has any."""
     learners = [
         (trajectory, credit)
         for trajectory, credit in zip(trajectories, credits, strict=True)
@@ -232,7 +234,15 @@ def outcome_metrics(trajectories: Sequence[Trajectory], credits: Sequence[Credit
         "outcome/positive_share": float(np.mean([credit.positive for _, credit in learners])),
         "advantage/positive_share": float(length_K[advantage_K > 0].sum() / tokens),
         "advantage/negative_share": float(length_K[advantage_K < 0].sum() / tokens),
+        "credit/tokens": float(length_K[advantage_K != 0].sum()),
     }
+    weights: dict[str, float] = {}
+    for t, credit in learners:
+        own_K = [len(turn.completion_ids) for turn in t.turns]
+        weights[t.group_id] = weights.get(t.group_id, 0.0) + float(np.abs(credit.advantage_K) @ own_K)
+    weight_G = np.array(list(weights.values()))
+    found["credit/groups"] = float((weight_G > 0).sum())
+    found["credit/effective_groups"] = float(weight_G.sum() ** 2 / max(np.square(weight_G).sum(), _TINY))
     if positives := [t.sampled_tokens for t, credit in learners if credit.positive]:
         found["outcome/positive_tokens"] = float(np.mean(positives))
     if negatives := [t.sampled_tokens for t, credit in learners if not credit.positive]:

@@ -90,6 +90,7 @@ class CoderInference:
         hidden_BD = self._catch_up(pages, known, memory)
         answers: list[list[int]] = [[] for _ in requests]
         logprobs: list[list[float]] = [[] for _ in requests]
+        entropies: list[list[float]] = [[] for _ in requests]
         how = Distribution.of(requests)
         live = list(range(len(requests)))
         for position in range(max(limits)):
@@ -98,11 +99,12 @@ class CoderInference:
             found_NS = torch.einsum("nd,nsd->ns", asked_ND, memory.marks[live])
             spelled_NV, places_NS = self.net.scores(hidden_BD, found_NS, options)
             scores_NC = torch.cat((spelled_NV, _together(places_NS, options.group_NS)), dim=1)
-            chosen_N, logprob_N = next_tokens(scores_NC, how.keep(np.array(live)), position)
-            for b, choice, logprob in zip(live, chosen_N.tolist(), logprob_N.tolist(), strict=True):
+            drawn = next_tokens(scores_NC, how.keep(np.array(live)), position)
+            for b, choice, logprob, entropy in zip(live, *(each.tolist() for each in drawn), strict=True):
                 unit = choice - words.size
                 answers[b].append(choice if unit < 0 else words.size + int(pages[b].at_W[unit]))
                 logprobs[b].append(logprob)
+                entropies[b].append(entropy)
             live = [b for b in live if answers[b][-1] != END and len(answers[b]) < limits[b]]
             if not live:
                 break
@@ -120,8 +122,9 @@ class CoderInference:
                 logprobs=np.array(values, np.float32),
                 finish_reason="stop" if ids[-1] == END else "length",
                 policy_version=self._version,
+                entropy=sum(entropy) / len(entropy),
             )
-            for ids, values in zip(answers, logprobs, strict=True)
+            for ids, values, entropy in zip(answers, logprobs, entropies, strict=True)
         ]
 
     def _catch_up(self, pages: Sequence[Page], known: Sequence[int], memory: Memory) -> torch.Tensor:

@@ -155,5 +155,8 @@ def test_outcomes_are_of_those_that_learn():
             "outcome/negative_tokens_max": max(negatives),
             "advantage/positive_share": signs[1] / total,
             "advantage/negative_share": signs[-1] / total,
+            "credit/tokens": total - signs[0],
+            "credit/groups": 1,
+            "credit/effective_groups": 1,
         }
     )

@@ -31,7 +31,7 @@ def chi2(counts, probs):
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize("position", [0, 7])
 def test_frequencies_match_the_tempered_distribution(temperature, position):
-    tokens, _ = draw(20000, position, temperature=temperature)
+    tokens = draw(20000, position, temperature=temperature)[0]
     counts = np.bincount(tokens.numpy(), minlength=6)
     assert chi2(counts, torch.softmax(LOGITS_V / temperature, 0).double().numpy()) < CHI2_5
 
@@ -44,12 +44,14 @@ def test_frequencies_match_over_the_positions_of_one_seed():
 
 @pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.7, 1.0), (1.0, 0.8), (1.5, 0.6)])
 def test_logprobs_are_those_of_the_distribution_sampled_from(temperature, top_p):
-    tokens, logprobs = draw(4000, temperature=temperature, top_p=top_p)
+    tokens, logprobs, entropies = draw(4000, temperature=temperature, top_p=top_p)
     probs = {int(t): float(torch.exp(lp)) for t, lp in zip(tokens, logprobs, strict=True)}
     assert sum(probs.values()) == pytest.approx(1.0, abs=2e-3 if top_p == 1.0 else 1e-5)
     counts = np.bincount(tokens.numpy(), minlength=6)
     for token, prob in probs.items():
         assert counts[token] / 4000 == pytest.approx(prob, abs=0.03)
+    exact = -sum(prob * np.log(prob) for prob in probs.values())
+    assert entropies.tolist() == pytest.approx([exact] * 4000, abs=1e-2 if top_p == 1.0 else 1e-5)
 
 
 def test_top_p_keeps_the_smallest_set_that_reaches_the_mass():
@@ -60,7 +62,7 @@ def test_top_p_keeps_the_smallest_set_that_reaches_the_mass():
 
 
 def test_temperature_zero_takes_the_best_with_its_untempered_logprob():
-    tokens, logprobs = draw(3, temperature=0.0, top_p=0.1)
+    tokens, logprobs, _ = draw(3, temperature=0.0, top_p=0.1)
     assert tokens.tolist() == [2, 2, 2]
     torch.testing.assert_close(logprobs, torch.log_softmax(LOGITS_V, 0)[2].expand(3))
 
@@ -80,6 +82,15 @@ def test_rows_with_different_parameters_do_not_mix():
 def test_a_token_of_probability_zero_is_never_drawn():
     logits = torch.tensor([-torch.inf, 0.0, -torch.inf, 0.0, -torch.inf]).expand(5000, -1)
     assert set(next_tokens(logits, how(5000), 0)[0].tolist()) == {1, 3}
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_the_entropy_is_that_of_the_distribution_drawn_from(temperature):
+    logits = torch.tensor([-torch.inf, 0.0, 1.0, -torch.inf, -2.0])
+    probs = np.exp(np.array([0.0, 1.0, -2.0]) / temperature)
+    probs /= probs.sum()
+    found = next_tokens(logits.expand(2, -1), how(2, temperature=temperature), 0)[2]
+    assert found.tolist() == pytest.approx([-(probs * np.log(probs)).sum()] * 2, abs=1e-6)
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
