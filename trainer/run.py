@@ -243,7 +243,7 @@ class Run:
             **self._learn_metrics,
             **rollouts.reward_metrics,
             **rollouts.speed(),
-            "lr": plan.lr,
+            "lr": plan.lr * self._learn_metrics.get("lr_share", 1.0),
             "env_steps": float(state.env_steps),
             **moved.metrics,
             "train_s": time.monotonic() - self._started,

@@ -25,7 +25,7 @@ from rock_env.errors import InvalidArgument
 from rock_env.foreign import budget
 from trainer import checkpoint
 from trainer.config import TrainConfig
-from trainer.data.ledger import FLAT_GROUP
+from trainer.data.ledger import FLAT_GROUP, add_left_out
 from trainer.environments import name_of, open_environments
 from trainer.errors import RunFolderError
 from trainer.models.chosen import check_files
@@ -34,6 +34,7 @@ from trainer.rollout.experts import HELD_OUT
 from trainer.rollout.filtering import rejection
 from trainer.rollout.planning import Plan, Planner
 from trainer.rollout.pools import Pools
+from trainer.rollout.report import sampled_tokens
 from trainer.run_state import RunState
 from trainer.seeds import derive
 
@@ -206,7 +207,12 @@ class _Learning:
         else:
             batch, seed = config.warmup.batch_trajectories, derive(config.seed, "imitation", step)
             metrics = self.learner.imitate(lr=plan.lr, batch_trajectories=batch, seed=seed)
-        seen = [*played, *(t for t, why in self._aside(step) if why == FLAT_GROUP)]
+        aside = self._aside(step)
+        if self._learns:  # as the run does: the learner accounts for what it was given alone
+            left = [(why, sampled_tokens([t])) for t, why in aside]
+            sampled = sampled_tokens([*played, *(t for t, _ in aside)])
+            metrics = add_left_out({}, metrics, left, sampled=sampled)
+        seen = [*played, *(t for t, why in aside if why == FLAT_GROUP)]
         self._planner.observe_anchors(plan, seen)
         self._planner.observe_tasks(plan, seen, self._rates)
         self.learner.publish(step)

@@ -6,7 +6,7 @@ here suit a pretrained Hugging Face model; recipes (`ale/recipes/ENV.toml`) hold
 
 from __future__ import annotations
 
-from trainer.config.learning import AnchorOptions, OptimOptions, ReuseOptions, WarmupOptions
+from trainer.config.learning import AnchorOptions, ExploreOptions, OptimOptions, ReuseOptions, WarmupOptions
 from trainer.config.mixture import Share, dealt, shares_in
 from trainer.config.placement import Bundle, PlacementOptions
 from trainer.config.rewards import RewardOptions, RewardRoute
@@ -29,6 +29,7 @@ __all__ = [
     "CheckpointOptions",
     "CurriculumOptions",
     "EvalOptions",
+    "ExploreOptions",
     "FilterOptions",
     "GuardOptions",
     "OptimOptions",

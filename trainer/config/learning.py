@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from trainer.config.section import Section
 
-__all__ = ["AnchorOptions", "OptimOptions", "ReuseOptions", "WarmupOptions"]
+__all__ = ["AnchorOptions", "ExploreOptions", "OptimOptions", "ReuseOptions", "WarmupOptions"]
 
 
 class OptimOptions(Section):
@@ -18,6 +18,9 @@ class OptimOptions(Section):
     """Peak learning rate of the RL phase."""
     lr_end: NonNegativeFloat = 0.1
     """Learning rate at the last step, as a share of `lr` (linear decay; 1 is constant)."""
+    lr_signal: NonNegativeFloat = 0.0
+    """Each step's rate is multiplied by this power of the share of its batch's groups that teach (of which a token has a
+    credit; at least one): 0 leaves it alone, 1 is in proportion."""
     beta1: float = Field(default=0.9, ge=0, lt=1)
     beta2: float = Field(default=0.95, ge=0, lt=1)
     weight_decay: NonNegativeFloat = 0.0
@@ -31,6 +34,42 @@ class OptimOptions(Section):
     """Most tokens (padding included) of one forward and backward pass."""
     threads: PositiveInt = 1
     """CPU threads of the train engine."""
+
+
+class ExploreOptions(Section):
+    """What keeps a policy trying, beside any algorithm's own loss (docs/algorithms.md, what holds the entropy up)."""
+
+    entropy_coef: NonNegativeFloat = 0.0
+    """Weight of the policy's entropy (nats, mean over all RL tokens of a step) in what is maximised. 0: no such term."""
+    entropy_over: Literal["tokens", "turns"] = "tokens"
+    """`turns` takes the mean over turns of each turn's mean: long answers then weigh no more than short ones."""
+    target_entropy: NonNegativeFloat = 0.0
+    """Entropy (nats per sampled token) that `entropy_coef` is moved to hold, step by step, from what it is set to; 0: the
+    coefficient stays."""
+    entropy_gain: PositiveFloat = 0.01
+    """What a step adds to the coefficient where no entropy is left, and takes off it at twice the target; in between in
+    proportion. The coefficient stays in [0, 1]."""
+    kl_coef: NonNegativeFloat = 0.0
+    """Weight of the divergence from the policy that the warm-up ended with (k3, mean over all RL tokens), in the first
+    step. 0: no such term. The learner keeps those weights, and so do checkpoints, while the term lasts."""
+    kl_until: float = Field(default=1.0, gt=0, le=1)
+    """Share of the run's steps over which that weight falls linearly to 0."""
+
+    @model_validator(mode="after")
+    def _no_dead_option(self) -> Self:
+        needed = {
+            "entropy_over": self.entropy_coef or self.target_entropy,
+            "entropy_gain": self.target_entropy,
+            "kl_until": self.kl_coef,
+        }
+        wants = {"entropy_over": "entropy_coef or explore.target_entropy", "entropy_gain": "target_entropy"}
+        for name, on in needed.items():
+            if not on and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(
+                    f"explore.{name}={getattr(self, name)!r} would do nothing: set explore.{wants.get(name, 'kl_coef')}, or "
+                    f"leave it out"
+                )
+        return self
 
 
 class WarmupOptions(Section):

@@ -74,8 +74,12 @@ class AgentOptions(Section):
 
 
 class SamplingOptions(Section):
-    """How training rollouts sample: always from the model's own distribution (temperature 1, all tokens), because the train
-    engine's log-probabilities are those of that distribution and any other would bias every ratio."""
+    """How training rollouts sample: always from all tokens, because the train engine's log-probabilities are those of the
+    distribution sampled from and any other would bias every ratio."""
+
+    temperature: PositiveFloat = 1.0
+    """What logits of sampled tokens are divided by, in the sampler and in the learner alike: every ratio is then between
+    tempered distributions, and the tempered policy is what learns. Imitation and evaluations have their own."""
 
     max_tokens: PositiveInt = 256
     """Most tokens of one completion."""

@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeInt, field_validator, model_validator
 
 from rock_env import plugins
 from rock_env.errors import UnknownName
-from trainer.config.learning import AnchorOptions, OptimOptions, ReuseOptions, WarmupOptions
+from trainer.config.learning import AnchorOptions, ExploreOptions, OptimOptions, ReuseOptions, WarmupOptions
 from trainer.config.mixture import Share, shares_in
 from trainer.config.placement import PlacementOptions
 from trainer.config.rewards import RewardOptions
@@ -66,6 +66,7 @@ class TrainConfig(Section):
     filter: FilterOptions = FilterOptions()
     curriculum: CurriculumOptions = CurriculumOptions()
     optim: OptimOptions = OptimOptions()
+    explore: ExploreOptions = ExploreOptions()
     warmup: WarmupOptions = WarmupOptions()
     anchors: AnchorOptions = AnchorOptions()
     reward: RewardOptions = RewardOptions()
@@ -118,6 +119,7 @@ class TrainConfig(Section):
                 "an agent's turns are no actions to replay",
             ),
             "anchors.refresh": (self.anchors.refresh, 0, "an agent's turns are no actions to replay"),
+            "sampling.temperature": (self.sampling.temperature, 1.0, "an agent samples as it asks to"),
             "rollout.batching": (
                 self.rollout.batching,
                 "eager",

@@ -103,5 +103,14 @@ class TrainBatch:
     """float32; what the critic said there as this batch's updates began."""
     values_BT: torch.Tensor | None = None
     """float32; what it says now, differentiable: the train engine's `step` adds it. None: `old_values_BT`."""
+    warmup_logprobs_BT: torch.Tensor | None = None
+    """float32; log-probabilities of the policy that the warm-up ended with, where `explore.kl_coef` asks for them."""
+    temperature: float = 1.0
+    """What the logits of RL tokens are divided by: that of the sampler, so that all log-probabilities of them are of one
+    tempered distribution. Imitated tokens are not tempered."""
+    wants_entropy: bool = False
+    """Whether `step` of the train engine is to add `entropy_BT`."""
+    entropy_BT: torch.Tensor | None = None
+    """float32, nats; entropy of pi_theta's distribution that the token is one of, differentiable."""
     fresh: bool = False
     """pi_prox itself sampled every token of the RL term, and for this batch's loss its ratio to the sampler is 1."""

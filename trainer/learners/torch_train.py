@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -28,12 +29,12 @@ from trainer.algo.base import LossOutput, Metric
 from trainer.data.batch import TrainBatch
 from trainer.data.build import microbatches
 from trainer.learners.critic import ValueHead
-from trainer.learners.head import token_logprobs
+from trainer.learners.head import token_scores
 from trainer.learners.update import AdamUpdate, Update
 from trainer.protocols.engines import LossFn, OptimOptions, Weights
 from trainer.protocols.net import PolicyNet, ScoresItself, host_weights, showing
 
-__all__ = ["STATE_FILE", "Told", "TorchTrain", "moved_to", "system_errors"]
+__all__ = ["STATE_FILE", "Scored", "Told", "TorchTrain", "moved_to", "system_errors"]
 
 STATE_FILE = "train.safetensors"
 
@@ -80,7 +81,7 @@ class TorchTrain:
         if weights is not None:
             with showing(self.net, weights):
                 return self.logprobs(batch)
-        return self._part_by_part(batch, lambda part: self._finite(part)[0])
+        return self._part_by_part(batch, lambda part: self._finite(part).logprobs_BT)
 
     @torch.no_grad()
     def values(self, batch: TrainBatch) -> torch.Tensor:
@@ -111,8 +112,8 @@ class TorchTrain:
         told = Told()
         for part in microbatches(batch, self._options.microbatch_tokens):
             part = moved_to(part, self._device)
-            logprobs_BT, values_BT = self._finite(part)
-            output = loss(replace(part, values_BT=values_BT), logprobs_BT)
+            scores = self._finite(part)
+            output = loss(scores.beside(part), scores.logprobs_BT)
             value = float(output.loss.detach())
             if value != value or abs(value) == float("inf"):
                 self._refuse(f"the loss is {value}")
@@ -209,28 +210,48 @@ class TorchTrain:
             most = min(most, self._options.grad_clip_usual * usual)
         return norm, most
 
-    def _finite(self, batch: TrainBatch) -> tuple[torch.Tensor, torch.Tensor | None]:
+    @property
+    def tells_entropy(self) -> bool:
+        """Return whether it knows a token's whole distribution: to temper it, and to tell its entropy."""
+        return not isinstance(self.net, ScoresItself)
+
+    def _finite(self, batch: TrainBatch) -> Scored:
         """Return `_scores`, refusing the update before a loss could mask what is not finite and go on."""
-        logprobs_BT, values_BT = self._scores(batch)
-        broken = int((~torch.isfinite(logprobs_BT.detach())).sum())
+        scores = self._scores(batch)
+        broken = int((~torch.isfinite(scores.logprobs_BT.detach())).sum())
         if broken:
             self._refuse(f"the policy gives {broken} trained tokens a log-probability that is not finite")
-        return logprobs_BT, values_BT
+        return scores
 
-    def _scores(self, batch: TrainBatch) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return `logprobs_BT` and, for a critic with something to learn, `values_BT`, both with a gradient."""
+    def _scores(self, batch: TrainBatch) -> Scored:
+        """Return what the network says of the trained tokens, with a gradient."""
         wanted = self._critic if batch.returns_BT is not None else None
         picked = _Picked.of(batch, self._device)
         if picked is None:
             nothing_BT = self._nothing(batch)
-            return nothing_BT, None if wanted is None else nothing_BT
+            return Scored(
+                nothing_BT,
+                None if wanted is None else nothing_BT,
+                nothing_BT if batch.wants_entropy else None,
+            )
+        entropy_N = None
         if isinstance(self.net, ScoresItself):
             logprobs_N, hidden_ND = picked.scored(self.net)
         else:
             hidden_ND = picked.hidden(self.net)
-            logprobs_N = token_logprobs(self.net.logits, self.net.vocabulary, hidden_ND, picked.targets_N)
-        values_BT = None if wanted is None else picked.lay(wanted(hidden_ND), batch)
-        return picked.lay(logprobs_N, batch), values_BT
+            logprobs_N, entropy_N = token_scores(
+                self.net.logits,
+                self.net.vocabulary,
+                hidden_ND,
+                picked.targets_N,
+                temperature_N=picked.temperature_N,
+                entropy=batch.wants_entropy,
+            )
+        return Scored(
+            picked.lay(logprobs_N, batch),
+            None if wanted is None else picked.lay(wanted(hidden_ND), batch),
+            None if entropy_N is None else picked.lay(entropy_N, batch),
+        )
 
     def _values(self, batch: TrainBatch) -> torch.Tensor:
         """Return `values_BT` alone."""
@@ -244,6 +265,20 @@ class TorchTrain:
     def _nothing(self, batch: TrainBatch) -> torch.Tensor:
         """Return the scores of a batch that trains no token."""
         return torch.zeros(batch.tokens_BT.shape, device=self._device)
+
+
+class Scored(NamedTuple):
+    """What a network says of a batch's trained tokens, 0 elsewhere."""
+
+    logprobs_BT: torch.Tensor
+    values_BT: torch.Tensor | None
+    """For a critic with something to learn."""
+    entropy_BT: torch.Tensor | None
+    """Where the batch wants it."""
+
+    def beside(self, batch: TrainBatch) -> TrainBatch:
+        """Return the batch with what a loss reads beside the log-probabilities."""
+        return replace(batch, values_BT=self.values_BT, entropy_BT=self.entropy_BT)
 
 
 def _apply(update: Update, lr: float, norm: float, most: float) -> None:
@@ -289,6 +324,8 @@ class _Picked:
     row_N: torch.Tensor
     column_N: torch.Tensor
     targets_N: torch.Tensor
+    temperature_N: torch.Tensor | None
+    """None: nothing is tempered."""
 
     def scored(self, net: ScoresItself) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the tokens' log-probabilities (`N`) and `hidden`, of a network that gives both at once."""
@@ -344,7 +381,17 @@ class _Picked:
             row_N=row_N.to(device),
             column_N=column_N.to(device),
             targets_N=tokens_BT[row_N, column_N].to(device),
+            temperature_N=_temperatures(batch, row_N, column_N, device),
         )
+
+
+def _temperatures(
+    batch: TrainBatch, row_N: torch.Tensor, column_N: torch.Tensor, device: torch.device
+) -> torch.Tensor | None:
+    if batch.temperature == 1:
+        return None
+    sampled_N = batch.loss_mask_BT.cpu()[row_N, column_N]
+    return torch.where(sampled_N, batch.temperature, 1.0).to(device)
 
 
 def _distinct(rows_SK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -44,6 +44,7 @@ from trainer.data.screen import check_experts, screened_credits
 from trainer.data.values import states_of, values_per_turn, with_next_state
 from trainer.environments import name_of
 from trainer.errors import ConfigError
+from trainer.learners.explorer import Explorer, Held
 from trainer.learners.versions import Versions, versions_kept
 from trainer.models.chosen import learner_of, sampler_of
 from trainer.models.plain_text import plain_batch, plain_text, text_nll
@@ -72,6 +73,10 @@ class Prepared:
     ledger: Ledger
     outcomes: dict[str, float]
     """Metrics of the credits."""
+    held: Held
+    """What keeps the policy trying."""
+    lr_share: float
+    """What the learning rate is multiplied by."""
 
 
 class Learner:
@@ -125,6 +130,7 @@ class Learner:
             else:
                 self._reference = lambda batch: ray.get(reference.logprobs.remote(batch))
         self._snapshots = self._algo.snapshots if isinstance(self._algo, NeedsSnapshots) else 0
+        self._explorer = Explorer(config, self._engine, learns=self._learns_from_rollouts)
         self._versions = Versions(versions_kept(config, self._snapshots))
         self._critic: tuple[NeedsCritic, LearnsValues] | None = None
         if isinstance(self._algo, NeedsCritic):
@@ -206,6 +212,8 @@ class Learner:
         credits = screened_credits(trajectories, self._credits, lambda part: rejected[part.id])
         credits = share_credit(trajectories, mask_negatives(trajectories, credits, config), rule)
         outcomes = outcome_metrics(trajectories, credits) | critic_metrics(trajectories, credits)
+        held = self._explorer.at(max((t.policy_step for t in trajectories), default=1), trajectories)
+        lr_share = self._lr_share(trajectories, outcomes)
         again = self._draw_again(trajectories, credits)
         trajectories += again.trajectories
         credits += again.credits
@@ -215,7 +223,9 @@ class Learner:
             credits.append(credit)
         if self._snapshots:
             credits = self._versions.without_gone(trajectories, credits)
+        credits = held.credits(credits)
         batch, ledger = build_batch(trajectories, credits, token_budget=config.rollout.token_budget)
+        batch = replace(batch, temperature=config.sampling.temperature)
         ledger = ledger.with_reuse(
             sum(trajectory.sampled_tokens for trajectory in again.trajectories), {TOO_OLD: again.too_old}
         )
@@ -226,7 +236,14 @@ class Learner:
             batch = replace(batch, reference_logprobs_BT=self._reference(batch))
         if self._snapshots:
             batch = replace(batch, old_logprobs_BT=self._versions.logprobs(batch, self._engine.logprobs))
-        return Prepared(trajectories, credits, batch, ledger, outcomes)
+        batch = self._explorer.batch(batch, held, self._engine.logprobs)
+        outcomes |= {**held.metrics(), **({"lr_share": lr_share} if config.optim.lr_signal else {})}
+        return Prepared(trajectories, credits, batch, ledger, outcomes, held, lr_share)
+
+    def _lr_share(self, trajectories: Sequence[Trajectory], outcomes: Mapping[str, float]) -> float:
+        """Return by what the step's learning rate is multiplied: a power of the share of groups that teach, at least one."""
+        groups = max(len({t.group_id for t in trajectories}), 1)
+        return float((max(outcomes.get("credit/groups", 0.0), 1.0) / groups) ** self._config.optim.lr_signal)
 
     def _with_prox(self, batch: TrainBatch) -> TrainBatch:
         """Return the batch with log pi_prox, or as fresh where that changes nothing and spares the pass over it."""
@@ -248,7 +265,8 @@ class Learner:
         batch = prepared.batch
         monitors = Monitors(skip_zero_credit=not any(credit.every_token for credit in prepared.credits))
         parts = split_rows(batch, self._config.optim.minibatches)
-        metrics = self._learn(parts, self.loss(step), prepared.ledger, monitors, lr=lr)
+        loss = self._loss(prepared, step)
+        metrics = self._learn(parts, loss, prepared.ledger, monitors, lr=lr * prepared.lr_share)
         self._compare(monitors.gap(self._version))
         return {**metrics, **prepared.outcomes, **lag_metrics(batch, self._version)}
 
@@ -263,16 +281,17 @@ class Learner:
     ) -> Iterator[tuple[NDArray[np.int64], Mapping[str, torch.Tensor]]]:
         """Learn as `learn` does; yield before each update its rows, and which tokens its loss masks, by reason."""
         batch, parts = prepared.batch, self._config.optim.minibatches
-        loss = self.loss(step)
+        loss = self._loss(prepared, step)
         for rows, part in zip(rows_of_parts(batch, parts), split_rows(batch, parts), strict=True):
-            yield rows, loss(part, self._engine.logprobs(part)).masked
-            self._engine.step(part, loss, lr=lr)
+            logprobs_BT = self._engine.logprobs(part)
+            yield rows, loss(replace(part, entropy_BT=torch.zeros_like(logprobs_BT)), logprobs_BT).masked
+            self._engine.step(part, loss, lr=lr * prepared.lr_share)
 
-    def loss(self, step: int) -> LossFn:
+    def _loss(self, prepared: Prepared, step: int) -> LossFn:
         """Return the loss of a step, which is another one while a critic is warming up."""
         if self._critic is not None and step <= self._critic[0].value_warmup:
             return self._critic[0].warmup_loss
-        return self._algo.loss
+        return prepared.held.loss(self._algo.loss)
 
     def logprobs(self, batch: TrainBatch) -> torch.Tensor:
         """Return the log-probability of each token of a batch under the present weights, as `TrainBatch` lays them out."""
@@ -351,6 +370,7 @@ class Learner:
         weights = self.weights()
         self._version = version
         self._versions.add(version, weights)
+        self._explorer.published(version, weights)
         return weights
 
     def behind(self, lag: int) -> tuple[int, Weights]:
@@ -363,12 +383,14 @@ class Learner:
         self._engine.save(folder)
         self._versions.save(folder)
         self._reuse.save(folder)
+        self._explorer.save(folder)
 
     def load(self, folder: Path) -> None:
         """Read what `save` wrote."""
         self._engine.load(folder)
         self._versions.load(folder)
         self._reuse.load(folder)
+        self._explorer.load(folder)
 
     def export(self, folder: Path) -> None:
         """Write the model for `--model FOLDER`."""

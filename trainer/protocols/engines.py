@@ -34,6 +34,7 @@ __all__ = [
     "OptimOptions",
     "RemembersTurns",
     "SamplerSpec",
+    "TellsEntropy",
     "TrainEngine",
     "Weights",
 ]
@@ -115,6 +116,17 @@ class TrainEngine(Protocol):
 
     def export(self, folder: Path) -> None:
         """Write the model in the form that `--model FOLDER` reads again."""
+        ...
+
+
+@runtime_checkable
+class TellsEntropy(Protocol):
+    """A train engine that may know the whole distribution of a token."""
+
+    @property
+    def tells_entropy(self) -> bool:
+        """Return whether it does: it then divides logits by `TrainBatch.temperature`, and `step` gives the loss
+        `TrainBatch.entropy_BT` where the batch `wants_entropy`."""
         ...
 
 

@@ -83,7 +83,14 @@ def train_requests(
             start = anchor.start(seed) if anchor else Start(env_seed=seed)
             requests.append(
                 _request(
-                    config, params_json, identity, task_id=task_id, group=group, index=index, start=start
+                    config,
+                    params_json,
+                    identity,
+                    task_id=task_id,
+                    group=group,
+                    index=index,
+                    start=start,
+                    temperature=config.sampling.temperature,
                 )
             )
     return requests

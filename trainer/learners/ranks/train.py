@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,7 @@ class RankTrain(TorchTrain):
     ) -> list[torch.Tensor | None]:
         """Return log pi_theta of each part (`BT`, on the host), of the policy with these weights if they are given."""
         with nullcontext() if weights is None else self._spread.showing(weights):
-            return [self._ask(part, lambda part: self._scores(part)[0]) for part in parts]
+            return [self._ask(part, lambda part: self._scores(part).logprobs_BT) for part in parts]
 
     def values_of(self, parts: Sequence[TrainBatch | None]) -> list[torch.Tensor | None]:
         """Return the critic's values of each part (`BT`, on the host)."""
@@ -115,14 +115,13 @@ class RankTrain(TorchTrain):
             self._policy.backward(zero, last=last)
             return None
         part = moved_to(part, self._device)
-        logprobs_BT, values_BT = self._scores(part)
+        scores = self._scores(part)
+        logprobs_BT = scores.logprobs_BT
         broken = int((~torch.isfinite(logprobs_BT.detach())).sum())
         why = (
             f"the policy gives {broken} trained tokens a log-probability that is not finite" if broken else ""
         )
-        output = (
-            LossOutput(logprobs_BT.sum()) if broken else loss(replace(part, values_BT=values_BT), logprobs_BT)
-        )
+        output = LossOutput(logprobs_BT.sum()) if broken else loss(scores.beside(part), logprobs_BT)
         value = output.loss.detach()
         if not why and not bool(torch.isfinite(value)):
             why = f"the loss is {float(value)}"
