@@ -38,6 +38,7 @@ __all__ = [
     "InfraError",
     "InvalidArgument",
     "NotFound",
+    "OwnLimit",
     "PermissionDenied",
     "ResetDivergence",
     "ResourceExhausted",
@@ -52,6 +53,7 @@ __all__ = [
     "disk_full",
     "from_code",
     "listed",
+    "lost_box",
     "nearest",
     "of_full_disk",
     "one_line",
@@ -94,6 +96,9 @@ class RockError(Exception):
     grpc: ClassVar[str] = "INTERNAL"
     http: ClassVar[int] = 500
     exit_code: ClassVar[int] = 70
+    own_limit: bool = False
+    """A sandbox used up what its own limits give it; what the machine lacked is another matter. Callers of a server are
+    not told."""
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -171,6 +176,19 @@ class EnvLost(InfraError):
 
 class SandboxLost(InfraError):
     code, grpc, http, exit_code = "sandbox_lost", "DATA_LOSS", 500, 70
+
+
+class OwnLimit(str):
+    """Why a sandbox ended, where it used up what its own limits give it."""
+
+    __slots__ = ()
+
+
+def lost_box(reason: str) -> InfraError:
+    """Return the error for a sandbox that ended."""
+    error = InfraError(str(reason))
+    error.own_limit = isinstance(reason, OwnLimit)
+    return error
 
 
 CODES: dict[str, type[RockError]] = {

@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mappin
 from dataclasses import asdict, dataclass
 from typing import Literal, Protocol, runtime_checkable
 
+from rock_env.errors import RockError
+
 __all__ = [
     "READY_KEY",
     "READY_LOG_BYTES",
@@ -18,6 +20,7 @@ __all__ = [
     "ProcessInfo",
     "Sandbox",
     "TreeSummary",
+    "limit_that_ended",
 ]
 
 READY_KEY = "rock-ready"
@@ -351,3 +354,12 @@ class Sandbox(Protocol):
     async def close(self) -> None:
         """Destroy the box and everything in it. Safe to call twice."""
         ...
+
+
+async def limit_that_ended(box: Sandbox) -> str:
+    """Return how a box came to its end by using up what its own limits give it; empty for any other, and one that lives."""
+    try:
+        await box.stat(".")
+    except RockError as error:
+        return error.message if error.own_limit else ""
+    return ""

@@ -58,6 +58,7 @@ def guest_basics(spec: SandboxSpec, *, durable: bool) -> dict[str, object]:
     return {
         "roots": ["/"],  # the whole file system is the box's own
         "rlimits": process_limits(spec, fenced=False, grouped=True),
+        "own": {"pids": limits(spec).pids},  # the disk is the machine's
         "filter": assemble_no_io_uring(),
         "linger_s": None if durable else 0.0,
         "deadline_s": spec.lifetime_s,

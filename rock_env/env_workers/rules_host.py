@@ -69,8 +69,10 @@ class RulesHost:
         if error is None:
             future.set_result(Answer(value, failure))
         else:
-            code, message, retry_after_s = error
-            future.set_exception(from_code(code, message, retry_after_s=retry_after_s))
+            code, message, retry_after_s, own_limit = error
+            told = from_code(code, message, retry_after_s=retry_after_s)
+            told.own_limit = own_limit
+            future.set_exception(told)
 
     async def _run(self, call: int, op: str, arguments: tuple[Any, ...]) -> None:
         """Run one call; this is the boundary where a plugin's failure becomes the call's error."""

@@ -23,7 +23,7 @@ from rock_env.grading.left_shell import LeftShell, ask_shell
 from rock_env.grading.model import Verifier
 from rock_env.grading.outcomes import Outcome, worst
 from rock_env.grading.verifier import Report, run_verifier
-from rock_env.grading.work import carry_work, need_box
+from rock_env.grading.work import carry_work, need_box, own_limits
 from rock_env.sandbox import Sandbox
 
 __all__ = ["Flakiness", "Prepare", "Solve", "grade_task", "repeat", "verdict_of"]
@@ -148,16 +148,17 @@ async def grade_task(
     words of the task (see `FreshBoxes.take_over`). Where the verifier showed nothing it is run once more in a pristine box
     without any work: if it does show something there, the agent's work broke it, which is a reward of 0. If it shows nothing
     there, but passes what `solve` does, it only cannot be run without the work, which is a reward of 0, too. Else raise
-    `InfraError`. Where the grade's own box fails, the grade is made once more in another.
+    `InfraError`. Where the grade's own box fails, the grade is made once more in another; but where a box used up what its
+    own limits give it, the verifier showed nothing.
     """
     boxes = _Boxes(box, fresh, prepare, work, asked)
     try:
-        report = await _graded(boxes, verifier)
+        report = await _within_limits(boxes, verifier)
     except InfraError:
         if verifier.grade_in == "same":
             raise
         await need_box(box)
-        report = await _graded(boxes, verifier)  # a box that froze or was lost: nobody's work failed in it
+        report = await _within_limits(boxes, verifier)  # a box that froze or was lost: no work failed in it
     if not report.problem:
         return _with_left_out(verdict_of(report, verifier), report.left_out)
     async with fresh.pristine() as other:
@@ -207,7 +208,8 @@ class _Boxes:
         async with self.fresh.pristine() as other:
             if self.prepare is not None:
                 await self.prepare(other)
-            yield other
+            async with own_limits(other):
+                yield other
 
     def workdir(self, verifier: Verifier) -> str:
         """Return where the agent works."""
@@ -225,6 +227,17 @@ class _Boxes:
         await need_box(self.agent)
         await need_box(other)
         return Report(problem=f"the agent's work cannot be taken over: {error.message}")
+
+
+async def _within_limits(boxes: _Boxes, verifier: Verifier) -> Report:
+    """Run it; where a limit of a box's own stops it, that is its problem. What the machine lacks is raised."""
+    try:
+        async with own_limits(boxes.agent):
+            return await _graded(boxes, verifier)
+    except RockError as error:
+        if not error.own_limit:
+            raise
+        return Report(problem=f"its sandbox used up what it may have: {error.message}")
 
 
 async def _graded(boxes: _Boxes, verifier: Verifier) -> Report:
@@ -248,7 +261,7 @@ async def _in_a_copy(boxes: _Boxes, verifier: Verifier, shell: LeftShell) -> Rep
     """Run it where the agent's files are, and what runs it is the image's; in a plain fork where that cannot be."""
     if await has_guard(boxes.agent) and (report := await _taken_over(boxes, verifier, shell)) is not None:
         return report
-    async with boxes.fresh.fork() as copy:
+    async with boxes.fresh.fork() as copy, own_limits(copy):
         return await run_verifier(copy, verifier, shell=shell)
 
 

@@ -13,6 +13,7 @@ import re
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from rock_env.errors import InvalidArgument, NotFound
@@ -44,6 +45,8 @@ _RUNNING = """for p in /proc/[0-9]*; do p=${p#/proc/}; case $p in 1|$$) continue
 _WORD = re.compile(r"[A-Za-z_][\w.+-]{0,100}")
 _MOST_WORDS = 5000
 _MOST_REPORT = 1 << 20
+_LEAST_ROOM = 1 << 16
+"""Bytes that a box can write where neither its disk nor the machine's is full."""
 
 
 def unwritten(said: bytes) -> str:
@@ -101,12 +104,17 @@ class Guard:
     async def tampered(self, box: Sandbox, end: CommandEnd, refused: str) -> str:
         """Return how the work got in the way of the run, or an empty text; what it left running is ended first.
 
-        `refused` is the line of its outputs by which the system refused to write the reward, if there is one.
+        `refused` is the line of its outputs by which the system refused to write the reward, if there is one. Raise
+        `DiskFull` where it did so because a disk is full: whose that is decides.
         """
         if self.sealed is None:
             return ""
         left, orphans = await self._left_running(box) if self.verifier.grade_in != "same" else ([], False)
         if self.verifier.parser == "reward_file" and refused:
+            with suppress(InvalidArgument):
+                await box.write_file(
+                    f"/tmp/.rock-{secrets.token_hex(8)}", bytes(_LEAST_ROOM)
+                )  # else the disk is full
             return f"its test script could not write its reward: {refused}"
         if end.signal and not end.oom_killed and not _ends_itself(verifier_text(self.verifier)):
             return f"its test script was ended by signal {end.signal}, which came from within the box"

@@ -10,11 +10,12 @@ import posixpath
 import re
 import tarfile
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
-from rock_env.errors import InfraError, InvalidArgument, NotFound
-from rock_env.sandbox import Sandbox
+from rock_env.errors import InfraError, InvalidArgument, NotFound, RockError
+from rock_env.sandbox import Sandbox, limit_that_ended
 
-__all__ = ["carry_work", "need_box", "steers_tests"]
+__all__ = ["carry_work", "need_box", "own_limits", "steers_tests"]
 
 _MAX_BYTES = 64 << 20
 _STEERING = """
@@ -65,6 +66,16 @@ async def need_box(box: Sandbox) -> None:
         await box.stat(".")
     except NotFound as error:
         raise InfraError(f"the sandbox went while it was graded: {error.message}") from error
+
+
+@asynccontextmanager
+async def own_limits(box: Sandbox) -> AsyncIterator[None]:
+    """Mark the failure of a box that ended for a limit of its own (`RockError.own_limit`)."""
+    try:
+        yield
+    except RockError as error:
+        error.own_limit = error.own_limit or bool(await limit_that_ended(box))
+        raise
 
 
 async def _blocks(content: bytes) -> AsyncIterator[bytes]:

@@ -5,7 +5,7 @@ needs little memory; between two blocks everything else gets its turn.
 """
 
 # pathlib would cost more than the rest of a box's start together.
-# ruff: noqa: PTH105, PTH108, PTH112, PTH113, PTH114, PTH115, PTH118, PTH119, PTH120
+# ruff: noqa: PTH105, PTH108, PTH112, PTH113, PTH114, PTH115, PTH118, PTH119, PTH120, PTH208
 from __future__ import annotations
 
 import marshal
@@ -50,7 +50,9 @@ _BLOCK = 1 << 19
 _FULL = {ENOSPC, EDQUOT}
 _BROKEN = {ENOMEM, EIO}
 _NO_ROOM = {EAGAIN, EMFILE, ENFILE}
-"""The box has as many processes or open files as it may have."""
+"""There are as many processes or open files as there may be."""
+OWN_LIMITS = {"disk": 0, "pids": 0}
+"""What the server tells of the box: whether its disk is its own, how many processes it may have; 0 where not known."""
 
 
 def error_kind(error: OSError) -> bytes:
@@ -58,10 +60,24 @@ def error_kind(error: OSError) -> bytes:
     if error.errno == ENOENT:
         return NOT_FOUND
     if error.errno in _NO_ROOM:
-        return EXHAUSTED
+        own = (
+            error.errno == EAGAIN and 0 < OWN_LIMITS["pids"] * 3 // 4 <= _tasks()
+        )  # some may just have ended
+        return EXHAUSTED.lower() if own else EXHAUSTED
     if error.errno in _FULL:
-        return DISK_FULL
+        return DISK_FULL.lower() if OWN_LIMITS["disk"] else DISK_FULL
     return INFRA if error.errno in _BROKEN else INVALID
+
+
+def _tasks() -> int:
+    """Return how many processes and threads there are in the box."""
+    count = 0
+    for name in os.listdir("/proc"):
+        try:
+            count += len(os.listdir(f"/proc/{name}/task")) if name.isdigit() else 0
+        except OSError:
+            continue  # it ended just now
+    return count
 
 
 class _Reading(Job):

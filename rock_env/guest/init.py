@@ -29,7 +29,7 @@ from time import monotonic
 from . import protocol as p
 from .commands import Commands
 from .door import Door, FrameConnection, Line
-from .files import Files, error_kind
+from .files import OWN_LIMITS, Files, error_kind
 from .libc import PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, filter_calls, prctl
 from .loop import Loop
 from .places import BoxFolders, Refused, take_from_image
@@ -142,6 +142,7 @@ class Guest:
             take_from_image(config)
         os.chdir(config["workdir"])
         self._places = BoxFolders(config)
+        OWN_LIMITS.update(config.get("own", {}))
         commands = Commands(config, self._places, self.loop, self.line)
         # Undumpable: a command of the box, which has the guest's uid, can neither trace it nor open its /proc files.
         prctl(PR_SET_DUMPABLE, 0)

@@ -66,7 +66,7 @@ READY, DATA, DONE, REFUSED, CREDIT, EVENT, CHALLENGE = range(64, 71)
 BEGUN, STDOUT, STDERR, GAP, EXIT = range(72, 77)
 
 NOT_FOUND, INVALID, INFRA, PRECONDITION, EXHAUSTED, DISK_FULL = b"N", b"I", b"F", b"P", b"E", b"D"
-"""First byte of a REFUSED payload: which error it is; the rest is its message."""
+"""First byte of a REFUSED payload: which error it is; the rest is its message. In lower case: for a limit of the box."""
 
 _BUFFER_BYTES = 16 << 10
 

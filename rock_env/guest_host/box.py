@@ -85,11 +85,11 @@ class GuestBox:
     @property
     def failure(self) -> str:
         """Return why the box can no longer be used, or an empty string."""
-        return self._link.failure
+        return str(self._link.failure)
 
     async def lost(self) -> str:
         """Wait until the box can no longer be used, by failure or by `close`, and return why."""
-        return await asyncio.shield(self._link.lost)
+        return str(await asyncio.shield(self._link.lost))
 
     # -- commands
 

@@ -189,7 +189,7 @@ class GuestCommand:
 
     def lost(self, reason: str) -> None:
         """End because the box did."""
-        self._finish(CommandEnd(None, None, self._loop.time() - self._started, infra_error=reason))
+        self._finish(CommandEnd(None, None, self._loop.time() - self._started, infra_error=str(reason)))
 
     def _finish(self, event: CommandEnd | RockError | None) -> None:
         if not self._over:

@@ -1,6 +1,6 @@
 """What a guest is asked and what it answers, as plain values: checked before it is sent, unpacked when it comes.
 
-Used by `guest_host.box` alone. Nothing here talks to a guest; what comes from one is not trusted to be well formed.
+Used by `guest_host.box` and its link. Nothing here talks to a guest; what comes from one is not trusted to be well formed.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ __all__ = [
     "left_out",
     "only_block",
     "process_info",
+    "refusal",
     "text_of",
     "tree_summary",
 ]
@@ -47,6 +48,13 @@ MAX_KEPT_BYTES = 16 << 20
 """Output limit of a command with a key, and size of a background process's log, at most: the guest keeps them."""
 MOST_BYTES = 1 << 62
 """No file or stream is as long, and one more of such numbers still fits in 64 bits."""
+_KINDS: dict[bytes, type[RockError]] = {
+    guest.NOT_FOUND: NotFound,
+    guest.INVALID: InvalidArgument,
+    guest.PRECONDITION: FailedPrecondition,
+    guest.EXHAUSTED: ResourceExhausted,
+    guest.DISK_FULL: DiskFull,
+}
 _BOUNDS = {
     "offset": (0, MOST_BYTES),
     "stdout_offset": (0, MOST_BYTES),
@@ -89,20 +97,20 @@ def check_numbers(**given: int) -> None:
             raise InvalidArgument(f"{name} must be from {least} to {most}, got {number}")
 
 
+def refusal(said: bytes | bytearray, before: str = "") -> RockError:
+    """Return the error of a guest's refusal, the kind of it first; `before` stands before its message."""
+    kind = bytes(said[:1])
+    error = _KINDS.get(kind.upper(), InfraError)(before + said[1:].decode(errors="replace"))
+    error.own_limit = kind.islower()
+    return error
+
+
 def check_tree(result: ExecResult, doing: str) -> None:
     """Raise what the packing or unpacking of a tree failed with."""
     if result.ok:
         return
-    kinds: dict[bytes, type[RockError]] = {
-        guest.NOT_FOUND: NotFound,
-        guest.INVALID: InvalidArgument,
-        guest.PRECONDITION: FailedPrecondition,
-        guest.EXHAUSTED: ResourceExhausted,
-        guest.DISK_FULL: DiskFull,
-    }
     if result.exit_code == 1 and result.stderr:
-        message = result.stderr[1:].decode(errors="replace")
-        raise kinds.get(result.stderr[:1], InfraError)(f"{doing}: {message}")
+        raise refusal(result.stderr, f"{doing}: ")
     how = (
         result.infra_error
         or f"ended with {result.exit_code if result.signal is None else f'signal {result.signal}'}"

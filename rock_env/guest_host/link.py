@@ -19,17 +19,9 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from rock_env.errors import (
-    DiskFull,
-    FailedPrecondition,
-    InfraError,
-    InvalidArgument,
-    NotFound,
-    ResourceExhausted,
-    RockError,
-    Unavailable,
-)
+from rock_env.errors import FailedPrecondition, InfraError, RockError, Unavailable, lost_box
 from rock_env.guest import protocol as guest
+from rock_env.guest_host.forms import refusal
 from rock_env.threads import for_life
 
 __all__ = ["GuestLink", "Sink", "listen"]
@@ -83,7 +75,7 @@ class _Reply:
             self.done.set_exception(error)
 
     def lost(self, reason: str) -> None:
-        self.refused(InfraError(reason))
+        self.refused(lost_box(reason))
 
 
 class _Greeting(_Reply):
@@ -290,7 +282,7 @@ class GuestLink:
     def begin(self, make: Callable[[int], S], kind: int, payload: bytes) -> S:
         """Send a request whose answer goes to the sink that `make` returns for its number, until `forget`."""
         if self.failure:
-            raise InfraError(self.failure)
+            raise lost_box(self.failure)
         request = next(self._requests)
         sink = self._sinks[request] = make(request)
         self.send(kind, request, payload)
@@ -389,7 +381,7 @@ class GuestLink:
             if sink is None:
                 continue
             if kind == guest.REFUSED:
-                sink.refused(_refusal(payload))
+                sink.refused(refusal(payload))
                 continue
             try:
                 sink.frame(kind, payload)
@@ -466,14 +458,3 @@ def _short(path: Path) -> Iterator[str]:
         yield f"/proc/self/fd/{folder}/{path.name}"
     finally:
         os.close(folder)
-
-
-def _refusal(payload: bytes | bytearray) -> RockError:
-    kinds: dict[bytes, type[RockError]] = {
-        guest.NOT_FOUND: NotFound,
-        guest.INVALID: InvalidArgument,
-        guest.PRECONDITION: FailedPrecondition,
-        guest.EXHAUSTED: ResourceExhausted,
-        guest.DISK_FULL: DiskFull,
-    }
-    return kinds.get(bytes(payload[:1]), InfraError)(payload[1:].decode(errors="replace"))

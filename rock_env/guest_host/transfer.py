@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from typing import Generic, Literal, TypeVar
 
-from rock_env.errors import InfraError, RockError
+from rock_env.errors import RockError, lost_box
 from rock_env.guest import protocol as guest
 from rock_env.guest_host.command import Wire
 from rock_env.sandbox import FileChange
@@ -56,7 +56,7 @@ class _Stream(Generic[T]):
         self._put(error)
 
     def lost(self, reason: str) -> None:
-        self.refused(InfraError(reason))
+        self.refused(lost_box(reason))
 
     def _put(self, item: T | RockError | None) -> None:
         self._items.append(item)

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from rock_env.errors import InfraError, InvalidArgument, NotFound, ResourceExhausted
+from rock_env.errors import DiskFull, InfraError, InvalidArgument, NotFound, ResourceExhausted
 from rock_env.faults import TOOL_KEY
 from rock_env.sandbox import ExecResult, FileEntry
 from rock_env.shell import run_in_shell
@@ -104,6 +104,10 @@ class Toolbox:
             return await self._carry_out(box, call)
         except ResourceExhausted:
             return _refuse("the box can hold no more processes or open files; end some that run in it")
+        except DiskFull as error:
+            if not error.own_limit:
+                raise
+            return _refuse("the box can hold no more files; remove some of them")
 
     async def _carry_out(self, box: Box, call: ToolCall) -> ToolReply:
         match call:

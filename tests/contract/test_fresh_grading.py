@@ -15,7 +15,15 @@ from waiting import until
 from rock_env.backends.process.backend import ProcessBackend
 from rock_env.env_workers.catalog import Catalog
 from rock_env.env_workers.frames import Kind
-from rock_env.errors import DeadlineExceeded, EnvLost, FailedPrecondition, InfraError, NotFound, Unimplemented
+from rock_env.errors import (
+    DeadlineExceeded,
+    EnvLost,
+    FailedPrecondition,
+    InfraError,
+    NotFound,
+    OwnLimit,
+    Unimplemented,
+)
 from rock_env.inventory import Limits
 from rock_env.proto.v1 import env_pb2 as pb
 from rock_env.server.capacity.admission import Admission
@@ -232,3 +240,21 @@ async def test_an_agents_box_that_is_gone_is_no_grade(node: Node) -> None:
     await node.core.delete(env._box_id)
     with pytest.raises(EnvLost, match="deleted by its user"):
         await env.grade()
+
+
+async def test_an_agents_box_that_ended_for_what_it_used_up_is_worth_nothing(node: Node) -> None:
+    env, other = node.make(), node.make()
+    for each in (env, other):
+        await each.reset()
+        await each.step("echo pristine > how")
+    boxes = [node.core.ledger.held[each._box_id].box for each in (env, other)]
+    boxes[0]._link.fail(OwnLimit("its files take 9 bytes, its disk limit is 8"))  # type: ignore[union-attr]
+    boxes[1]._link.fail("it was killed from outside")  # type: ignore[union-attr]
+    step = await env.do(Kind.STEP, action="true")
+    assert (step.terminated, step.observation) == (True, "its files take 9 bytes, its disk limit is 8")
+    verdict = await env.do(Kind.EVALUATE)
+    assert (verdict.reward, verdict.passed) == (0.0, False)
+    assert verdict.details == "its files take 9 bytes, its disk limit is 8"
+    for kind, fields in ((Kind.STEP, {"action": "true"}), (Kind.EVALUATE, {})):
+        with pytest.raises(InfraError, match="killed from outside"):
+            await other.do(kind, **fields)

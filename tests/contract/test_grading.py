@@ -17,9 +17,9 @@ from rock_env.env import Verdict
 from rock_env.errors import InfraError, InvalidArgument, UnknownName
 from rock_env.grading import Outcome, carry_work, grade_task, repeat, run_verifier
 from rock_env.grading.model import TaskFile, Verifier
-from rock_env.sandbox import Sandbox
+from rock_env.sandbox import OutputChunk, Sandbox
 from rock_env.shell import run_in_shell
-from rock_env.spec import SandboxSpec
+from rock_env.spec import Resources, SandboxSpec
 
 SPEC = SandboxSpec()
 ISOLATION: Literal["namespaces", "none"] = "none" if why_not_isolated() else "namespaces"
@@ -210,6 +210,47 @@ async def test_work_is_carried_without_what_steers_tests(backend: ProcessBackend
     )
     assert seen.stdout == b"./conftest.py:old\n./pkg/a.py:new\n./pkg/b.txt:new\n"
     assert seen.ok
+
+
+CROWD = """
+import os, time
+while True:
+    try:
+        if not os.fork():
+            time.sleep(600)
+    except OSError:
+        os.write(1, b"full")
+        time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(
+    ISOLATION == "none", reason=f"without namespaces a box has no disk of its own: {why_not_isolated()}"
+)
+async def test_work_that_does_not_fit_beside_the_task_has_failed(backend: ProcessBackend) -> None:
+    """What a box of the process backend lacks is told by the guest at the call that failed."""
+    small = SandboxSpec(resources=Resources(disk_bytes=16 << 20, pids=24))
+    box = await backend.create(small, sandbox_id="agent")
+    fresh = BackendBoxes(backend, small, agent="agent")
+
+    async def prepare(box: Sandbox) -> None:
+        await box.write_file("data", bytes(8 << 20))
+
+    async def verdict(script: str, grade_in: Literal["pristine", "same"] = "pristine") -> Verdict:
+        assert not script or (await box.exec(["sh", "-c", f"mkdir -p project; {script}"])).ok
+        files = (TaskFile("check", bytes(4 << 20)),)
+        verifier = sh("test -e project/done", files=files, grade_in=grade_in)
+        return await grade_task(box, fresh, verifier, prepare=prepare, work="project")
+
+    assert (await verdict("touch project/done")).passed
+    large = await verdict("head -c 12M /dev/zero > project/large")
+    assert (large.reward, "No space left" in large.details) == (0.0, True), large.details
+    many = await verdict("rm project/large; mkdir project/d; cd project/d; seq 1000 | xargs touch", "same")
+    assert many.passed, "as long as there is room for what the verifier brings"
+    async with box.start(["python3", "-c", CROWD]) as command:
+        assert isinstance(await anext(command.events()), OutputChunk)
+        crowd = await verdict("", "same")
+    assert (crowd.reward, "used up" in crowd.details) == (0.0, True), crowd.details
 
 
 async def test_flaky_tests_are_told(backend: ProcessBackend, tmp_path: Path) -> None:

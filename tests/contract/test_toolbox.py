@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 import transports
+from fences import why_not_isolated
 
 from rock_env.backends.process.backend import ProcessBackend
 from rock_env.client import Client, Credentials
 from rock_env.errors import InfraError, NotFound
 from rock_env.local import EmbeddedServer
-from rock_env.spec import SandboxSpec
+from rock_env.spec import Resources, SandboxSpec
 from rock_env.tools import Toolbox, ToolReply
 from rock_env.tools.box import Box
 from rock_env.tools.remote import RemoteBox
@@ -301,6 +302,20 @@ async def test_a_box_that_is_gone_raises(tools: Toolbox, tmp_path: Path) -> None
     for action in ("ls", "run_tests", "view calc.py", edit("calc.py", "a - b", "b")):
         with pytest.raises((InfraError, NotFound)):
             await tools.act(box, action)
+    await backend.close()
+
+
+async def test_a_full_disk_of_the_box_is_the_agents_to_clear(tools: Toolbox, tmp_path: Path) -> None:
+    if why := why_not_isolated():
+        pytest.skip(f"without namespaces a box has no disk of its own: {why}")
+    backend = ProcessBackend(root=tmp_path, isolation="namespaces")
+    small = SandboxSpec(resources=Resources(disk_bytes=4 << 20))
+    box = await with_project(await backend.create(small, sandbox_id="box"))
+    await said(tools, box, "head -c 8M /dev/zero > large; true")
+    reply = await tools.act(box, edit("new.txt", "", "x" * 8000))
+    assert reply.text.startswith("[failed] the box can hold no more files"), reply.text
+    await said(tools, box, "rm large")
+    await said(tools, box, edit("new.txt", "", "x" * 8000))
     await backend.close()
 
 

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from rock_env.backends.docker.engine import Engine, EngineRefusal
-from rock_env.errors import RockError, Unavailable
+from rock_env.errors import OwnLimit, RockError, Unavailable
 from rock_env.threads import for_life
 
 __all__ = ["DiskWatch"]
@@ -46,7 +46,7 @@ class DiskWatch:
         storage: Path,
         *,
         boxes: Callable[[], Mapping[str, int]],
-        on_full: Callable[[str, str], Awaitable[None]],
+        on_full: Callable[[str, OwnLimit], Awaitable[None]],
     ) -> None:
         self._engine = engine
         self._storage = storage
@@ -86,14 +86,11 @@ class DiskWatch:
             return
         most = _most_files(limit)
         if used > limit:
-            await self._on_full(
-                name, f"the sandbox was ended: its files take {used} bytes, its disk limit is {limit}"
-            )
+            reason = f"the sandbox was ended: its files take {used} bytes, its disk limit is {limit}"
+            await self._on_full(name, OwnLimit(reason))
         elif layer != "" and await for_life(_holds_more, layer, most):
-            await self._on_full(
-                name,
-                f"the sandbox was ended: it has more than {most} files, which its disk limit of {limit} bytes allows",
-            )
+            reason = f"the sandbox was ended: it has more than {most} files, which its disk limit of {limit} bytes allows"
+            await self._on_full(name, OwnLimit(reason))
 
     async def _measure(self, name: str) -> tuple[int, str]:
         """Return the bytes of a container's writable layer, as the engine counts, and its folder; 0 for one that is gone."""

@@ -156,6 +156,7 @@ def configuration(
         "env": environment,
         "rlimits": process_limits(spec, fenced=fenced, grouped=grouped),
         "oom": OOM_FD if grouped else None,
+        "own": {"disk": 1, "pids": spec.resources.pids or _DEFAULTS.pids} if fenced else {},
     }
 
 

@@ -351,9 +351,9 @@ class WorkerRules:
                         await self._worker.call("drop", self._env_id)
 
 
-def _told(error: RockError) -> tuple[str, str, float | None]:
+def _told(error: RockError) -> tuple[str, str, float | None, bool]:
     """Return an error as a worker is told it."""
-    return error.code, error.message, error.retry_after_s
+    return error.code, error.message, error.retry_after_s, error.own_limit
 
 
 def _read(value: msgspec.Raw, kind: type[T], op: str) -> T:

@@ -3,7 +3,8 @@
 Every Reset gets a fresh box, every Restore one as it was; Close, or the next of either, destroys it. Who made the
 environment may use the box, too: its id is in the reply. A checkpoint is the box's file system with what the rules
 remember or, where one of them cannot be copied, the recorded actions, which know nothing of such a use. A grade of a
-`FreshGraded` environment ends what runs in the box, and leaves it otherwise as it is.
+`FreshGraded` environment ends what runs in the box, and leaves it otherwise as it is. A box that was ended for what the
+agent used up ends the episode with it, which is then worth 0.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any
 
-from rock_env.env import Artifact, Info, Verdict, observation_hash
+from rock_env.env import Artifact, Info, StepResult, Verdict, observation_hash
 from rock_env.env_workers.frames import Kind
 from rock_env.env_workers.journal import Journal, check_goes_on, check_observation, check_prefix
 from rock_env.errors import (
@@ -28,7 +29,7 @@ from rock_env.errors import (
     plugin_call,
 )
 from rock_env.proto.v1 import env_pb2 as pb
-from rock_env.sandbox import Sandbox
+from rock_env.sandbox import Sandbox, limit_that_ended
 from rock_env.server.envs.artifacts import ArtifactRoom, EpisodeArtifacts
 from rock_env.server.envs.boxes import EnvBoxes
 from rock_env.server.envs.grade_boxes import GradeBoxes
@@ -281,8 +282,13 @@ class SandboxedEnv:
         await self._keep_no_more()
         journal.touch()
         async with self._using() as box:
-            result = await self._rules.step(box, request.action)
-            attached = await self._attached(box)
+            try:
+                result = await self._rules.step(box, request.action)
+                attached = await self._attached(box)
+            except RockError:
+                if not (why := await limit_that_ended(box)):
+                    raise
+                result, attached = StepResult(why, terminated=True), []
         reply = step_response(journal.env_id, result, attached)
         done = result.terminated or result.truncated
         self._episode = replace(
@@ -305,8 +311,13 @@ class SandboxedEnv:
         if not self._rules.fresh_graded:  # such a grade may change the files, and cannot be repeated
             await self._keep_no_more()
         async with self._using() as box:
-            verdict = await self._graded(box)
-            attached = await self._attached(box)
+            try:
+                verdict = await self._graded(box)
+                attached = await self._attached(box)
+            except RockError:
+                if not (why := await limit_that_ended(box)):
+                    raise
+                verdict, attached = Verdict(0.0, passed=False, details=why), []
         reply = evaluate_response(journal.env_id, verdict, attached)
         journal.commit(request, reply)
         return reply

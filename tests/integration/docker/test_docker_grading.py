@@ -7,17 +7,19 @@ import secrets
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from docker_engine import BUSYBOX
 from fresh_boxes import BackendBoxes
 
 from rock_env.backends.docker.backend import DockerBackend
-from rock_env.errors import InfraError
+from rock_env.errors import DiskFull, InfraError
 from rock_env.grading import grade_task
 from rock_env.grading.model import TaskFile, Verifier
 from rock_env.sandbox import Sandbox
-from rock_env.spec import SandboxSpec
+from rock_env.spec import Resources, SandboxSpec
 
 SPEC = SandboxSpec(image=BUSYBOX)
 TEST = b"""#!/bin/sh
@@ -82,3 +84,58 @@ async def test_a_grade_whose_box_is_lost_is_made_in_another(backend: DockerBacke
     assert (await box.exec(["sh", "-c", "echo 42 > answer"])).ok
     assert (await grade_task(box, fresh, VERIFIER)).reward == 1.0
     assert len(fresh.lent) == 2
+
+
+SMALL = SandboxSpec(image=BUSYBOX, resources=Resources(disk_bytes=16 << 20, pids=32))
+RUNS_IT = b"""#!/bin/sh
+mkdir -p /logs/verifier; echo 0 > /logs/verifier/reward.txt
+./work && echo 1 > /logs/verifier/reward.txt
+"""
+FILLS = "for n in 1 2 3 4 5 6 7 8; do dd if=/dev/zero of=f$n bs=1M count=8; done"
+
+
+@pytest.mark.parametrize(
+    ("before", "work"),
+    [
+        ("true", f"{FILLS}; sleep 60"),
+        ("true", "for n in $(seq 40); do mkdir d$n; (cd d$n; seq 200 | xargs touch); done; sleep 60"),
+        ("true", "for n in $(seq 60); do (sleep 60 < /dev/null > /dev/null 2>&1 &) ; done; exit 1"),
+        (FILLS, "sleep 60"),
+    ],
+    ids=["disk", "files", "processes", "disk before"],
+)
+async def test_work_that_uses_up_what_its_box_may_have_has_failed(
+    backend: DockerBackend, before: str, work: str
+) -> None:
+    box = await backend.create(SMALL, sandbox_id=f"graded-{secrets.token_hex(4)}")
+    verifier = replace(VERIFIER, files=(TaskFile("/tests/test.sh", RUNS_IT, 0o755),), timeout_s=90)
+    fresh = BackendBoxes(backend, SMALL, agent=box.id)
+    await box.write_file("work", f"#!/bin/sh\n{work}\n".encode(), mode=0o755)
+    await box.exec(["sh", "-c", before])
+    verdict = await grade_task(box, fresh, verifier)
+    assert (verdict.reward, verdict.passed) == (0.0, False)
+    if before == "true":  # else the agent's box has ended
+        await box.write_file("work", b"#!/bin/sh\n", mode=0o755)
+        assert (await grade_task(box, fresh, verifier)).passed, "others have enough"
+
+
+class FullBoxes(BackendBoxes):
+    """The machine's disk is full while the clean boxes of a grade are used."""
+
+    @asynccontextmanager
+    async def pristine(self) -> AsyncIterator[Sandbox]:
+        async with super().pristine() as box:
+            write = box.write_file
+
+            async def full(path: str, content: bytes, **more: Any) -> None:
+                if path.startswith("/tests"):
+                    raise DiskFull("[Errno 28] No space left on device")
+                await write(path, content, **more)
+
+            box.write_file = full  # type: ignore[assignment,method-assign]
+            yield box
+
+
+async def test_a_full_disk_of_the_machine_is_nobodys_failure(backend: DockerBackend, box: Sandbox) -> None:
+    with pytest.raises(InfraError, match="No space left"):
+        await grade_task(box, FullBoxes(backend, SPEC, agent=box.id), VERIFIER)
