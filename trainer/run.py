@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 
@@ -23,20 +22,14 @@ from trainer.files.folder import fill_whole, writing
 from trainer.gathering import Gathering
 from trainer.guard import Guard
 from trainer.learners.rates import warmup_rate
-from trainer.metrics import (
-    Evaluation,
-    MetricsLog,
-    Observer,
-    RunSummary,
-    write_summary,
-)
+from trainer.metrics import Evaluation, MetricsLog, Observer, RunSummary, write_summary
 from trainer.processes.fleet import Fleet
 from trainer.records import Records
-from trainer.rollout.filling import account, filter_metrics
+from trainer.rollout.filling import account, rollout_metrics
 from trainer.rollout.filtering import check_learned, nothing_learned
 from trainer.rollout.planning import Planner
 from trainer.rollout.pools import Pools
-from trainer.rollout.report import fall, fault_metrics, growth, step_metrics
+from trainer.rollout.report import fall, growth, step_metrics
 from trainer.run_state import RunState, SavedStates, summary_of
 from trainer.scheduler.beside import Beside
 from trainer.scheduler.drawn import DrawnPlans, Moved
@@ -68,7 +61,7 @@ class Run:
         self._gathering = Gathering(
             config, folder, self._records, fleet, observer, self._environments, self._pools
         )
-        self._beside: Beside | None = None
+        self._beside = Beside(self._sampling)
         self._clock = StopClock(folder, lambda: observer.stop_requested)
 
     def __enter__(self) -> Run:
@@ -92,9 +85,8 @@ class Run:
         self._timeline = Timeline(self._folder, resume_step=done if found else None)
         self._guard = Guard(self._config, self._fleet, self._evaluator, self._metrics, self._state.references)
         self.is_new = found is None
-        key = key_of(self._environments)
-        begun = lineage.begin(self._config, key) if found is None else lineage.read(self._folder)
-        self._lineage = begun or lineage.begin(self._config, key)
+        begun = lineage.read(self._folder) if found else None
+        self._lineage = begun or lineage.begin(self._config, key_of(self._environments))
         lineage.write(self._folder, self._lineage)
         self._started = time.monotonic() - self._state.train_s
         return self
@@ -102,8 +94,7 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._beside is not None:
-            self._beside.close()
+        self._beside.close()
         self._journal.close()
         self._timeline.close()
         self._metrics.close()
@@ -133,11 +124,7 @@ class Run:
         for epoch in range(epochs - self._state.epochs_left, epochs):
             if self.should_stop():
                 return False
-            metrics = self._fleet.imitate(
-                lr=warmup_rate(warmup, config.optim, epoch),
-                batch_trajectories=warmup.batch_trajectories,
-                seed=derive(self._config.seed, "warm-up", epoch),
-            )
+            metrics = self._imitate(warmup_rate(warmup, config.optim, epoch), "warm-up", epoch)
             metrics = {**metrics, **self._fleet.measure(), **self._guard.text()}
             self._metrics.write(epoch - epochs, "warmup", metrics)
             self._state.epochs_left = epochs - epoch - 1
@@ -175,16 +162,12 @@ class Run:
         With `rollout.mode=pipeline` they may be in already, and later plans are played while the step is learned.
         """
         self._observer.on_phase("rollout")
-        if self._beside is None:
-            self._source = DrawnPlans(self._config, self._planner, self._pools, self._state, self._records)
-            self._beside = Beside(self._sampling)
-        self._beside.learned(step - 1)
         return self._beside.batch(step)
 
     def _sampling(self) -> Sampling:
         return Sampling(
             self._fleet,
-            self._source,
+            DrawnPlans(self._config, self._planner, self._pools, self._state, self._records),
             self._journal,
             config=self._config,
             first=self._state.step + 1,
@@ -202,20 +185,19 @@ class Run:
             if self._fleet.learns_from_rollouts:
                 metrics = self._fleet.update(rollouts.encoded, plan.injections, lr=plan.lr, step=plan.step)
             else:
-                metrics = self._fleet.imitate(
-                    lr=plan.lr,
-                    batch_trajectories=config.warmup.batch_trajectories,
-                    seed=derive(config.seed, "imitation", plan.step),
-                )
+                metrics = self._imitate(plan.lr, "imitation", plan.step)
         metrics = account(state.ledger, metrics, rollouts, config)
         state.empty_steps = 0 if metrics["updates"] else state.empty_steps + 1
         if state.empty_steps == 1:  # of several in a row
             self._observer.on_log(nothing_learned(plan.step, metrics))
         self._learn_metrics = {**metrics, **self._guard.text(), "learn_s": time.monotonic() - started}
 
+    def _imitate(self, lr: float, *which: str | int) -> dict[str, float]:
+        size, seed = self._config.warmup.batch_trajectories, derive(self._config.seed, *which)
+        return self._fleet.imitate(lr=lr, batch_trajectories=size, seed=seed)
+
     def publish(self, step: int) -> None:
         """Make the new weights version `step`, for the inference engines to take, and count the step as done."""
-        assert self._beside is not None
         pipelined = self._config.rollout.mode == "pipeline"
         with self._timeline.span("weights", "publish", step):
             self._fleet.publish(step, load=not pipelined)
@@ -225,12 +207,9 @@ class Run:
 
     def report(self, batch: Batch) -> None:
         """Count and log what the step did."""
-        assert self._beside is not None
         config, state, plan, rollouts = self._config, self._state, batch.plan, batch.rollouts
         self._beside.consumed(batch)
-        for worker, calls in enumerate(self._fleet.engine_calls(), start=1):
-            for begin_s, end_s in calls:
-                self._timeline.add("samplers", "sample", plan.step, begin_s, end_s, f"worker {worker}")
+        self._timeline.add_calls(plan.step, self._fleet.engine_calls())
         state.env_steps += sum(len(t.env_turns) for t in rollouts.played)
         state.tokens += rollouts.tokens
         moved: Moved = batch.after
@@ -238,11 +217,8 @@ class Run:
         metrics = {
             **step_metrics(rollouts.seen, moved.from_start, plan.anchors, self._planner.names),
             **signal_metrics(rollouts.seen),
-            **fault_metrics(rollouts.played),
-            **filter_metrics(rollouts, config),
+            **rollout_metrics(rollouts, config),
             **self._learn_metrics,
-            **rollouts.reward_metrics,
-            **rollouts.speed(),
             "lr": plan.lr * self._learn_metrics.get("lr_share", 1.0),
             "env_steps": float(state.env_steps),
             **moved.metrics,
@@ -278,7 +254,7 @@ class Run:
 
     def save(self) -> None:
         """Write a checkpoint of the last finished step."""
-        if self._beside is None or self._config.rollout.mode == "sync":
+        if not self._beside.has_begun or self._config.rollout.mode == "sync":
             self._state.anchors = self._pools.state()
         self._state.train_s = time.monotonic() - self._started
         step = self._state.step - self._state.epochs_left
@@ -323,7 +299,7 @@ class Run:
         self._observer.on_phase("evaluate")
         options = self._config.eval
         count, apart = (options.tasks, options.apart) if whole else (options.progress_tasks, ())
-        with self._beside.paused() if self._beside else nullcontext():
+        with self._beside.paused():
             self._fleet.show(step)
             with self._timeline.span("evaluation", "evaluate", step), self._records.kept_if_halted():
                 evaluation, encoded = self._evaluator.play(step, count, apart, sampled=whole)

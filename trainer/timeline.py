@@ -85,6 +85,12 @@ class Timeline:
         with self._lock:
             self._ended.append(span)
 
+    def add_calls(self, step: int, calls: Sequence[Sequence[tuple[float, float]]]) -> None:
+        """Record when each rollout worker's engine sampled for it, from when to when."""
+        for worker, own in enumerate(calls, start=1):
+            for begin_s, end_s in own:
+                self.add("samplers", "sample", step, begin_s, end_s, f"worker {worker}")
+
     @contextmanager
     def span(self, role: Role, what: str, step: int, process: str = "") -> Iterator[None]:
         """Record the body. Meanwhile `end_step` counts it as far as it has come."""

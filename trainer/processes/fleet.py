@@ -222,7 +222,7 @@ class Fleet:
 
     def show(self, version: int) -> int:
         """Have every inference engine hold a version, or of those that are kept the oldest after it; return which."""
-        held = min(each for each in self._published if each >= version)
+        held = self._held(version)
         if held != self._shown:
             self._bring(*self._published[held])
             self._shown = held
@@ -232,8 +232,11 @@ class Fleet:
 
     async def serve(self, version: int) -> int:
         """Do so from an event loop."""
-        held = min(each for each in self._published if each >= version)
+        held = self._held(version)
         return held if held == self._shown else await asyncio.to_thread(self.show, version)
+
+    def _held(self, version: int) -> int:
+        return min(each for each in self._published if each >= version)
 
     def save(self, folder: Path) -> None:
         """Let the learner write its part of a checkpoint."""

@@ -10,9 +10,9 @@ from agent_runtime.types import Trajectory
 from trainer.config import TrainConfig
 from trainer.data.ledger import FLAT_GROUP, add_left_out, add_step, slug
 from trainer.rollout.filtering import rejection
-from trainer.rollout.report import sampled_tokens
+from trainer.rollout.report import fault_metrics, sampled_tokens
 
-__all__ = ["PlayedRollout", "Rollouts", "account", "filter_metrics"]
+__all__ = ["PlayedRollout", "Rollouts", "account", "filter_metrics", "rollout_metrics"]
 
 
 class PlayedRollout(NamedTuple):
@@ -82,6 +82,12 @@ def account(
     reasons = [rejection(trajectory, config.filter) or FLAT_GROUP for trajectory in apart]
     tokens = [(reason, sampled_tokens([t])) for reason, t in zip(reasons, apart, strict=True)]
     return add_left_out(totals, learned, tokens, sampled=rollouts.tokens)
+
+
+def rollout_metrics(rollouts: Rollouts, config: TrainConfig) -> dict[str, float]:
+    """Return what a step's rollouts say beside `report.step_metrics`: faults, rejections, rewards and speed."""
+    filtered = filter_metrics(rollouts, config)
+    return {**fault_metrics(rollouts.played), **filtered, **rollouts.reward_metrics, **rollouts.speed()}
 
 
 def filter_metrics(rollouts: Rollouts, config: TrainConfig) -> dict[str, float]:

@@ -16,26 +16,33 @@ _Said = TypeVar("_Said")
 
 
 class Beside:
-    """A `Sampling` that runs from the first question to `close`. Every method is called on the loop's thread."""
+    """A `Sampling` that runs from the first batch that is asked for to `close`. Called on the loop's thread."""
 
     def __init__(self, make: Callable[[], Sampling]) -> None:
-        """`make` is called on the scheduler's thread."""
+        """`make` is called as it begins, on the scheduler's thread."""
+        self._make = make
+        self.has_begun = False
+
+    def _begin(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="sampling", daemon=True)
         self._thread.start()
         try:
-            self._sampling, self._running = self._ask(self._begin(make))
+            self._sampling, self._running = self._ask(self._run())
         except BaseException:
             self._stop()
             raise
+        self.has_begun = True
 
-    @staticmethod
-    async def _begin(make: Callable[[], Sampling]) -> tuple[Sampling, asyncio.Task[None]]:
-        sampling = make()
+    async def _run(self) -> tuple[Sampling, asyncio.Task[None]]:
+        sampling = self._make()
         return sampling, asyncio.get_running_loop().create_task(sampling.run())
 
     def batch(self, step: int) -> Batch:
-        """Wait for a plan's batch. Raise what its rollouts raised."""
+        """Wait for the batch of the step that comes next. Raise what its rollouts raised."""
+        if not self.has_begun:
+            self._begin()
+        self.learned(step - 1)
         return self._ask(self._sampling.batch(step))
 
     def consumed(self, batch: Batch) -> None:
@@ -53,6 +60,9 @@ class Beside:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Have the samplers to oneself; a plan under way is waited for."""
+        if not self.has_begun:
+            yield
+            return
         paused = self._sampling.paused()
         self._ask(paused.__aenter__())
         try:
@@ -62,8 +72,9 @@ class Beside:
 
     def close(self) -> None:
         """End the scheduler; what it has under way is left."""
-        self._ask(self._end())
-        self._stop()
+        if self.has_begun:
+            self._ask(self._end())
+            self._stop()
 
     def _stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -19,7 +19,7 @@ from agent_runtime.types import RolloutRequest
 from rock_env.errors import InvalidArgument
 from rock_env.foreign.files import open_regular
 from trainer.errors import RunFolderError
-from trainer.files.appended import Appended, keep_lines
+from trainer.files.appended import Appended
 from trainer.files.folder import writing
 
 __all__ = ["JOURNAL", "Audit", "BatchTally", "Entry", "Journal", "asked_for", "audit", "digest_of", "entries"]
@@ -65,12 +65,19 @@ def digest_of(requests: Sequence[RolloutRequest]) -> str:
 
 def entries(path: Path) -> Iterator[Entry]:
     """Yield a journal's lines but a torn last one. Raise `OSError`, `InvalidArgument` for one before it that is none."""
+    return (entry for entry, _ in _ending(path))
+
+
+def _ending(path: Path) -> Iterator[tuple[Entry, int]]:
+    """Yield the entries, each with the bytes up to its end."""
+    end = 0
     with open_regular(path) as file:
         for number, line in enumerate(iter(lambda: file.readline(_LINE_BYTES), b""), start=1):
             if not line.endswith(b"\n") and len(line) < _LINE_BYTES:
                 return
+            end += len(line)
             try:
-                yield msgspec.json.decode(line, type=Entry)
+                yield msgspec.json.decode(line, type=Entry), end
             except (msgspec.DecodeError, RecursionError) as error:
                 raise InvalidArgument(
                     f"{path} line {number} is no entry of a run's journal: {error}. Put the file back, or remove it: the "
@@ -85,9 +92,9 @@ class Journal:
         """Read it for a process that goes on after step `done`, or None for one that begins. Raise `RunFolderError`."""
         self.folder = folder.absolute()
         self._path = self.folder / JOURNAL
+        self._whole_bytes = 0
         try:
-            found = entries(self._path) if self._path.exists() else iter(())
-            finished = self._of_finished(found, -1 if done is None else done)
+            finished = self._of_finished(self._read(), -1 if done is None else done)
             self._open = {entry.step: entry for entry in finished}
         except (OSError, InvalidArgument) as error:
             raise RunFolderError(f"cannot read {self._path}: {error}") from error
@@ -96,9 +103,14 @@ class Journal:
     def begin(self) -> None:
         """Open it, to be written from now on. Raise `RunFolderError`."""
         with writing("records", self.folder):
-            keep_lines(self._path, lambda line: True)
             self._file = Appended(self._path)
+            self._file.cut(self._whole_bytes)
         self._write(Entry("begun", self._done))
+
+    def _read(self) -> Iterator[Entry]:
+        for entry, end in _ending(self._path) if self._path.exists() else ():
+            self._whole_bytes = end
+            yield entry
 
     @staticmethod
     def _of_finished(found: Iterator[Entry], done: int) -> Iterator[Entry]:

@@ -53,6 +53,9 @@ def test_a_torn_line_is_cut_and_a_damaged_one_is_told(tmp_path: Path) -> None:
     opened = journal(tmp_path, 1)
     opened.close()
     assert path.read_bytes() == whole + msgspec.json.encode(Entry("begun", 1)) + b"\n"
+    path.write_bytes(whole + msgspec.json.encode(Entry("consumed", 1)))
+    journal(tmp_path, 1).close()
+    assert path.read_bytes() == whole + msgspec.json.encode(Entry("begun", 1)) + b"\n", "as it was read"
     path.write_bytes(whole + b"{}\n" + whole)
     with pytest.raises(
         RunFolderError, match=r"journal.jsonl line 3 is no entry .* Put the file back, or remove it"
