@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from agent_runtime.errors import StoreError
 from agent_runtime.store import decode
 from agent_runtime.types import RolloutRequest, Trajectory
@@ -89,23 +91,13 @@ class DrawnPlans:
     def stored(self, step: int, tally: BatchTally) -> Rollouts | None:
         """Return a plan's rollouts from the record; None where it is not whole."""
         try:
-            encoded, aside = self._records.read(PLAYED, step), self._records.read(SET_ASIDE, step)
-            played = [PlayedRollout(data, decode(data)) for data in aside]
+            encoded = self._records.read(PLAYED, step)
+            played = [PlayedRollout(data, decode(data)) for data in self._records.read(SET_ASIDE, step)]
             trajectories = [decode(data) for data in encoded]
         except (StoreError, OSError):
             return None
-        return Rollouts(
-            encoded=encoded,
-            trajectories=trajectories,
-            rejected=played[: tally.rejected],
-            flat=played[tally.rejected :],
-            flat_groups=tally.flat_groups,
-            extra_groups=tally.extra_groups,
-            troubled_share=tally.troubled_share,
-            tokens=tally.tokens,
-            duration_s=tally.duration_s,
-            reward_metrics=tally.reward_metrics,
-        )
+        aside = {"rejected": played[: tally.rejected], "flat": played[tally.rejected :]}
+        return Rollouts(encoded, trajectories, **{**msgspec.structs.asdict(tally), **aside})
 
     def halting(self) -> AbstractContextManager[None]:
         """Keep on record what was played where that halts the run."""

@@ -304,15 +304,8 @@ class _Singly:
 
 def tally_of(rollouts: Rollouts) -> BatchTally:
     """Return what a plan's batch needs beside the records of its rollouts."""
-    return BatchTally(
-        rejected=len(rollouts.rejected),
-        flat_groups=rollouts.flat_groups,
-        extra_groups=rollouts.extra_groups,
-        troubled_share=rollouts.troubled_share,
-        tokens=rollouts.tokens,
-        duration_s=rollouts.duration_s,
-        reward_metrics=rollouts.reward_metrics,
-    )
+    counts = {name: getattr(rollouts, name) for name in BatchTally.__struct_fields__}
+    return BatchTally(**{**counts, "rejected": len(rollouts.rejected)})
 
 
 def _asked(ended: Sequence[Trajectory]) -> list[str]:
