@@ -81,12 +81,12 @@ def train_command(command: TrainCommand) -> int:
         console.print(f"note: {notice}")
     config = resolved.config
     if command.dry_run:
-        sys.stdout.write(configuration.render(config))
         from ale.training.resources import lesson_lines, resource_lines  # brings torch, as does
         from trainer.learners.versions import check_lag
 
         if not command.resume:  # a run that was begun keeps its settings
             check_lag(config)
+        sys.stdout.write(configuration.render(config))
         told = [*lesson_lines(config), *_mixture(config), *resource_lines(config)]
         sys.stdout.writelines(f"# {line}".rstrip() + "\n" for line in told)
         return 0

@@ -2,10 +2,13 @@
 
 import inspect
 import json
+from pathlib import Path
 
 import pytest
 
+from ale import api
 from ale.algo.algorithms import list_command, show_command
+from ale.config import resolve
 from ale.training.training import TrainCommand, train_command
 from rock_env import plugins
 from rock_env.errors import InvalidArgument, UnknownName
@@ -88,7 +91,7 @@ PAPER = ["algo_options.behaviour=paper", "algo_options.snapshots_kept=2"]
     ],
 )
 def test_a_lag_beyond_the_correction_is_refused_before_anything_starts(
-    algo: str, settings: list[str], said: str
+    algo: str, settings: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     undeclared = AlgorithmSpec("undeclared", "", spec_of("grpo").options, spec_of("grpo").build)
     with (
@@ -96,6 +99,14 @@ def test_a_lag_beyond_the_correction_is_refused_before_anything_starts(
         pytest.raises(ConfigError, match=said),
     ):
         train_command(trying(algo, *settings))
+    assert not capsys.readouterr().out
+
+
+def test_a_run_is_refused_before_it_has_a_folder(tmp_path: Path) -> None:
+    config = resolve(options={"env": "frozen_lake", "algo": "rloo"}, overrides=BEHIND).config
+    with pytest.raises(ConfigError, match="algo 'rloo' corrects for: expected at most 0"):
+        api.train(config, run_folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
