@@ -208,6 +208,7 @@ def events_per_core_s(groups: int) -> float:
 
     with TemporaryDirectory() as folder:
         journal = Journal(Path(folder), done=None)
+        journal.begin()
         try:
             return groups * 8 / run_virtually(played(journal))
         finally:
