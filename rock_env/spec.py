@@ -1,6 +1,6 @@
 """What is asked for: sandboxes, environments and tasks, as frozen values.
 
-Holds no behaviour beyond digests. Nothing here runs, connects or imports a plugin.
+Holds no behaviour beyond digests and checks. Nothing here runs, connects or imports a plugin.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Annotated, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict
 
 from rock_env.env import Env, Oracle, SandboxEnv
-from rock_env.errors import Unimplemented
+from rock_env.errors import InvalidArgument, Unimplemented
 from rock_env.task_spec import NetworkPolicy, Resources, SandboxSpec, TaskSpec
 
 __all__ = [
@@ -47,6 +47,15 @@ class EnvParams(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    @classmethod
+    def narrowed(cls, params: EnvParams) -> Self:
+        """Return `params` as this environment's own. Raise `InvalidArgument` for another environment's."""
+        if not isinstance(params, cls):
+            raise InvalidArgument(
+                f"expected {cls.__name__}, got {type(params).__name__}: build it with ENV.params."
+            )
+        return params
 
     def canonical(self) -> str:
         """Return canonical JSON: equal parameters give equal text."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from rock_env.errors import InvalidArgument, nearest
-from rock_env.spec import TaskSpec
+from rock_env.spec import TaskSource, TaskSpec
 
-__all__ = ["ListedTasks", "ProceduralTasks", "check_index", "derive_seed"]
+__all__ = ["ExtraSplit", "ListedTasks", "ProceduralTasks", "check_index", "derive_seed"]
 
 SPLITS = ("train", "held_out")
 HELD_OUT_ONE_IN = 5
@@ -89,6 +90,27 @@ class ProceduralTasks:
             f"split {split!r} is empty: {MAX_DRAWS} draws gave no task that belongs to it. These arguments "
             "allow too few distinct tasks; use a larger size, or the other split."
         )
+
+
+class ExtraSplit:
+    """The tasks of a source and, as a split of their own, the held-out ones of another."""
+
+    def __init__(self, tasks: TaskSource, name: str, extra: TaskSource) -> None:
+        self._tasks, self._name, self._extra = tasks, name, extra
+        self.splits: tuple[str, ...] = (*tasks.splits, name)
+
+    def count(self, split: str) -> int:
+        """Return how many tasks `split` has. Raise `UnknownName` for an unknown split."""
+        if split not in self.splits:
+            raise nearest("split", split, self.splits)
+        return self._extra.count("held_out") if split == self._name else self._tasks.count(split)
+
+    def get(self, split: str, index: int) -> TaskSpec:
+        """Return task `index` of `split`. Raise `InvalidArgument` when out of range."""
+        check_index(split, index, self.count(split))
+        if split == self._name:
+            return replace(self._extra.get("held_out", index), id=f"{split}/{index}", split=split)
+        return self._tasks.get(split, index)
 
 
 class ListedTasks:

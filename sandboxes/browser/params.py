@@ -6,7 +6,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from rock_env.errors import InvalidArgument
 from rock_env.spec import EnvParams
 from sandboxes.browser.actions import ActionSet
 
@@ -34,8 +33,4 @@ class BrowserParams(EnvParams):
     """The requests (HAR) and Playwright's trace of the episode come with its grade, as artifacts."""
 
 
-def narrow(params: EnvParams) -> BrowserParams:
-    """Return `params` as this environment's own. Raise `InvalidArgument` for another environment's."""
-    if not isinstance(params, BrowserParams):
-        raise InvalidArgument(f"browser takes BrowserParams, got {type(params).__name__}")
-    return params
+narrow = BrowserParams.narrowed

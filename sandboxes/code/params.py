@@ -5,7 +5,6 @@ from __future__ import annotations
 from pydantic import model_validator
 
 from rock_env.arguments import items
-from rock_env.errors import InvalidArgument
 from rock_env.spec import EnvParams
 from sandboxes.code.families import TRAINED, UNSEEN
 
@@ -39,10 +38,4 @@ class CodeParams(EnvParams):
         return self
 
 
-def narrow(params: EnvParams) -> CodeParams:
-    """Return `params` as this environment's own. Raise `InvalidArgument` for another environment's."""
-    if not isinstance(params, CodeParams):
-        raise InvalidArgument(
-            f"code takes CodeParams, got {type(params).__name__}: build it with ENV.params."
-        )
-    return params
+narrow = CodeParams.narrowed

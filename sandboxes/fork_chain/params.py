@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 
 from pydantic import Field, model_validator
 
-from rock_env.errors import InvalidArgument, nearest
-from rock_env.spec import EnvParams, TaskSpec
-from rock_env.tasks import ProceduralTasks, check_index
+from rock_env.spec import EnvParams
+from rock_env.tasks import ExtraSplit, ProceduralTasks
 from sandboxes.fork_chain.chain import HELD_OUT_SYMBOLS, TRAIN_SYMBOLS, random_chain
 
-__all__ = ["SPLITS", "ForkChainParams", "ForkChainTasks", "make_tasks", "narrow"]
+__all__ = ["SPLITS", "ForkChainParams", "make_tasks", "narrow"]
 
 SPLITS = ("train", "held_out", "held_out_symbols")
 
@@ -50,13 +48,7 @@ class ForkChainParams(EnvParams):
         return self
 
 
-def narrow(params: EnvParams) -> ForkChainParams:
-    """Return `params` as this environment's own. Raise `InvalidArgument` for another environment's."""
-    if not isinstance(params, ForkChainParams):
-        raise InvalidArgument(
-            f"expected ForkChainParams, got {type(params).__name__}: build it with ENV.params."
-        )
-    return params
+narrow = ForkChainParams.narrowed
 
 
 def instruction(params: ForkChainParams) -> str:
@@ -76,47 +68,23 @@ def instruction(params: ForkChainParams) -> str:
     return f"{told}If you write more, the last of them counts."
 
 
-class ForkChainTasks:
-    """Maps by split; satisfies `TaskSource`.
-
-    train and held_out have the same symbols and disjoint maps; held_out_symbols has others.
-    """
-
-    splits: tuple[str, ...] = SPLITS
-
-    def __init__(self, params: ForkChainParams) -> None:
-        told = instruction(params)
-
-        def maps(symbols: Sequence[str], salt: str) -> ProceduralTasks:
-            def generate(seed: int) -> str:
-                return random_chain(
-                    symbols, length=params.length, width=params.width, crucial=params.crucial, seed=seed
-                )
-
-            return ProceduralTasks(generate, salt=salt, instruction=told, train=params.train_maps)
-
-        self._known = maps(TRAIN_SYMBOLS, "fork_chain")
-        self._new = maps(HELD_OUT_SYMBOLS, "fork_chain_symbols")
-
-    def count(self, split: str) -> int:
-        """Return how many tasks `split` has. Raise `UnknownName` for an unknown split."""
-        if split not in self.splits:
-            raise nearest("split", split, self.splits)
-        return self._new.count("held_out") if split == "held_out_symbols" else self._known.count(split)
-
-    def get(self, split: str, index: int) -> TaskSpec:
-        """Return task `index` of `split`. Raise `InvalidArgument` when out of range."""
-        check_index(split, index, self.count(split))
-        if split == "held_out_symbols":
-            return replace(self._new.get("held_out", index), id=f"{split}/{index}", split=split)
-        return self._known.get(split, index)
-
-
 @lru_cache(maxsize=64)
-def _tasks(params: ForkChainParams) -> ForkChainTasks:
-    return ForkChainTasks(params)
+def _tasks(params: ForkChainParams) -> ExtraSplit:
+    """Return maps: train and held_out have the same symbols and disjoint maps, held_out_symbols has others."""
+    told = instruction(params)
+
+    def maps(symbols: Sequence[str], salt: str) -> ProceduralTasks:
+        def generate(seed: int) -> str:
+            return random_chain(
+                symbols, length=params.length, width=params.width, crucial=params.crucial, seed=seed
+            )
+
+        return ProceduralTasks(generate, salt=salt, instruction=told, train=params.train_maps)
+
+    new = maps(HELD_OUT_SYMBOLS, "fork_chain_symbols")
+    return ExtraSplit(maps(TRAIN_SYMBOLS, "fork_chain"), SPLITS[-1], new)
 
 
-def make_tasks(params: EnvParams) -> ForkChainTasks:
+def make_tasks(params: EnvParams) -> ExtraSplit:
     """Return the tasks. Raise `InvalidArgument` for another environment's arguments."""
     return _tasks(narrow(params))

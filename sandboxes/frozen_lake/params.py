@@ -7,7 +7,6 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from rock_env.errors import InvalidArgument
 from rock_env.spec import EnvParams, TaskSource
 from rock_env.tasks import ListedTasks, ProceduralTasks
 from sandboxes.frozen_lake.generator import FIXED_MAPS, random_map
@@ -49,13 +48,7 @@ class FrozenLakeParams(EnvParams):
         return self.max_turns or (100 if self.slippery else 5 * self.size)
 
 
-def narrow(params: EnvParams) -> FrozenLakeParams:
-    """Return `params` as this environment's own. Raise `InvalidArgument` for another environment's."""
-    if not isinstance(params, FrozenLakeParams):
-        raise InvalidArgument(
-            f"expected FrozenLakeParams, got {type(params).__name__}: build it with ENV.params."
-        )
-    return params
+narrow = FrozenLakeParams.narrowed
 
 
 def instruction(params: FrozenLakeParams) -> str:

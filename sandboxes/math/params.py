@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from random import Random
 
 from pydantic import Field, model_validator
 
 from rock_env.arguments import items
-from rock_env.errors import InvalidArgument, nearest
-from rock_env.spec import EnvParams, TaskSpec
-from rock_env.tasks import ProceduralTasks, check_index
+from rock_env.spec import EnvParams
+from rock_env.tasks import ExtraSplit, ProceduralTasks
 from sandboxes.math.families import LEVELS, TRAINED, UNSEEN, draw
 from sandboxes.math.problem import Style
 
-__all__ = ["SPLITS", "MathParams", "MathTasks", "make_tasks", "narrow"]
+__all__ = ["SPLITS", "MathParams", "make_tasks", "narrow"]
 
 SPLITS = ("train", "held_out", "held_out_family")
 _FORMS = "An answer is exact: an integer (42), a fraction (3/4) or a decimal (0.75). "
@@ -53,11 +51,7 @@ class MathParams(EnvParams):
         return self
 
 
-def narrow(params: EnvParams) -> MathParams:
-    """Return `params` as this environment's own. Raise `InvalidArgument` for another environment's."""
-    if not isinstance(params, MathParams):
-        raise InvalidArgument(f"expected MathParams, got {type(params).__name__}: build it with ENV.params.")
-    return params
+narrow = MathParams.narrowed
 
 
 def instruction(params: MathParams) -> str:
@@ -73,47 +67,22 @@ def instruction(params: MathParams) -> str:
     return told
 
 
-class MathTasks:
-    """Questions by split; satisfies `TaskSource`.
-
-    train and held_out share their families and are disjoint by question; held_out_family has the others.
-    """
-
-    splits: tuple[str, ...] = SPLITS
-
-    def __init__(self, params: MathParams) -> None:
-        self._levels = (params.min_level, params.max_level)
-        told = instruction(params)
-        self._trained = ProceduralTasks(
-            lambda seed: self._generate(params.chosen_families, seed), salt="math", instruction=told
-        )
-        self._unseen = ProceduralTasks(
-            lambda seed: self._generate(tuple(UNSEEN), seed), salt="math_unseen", instruction=told
-        )
-
-    def count(self, split: str) -> int:
-        """Return how many tasks `split` has. Raise `UnknownName` for an unknown split."""
-        if split not in self.splits:
-            raise nearest("split", split, self.splits)
-        return self._unseen.count("held_out") if split == "held_out_family" else self._trained.count(split)
-
-    def get(self, split: str, index: int) -> TaskSpec:
-        """Return task `index` of `split`. Raise `InvalidArgument` when out of range."""
-        check_index(split, index, self.count(split))
-        if split == "held_out_family":
-            return replace(self._unseen.get("held_out", index), id=f"{split}/{index}", split=split)
-        return self._trained.get(split, index)
-
-    def _generate(self, families: tuple[str, ...], seed: int) -> str:
-        rng = Random(seed)
-        return draw(rng.choice(families), rng, rng.randint(*self._levels)).payload()
-
-
 @lru_cache(maxsize=64)
-def _tasks(params: MathParams) -> MathTasks:
-    return MathTasks(params)
+def _tasks(params: MathParams) -> ExtraSplit:
+    """Return questions: train and held_out share their families and are disjoint, held_out_family has the others."""
+    told = instruction(params)
+
+    def questions(families: tuple[str, ...], salt: str) -> ProceduralTasks:
+        def generate(seed: int) -> str:
+            rng = Random(seed)
+            return draw(rng.choice(families), rng, rng.randint(params.min_level, params.max_level)).payload()
+
+        return ProceduralTasks(generate, salt=salt, instruction=told)
+
+    unseen = questions(tuple(UNSEEN), "math_unseen")
+    return ExtraSplit(questions(params.chosen_families, "math"), SPLITS[-1], unseen)
 
 
-def make_tasks(params: EnvParams) -> MathTasks:
+def make_tasks(params: EnvParams) -> ExtraSplit:
     """Return the tasks. Raise `InvalidArgument` for another environment's arguments."""
     return _tasks(narrow(params))

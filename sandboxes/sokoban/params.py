@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Literal
 
 from pydantic import Field, model_validator
 
-from rock_env.errors import InvalidArgument, nearest
-from rock_env.spec import EnvParams, HostPath, TaskSource, TaskSpec
-from rock_env.tasks import ListedTasks, ProceduralTasks
+from rock_env.spec import EnvParams, HostPath, TaskSource
+from rock_env.tasks import ExtraSplit, ListedTasks, ProceduralTasks
 from sandboxes.sokoban.generator import Shape, random_level
 from sandboxes.sokoban.level import SYMBOLS, Symbols, read_boxoban
 
-__all__ = ["NEW_SYMBOLS", "SokobanParams", "SokobanTasks", "narrow", "symbols_in", "tasks"]
+__all__ = ["NEW_SYMBOLS", "SokobanParams", "narrow", "symbols_in", "tasks"]
 
 NEW_SYMBOLS = "held_out_symbols"
 """The split of the levels of held_out, shown in symbols that no other split has."""
@@ -68,13 +66,7 @@ class SokobanParams(EnvParams):
         return self.max_turns or (self.shape.moves if self.boxoban_file is None else BOXOBAN_TURNS)
 
 
-def narrow(params: EnvParams) -> SokobanParams:
-    """Return `params` as this environment's own. Raise `InvalidArgument` for another environment's."""
-    if not isinstance(params, SokobanParams):
-        raise InvalidArgument(
-            f"expected SokobanParams, got {type(params).__name__}: build it with ENV.params."
-        )
-    return params
+narrow = SokobanParams.narrowed
 
 
 def symbols_in(params: SokobanParams, split: str) -> Symbols:
@@ -98,39 +90,21 @@ def instruction(params: SokobanParams, symbols: Symbols) -> str:
     )
 
 
-class SokobanTasks:
-    """Levels by split; satisfies `TaskSource`. Splits are disjoint by level but for `NEW_SYMBOLS`, which has held_out's."""
-
-    def __init__(self, params: SokobanParams) -> None:
-        told = instruction(params, params.symbols)
-        self._told_new = instruction(params, symbols_in(params, NEW_SYMBOLS))
-        self._levels: TaskSource = (
-            ProceduralTasks(partial(random_level, params.shape), salt="sokoban", instruction=told)
-            if params.boxoban_file is None
-            else ListedTasks(read_boxoban(params.boxoban_file), instruction=told)
-        )
-        self.splits: tuple[str, ...] = (*self._levels.splits, NEW_SYMBOLS)
-
-    def count(self, split: str) -> int:
-        """Return how many tasks `split` has. Raise `UnknownName` for an unknown split."""
-        if split not in self.splits:
-            raise nearest("split", split, self.splits)
-        return self._levels.count("held_out" if split == NEW_SYMBOLS else split)
-
-    def get(self, split: str, index: int) -> TaskSpec:
-        """Return task `index` of `split`. Raise `InvalidArgument` when out of range, `UnknownName`."""
-        if split != NEW_SYMBOLS:
-            self.count(split)
-            return self._levels.get(split, index)
-        level = self._levels.get("held_out", index)
-        return replace(level, id=f"{split}/{index}", split=split, instruction=self._told_new)
-
-
 @lru_cache(maxsize=64)
-def _tasks(params: SokobanParams) -> SokobanTasks:
-    return SokobanTasks(params)
+def _tasks(params: SokobanParams) -> ExtraSplit:
+    """Return levels: splits are disjoint but for `NEW_SYMBOLS`, which has held_out's."""
+
+    def levels(told: str) -> TaskSource:
+        if params.boxoban_file is None:
+            return ProceduralTasks(partial(random_level, params.shape), salt="sokoban", instruction=told)
+        return ListedTasks(read_boxoban(params.boxoban_file), instruction=told)
+
+    old, new = (
+        levels(instruction(params, symbols)) for symbols in (params.symbols, symbols_in(params, NEW_SYMBOLS))
+    )
+    return ExtraSplit(old, NEW_SYMBOLS, new)
 
 
-def tasks(params: EnvParams) -> SokobanTasks:
+def tasks(params: EnvParams) -> ExtraSplit:
     """Return the tasks: generated levels split by content, or the levels of a file."""
     return _tasks(narrow(params))

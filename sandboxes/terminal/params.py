@@ -6,7 +6,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from rock_env.errors import InvalidArgument
 from rock_env.spec import EnvParams
 
 __all__ = ["TerminalParams", "narrow"]
@@ -27,8 +26,4 @@ class TerminalParams(EnvParams):
     """Of a command's output the agent sees so much, beginning and end."""
 
 
-def narrow(params: EnvParams) -> TerminalParams:
-    """Return `params` as this environment's own. Raise `InvalidArgument` for another environment's."""
-    if not isinstance(params, TerminalParams):
-        raise InvalidArgument(f"terminal takes TerminalParams, got {type(params).__name__}")
-    return params
+narrow = TerminalParams.narrowed

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 from pydantic import Field, model_validator
 
-from rock_env.errors import InvalidArgument, ResourceExhausted
+from rock_env.errors import ResourceExhausted
 from rock_env.spec import EnvParams, HostPath, TaskSource
 from rock_env.tasks import ListedTasks, ProceduralTasks
 from sandboxes.webshop.catalogue import Catalogue
@@ -78,13 +78,7 @@ class WebshopParams(EnvParams):
         return len(LETTERS) if self.style == "brief" else 0
 
 
-def narrow(params: EnvParams) -> WebshopParams:
-    """Return `params` as this environment's own. Raise `InvalidArgument` for another environment's."""
-    if not isinstance(params, WebshopParams):
-        raise InvalidArgument(
-            f"expected WebshopParams, got {type(params).__name__}: build it with ENV.params."
-        )
-    return params
+narrow = WebshopParams.narrowed
 
 
 def instruction(params: WebshopParams) -> str:

@@ -7,7 +7,8 @@ import pickle
 import pytest
 
 from rock_env.errors import InvalidArgument, UnknownName
-from rock_env.tasks import ListedTasks, ProceduralTasks, derive_seed
+from rock_env.spec import EnvParams
+from rock_env.tasks import ExtraSplit, ListedTasks, ProceduralTasks, derive_seed
 
 
 def source(values: int, **counts: int) -> ProceduralTasks:
@@ -79,3 +80,31 @@ def test_two_listed_tasks_are_one_per_split_and_one_is_both() -> None:
     assert one.get("train", 0).payload == one.get("held_out", 0).payload == "a"
     with pytest.raises(InvalidArgument, match="empty"):
         ListedTasks([], instruction="")
+
+
+def test_an_extra_split_has_the_held_out_tasks_of_another_source_under_its_own_name() -> None:
+    more = ProceduralTasks(lambda seed: f"new {seed % 50}", salt="new", instruction="look", held_out=3)
+    tasks = ExtraSplit(ListedTasks(list("abcde"), instruction="go"), "unseen", more)
+    assert tasks.splits == ("train", "held_out", "unseen")
+    assert [tasks.count(split) for split in tasks.splits] == [4, 1, 3]
+    found, wanted = tasks.get("unseen", 1), more.get("held_out", 1)
+    assert (found.id, found.split, found.index) == ("unseen/1", "unseen", 1)
+    assert (found.payload, found.instruction) == (wanted.payload, "look")
+    assert tasks.get("train", 0).instruction == "go"
+    with pytest.raises(InvalidArgument, match="unseen/3: split 'unseen' has 3 tasks"):
+        tasks.get("unseen", 3)
+    with pytest.raises(UnknownName, match=r"Known: train, held_out, unseen|Known: held_out, train, unseen"):
+        tasks.count("other")
+
+
+def test_arguments_of_another_environment_are_refused() -> None:
+    class Lake(EnvParams):
+        size: int = 4
+
+    class Room(EnvParams):
+        pass
+
+    lake = Lake()
+    assert Lake.narrowed(lake) is lake
+    with pytest.raises(InvalidArgument, match=r"expected Lake, got Room: build it with ENV\.params"):
+        Lake.narrowed(Room())

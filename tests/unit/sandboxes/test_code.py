@@ -349,7 +349,7 @@ def test_bad_arguments_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="only in the split held_out_family"):
         env_params(ENV, '{"families": "commands"}')
     for call in (ENV.factory, ENV.tasks):
-        with pytest.raises(InvalidArgument, match="code takes CodeParams"):
+        with pytest.raises(InvalidArgument, match="expected CodeParams"):
             call(EnvParams())
     with pytest.raises(UnknownName, match="no code task 'x' among 176"):
         find("x")
