@@ -19,8 +19,11 @@ __all__ = ["Signal", "signal_metrics", "starving", "taught"]
 
 LEAN_SHARE = 0.1
 """Of the groups: a step in which no more teach is lean."""
-LEAN_STEPS = 3
-"""So many lean steps in a row are no chance."""
+LEAN_STEPS = 8
+"""So many lean steps in a row are no chance, and no slow beginning."""
+TORN_KL, TORN_STEPS = 0.03, 3
+"""Nats per token by which a step's own updates move the policy (`kl/k3`), in the mean of so many steps: what one learns the
+next undoes. Runs that learn have less, or groups most of which teach."""
 COLLAPSED = 0.1
 """Of the first step's entropy: what is left where a policy has stopped trying."""
 _SOLVED = 0.95
@@ -35,6 +38,8 @@ class Signal(msgspec.Struct):
     first_entropy: float = math.nan
     best_success: float = 0.0
     lean_steps: int = 0
+    moved: list[float] = []
+    """`kl/k3` of the newest steps whose samples were fresh."""
     is_named: bool = False
 
 
@@ -89,7 +94,8 @@ def starving(step: int, metrics: Mapping[str, float], signal: Signal) -> str:
     """Say once in a run that it has hardly anything left to learn from, why, and what helps; "" otherwise.
 
     `metrics` are the step's; `signal` remembers it. A run starves where at most a tenth of its groups teach in each of
-    three steps in a row, or its entropy is below a tenth of the first step's while its tasks are not solved.
+    eight steps in a row; where its entropy is below a tenth of the first step's while its tasks are not solved; or where,
+    with half of the groups teaching at most, each step moves the policy too far.
     """
     if "groups" not in metrics:
         return ""
@@ -102,19 +108,28 @@ def starving(step: int, metrics: Mapping[str, float], signal: Signal) -> str:
     teaching = metrics.get("credit/groups", 0.0)
     signal.lean_steps = signal.lean_steps + 1 if teaching <= LEAN_SHARE * groups else 0
     collapsed = entropy < COLLAPSED * signal.first_entropy
-    if signal.is_named or not (signal.lean_steps >= LEAN_STEPS or (collapsed and success < _SOLVED)):
+    if not metrics.get("lag/max"):
+        signal.moved = [*signal.moved, metrics.get("kl/k3", 0.0)][-TORN_STEPS:]
+    moved = sum(signal.moved) / TORN_STEPS
+    torn = moved > TORN_KL and len(signal.moved) == TORN_STEPS and teaching <= groups / 2
+    if signal.is_named or not (signal.lean_steps >= LEAN_STEPS or torn or (collapsed and success < _SOLVED)):
         return ""
     signal.is_named = True
     failed, passed = metrics["failed_groups"], metrics["passed_groups"]
     return (
         f"step {step}: the run starves: {taught(metrics) or 'no group teaches'} ({passed:.0f} pass and {failed:.0f} fail as "
-        f"a whole), {_cause(signal, entropy, success, collapsed=collapsed, fell=fell, fails=failed > passed)}."
+        f"a whole), {_torn(moved) if torn else _cause(signal, entropy, success, collapsed, fell, failed > passed)}."
     )
 
 
-def _cause(
-    signal: Signal, entropy: float, success: float, *, collapsed: bool, fell: bool, fails: bool
-) -> str:
+def _torn(moved: float) -> str:
+    return (
+        f"because the updates of one step move the policy by {moved:.2f} nats per token, and the next step's undo what they "
+        "taught: lower optim.lr (by ten), and draw larger groups (rollout.group_size)"
+    )
+
+
+def _cause(signal: Signal, entropy: float, success: float, collapsed: bool, fell: bool, fails: bool) -> str:
     if fell:
         return (
             f"because updates destroyed what the policy could do (success {success:.2f}, best before "

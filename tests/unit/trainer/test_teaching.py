@@ -97,15 +97,15 @@ def said(steps) -> list[str]:
     ],
 )
 def test_a_run_that_starves_names_the_cause_once(lean, cause):
-    lines = said([figures(40, failed=12, passed=12), *[lean] * 9])
+    lines = said([figures(40, failed=12, passed=12), *[lean] * 16])
     assert len(lines) == 1
     assert cause in lines[0]
-    assert lines[0].startswith(("step 2: ", "step 4: "))
+    assert lines[0].startswith(("step 2: ", "step 9: "))
 
 
 def test_a_run_that_learns_says_nothing():
     assert said([figures(40)] * 20) == []
-    assert said([figures(40), figures(2), figures(2), figures(9)] * 5) == []
+    assert said([figures(40), *[figures(2)] * 7, figures(9)] * 5) == []
     solved = figures(8, entropy=0.01, success=0.97, passed=55)
     assert said([figures(40), *[solved] * 9]) == []
 
@@ -114,6 +114,17 @@ def test_a_collapse_is_said_at_once():
     (line,) = said([figures(40), figures(20, entropy=0.05, success=0.6, passed=20, failed=24)])
     assert line.startswith("step 2: the run starves: 20 of 64 groups teach (20 pass and 24 fail as a whole)")
     assert "entropy 0.050 nats per token, 0.600 at first" in line
+
+
+def test_updates_that_tear_the_policy_about_are_said_in_three_steps():
+    torn = [{**figures(20), "kl/k3": kl} for kl in (0.06, 0.005, 0.05, 0.01)]
+    (line,) = said(torn)
+    assert line.startswith("step 3: the run starves: 20 of 64 groups teach")
+    assert "move the policy by 0.04 nats per token" in line
+    assert "lower optim.lr" in line
+    assert said([{**each, "credit/groups": 40.0} for each in torn]) == []
+    assert said([{**each, "lag/max": 2.0} for each in torn]) == []
+    assert said([{**each, "kl/k3": each["kl/k3"] / 2} for each in torn]) == []
 
 
 def test_a_planted_starving_run_is_named_by_itself_within_ten_steps(tmp_path):
