@@ -14,7 +14,12 @@ import torch
 
 from trainer.learners.recompute import layers_of
 
-__all__ = ["HEAD_ELEMENTS", "Estimate", "Shape", "UpdatePlan"]
+__all__ = ["HEAD_ELEMENTS", "LIBRARIES", "Estimate", "Shape", "UpdatePlan"]
+
+LIBRARIES = 460_000_000
+"""Python, PyTorch, Transformers and what a Ray worker brings, as resident memory of a process that has done nothing yet."""
+_KEPT_BETWEEN = 0.4
+"""Of what layers computed and let go of, the share that malloc keeps: it lies between the inputs that stay."""
 
 HEAD_ELEMENTS = 1 << 26
 """Logits held at once: 256 MiB in float32; more is computed again in the backward pass."""
@@ -119,6 +124,34 @@ class Estimate:
         """Return it as a table of GB (10^9 bytes)."""
         parts = [(each.name, getattr(self, each.name)) for each in fields(self)]
         return [f"{name:<10}{size / 1e9:8.2f} GB" for name, size in [*parts, ("total", self.total)]]
+
+    def on_processor(self, shape: Shape, plan: UpdatePlan, *, text: int) -> dict[str, int]:
+        """Return the parts of a rank's resident memory on a processor, which add up to it.
+
+        `text`: tokens of the longest row that is only scored (the guard's). There malloc gives nothing back but blocks of
+        more than 32 MB: what the layers took stays, merged adapters are made of it, and logits come on top.
+        """
+        number = 2 if plan.half else 4
+        layer_T, adapted_T = _layer(shape, number), 0
+        if plan.adapters:  # a linear layer's own result beside the one with its adapter's
+            adapted_T = number * (shape.attention + 2 * shape.width + 2 * shape.inner)
+        places = plan.tokens * shape.layers
+        between = places * adapted_T
+        if plan.checkpointing:
+            between = round(_KEPT_BETWEEN * places * (layer_T + adapted_T))
+        logits = min(text, max(1, HEAD_ELEMENTS // shape.vocabulary)) * shape.vocabulary * 4 * 2
+        layers = max(self.kept - self.gradients, 0) + self.layer
+        merged = 4 * shape.parameters if plan.adapters else 0
+        return {
+            "libraries": LIBRARIES,
+            "weights": self.weights,
+            "gradients": self.gradients,
+            "moments": self.moments,
+            "casts": self.casts,
+            "layers": layers,
+            "allocator": max(between, merged - layers - self.gradients),
+            "logits": max(self.head, logits),
+        }
 
     @staticmethod
     def of(shape: Shape, plan: UpdatePlan) -> Estimate:

@@ -36,6 +36,7 @@ from trainer.learners.ranks.train import RankTrain
 from trainer.learners.recompute import recompute_layers
 from trainer.learners.torch_train import TorchTrain
 from trainer.models import roles
+from trainer.models.plain_text import ROW_TOKENS
 from trainer.models.pretrained import max_context, model_config, read
 from trainer.protocols.engines import EngineOptions, EngineSpec, OptimOptions, TrainEngine, Weights
 from trainer.protocols.memory import Role
@@ -425,7 +426,7 @@ def _memory(model: str, options: HFOptions, config: TrainConfig) -> list[Role]:
         offload=options.offload,
     )
     device = roles.device_of(config, "learner", _device(options).type)
-    found = roles.learner(shape, plan, device)
+    found = roles.learner(shape, plan, device, text=ROW_TOKENS if config.guard.text_rise else 0)
     if roles.needs_reference(config):
         found.append(roles.reference(shape, plan, device))
     return [*found, roles.store(shape)]
@@ -439,7 +440,7 @@ def _sampler_memory(model: str, options: HFOptions, config: TrainConfig) -> list
             roles.device_of(config, "sampler", _device(options).type),
             processes=config.rollout.engines,
             half=options.half,
-            rows=options.max_rows,
+            rows=min(options.max_rows, roles.at_once(config)),
             max_context=max_context(model, options.max_context, about),
             cache_bytes=options.cache_bytes,
             remembered_bytes=options.remembered_bytes,

@@ -14,10 +14,10 @@ from agent_runtime.types import IntArray
 from trainer.data.batch import TrainBatch
 from trainer.protocols.engines import TrainEngine
 
-__all__ = ["plain_batch", "plain_text", "text_nll"]
+__all__ = ["ROW_TOKENS", "plain_batch", "plain_text", "text_nll"]
 
 _TEXT = Path(__file__).with_name("plain_text.txt")
-_ROW_TOKENS = 1024
+ROW_TOKENS = 1024
 """Most tokens of a row: the whole text for the usual tokenizers, and little memory."""
 
 
@@ -28,7 +28,7 @@ def plain_text() -> str:
 
 def plain_batch(ids: IntArray, max_context: int) -> TrainBatch:
     """Return the ids as rows of at most `max_context` tokens, in which all but a row's first token count."""
-    rows = torch.split(torch.from_numpy(ids.astype("int64")), min(max_context, _ROW_TOKENS))
+    rows = torch.split(torch.from_numpy(ids.astype("int64")), min(max_context, ROW_TOKENS))
     tokens_BT = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
     place_T = torch.arange(tokens_BT.shape[1])
     real_BT = place_T < torch.tensor([len(row) for row in rows])[:, None]

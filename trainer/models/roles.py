@@ -10,12 +10,13 @@ from dataclasses import fields
 from rock_env.plugins import load
 from trainer.algo.base import Algorithm, AlgorithmSpec, NeedsCritic, NeedsReference
 from trainer.config import TrainConfig
-from trainer.learners.memory import Estimate, Shape, UpdatePlan
+from trainer.learners.memory import LIBRARIES, Estimate, Shape, UpdatePlan
 from trainer.protocols.memory import HOST, STORE, Role
 
 __all__ = [
     "adapter_parameters",
     "algorithm_of",
+    "at_once",
     "device_of",
     "learner",
     "needs_critic",
@@ -44,11 +45,19 @@ def device_of(config: TrainConfig, role: str, otherwise: str) -> str:
     return "cuda" if has_gpus else otherwise
 
 
-def learner(shape: Shape, plan: UpdatePlan, device: str) -> list[Role]:
-    """Return the learner's role, one process a rank, and its moments apart where they lie on the host."""
+def learner(shape: Shape, plan: UpdatePlan, device: str, *, text: int = 0) -> list[Role]:
+    """Return the learner's role, one process a rank, and its moments apart where they lie on the host.
+
+    `text`: tokens of the longest row that it only scores.
+    """
     found = Estimate.of(shape, plan)
     parts = {each.name: getattr(found, each.name) for each in fields(found)}
     roles = [Role("learner", plan.ranks, device, found.total, parts, found.weights + found.moments)]
+    if device == "cpu":
+        parts = found.on_processor(shape, plan, text=text)
+        total = sum(parts.values())
+        rests = total - parts["logits"]
+        roles = [Role("learner", plan.ranks, device, total, parts, rests, _published(shape, device))]
     if plan.offload:
         moments = plan.moments(plan.adapters or shape.parameters)
         roles.append(Role("offloaded", plan.ranks, HOST, moments, {"moments": moments}, moments))
@@ -83,7 +92,26 @@ def sampler(
         "logits": rows * shape.vocabulary * _LOGITS,
     }
     resting = parts["weights"] if keeps_weights else 0
-    return Role("sampler", processes, device, sum(parts.values()), parts, resting)
+    if device == "cpu":
+        parts["libraries"] = LIBRARIES
+        resting += LIBRARIES
+    return Role("sampler", processes, device, sum(parts.values()), parts, resting, _published(shape, device))
+
+
+def _published(shape: Shape, device: str) -> int:
+    """Return what a process on a processor sees of the weights in Ray's object store."""
+    return 4 * shape.parameters if device == "cpu" else 0
+
+
+def at_once(config: TrainConfig) -> int:
+    """Return the most episodes that may be played at once, all workers together."""
+    rollout, judged = config.rollout, config.eval
+    asked = (
+        rollout.groups_per_step * rollout.group_size * (rollout.staleness + 1),
+        judged.tasks * (1 + judged.samples) + (judged.apart_tasks or judged.tasks) * len(judged.apart),
+        config.guard.tasks,
+    )
+    return min(rollout.workers * rollout.concurrency, max(asked))
 
 
 def store(shape: Shape) -> Role:
@@ -118,10 +146,14 @@ def role_lines(roles: list[Role], *, placed: bool = False) -> list[str]:
     rows = [f"{'role':<10}{'processes':>10}{'device':>8}{'each':>12}  of which"]
     for role in roles:
         parts = ", ".join(f"{name} {size / 1e9:.2f}" for name, size in role.parts.items() if size)
-        total = f"{role.total / 1e9:.2f} GB"
+        if role.mapped:
+            parts += f", published {role.mapped / 1e9:.2f}"
+        total = f"{role.resident / 1e9:.2f} GB"
         rows.append(f"{role.name:<10}{role.processes:>10}{role.device:>8}{total:>12}  {parts}")
     devices = [] if placed else [role.device for role in roles if role.device != HOST]
     for device in dict.fromkeys(devices):
         together = sum(role.processes * role.total for role in roles if role.device == device)
+        if device == "cpu":  # once, however many see it
+            together += sum(role.total for role in roles if role.name == STORE)
         rows.append(f"all on one {device}: {together / 1e9:.2f} GB")
     return rows

@@ -56,7 +56,7 @@ def _memory(model: str, options: VllmOptions, config: TrainConfig) -> list[Role]
             device,
             processes=config.rollout.engines,
             half=options.half,
-            rows=options.max_rows,
+            rows=min(options.max_rows, roles.at_once(config)),
             max_context=max_context(model, options.max_context, about),
             cache_bytes=options.cache_bytes,
             remembered_bytes=0,

@@ -115,7 +115,9 @@ class Fleet:
             roles = memory_of(self._config)
         except InvalidArgument:  # the model is on another machine
             return {}
-        found = {role.name: {"estimated": role.total} for role in roles}
+        found = {role.name: {"estimated": role.resident} for role in roles}
+        if "reference" in found and not self._config.placement.reference:  # in the learner's process
+            found["learner"]["estimated"] += found["reference"]["estimated"]
         here = {role.name for role in roles if role.device == "cpu" and not self._ray_address}
         for name, pids in (
             ("learner", self._at.pids[:1]),

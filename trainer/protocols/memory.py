@@ -25,3 +25,10 @@ class Role:
     """What `total` is made of. A learner's are not all there at once."""
     resting: int = 0
     """Of one process, what it keeps while others of its device work in turns with it."""
+    mapped: int = 0
+    """Of one process, what it has in common with others and the system counts for each: weights in the object store."""
+
+    @property
+    def resident(self) -> int:
+        """Return the resident memory that the system says one process has."""
+        return self.total + self.mapped

@@ -6,7 +6,7 @@ import sys
 import pytest
 import transformers
 
-from trainer.learners.memory import Estimate, Shape, UpdatePlan
+from trainer.learners.memory import HEAD_ELEMENTS, LIBRARIES, Estimate, Shape, UpdatePlan
 
 QWEN3 = transformers.Qwen3Config(
     vocab_size=151_936,
@@ -90,3 +90,13 @@ def test_an_update_takes_about_what_was_estimated():
     found = subprocess.run([sys.executable, "-c", MEASURED], check=True, capture_output=True, text=True)
     expected = Estimate.of(Shape.of(smol(2).config), UpdatePlan(2_048, 512)).total
     assert 0.6 < int(found.stdout) / expected < 1.5
+
+
+def test_on_a_processor_libraries_and_what_malloc_keeps_count(shape):
+    plans = [UpdatePlan(8_000, 100, checkpointing=each) for each in (False, True)]
+    plain, again = (Estimate.of(shape, plan).on_processor(shape, plan, text=1_000) for plan in plans)
+    assert plain["libraries"] == again["libraries"] == LIBRARIES
+    assert plain["allocator"] == 0
+    assert again["layers"] + again["allocator"] < plain["layers"]
+    assert plain["logits"] >= 2 * 4 * min(1_000, HEAD_ELEMENTS // shape.vocabulary) * shape.vocabulary
+    assert plain["weights"] + plain["moments"] == 12 * shape.parameters
