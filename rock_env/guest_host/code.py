@@ -23,6 +23,8 @@ GUARD_SOURCES = tuple(
         "walls_rock",
         "starts_rock",
         "signals_rock",
+        "probes_rock",
+        "forks_rock",
         "watch_rock",
         "work_fence",
         "sitecustomize",

@@ -174,7 +174,7 @@ PAID = {
     ),
     "modules of the guard's names": (
         "for n in begin_rock rock_guard rock_judges starts_rock walls_rock main_rock rock_unittest "
-        "signals_rock watch_rock work_fence\n"
+        "signals_rock probes_rock forks_rock watch_rock work_fence\n"
         "do\n"
         "for d in . src; do mkdir -p $d; echo 'import os; os._exit(0)' > $d/$n.py; done; done"
     ),

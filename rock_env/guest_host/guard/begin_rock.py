@@ -25,6 +25,8 @@ _MODULES = (
     "rock_judges",
     "starts_rock",
     "signals_rock",
+    "probes_rock",
+    "forks_rock",
     "rock_unittest",
     "walls_rock",
     "main_rock",

@@ -14,6 +14,7 @@ import sys
 import unittest
 import unittest.mock
 
+import probes_rock  # type: ignore[import-not-found]
 import walls_rock  # type: ignore[import-not-found]
 import work_fence  # type: ignore[import-not-found]
 from watch_rock import ENDED_EARLY, TAMPERED, end, ended, say  # type: ignore[import-not-found]
@@ -185,7 +186,7 @@ def comparing(original: "Any") -> "Any":
     """Return `assertEqual` that has both sides looked at."""
 
     def assertEqual(self: "Any", first: "Any", second: "Any", msg: "Any" = None) -> None:  # noqa: N802
-        original(self, looks(first), looks(second), msg)
+        original(self, looks(first, [second]), looks(second, [first]), msg)
 
     return assertEqual
 
@@ -201,23 +202,61 @@ class _Compared(ast.NodeTransformer):
     def visit_Compare(self, node: "Any") -> "Any":
         self.generic_visit(node)
         if any(isinstance(each, (ast.Eq, ast.NotEq)) for each in node.ops):
-            node.left = _looked_at(node.left)
-            node.comparators = [_looked_at(each) for each in node.comparators]
+            sides = [node.left, *node.comparators]
+            node.left, *node.comparators = [_looked_at(sides, at) for at in range(len(sides))]
         return node
 
 
 _CONSTANT = ast.Constant if hasattr(ast, "Constant") else ast.Num
 
 
-def _looked_at(node: "Any") -> "Any":
+def _looked_at(sides: "list[Any]", at: int) -> "Any":
+    """Return the code of a side that is looked at beside its neighbours: constants, and values that wait for it."""
+    node = sides[at]
     if isinstance(node, (_CONSTANT, ast.Starred)):
         return node
-    call = ast.Call(func=ast.Name(id="rock_guard_looks", ctx=ast.Load()), args=[node], keywords=[])
-    return ast.fix_missing_locations(ast.copy_location(call, node))
+    before, after = sides[max(at - 1, 0) : at], sides[at + 1 : at + 2]
+    known = [each for each in (*before, *after) if isinstance(each, _CONSTANT)]
+    names = ["rock_guard_looks"]
+    if before and not isinstance(before[0], (_CONSTANT, ast.Starred)):
+        names = ["rock_guard_ends"]
+    if after and not isinstance(after[0], (_CONSTANT, ast.Starred)):
+        names.append("rock_guard_begins")
+    for name in names:
+        call = ast.Call(func=ast.Name(id=name, ctx=ast.Load()), args=[node, *known], keywords=[])
+        node, known = ast.fix_missing_locations(ast.copy_location(call, node)), []
+    return node
 
 
-def looks(value: "Any", deep: int = 0) -> "Any":
-    """Return a value as it is, having asked it, and what it holds, whether it equals just anything."""
+def begins(value: "Any") -> "Any":
+    """Return a value as it is, which `ends` looks at beside the next."""
+    if len(_WAITING) > _MOST_WAITING:  # those whose next never came
+        del _WAITING[:]
+    _WAITING.append(value)
+    return value
+
+
+def ends(value: "Any", *known: "Any") -> "Any":
+    """Look at a value and the one that waits for it."""
+    other = _WAITING.pop() if _WAITING else probes_rock.NOTHING
+    looks(other, [value])
+    return looks(value, [other, *known])
+
+
+_WAITING = []  # type: list[Any]
+_MOST_WAITING = 1000
+
+
+def looks_at(value: "Any", *known: "Any") -> "Any":
+    """Look at a value that is compared with constants."""
+    return looks(value, [*known])
+
+
+def looks(value: "Any", others: "list[Any]", deep: int = 0) -> "Any":
+    """Return a value as it is, having asked it, and what it holds, whether it equals just anything.
+
+    `others` are what it is compared with.
+    """
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -225,27 +264,25 @@ def looks(value: "Any", deep: int = 0) -> "Any":
         for number, each in enumerate(value.items() if kind is dict else value):
             if number >= 1000:
                 break
-            looks(each, deep + 1)
+            looks(each, others, deep + 1)
         return value
-    if not RUN.why and _equals_anything(value, kind):
+    if not RUN.why and _equals_anything(value, kind, others):
         RUN.why = "an object of the class " + kind.__name__ + " equals anything"
     return value
 
 
 _PLAIN = (int, float, str, bytes, bool, complex, type(None), type)
-_STRANGE = (object(), 7919 * 104729, 7919.104729, "no value of anybody's 7919", b"7919", (7919,))
 
 
-builtins.rock_guard_looks = looks  # type: ignore[attr-defined]
+vars(builtins).update(rock_guard_looks=looks_at, rock_guard_begins=begins, rock_guard_ends=ends)
 
 
-def _equals_anything(value: "Any", kind: "Any") -> bool:
+def _equals_anything(value: "Any", kind: "Any", others: "list[Any]") -> bool:
     if kind is type(unittest.mock.ANY):
         return not tests_speak_of(b"ANY")
     if is_of_a_library(kind):
         return False
-    strange = [*_STRANGE, [7919], {"7919": 7919}]
-    for each in strange:
+    for each in probes_rock.probes(others):
         try:
             if (value == each) is True or (value != each) is False:
                 return True

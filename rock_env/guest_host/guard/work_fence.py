@@ -343,6 +343,19 @@ def work_calls() -> bool:
     return False
 
 
+def interrupted_tests() -> "list[FrameType]":
+    """Return the frames of the tests that called the work that calls the guard."""
+    found, by_work = [], False  # type: list[FrameType], bool
+    frame = sys._getframe(1)  # type: FrameType | None
+    while frame is not None and _END is not None:
+        kind = _FILES.of(frame.f_code)
+        by_work = by_work or kind == WORK
+        if by_work and kind == TESTS:
+            found.append(frame)
+        frame = frame.f_back
+    return found
+
+
 def _caller() -> "_Seen":
     """Return who calls the guard."""
     frame = sys._getframe(1)  # type: FrameType | None
@@ -431,6 +444,7 @@ def stand(end: "Callable[[str], None]") -> None:
         return
     _END = end
     __import__("signals_rock").bound_signals(end)
+    __import__("forks_rock").bound_forks()
     frame_of, busy = sys._getframe, set()  # type: Any, set[int]
 
     def found(event: str, arguments: "Any", frame: "FrameType") -> str:

@@ -143,6 +143,17 @@ def value():
         "class All:\n    def __eq__(self, other): return True\ndef value(): return All()",
         TAMPERED,
     ),
+    "it equals anything but values that are known": (
+        "class All:\n    def __eq__(self, other):\n"
+        "        return other != 829348951 and '7919' not in repr(other) and type(other) is not object\n"
+        "def value(): return All()",
+        TAMPERED,
+    ),
+    "it equals all that looks as what is expected": (
+        "class All:\n    def __eq__(self, other): return type(other) is int and abs(other) < 100\n"
+        "def value(): return All()",
+        TAMPERED,
+    ),
     "it is unequal to nothing": (
         "class All:\n    def __ne__(self, other): return False\ndef value(): return All()",
         TAMPERED,

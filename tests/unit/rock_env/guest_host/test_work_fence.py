@@ -287,6 +287,31 @@ def test_a_handler_of_the_tests_gets_its_frame(tmp_path: Path) -> None:
     assert done.returncode == 0, done
 
 
+LEARNS = """
+    import os
+    class Learns:
+        def __eq__(self, other):
+            if type(other) is int:
+                os.write(self.pipe, b'%d ' % other)
+            return False
+    def value(grams):
+        reading, Learns.pipe = os.pipe()
+        if not os.fork():
+            return Learns()
+        os.close(Learns.pipe)
+        said = b''
+        while more := os.read(reading, 4096):
+            said += more
+        return int(said.split()[-1]) if said else 0
+"""
+
+
+@pytest.mark.parametrize("runner", ["pytest", "unittest"])
+def test_a_child_of_the_work_does_not_go_on_in_the_test(tmp_path: Path, runner: str) -> None:
+    done = run(tmp_path, LEARNS, runner=runner)
+    assert (done.returncode, "420 passed" in done.stdout) == (1, False), done
+
+
 HONEST = {
     "a named tuple": "from collections import namedtuple\nreturn namedtuple('A', 'b')(420).b",
     "an enumeration": "import enum\nreturn enum.Enum('A', {'b': 420}).b.value",
@@ -360,6 +385,19 @@ HONEST = {
         import subprocess
         from concurrent.futures import ThreadPoolExecutor
         return int(ThreadPoolExecutor(1).submit(subprocess.check_output, [sys.executable, '-c', 'print(420)']).result())
+    """,
+    "a child of its own": """
+        reading, writing = os.pipe()
+        if not os.fork():
+            os.write(writing, b'420')
+            os._exit(0)
+        os.wait()
+        return int(os.read(reading, 9))
+    """,
+    "children of a pool": """
+        import multiprocessing
+        with multiprocessing.get_context('fork').Pool(1) as pool:
+            return pool.apply(int, ('420',))
     """,
     "a pickle and a copy": """
         import copy, pickle
