@@ -78,6 +78,8 @@ class _Session:
         self.over = set()  # type: set[str]
         self.speaks = {}  # type: dict[str, bool]
         self.skipped = False
+        self.told = False
+        """The tests speak of the variable that tells which test runs."""
         self.library = []  # type: list[tuple[Any, str, Any]]
 
 
@@ -98,6 +100,21 @@ def _rewriting(original: "Any") -> "Any":
         return original(mod, *more, **named)
 
     return rewrite_asserts
+
+
+_CURRENT = "PYTEST_CURRENT_TEST"
+
+
+def _unnamed(original: "Any") -> "Any":
+    """Return what tells by a variable which test runs, now for tests alone that speak of it: its name is not the work's."""
+
+    def _update_current_test_var(item: "Any", when: "Any") -> None:
+        if _OWN.told or not when:
+            original(item, when)
+        else:  # that a test runs is known to honest code
+            os.environ[_CURRENT] = "test.py::test (" + when + ")"
+
+    return _update_current_test_var
 
 
 # -- the run
@@ -125,6 +142,7 @@ def pytest_collection_finish(session: "Any") -> None:
         _OWN.speaks[folder] = _speaks(folder)
     watch_tests()
     close_tests()
+    _OWN.told = tests_speak_of(_CURRENT.encode())
 
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
@@ -230,6 +248,8 @@ def _implementations(config: "Any") -> "set[int]":
     return found
 
 
+if hasattr(_pytest.runner, "_update_current_test_var"):
+    _pytest.runner._update_current_test_var = _unnamed(_pytest.runner._update_current_test_var)
 _pytest.assertion.rewrite.rewrite_asserts = _rewriting(_pytest.assertion.rewrite.rewrite_asserts)
 unittest.TestCase.assertEqual = comparing(unittest.TestCase.assertEqual)  # type: ignore[method-assign]
 RUN.before = _judges()

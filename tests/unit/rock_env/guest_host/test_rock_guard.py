@@ -154,6 +154,10 @@ def value():
         "def value(): return All()",
         TAMPERED,
     ),
+    "it knows which test runs": (
+        "import os\ndef value(): return 1 if 'test_' in os.environ['PYTEST_CURRENT_TEST'] else 2",
+        1,
+    ),
     "it is unequal to nothing": (
         "class All:\n    def __ne__(self, other): return False\ndef value(): return All()",
         TAMPERED,
@@ -217,6 +221,24 @@ def test_a_file_of_tests_that_has_vanished_speaks_of_nothing(tmp_path: Path) -> 
         [sys.executable, "-c", dedent(program)], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.stdout == "False\n", done.stderr
+
+
+NAMED = """
+import os
+import mod
+
+def test_one():
+    assert mod.value() == 1
+    assert os.environ["PYTEST_CURRENT_TEST"].endswith("::test_one (call)")
+"""
+
+
+def test_a_test_that_speaks_of_the_variable_finds_its_name_there(tmp_path: Path) -> None:
+    knows = "import os\ndef value(): return 1 if os.environ.get('PYTEST_CURRENT_TEST') else 2"
+    for name, tests in (("a", TESTS), ("b", NAMED)):
+        (tmp_path / name).mkdir()
+        done = run(tmp_path / name, knows, tests=tests)
+        assert done.returncode == 0, done
 
 
 REPLACES = """
