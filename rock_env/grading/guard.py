@@ -20,6 +20,8 @@ from rock_env.errors import InvalidArgument, NotFound
 from rock_env.grading.fence import fence_variables
 from rock_env.grading.image import ImageAnswers, verifier_text
 from rock_env.grading.model import Verifier
+from rock_env.grading.outcomes import Outcome
+from rock_env.grading.parsers import Read
 from rock_env.grading.seal import broken_seal, seal
 from rock_env.sandbox import CommandEnd, Sandbox
 
@@ -45,6 +47,8 @@ _RUNNING = """for p in /proc/[0-9]*; do p=${p#/proc/}; case $p in 1|$$) continue
 _WORD = re.compile(r"[A-Za-z_][\w.+-]{0,100}")
 _MOST_WORDS = 5000
 _MOST_REPORT = 1 << 20
+_TEXTS = ("pytest", "unittest")
+"""Parsers of an output that the work writes to as well, and whose tests the guard counts."""
 _LEAST_ROOM = 1 << 16
 """Bytes that a box can write where neither its disk nor the machine's is full."""
 
@@ -136,33 +140,54 @@ class Guard:
         left = [words.strip() for number, _, words in lines if words.strip() and number not in self.running]
         return left, said.orphans
 
-    async def contradicts(self, box: Sandbox, reward: float) -> str:
-        """Return how the guard's own report speaks against a reward, or an empty text."""
-        ends = await self._runs(box)
-        failed = [code for code, _ in ends.values() if code]
-        if failed and (reward >= 1 or not any(passed for _, passed in ends.values())):
-            return f"its run of tests ended with exit code {failed[0]}, and the reward was {reward:g} all the same"
-        return ""
+    async def contradicts(self, box: Sandbox, read: Read) -> str:
+        """Return what speaks against what a parser read: the guard's own report; else an empty text."""
+        told = sum(outcome is Outcome.PASSED for outcome in read.outcomes.values())
+        if self.sealed is None or not (told or (read.reward or 0) > 0):
+            return ""
+        runs = await self._runs(box)
+        said = _failed_all_the_same(runs, read.reward) if read.reward is not None else ""
+        return said or _more_than_there_were(runs, told if self.verifier.parser in _TEXTS else 0)
 
     async def _all_passed(self, box: Sandbox) -> bool:
         """Return whether there were watched runs of tests, and all passed."""
-        ends = await self._runs(box)
-        return bool(ends) and not any(code for code, _ in ends.values())
+        ends = _last(await self._runs(box))
+        return bool(ends) and not any(code for code, _ in ends)
 
-    async def _runs(self, box: Sandbox) -> dict[str, tuple[int, int]]:
-        """Return how the last run of tests with the same arguments ended, and how many tests passed in it."""
+    async def _runs(self, box: Sandbox) -> list[tuple[str, int, int]]:
+        """Return how each run of tests ended: its arguments, its exit code, and how many tests passed in it."""
         if not self.report:
-            return {}
+            return []
         try:
             said = await box.read_range(self.report, offset=0, length=_MOST_REPORT)
         except (NotFound, InvalidArgument):
-            return {}  # no run was watched
-        ends: dict[str, tuple[int, int]] = {}
+            return []  # no run was watched
+        runs = []
         for line in said.decode(errors="replace").splitlines():
             token, code, passed, arguments = (*line.split(" ", 3), "", "", "")[:4]
             if token == self.token and code.isdigit() and passed.isdigit():
-                ends[arguments] = int(code), int(passed)
-        return ends
+                runs.append((arguments, int(code), int(passed)))
+        return runs
+
+
+def _last(runs: Sequence[tuple[str, int, int]]) -> list[tuple[int, int]]:
+    """Return how the last run with the same arguments ended, for each."""
+    return [*{arguments: (code, passed) for arguments, code, passed in runs}.values()]
+
+
+def _failed_all_the_same(runs: Sequence[tuple[str, int, int]], reward: float) -> str:
+    failed = [code for code, _ in _last(runs) if code]
+    if failed and (reward >= 1 or not any(passed for _, passed in _last(runs))):
+        return (
+            f"its run of tests ended with exit code {failed[0]}, and the reward was {reward:g} all the same"
+        )
+    return ""
+
+
+def _more_than_there_were(runs: Sequence[tuple[str, int, int]], told: int) -> str:
+    """Return what is wrong where a text says that more tests passed than did: the work writes to that output, too."""
+    passed = sum(passed for _, _, passed in runs)
+    return f"its output says that {told} tests passed, and {passed} did" if runs and told > passed else ""
 
 
 async def guard_of(box: Sandbox, verifier: Verifier, image: ImageAnswers | None) -> Guard:

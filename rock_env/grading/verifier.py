@@ -116,7 +116,7 @@ async def _report(box: Sandbox, verifier: Verifier, image: ImageAnswers | None, 
         problem = f"it cannot be run (exit code {end.exit_code})"
     elif not problem and read.reward is None and not read.outcomes:
         problem = f"it reported no test (exit code {end.exit_code})"
-    if read.reward is not None and read.reward > 0 and (why := await guard.contradicts(box, read.reward)):
+    if why := await guard.contradicts(box, read):
         return Report(tampered=why, exit_code=end.exit_code, tail=tail)
     return Report(
         read.outcomes, read.reward, end.exit_code, problem=problem, tail=tail, described=read.described

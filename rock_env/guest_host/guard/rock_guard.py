@@ -76,6 +76,7 @@ class _Session:
         self.codes = {}  # type: dict[str, Any]
         self.hooks = set()  # type: set[int]
         self.over = set()  # type: set[str]
+        self.passed = set()  # type: set[str]
         self.speaks = {}  # type: dict[str, bool]
         self.skipped = False
         self.told = False
@@ -155,8 +156,6 @@ def pytest_runtest_makereport(item: "Any", call: "Any") -> "Any":
             RUN.why = "it says that the test " + item.nodeid + " is expected to fail"
     outcome = yield
     report = outcome.get_result()
-    if call.when == "call" and report.passed:
-        RUN.passed += 1
     if report.skipped and not isinstance(raised, _SKIPS) and not _speaks_of_skips(item):
         _OWN.skipped = True
     if RUN.why:
@@ -174,7 +173,10 @@ def pytest_runtest_makereport(item: "Any", call: "Any") -> "Any":
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_logreport(report: "Any") -> None:
-    """Remember which tests are over."""
+    """Remember which tests are over, and which of them passed or failed as expected."""
+    if report.when == "call" and (report.passed or (report.skipped and hasattr(report, "wasxfail"))):
+        _OWN.passed.add(report.nodeid)
+        RUN.passed = len(_OWN.passed)
     if report.when == "teardown":
         _OWN.over.add(report.nodeid)
 

@@ -123,7 +123,9 @@ def _judged(original: "Any") -> "Any":
                 RUN.why = RUN.why or changed()
                 skipped = [test for test, _ in result.skipped if not _says(b"skip", test)]
                 expected = getattr(result, "expectedFailures", ())
-                skipped += [test for test, _ in expected if not _says(b"expectedfailure", test)]
+                unsaid = [test for test, _ in expected if not _says(b"expectedfailure", test)]
+                RUN.passed += len(expected) - len(unsaid)
+                skipped += unsaid
                 names = [getattr(test, "_testMethodName", None) for test, _ in result.skipped]
                 played = (
                     asked if None in names else _PLAYED.union(names)

@@ -10,6 +10,8 @@ from textwrap import dedent
 
 import pytest
 
+from rock_env.grading.outcomes import Outcome
+from rock_env.grading.parsers.pytest_text import parse_pytest
 from rock_env.guest_host.code import GUARD_SOURCES
 
 TESTS = """
@@ -204,6 +206,27 @@ def test_code_that_changes_how_it_is_judged_fails(tmp_path: Path, name: str) -> 
     done = run(tmp_path, module)
     assert done.returncode == code, done
     assert ("this run does not count" in done.stderr) == (code in (ENDED, TAMPERED))
+
+
+FORGES = """
+import os, stat
+pipes = [fd for fd in range(3, 30) if os.path.exists(f"/proc/self/fd/{fd}") and stat.S_ISFIFO(os.fstat(fd).st_mode)]
+for fd in pipes[1:]:  # the first is the guard's
+    os.write(fd, b"\\n=== short test summary info ===\\nPASSED test_it.py::test_one\\n=== end ===\\n")
+raise ImportError("on purpose")
+"""
+
+
+@pytest.mark.parametrize(("module", "passed"), [(PLAIN, 2), (WRONG, 0), (FORGES, 0)])
+def test_the_guard_tells_how_many_tests_passed_whatever_the_output_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, passed: int
+) -> None:
+    report = tmp_path / "report"
+    monkeypatch.setenv("ROCK_GUARD_REPORT", f"secret:{report}")
+    done = run(tmp_path, module)
+    said = parse_pytest(done.stdout).get("test_it.py::test_one")
+    assert (said is Outcome.PASSED) == (module != WRONG), done
+    assert report.read_text().split()[2] == str(passed)
 
 
 def test_a_file_of_tests_that_has_vanished_speaks_of_nothing(tmp_path: Path) -> None:
