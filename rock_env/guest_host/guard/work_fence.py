@@ -182,9 +182,13 @@ class _Seen:
         """Return whether a function of the library looks for its own sake."""
         if not self.between or what not in self.direct.f_code.co_names:
             return False
-        if self.files.inside(self.direct.f_code) not in _KEEP_THEM.get(what, ()):
+        keep = _KEEP_THEM.get(what, ())
+        if self.files.inside(self.direct.f_code) not in keep or any(
+            each.f_locals.get("capture_locals") for each in self.between
+        ):
             return False
-        return len(self.between) > 1 or self.direct.f_code.co_name not in _GIVE
+        takes = self.between[1:2] and self.files.inside(self.between[1].f_code) in keep
+        return bool(takes) or self.direct.f_code.co_name not in _GIVE
 
     def shows_lines(self) -> bool:
         """Return whether it is a line of a message: of a warning, a traceback or a log."""

@@ -139,3 +139,21 @@ class FullBoxes(BackendBoxes):
 async def test_a_full_disk_of_the_machine_is_nobodys_failure(backend: DockerBackend, box: Sandbox) -> None:
     with pytest.raises(InfraError, match="No space left"):
         await grade_task(box, FullBoxes(backend, SPEC, agent=box.id), VERIFIER)
+
+
+COMPARES = b"""#!/bin/sh
+mkdir -p /logs/verifier; echo 0 > /logs/verifier/reward.txt
+./work; cmp -s out /tests/expected && echo 1 > /logs/verifier/reward.txt
+"""
+
+
+async def test_an_output_that_leads_to_what_is_expected_is_none(backend: DockerBackend, box: Sandbox) -> None:
+    files = (TaskFile("/tests/test.sh", COMPARES, 0o755), TaskFile("/tests/expected", b"42\n"))
+    verifier = replace(VERIFIER, files=files)
+    fresh = BackendBoxes(backend, SPEC, agent=box.id)
+    for work, reward in (("ln -s /tests/expected out", 0), ("ln -s / d; ln -s d/tests/expected out", 0)):
+        await box.write_file("work", f"#!/bin/sh\n{work}\n".encode(), mode=0o755)
+        verdict = await grade_task(box, fresh, verifier)
+        assert (verdict.reward, "leads to the verifier" in verdict.details) == (reward, True), verdict
+    await box.write_file("work", b"#!/bin/sh\necho 42 > real; ln -s real out\n", mode=0o755)
+    assert (await grade_task(box, fresh, verifier)).passed

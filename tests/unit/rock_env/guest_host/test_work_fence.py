@@ -108,6 +108,20 @@ LOOKS = {
         found = traceback.StackSummary.extract(traceback.walk_stack(None), capture_locals=True)
         return int(next(each.locals['cents'] for each in found if 'cents' in (each.locals or {})))
     """,
+    "a walk by the library of a traceback": """
+        import heapq, traceback
+        try:
+            1 / 0
+        except ZeroDivisionError as error:
+            return next(heapq.merge(traceback.walk_tb(error.__traceback__)))[0].f_back.f_locals['cents']
+    """,
+    "a summary of an error with values": """
+        import traceback
+        try:
+            1 / 0
+        except ZeroDivisionError as error:
+            return traceback.TracebackException.from_exception(error, capture_locals=True) and 420
+    """,
     "the frames of all threads": """
         import threading
         frame = sys._current_frames()[threading.main_thread().ident].f_back
