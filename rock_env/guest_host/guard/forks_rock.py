@@ -17,6 +17,19 @@ if False:  # typing of newer Pythons
 _ENDED = 72
 
 
+def _interrupted() -> "list[FrameType]":
+    """Return the frames of the tests that called the work that forks."""
+    found, by_work = [], False  # type: list[FrameType], bool
+    frame = sys._getframe(1)  # type: FrameType | None
+    while frame is not None:
+        kind = work_fence.whose(frame.f_code)
+        by_work = by_work or kind == work_fence.WORK
+        if by_work and kind == work_fence.TESTS:
+            found.append(frame)
+        frame = frame.f_back
+    return found
+
+
 def bound_forks() -> None:
     """Bound the children that are forked from now on."""
     leave, trace = os._exit, sys.settrace
@@ -25,7 +38,7 @@ def bound_forks() -> None:
         leave(_ENDED)
 
     def child() -> None:
-        frames = work_fence.interrupted_tests()
+        frames = _interrupted()
         for frame in frames:
             frame.f_trace, frame.f_trace_opcodes = stop, True
         if frames:

@@ -16,10 +16,10 @@ import traceback
 import types
 
 from begin_rock import take_in_children  # type: ignore[import-not-found]
+from probes_rock import compared  # type: ignore[import-not-found]
 from rock_judges import (  # type: ignore[import-not-found]
     RUN,
     changed,
-    compared,
     contents,
     end_tampered,
     imports_in,

@@ -1,9 +1,10 @@
-"""Values that a test did not ask for: what a test compares is asked about them, too, and may equal none.
+"""Values that a test did not ask for: what it compares is asked about them, too, and may equal none. With code that asks.
 
 They are drawn anew at each comparison, as many as chance has it, and among them are values of the same form as what the test
 compares with, so that an object that answers does not know which question counts. Runs in any Python from 3.6 on.
 """
 
+import ast
 import os
 
 if False:  # typing of newer Pythons
@@ -100,3 +101,43 @@ def _other_text(text: str) -> str:
             found.append(each)
     other = "".join(found)
     return other if other != text else text + _word(1 + _drawn(3))
+
+
+# -- code whose comparisons are looked at
+
+
+def compared(tree: "Any") -> "Any":
+    """Return code in which each side of `==` and `!=` is looked at."""
+    return _Compared().visit(tree)
+
+
+class _Compared(ast.NodeTransformer):
+    """Does it."""
+
+    def visit_Compare(self, node: "Any") -> "Any":
+        self.generic_visit(node)
+        if any(isinstance(each, (ast.Eq, ast.NotEq)) for each in node.ops):
+            sides = [node.left, *node.comparators]
+            node.left, *node.comparators = [_looked_at(sides, at) for at in range(len(sides))]
+        return node
+
+
+_CONSTANT = ast.Constant if hasattr(ast, "Constant") else ast.Num
+
+
+def _looked_at(sides: "list[Any]", at: int) -> "Any":
+    """Return the code of a side that is looked at beside its neighbours: constants, and values that wait for it."""
+    node = sides[at]
+    if isinstance(node, (_CONSTANT, ast.Starred)):
+        return node
+    before, after = sides[max(at - 1, 0) : at], sides[at + 1 : at + 2]
+    known = [each for each in (*before, *after) if isinstance(each, _CONSTANT)]
+    names = ["rock_guard_looks"]
+    if before and not isinstance(before[0], (_CONSTANT, ast.Starred)):
+        names = ["rock_guard_ends"]
+    if after and not isinstance(after[0], (_CONSTANT, ast.Starred)):
+        names.append("rock_guard_begins")
+    for name in names:
+        call = ast.Call(func=ast.Name(id=name, ctx=ast.Load()), args=[node, *known], keywords=[])
+        node, known = ast.fix_missing_locations(ast.copy_location(call, node)), []
+    return node

@@ -23,12 +23,12 @@ import _pytest.reports
 import _pytest.runner
 import pluggy
 import pytest
+from probes_rock import compared  # type: ignore[import-not-found]
 from rock_judges import (  # type: ignore[import-not-found]
     RUN,
     by_tests,
     changed,
     close_tests,
-    compared,
     comparing,
     contents,
     end_tampered,

@@ -4,7 +4,6 @@ Used by `rock_guard` for pytest and by `rock_unittest`; laid out beside them. It
 3.6 on, and imports no test runner but `unittest`.
 """
 
-import ast
 import builtins
 import importlib
 import operator
@@ -189,43 +188,6 @@ def comparing(original: "Any") -> "Any":
         original(self, looks(first, [second]), looks(second, [first]), msg)
 
     return assertEqual
-
-
-def compared(tree: "Any") -> "Any":
-    """Return code in which each side of `==` and `!=` is looked at."""
-    return _Compared().visit(tree)
-
-
-class _Compared(ast.NodeTransformer):
-    """Does it."""
-
-    def visit_Compare(self, node: "Any") -> "Any":
-        self.generic_visit(node)
-        if any(isinstance(each, (ast.Eq, ast.NotEq)) for each in node.ops):
-            sides = [node.left, *node.comparators]
-            node.left, *node.comparators = [_looked_at(sides, at) for at in range(len(sides))]
-        return node
-
-
-_CONSTANT = ast.Constant if hasattr(ast, "Constant") else ast.Num
-
-
-def _looked_at(sides: "list[Any]", at: int) -> "Any":
-    """Return the code of a side that is looked at beside its neighbours: constants, and values that wait for it."""
-    node = sides[at]
-    if isinstance(node, (_CONSTANT, ast.Starred)):
-        return node
-    before, after = sides[max(at - 1, 0) : at], sides[at + 1 : at + 2]
-    known = [each for each in (*before, *after) if isinstance(each, _CONSTANT)]
-    names = ["rock_guard_looks"]
-    if before and not isinstance(before[0], (_CONSTANT, ast.Starred)):
-        names = ["rock_guard_ends"]
-    if after and not isinstance(after[0], (_CONSTANT, ast.Starred)):
-        names.append("rock_guard_begins")
-    for name in names:
-        call = ast.Call(func=ast.Name(id=name, ctx=ast.Load()), args=[node, *known], keywords=[])
-        node, known = ast.fix_missing_locations(ast.copy_location(call, node)), []
-    return node
 
 
 def begins(value: "Any") -> "Any":

@@ -67,29 +67,11 @@ _GIVE = (
 )
 """Functions of theirs that do, where the work itself calls them."""
 _SHOW_LINES = ("linecache.py", "traceback.py", "warnings.py", "logging/__init__.py", "unittest/result.py")
-_OWN_PROCESS = (
-    "stat",
-    "status",
-    "statm",
-    "maps",
-    "smaps",
-    "cmdline",
-    "cgroup",
-    "mounts",
-    "mountinfo",
-    "limits",
-    "io",
-    "task",
-    "fd",
-    "fdinfo",
-    "net",
-    "oom_score",
-    "loginuid",
-    "exe",
-    "cwd",
-    "ns",
-    "comm",
-)
+_OF_ITSELF = """
+    stat status statm maps smaps cmdline cgroup mounts mountinfo limits io task fd fdinfo net oom_score loginuid exe cwd
+    ns comm
+"""
+_OWN_PROCESS = frozenset(_OF_ITSELF.split())
 _NO_FILES = ("os.putenv", "os.unsetenv", "os.system")
 _TWO_FILES = ("os.rename", "os.link", "os.symlink", "shutil.copyfile", "shutil.copytree", "shutil.move")
 
@@ -348,17 +330,9 @@ def work_calls() -> bool:
     return False
 
 
-def interrupted_tests() -> "list[FrameType]":
-    """Return the frames of the tests that called the work that calls the guard."""
-    found, by_work = [], False  # type: list[FrameType], bool
-    frame = sys._getframe(1)  # type: FrameType | None
-    while frame is not None and _END is not None:
-        kind = _FILES.of(frame.f_code)
-        by_work = by_work or kind == WORK
-        if by_work and kind == TESTS:
-            found.append(frame)
-        frame = frame.f_back
-    return found
+def whose(code: "CodeType") -> str:
+    """Return whose code it is; an empty text where nothing is watched."""
+    return _FILES.of(code) if _END is not None else ""
 
 
 def _caller() -> "_Seen":
@@ -430,6 +404,17 @@ def _begins(files: "_Files", code: "Any") -> str:
 _CTYPES = ("ctypes.dlopen", "ctypes.dlsym", "ctypes.dlsym/handle", "ctypes.cdata", "ctypes.PyObj_FromPtr")
 
 
+def _came_later(files: "_Files", frame: "FrameType | None") -> bool:
+    """Return whether Python or the runner did; what else started the tests is the image's."""
+    new = files.kind(os.__file__) == WORK
+    while frame is not None:
+        if files.of(frame.f_code) == WORK:
+            files.main.add(frame.f_code)
+            new = new or "-packages/" in frame.f_code.co_filename
+        frame = frame.f_back
+    return new
+
+
 def stand(end: "Callable[[str], None]") -> None:
     """Watch from now on, before the work is imported; `end` is told what the work did and never returns.
 
@@ -439,13 +424,7 @@ def stand(end: "Callable[[str], None]") -> None:
     files = _FILES
     if not hasattr(sys, "addaudithook") or not files.since or _END is not None:
         return
-    frame, new = sys._getframe(1), files.kind(os.__file__) == WORK  # type: FrameType | None, bool
-    while frame is not None:
-        if files.of(frame.f_code) == WORK:
-            files.main.add(frame.f_code)
-            new = new or "-packages/" in frame.f_code.co_filename
-        frame = frame.f_back
-    if new:
+    if _came_later(files, sys._getframe(1)):
         return
     _END = end
     __import__("signals_rock").bound_signals(end)
