@@ -21,10 +21,14 @@ PARAMS = BrowserParams(pictures=True, record=True)
 SOURCE = BrowserTasks(PARAMS)
 TASK = next(each for each in (SOURCE.get("train", n) for n in range(22)) if each.payload == "files-number/0")
 KILL_BROWSER = """
-import os, pathlib, signal
+import os, pathlib, signal, time
+killed = []
 for each in pathlib.Path('/proc').glob('[0-9]*'):
     if int(each.name) != os.getpid() and b'--host-resolver-rules' in (each / 'cmdline').read_bytes():
         os.kill(int(each.name), signal.SIGKILL)
+        killed.append(each)
+while any(each.exists() for each in killed):  # until the driver has taken note
+    time.sleep(0.01)
 """
 
 
