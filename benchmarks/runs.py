@@ -47,7 +47,7 @@ def train_rows(folder: Path) -> list[dict[str, Any]]:
 def run_training(
     arguments: Sequence[str], *, threads: int = 1, environment: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Train in a fresh folder and return its `summary.json`, with `curve`: its evaluations in order.
+    """Train in a fresh folder and return its `summary.json`, with `curve`, its evaluations, and `steps`, those of learning.
 
     Raise `RuntimeError` with its output if it failed.
     """
@@ -56,4 +56,5 @@ def run_training(
         train(run, arguments, threads=threads, environment=environment)
         summary: dict[str, Any] = json.loads((run / "summary.json").read_text())
         summary["curve"] = [record for record in read_metrics(run) if record["kind"] == "eval"]
+        summary["steps"] = train_rows(run)
         return summary

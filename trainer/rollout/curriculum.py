@@ -3,9 +3,11 @@
 Pure functions of the configuration, the step and the pass rates that the run's state holds, so a resumed run draws what
 the uninterrupted one would have drawn.
 
-A task's outcomes are Bernoulli with a Beta(1 + passed, 1 + failed) posterior. Tasks are drawn without replacement with
-weights `E[p (1 - p)] = a b / ((a + b) (a + b + 1))`: the variance of an outcome, which is what a group can teach (1/6 for a
-task never seen, towards 1/4 for one known to pass half of the time, towards 0 for one known to pass always or never).
+A task's outcomes are Bernoulli with a Beta posterior. Its prior is worth two outcomes at the pass rate m of all known tasks
+together: Beta(2 m + passed, 2 (1 - m) + failed). Tasks are drawn without replacement with weights
+`E[p (1 - p)] = a b / ((a + b) (a + b + 1))`: the variance of an outcome, which is what a group can teach (2 m (1 - m) / 3 for
+a task never seen, towards 1/4 for one known to pass half of the time, towards 0 for one known to pass always or never). Where
+most tasks pass, one that failed is thus drawn far more often than one that passed.
 """
 
 from __future__ import annotations
@@ -88,8 +90,10 @@ def _by_pass_rate(
 
 
 def outcome_variance(counts: Sequence[Sequence[float]]) -> NDArray[np.float64]:
-    """Return the expected variance of each task's outcome, given its [passed, failed]."""
-    a, b = 1.0 + np.array(counts, np.float64).T
+    """Return the expected variance of each task's outcome, given its [passed, failed]; the prior is of them all."""
+    seen = np.array(counts, np.float64)
+    passed, failed = 1.0 + seen.sum(axis=0)
+    a, b = (seen + 2.0 * np.array([passed, failed]) / (passed + failed)).T
     variance: NDArray[np.float64] = a * b / ((a + b) * (a + b + 1))
     return variance
 

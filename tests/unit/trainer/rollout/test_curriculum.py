@@ -59,9 +59,16 @@ def outcome(task: str, passed: bool, *, failed: bool = False):
 
 
 def test_an_outcome_is_most_uncertain_where_a_task_passes_half_of_the_time():
-    found = outcome_variance([[0, 0], [8, 8], [16, 0], [0, 16], [1, 0]])
-    # a b / ((a + b)(a + b + 1)) with a = 1 + passed, b = 1 + failed.
-    assert found == pytest.approx([1 / 6, 81 / 342, 17 / 342, 17 / 342, 2 / 12])
+    found = outcome_variance([[0, 0], [8, 8], [16, 0], [0, 16]])
+    # a b / ((a + b)(a + b + 1)) with a = 1 + passed, b = 1 + failed, since as many pass as fail.
+    assert found == pytest.approx([1 / 6, 81 / 342, 17 / 342, 17 / 342])
+
+
+def test_where_most_tasks_pass_one_that_failed_is_drawn_far_more_often():
+    passed, failed, unseen = outcome_variance([[4, 0]] * 97 + [[0, 4], [0, 0], [2, 2]])[[0, 97, 98]]
+    mean = (1 + 97 * 4 + 2) / (2 + 97 * 4 + 4 + 4)
+    assert unseen == pytest.approx(mean * (1 - mean) / 1.5)
+    assert failed > 5 * unseen > 10 * passed
 
 
 def test_without_the_curriculum_tasks_are_drawn_as_ever():
@@ -105,7 +112,7 @@ def test_tasks_are_drawn_toward_intermediate_pass_rate_and_none_is_given_up():
     rates |= {f"train/{n}": [0.0, 40.0] for n in range(4, 8)} | {"train/8": [20.0, 20.0]}
     found = Counter(task for seed in range(600) for task in drawn(rates, 2, seed))
     assert set(found) == {f"train/{n}" for n in range(10)}
-    # Weights: .244 known to pass half of the time, .167 never seen, .022 known to pass always or never.
+    # As many pass as fail. Weights: .244 known to pass half of the time, .167 never seen, .022 always or never passing.
     assert found["train/8"] > found["train/9"] > 3 * max(found[f"train/{n}"] for n in range(8))
 
 
