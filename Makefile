@@ -83,7 +83,6 @@ bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.train_step --quick
 	$(BIN)/python -m benchmarks.learn --quick
 	$(BIN)/python -m benchmarks.swe --quick
-	$(BIN)/python -m benchmarks.ipa --quick
 	$(BIN)/python -m benchmarks.rock --quick
 	$(BIN)/python -m benchmarks.control_plane --quick
 	$(BIN)/python -m benchmarks.chaos --quick

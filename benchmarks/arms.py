@@ -12,19 +12,24 @@ pairs) and `equal_env_steps` (the same where IPA is read at the environment step
 
 from __future__ import annotations
 
+import json
+import os
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.ipa import BESIDE, RESETS, finished, read_raw, run_all
-from benchmarks.scaffold import finish, markdown_table, parser_of
+from benchmarks.runs import run_training
+from benchmarks.scaffold import commit, finish, markdown_table, parser_of
 from benchmarks.statistics import mean_interval, success_at
 
 FIRST_SEED = {"fork_chain": 400, "frozen_lake": 400, "sokoban": 410}
 ONE = ("-s", "rollout.workers=1", "-s", "rollout.engines=1")
 STALE = ("-s", "rollout.staleness=8")
 NO_RL = ("-s", "algo_options.lambda_rl=0")
+BESIDE = ("-s", "algo_options.lambda_il=0.1")
+RESETS = ("-s", "anchors.scheduler=sequential", "-s", "anchors.start_share=0.25")
 
 IPA, GRPO = ("--algo", "ipa"), ("--algo", "grpo", *BESIDE)
 ARMS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -54,7 +59,12 @@ ARMS: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 
+LONGEST_ERROR = 2000
+"""Characters of a failed run's output that its line keeps."""
+
 Line = dict[str, Any]
+Key = tuple[str, str, int]
+"""Environment, arm and seed."""
 Job = tuple[str, str, int, list[str]]
 
 
@@ -66,6 +76,70 @@ def jobs(envs: Sequence[str], arms: Sequence[str], seeds: int, extra: Sequence[s
             for arm, arguments in ARMS[env].items():
                 if not arms or arm in arms:
                     yield env, arm, seed, ["--env", env, *arguments, *ONE, *extra]
+
+
+def measure(env: str, arm: str, seed: int, arguments: Sequence[str]) -> Line:
+    """Run once and return the raw line; a run that fails is a line with `error` and without `curve`."""
+    line: Line = {"env": env, "method": arm, "seed": seed, "arguments": list(arguments), "commit": commit()}
+    try:
+        lag = ["-s", "rollout.allow_uncorrected_lag=true"]  # is what is compared
+        summary = run_training([*arguments, *lag, "--seed", str(seed)])
+    except RuntimeError as error:
+        return {**line, "error": _portable(str(error))[-LONGEST_ERROR:]}
+    curve = [[record["env_steps"], record["success"]] for record in summary["curve"]]
+    kept = ("success_warmup", "success_final", "optimum", "env_steps", "tokens", "steps", "train_s")
+    line |= {name: summary[name] for name in kept}
+    return {**line, "curve": curve, "apart_warmup": summary["apart_warmup"], "apart": summary["apart_final"]}
+
+
+def _portable(text: str) -> str:
+    """Return the text without this machine's folders."""
+    for path, name in ((sys.prefix, "PYTHON"), (str(Path.cwd()), "."), (tempfile.gettempdir(), "TMP")):
+        text = text.replace(path, name)
+    return text
+
+
+def read_raw(path: Path) -> list[Line]:
+    """Return the lines of a raw file but for the torn last one of a killed run. Raise `ValueError` on another bad line."""
+    data = path.read_bytes()
+    return [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
+
+
+def finished(lines: Sequence[Line]) -> dict[Key, Line]:
+    """Return the runs that ended; of several the last."""
+    return {(line["env"], line["method"], line["seed"]): line for line in lines if "curve" in line}
+
+
+def run_all(work: Sequence[Job], raw: Path) -> list[Line]:
+    """Do what `raw` does not hold yet, and return the lines that count, in the order of `work`.
+
+    A line is appended as its run ends. Raise `ValueError` where `raw` holds a run with other arguments: two experiments do
+    not share a file.
+    """
+    raw.parent.mkdir(parents=True, exist_ok=True)
+    if raw.exists():
+        os.truncate(raw, raw.read_bytes().rfind(b"\n") + 1)  # a killed run leaves half a line
+    known = read_raw(raw) if raw.exists() else []
+    asked = {job[:3]: job[3] for job in work}
+    for line in known:
+        expected = asked.get(key := (line["env"], line["method"], line["seed"]), line["arguments"])
+        if line["arguments"] != expected:
+            raise ValueError(
+                f"{raw} holds {' '.join(map(str, key))} with arguments {line['arguments']}, expected {expected}: "
+                "name the file of the experiment that it belongs to, or begin another"
+            )
+    done = finished(known)
+    for number, job in enumerate(work, start=1):
+        if job[:3] in done:
+            continue
+        line = done[job[:3]] = measure(*job)
+        with raw.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        ended = (
+            f"{line['success_warmup']:.3f} -> {line['success_final']:.3f}" if "curve" in line else "FAILED"
+        )
+        print(f"{number}/{len(work)} {line['env']} {line['method']} seed {line['seed']}: {ended}", flush=True)
+    return [done[job[:3]] for job in work]
 
 
 def differences(of_arm: Mapping[str, Mapping[int, Line]], *, equal_env_steps: bool) -> dict[str, list[float]]:
@@ -143,15 +217,13 @@ def main() -> None:
     if options.quick:
         short = ("--steps", "8", "-s", "warmup.epochs=2", "-s", "eval.every=4")
         with tempfile.TemporaryDirectory() as folder:
-            lines = run_all(
-                list(jobs(["frozen_lake"], ["ipa", "ipa-rl0"], 1, short)), Path(folder) / "raw", recipes={}
-            )
+            lines = run_all(list(jobs(["frozen_lake"], ["ipa", "ipa-rl0"], 1, short)), Path(folder) / "raw")
     elif options.raw is None:
         parser.error("--raw RAW.jsonl is needed: runs are kept there")
     elif options.report:
         lines = read_raw(options.raw)
     else:
-        lines = run_all(list(jobs(options.env, options.arms, options.seeds)), options.raw, recipes={})
+        lines = run_all(list(jobs(options.env, options.arms, options.seeds)), options.raw)
     found = summarise(lines)
     for env, one in found.items():
         print(f"## {env}\n\n{table(one)}\n", flush=True)

@@ -22,7 +22,7 @@ __all__ = ["PAGES", "digest", "main", "marked", "measured", "renewed"]
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "results"
-NO_FIGURES = ("README.md", "ipa-preregistration.md")
+NO_FIGURES = ("README.md",)
 _COUNTS = re.compile(r"(?!.*_pb2).*\.(py|toml|proto)")
 _MARK = re.compile(
     r"<!-- measured at (\w+) on ((?:[\w./-]+ [0-9a-f]{12}(?:, )?)+) -->\n\n(?:\*\*Measured before changes to [^\n]*\n\n)?"

@@ -30,8 +30,7 @@ from typing import Any
 import torch
 import transformers
 
-from benchmarks.long_rows import likelihood, row
-from benchmarks.models import attempt, batch_of, qwen3, random_model
+from benchmarks.models import attempt, batch_of, likelihood, qwen3, random_model, row
 from benchmarks.scaffold import finish, parser_of
 from trainer.data.batch import TrainBatch
 from trainer.learners.lora import Adapters

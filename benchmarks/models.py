@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
+from trainer.algo.base import LossOutput
 from trainer.data.batch import TrainBatch
 
-__all__ = ["attempt", "batch_of", "qwen3", "random_model"]
+__all__ = ["attempt", "batch_of", "likelihood", "qwen3", "random_model", "row", "smol"]
 
 SHAPES = {
     "0.6b": (151_936, 1_024, 3_072, 28, 16, 8, 128),
@@ -34,6 +35,17 @@ def qwen3(shape: str, context: int, **changes: Any) -> Any:
 
     known = {"max_position_embeddings": context, "rope_theta": 1_000_000.0, "tie_word_embeddings": True}
     return Qwen3Config(**{**dict(zip(_FIELDS, SHAPES[shape], strict=True)), **known, **changes})
+
+
+def smol(layers: int) -> Any:
+    """Build SmolLM2-135M's shape with random weights and fewer layers."""
+    from transformers import LlamaConfig
+
+    shape = {"vocab_size": 49_152, "hidden_size": 576, "intermediate_size": 1_536}
+    heads = {"num_attention_heads": 9, "num_key_value_heads": 3, "num_hidden_layers": layers}
+    return random_model(
+        LlamaConfig(**shape, **heads, max_position_embeddings=32_768, tie_word_embeddings=True)
+    )
 
 
 def random_model(
@@ -67,6 +79,17 @@ def batch_of(tokens_BT: torch.Tensor, mask_BT: torch.Tensor, **changes: Any) -> 
         imitation_normalizer=1.0,
     )
     return replace(plain, **changes)
+
+
+def row(tokens: int, vocabulary: int) -> TrainBatch:
+    """Return a batch of one row whose last quarter trains, as a CLI agent's answers after its opening do."""
+    mask_BT = torch.arange(tokens)[None] >= tokens * 3 // 4
+    return batch_of(torch.randint(0, vocabulary, (1, tokens)), mask_BT, normalizer=float(tokens))
+
+
+def likelihood(batch: TrainBatch, logprobs_BT: torch.Tensor) -> LossOutput:
+    """Return the loss of imitation."""
+    return LossOutput(-torch.where(batch.loss_mask_BT, logprobs_BT, 0.0).sum() / batch.normalizer)
 
 
 def attempt(found: dict[str, Any], name: str, part: Callable[[], Any]) -> float:

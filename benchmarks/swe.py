@@ -30,7 +30,9 @@ Success on held-out tasks, sampled at temperature 1: planted bugs of the trained
 saw (64 tasks: one standard error of a figure is 0.03 to 0.06), and, apart, bugs of families that it never saw either (16).
 *policy* to *idle* are shares of the machine's processor time over the whole run, evaluations included; *in flight* is the
 most boxes there were at once. `train_s` is wall time from the first expert to the end of the last evaluation.
-The trials that led to the recipe, and what limits it, are in [swe-trials.md](swe-trials.md)."""
+What limits it, by the records of a run at `b7c183c` (the page swe-learning of `61ae258d`): in its
+first step the gradient of RL is an eighth of imitation's, and its halves disagree (cosine -0.42); the warm-up ends before
+`undo` is learned; of six families one (`missing_edge_case`) needs repairs that the model cannot spell."""
 
 
 class Boxes:

@@ -8,8 +8,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch: pip install 'ale-rl[train]'")
 pytest.importorskip("transformers", reason="needs transformers: pip install 'ale-rl[train]'")
 
-from benchmarks.gpu_learner import CONTEXT, cpu_agreement, fsdp2, learner, one_row, qwen3, row  # noqa: E402
-from benchmarks.long_rows import likelihood  # noqa: E402
+from benchmarks.gpu_learner import CONTEXT, cpu_agreement, fsdp2, learner, one_row  # noqa: E402
+from benchmarks.models import likelihood, qwen3, row  # noqa: E402
 from trainer.learners.memory import Shape  # noqa: E402
 
 pytestmark = [

@@ -1,9 +1,8 @@
-"""What docs/results/swe-learning.md found in the recipe of `swe` and had mended."""
+"""What records of runs on `swe` showed of its recipe, and was mended."""
 
 from __future__ import annotations
 
 from ale import config as configuration
-from benchmarks.ipa import RECIPES
 from sandboxes.swe.catalog import TEST_COMMAND
 from trainer.config import TrainConfig
 
@@ -23,8 +22,3 @@ def test_what_is_never_trained_takes_less_of_an_evaluation_than_what_is() -> Non
     evaluation = resolved().eval
     assert evaluation.apart == ("held_out_family",)
     assert 0 < evaluation.apart_tasks <= evaluation.tasks // 4
-
-
-def test_the_registered_comparison_keeps_what_it_was_registered_with() -> None:
-    words = [word for word in RECIPES["swe"] if "=" in word]
-    assert sorted(words) == ["command_timeout_s=60", "eval.apart_tasks=0"]

@@ -1,5 +1,7 @@
-"""The arms of each recipe: valid runs, and differences that are taken within a seed."""
+"""The arms of each recipe: valid runs, a file of raw lines that is continued, differences within a seed."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,3 +61,37 @@ def test_every_arm_is_a_valid_run_with_the_same_recipe_experts_and_updates(env: 
         assert resolved.anchors.scheduler == ("sequential" if arm.endswith("+resets") else "none")
         if arm != "bc":
             assert resolved.algo_options["lambda_il"] == ipa.algo_options["lambda_il"] == 0.1
+
+
+def test_resuming_does_only_what_is_missing_failed_or_torn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def measured(env: str, arm: str, seed: int, arguments: list[str]) -> dict[str, Any]:
+        asked.append(seed)
+        return line(arm, seed, 0.5) | {"arguments": arguments, "success_warmup": 0.0}
+
+    monkeypatch.setattr(arms, "measure", measured)
+    raw = tmp_path / "raw.jsonl"
+    failed = {"env": "e", "method": "bc", "seed": 2, "arguments": [], "error": "x"}
+    whole = [json.dumps(one) for one in (line("bc", 1, 0.9) | {"arguments": []}, failed)]
+    raw.write_text("\n".join(whole) + '\n{"env": "e", "meth')
+    work = [("e", "bc", seed, list[str]()) for seed in (1, 2, 3)]
+    lines = arms.run_all(work, raw)
+    assert asked == [2, 3]
+    assert [one["success_final"] for one in lines] == [0.9, 0.5, 0.5]
+    assert arms.run_all(work, raw) == lines
+    assert len(raw.read_text().splitlines()) == 4
+    with pytest.raises(ValueError, match="with arguments"):
+        arms.run_all([("e", "bc", 1, ["--steps", "9"])], raw)
+
+
+def test_a_run_that_fails_becomes_a_line_with_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(arguments: list[str]) -> dict[str, Any]:
+        raise RuntimeError(f"{Path.cwd()}/x exited with 1")
+
+    monkeypatch.setattr(arms, "run_training", fails)
+    found = arms.measure("e", "bc", 1, [])
+    assert found["error"] == "./x exited with 1"
+    assert "curve" not in found

@@ -66,7 +66,7 @@ def test_the_table_ends_with_the_total(shape):
 MEASURED = """
 import pathlib, re
 import torch
-from benchmarks.long_rows import likelihood, row, smol
+from benchmarks.models import likelihood, row, smol
 from trainer.protocols.engines import OptimOptions
 from trainer.models.hf import HFNet
 from trainer.learners.torch_train import TorchTrain
@@ -85,7 +85,7 @@ print((peak() - before) * 1024)
 @pytest.mark.slow
 def test_an_update_takes_about_what_was_estimated():
     """On the processor, in a process of its own: what it grows by, from before the model was there."""
-    from benchmarks.long_rows import smol
+    from benchmarks.models import smol
 
     found = subprocess.run([sys.executable, "-c", MEASURED], check=True, capture_output=True, text=True)
     expected = Estimate.of(Shape.of(smol(2).config), UpdatePlan(2_048, 512)).total

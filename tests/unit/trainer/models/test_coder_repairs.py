@@ -1,4 +1,4 @@
-"""What the coder can say of the bugs of `swe`: the action space's share of docs/results/swe-learning.md.
+"""What the coder can say of the bugs of `swe`: the action space's share of what it learns.
 
 A repair that cannot be said, or is longer than the recipe lets an answer be, is never sampled, whatever is learned.
 """
