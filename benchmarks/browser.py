@@ -35,6 +35,7 @@ from rock_env.backends.pool import PooledBackend
 from rock_env.backends.process.backend import ProcessBackend
 from rock_env.sandbox import Sandbox
 from sandboxes.browser import ENV
+from sandboxes.browser.env import BrowserEnv
 
 QUICK_S, FULL_S = 25.0, 240.0
 PARTS = {
@@ -98,24 +99,25 @@ async def episode(pool: PooledBackend, index: int, figures: Figures) -> None:
     params = ENV.params()
     task = ENV.tasks(params).get("held_out", index % TASKS)
     env, oracle = ENV.factory(params), ENV.oracle(params, task)
+    assert isinstance(env, BrowserEnv)
     warm = len(pool.stock)
     pool.set_target(ENV.sandbox, max(0, warm - 1))
     began = perf_counter()
     box = await pool.create(ENV.sandbox, sandbox_id=f"bench-{index}")
     try:
-        observation, _ = await env.reset(box, task, 0)  # type: ignore[call-arg, misc]
+        observation, _ = await env.reset(box, task, 0)
         (figures.contexts if warm else figures.cold).append(perf_counter() - began)
         for turn in range(40):
             action = oracle(observation)
             if turn == 2:
                 figures.megabytes.append(await memory(box))
             began = perf_counter()
-            result = await env.step(box, action)  # type: ignore[call-arg, misc]
+            result = await env.step(box, action)
             if result.terminated:
                 break
             figures.steps.append(perf_counter() - began)
             observation = result.observation
-        figures.failed += not (await env.evaluate(box)).passed  # type: ignore[call-arg, misc]
+        figures.failed += not (await env.evaluate(box)).passed
     finally:
         await box.close()
 

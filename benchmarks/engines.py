@@ -32,6 +32,7 @@ from benchmarks.scaffold import finish, parser_of
 from rock_env import plugins
 from trainer.models.coder import engine as coder
 from trainer.models.coder import words
+from trainer.models.coder.net import CoderShape
 from trainer.models.coder.sampling import CoderInference
 from trainer.models.tiny import tokenizer as tiny_tokens
 from trainer.models.tiny.model import TinyModel, TinyShape
@@ -75,7 +76,7 @@ def of_tiny() -> Case:
 
 
 def of_coder() -> Case:
-    shape = coder.CoderShape(layers=3, width=96, heads=4, max_context=CONTEXT)
+    shape = CoderShape(layers=3, width=96, heads=4, max_context=CONTEXT)
     net = coder.TrainedCoder(words.CoderWords.built_in(), shape, 0)
     engine = CoderInference(net, max_rows=32, kept=256)
     return Case(engine, host_weights(net), words.SPECIALS, net.words.size)
@@ -126,7 +127,7 @@ def proof_ms(case: Case, repeats: int) -> float:
 def measured(case: Case, sizes: Sizes, repeats: int) -> dict[str, float | None]:
     """Measure one engine."""
     parameters = sum(value.size for value in case.weights.values())
-    found = {"parameters": parameters, "proof_ms": proof_ms(case, 5 * repeats)}
+    found: dict[str, float | None] = {"parameters": parameters, "proof_ms": proof_ms(case, 5 * repeats)}
     if not isinstance(case.engine, SteppedBatch):
         return found
     sampler = ThreadedSampler(case.engine)

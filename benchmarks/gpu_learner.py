@@ -23,6 +23,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -229,16 +230,13 @@ def main() -> None:
     }
 
     def late() -> bool:
-        return perf_counter() - began > arguments.seconds
+        return perf_counter() - began > float(arguments.seconds)
 
     attempt(results, "cpu_agreement", lambda: cpu_agreement(device))
     attempt(results, "fsdp2", lambda: fsdp2(device))
     for kind in ("full", "lora"):
-        attempt(
-            results,
-            f"train_{kind}",
-            lambda kind=kind: train_rows(config, device, lengths, lora=kind == "lora", late=late),
-        )
+        train = partial(train_rows, config, device, lengths, lora=kind == "lora", late=late)
+        attempt(results, f"train_{kind}", train)
     results["seconds"] = round(perf_counter() - began, 1)
     finish(results)
 

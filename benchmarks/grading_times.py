@@ -26,9 +26,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from docker_engine import why_no_engine
-from foreign_tasks import Foreign, serving
 from hacked_tasks import read_hacked
+from integration.docker_engine import why_no_engine
+from integration.foreign_tasks import Foreign, serving
 from script_tasks import read_scripted, why_no_make
 
 from benchmarks.scaffold import Child, finish, parser_of, say

@@ -270,7 +270,7 @@ class Figures:
         self.found: dict[str, list[Any]] = {"sandboxes": [0], "server_mb": [self._memory()]}
 
     def _memory(self) -> float:
-        return round(self._server.memory_info().rss / 1e6, 1)
+        return round(float(self._server.memory_info().rss) / 1e6, 1)
 
     def _add(self, **figures: Any) -> None:
         for name, value in figures.items():

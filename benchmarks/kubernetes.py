@@ -30,7 +30,8 @@ import httpx
 
 from benchmarks import hollow
 from benchmarks.scaffold import finish, parser_of
-from rock_env.backends.kubernetes.backend import KubernetesBackend, KubernetesOptions
+from rock_env.backends.kubernetes.backend import KubernetesBackend
+from rock_env.backends.kubernetes.options import KubernetesOptions
 from rock_env.client import Client
 from rock_env.local import embedded
 from rock_env.proto.v1 import admin_pb2
@@ -66,7 +67,7 @@ class OfficialClient:
     """The official client, and bare pods by it."""
 
     def __init__(self, options: KubernetesOptions) -> None:
-        from kubernetes import client, config, stream, watch  # type: ignore[import-not-found, import-untyped]
+        from kubernetes import client, config, stream, watch
 
         config.load_kube_config(
             str(options.kubeconfig) if options.kubeconfig else None, options.context or None
@@ -192,9 +193,8 @@ def main() -> None:
     parser.add_argument("--namespace", default="default")
     parser.add_argument("--hollow", default="", metavar="KUBECONFIG", help="of a cluster without nodes")
     asked = parser.parse_args()
-    options = KubernetesOptions(
-        guest=asked.guest, image=asked.image, namespace=asked.namespace, profile="image"
-    )
+    given = {"guest": asked.guest, "image": asked.image, "namespace": asked.namespace, "profile": "image"}
+    options = KubernetesOptions.model_validate(given)
     finish(asyncio.run(measure(options, 3 if asked.quick else 10, asked.hollow)))
 
 

@@ -41,8 +41,8 @@ def smol(layers: int) -> Any:
     """Build SmolLM2-135M's shape with random weights and fewer layers."""
     from transformers import LlamaConfig
 
-    shape = {"vocab_size": 49_152, "hidden_size": 576, "intermediate_size": 1_536}
-    heads = {"num_attention_heads": 9, "num_key_value_heads": 3, "num_hidden_layers": layers}
+    shape: dict[str, Any] = {"vocab_size": 49_152, "hidden_size": 576, "intermediate_size": 1_536}
+    heads: dict[str, Any] = {"num_attention_heads": 9, "num_key_value_heads": 3, "num_hidden_layers": layers}
     return random_model(
         LlamaConfig(**shape, **heads, max_position_embeddings=32_768, tie_word_embeddings=True)
     )

@@ -180,7 +180,7 @@ def killed(folder: Path, mode: str, count: int, steps: int, seed: int = 0) -> di
 def step_s(run: Path) -> float:
     """Return the mean of the steps after the first, whose time holds the warm-up."""
     took_s = [row["train_s"] for row in train_rows(run)]
-    return (took_s[-1] - took_s[0]) / (len(took_s) - 1)
+    return float(took_s[-1] - took_s[0]) / (len(took_s) - 1)
 
 
 def predicted(runs: Mapping[str, Path], again: Path, environment: Mapping[str, str]) -> dict[str, float]:

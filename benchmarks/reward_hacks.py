@@ -31,9 +31,9 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
-from docker_engine import why_no_engine
 from hacked_env import FIX
 from hacks import HACKS
+from integration.docker_engine import why_no_engine
 from registered_hacks import Try, all_tries, play_all, read_all
 from value_hacks import AWAITED, VALUE_HACKS, script_of
 
@@ -116,8 +116,8 @@ Tried = TypeVar("Tried", Play, Try)
 
 def rotated(items: Sequence[Tried], count: int, turn: int) -> list[Tried]:
     """Return up to `count` of the items, others at each turn."""
-    start = turn * count % max(1, len(items))
-    return [*items, *items][start : start + min(count, len(items))]
+    places = range(turn * count, turn * count + min(count, len(items)))
+    return [items[place % len(items)] for place in places]
 
 
 def each_class(items: Sequence[Tried], each: int, turn: int) -> list[Tried]:

@@ -30,6 +30,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -249,9 +250,9 @@ async def transfer(service: Service, size: Size, folder: Path) -> dict[str, floa
     for _ in range(3):
         request = sandbox_pb2.CreateSandboxRequest(spec=spec)
         sandbox = (await service.boxes.Create(request)).id
-        ups.append(await seconds(lambda sandbox=sandbox: service.upload(sandbox, tar)))
+        ups.append(await seconds(partial(service.upload, sandbox, tar)))
         copies.append(await seconds(lambda: run(["cp", str(big), str(copy)])))
-        downs.append(await seconds(lambda sandbox=sandbox: service.download(sandbox, "big", back)))
+        downs.append(await seconds(partial(service.download, sandbox, "big", back)))
         copies.append(await seconds(lambda: run(["cp", str(big), str(copy)])))
         await service.delete(sandbox)
     return {

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import select
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -104,6 +105,11 @@ class Child:
         """Return the next answer. Raise `ValueError` where it ended instead."""
         assert self.process.stdout is not None
         return json.loads(self.process.stdout.readline())
+
+    def has_answered(self) -> bool:
+        """Return whether an answer is there to hear."""
+        assert self.process.stdout is not None
+        return bool(select.select([self.process.stdout], [], [], 0)[0])
 
     def ask(self, question: str) -> Any:
         """Ask, and return the answer."""

@@ -230,7 +230,7 @@ def memory_growth_mib(steps: int = 2000) -> float:
         filter={"dynamic": "off"},
         checkpoint={"every": 10},
     )
-    saved, seen = Saved(Plans(config)), []
+    saved, seen = Saved(Plans(config)), list[float]()
 
     def look(turn: int) -> None:
         if len(seen) < 2 and saved.step >= (steps // 4, steps - 10)[len(seen)]:

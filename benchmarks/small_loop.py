@@ -43,11 +43,11 @@ def main() -> int:
     models = set()
     with tempfile.TemporaryDirectory() as name:
         for pair in range(pairs):
-            found = {}
+            taken = {}
             for games in ("auto", "served") if pair % 2 else ("served", "auto"):
-                *found[games], model = trained(Path(name) / f"{pair}-{games}", options.env, steps, games)
+                *taken[games], model = trained(Path(name) / f"{pair}-{games}", options.env, steps, games)
                 models.add(model)
-            for kept, here, served in zip(ratios, found["auto"], found["served"], strict=True):
+            for kept, here, served in zip(ratios, taken["auto"], taken["served"], strict=True):
                 kept.append(here / served)
     cpu, wall, start = (round(median(each), 3) for each in ratios)
     found = {

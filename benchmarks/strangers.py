@@ -17,7 +17,6 @@ import asyncio
 import itertools
 import json
 import os
-import select
 import socket
 import subprocess
 import sys
@@ -30,7 +29,7 @@ from time import perf_counter
 
 import grpc
 import psutil
-from secure_servers import make_certificates, serving, token
+from integration.secure_servers import make_certificates, serving, token
 from stranger_loads import LOADS, Doors, Heard
 
 from benchmarks.scaffold import Child, finish, parser_of, percentiles, say
@@ -144,7 +143,7 @@ def under(child: Child, name: str, seconds: float, tenant: Tenant) -> tuple[int,
     times, done = [], False
     while not done:
         times.append(tenant.took_ms())
-        done = bool(select.select([child.process.stdout], [], [], 0)[0])
+        done = child.has_answered()
     let_in, heard = child.hear()
     return let_in, json.dumps(heard), times
 

@@ -102,7 +102,8 @@ def advantages_of(rewards_N: np.ndarray) -> np.ndarray:
     """Return each answer's reward less its group's mean, over the group's deviation."""
     groups = rewards_N.reshape(PROMPTS, ANSWERS)
     apart = groups - groups.mean(1, keepdims=True)
-    return (apart / (groups.std(1, keepdims=True) + 1e-4)).reshape(-1)
+    advantages: np.ndarray = apart / (groups.std(1, keepdims=True) + 1e-4)
+    return advantages.reshape(-1)
 
 
 class Ours:
@@ -118,7 +119,7 @@ class Ours:
         self._sampler.load(self._train.weights(), 0)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         self._prompts = [np.array(tokenizer(words).input_ids, np.int32) for words in WORDS]
-        self._loss = GRPO.build(GRPOOptions()).loss
+        self._loss = GRPO.build(GRPOOptions.model_validate({})).loss
         self._steps = 0
 
     def step(self) -> None:
@@ -209,7 +210,7 @@ def rounds_with_trl(
 
     taken: dict[str, list[float]] = {name: [] for name in (*others, "trl")}
 
-    class InTurns(transformers.TrainerCallback):  # type: ignore[misc]
+    class InTurns(transformers.TrainerCallback):
         began = 0.0
 
         def on_step_begin(self, *_: Any, **__: Any) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
-import asyncpg  # type: ignore[import-untyped]
+import asyncpg
 
 from rock_env.errors import RockError
 from rock_env.store.postgres.schema import CHANGES, ENVIRONMENTS, MEMBERS, PLACES, POOLS, QUOTAS

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
-import asyncpg  # type: ignore[import-untyped]
+import asyncpg
 import msgspec
 
 from rock_env.errors import InfraError, InvalidArgument, RockError, Unavailable

@@ -1,11 +1,19 @@
-"""Every benchmark that a page names is there, and none is there that no page and no `make bench` runs."""
+"""Every benchmark that a page names is there and says how it is called; no other is there than pages and `make bench` run."""
 
 import re
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 _COMMAND = re.compile(r"python -m (benchmarks\.\w+)")
+PROGRAMS = {
+    f"benchmarks.{file.stem}"
+    for file in (ROOT / "benchmarks").glob("*.py")
+    if '__name__ == "__main__"' in file.read_text(encoding="utf-8")
+}
 
 
 def named() -> dict[str, list[str]]:
@@ -25,9 +33,16 @@ def test_every_benchmark_that_a_page_runs_is_there() -> None:
 
 
 def test_every_benchmark_is_run_by_a_page_or_by_make_bench() -> None:
-    programs = {
-        f"benchmarks.{file.stem}"
-        for file in (ROOT / "benchmarks").glob("*.py")
-        if '__name__ == "__main__"' in file.read_text(encoding="utf-8")
-    }
-    assert programs - named().keys() == set()
+    assert PROGRAMS - named().keys() == set()
+
+
+@pytest.mark.parametrize("name", sorted(PROGRAMS - {"benchmarks.claims"}))  # whose words are pages
+def test_every_benchmark_can_be_imported_and_says_how_it_is_called(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # one of them sets it as it is imported
+    module = import_module(name)
+    monkeypatch.setattr("sys.argv", [name, "--help"])
+    with pytest.raises(SystemExit, match="0"):
+        module.main()
+    assert (module.__doc__ or "").splitlines()[0] in capsys.readouterr().out
