@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 
 from memory_backend import MemoryBackend, Node
 
-from benchmarks.scaffold import finish, parser_of
+from benchmarks.scaffold import at_once, finish, parser_of
 from rock_env.lifecycle import SandboxState
 from rock_env.server.sandboxes.core import SandboxCore, SandboxWish
 from rock_env.spec import SandboxSpec
@@ -36,28 +37,19 @@ LABELS = 100
 """Sandboxes are spread over so many values of one label: a page of 100 is one value's sandboxes out of 10,000."""
 
 
-def wish(number: int, lease_s: float | None = None) -> SandboxWish:
+def wish(number: int) -> SandboxWish:
     """Return what the `number`-th Create asks for."""
     return SandboxWish(
         spec=SandboxSpec(lifetime_s=7200.0),
         labels={"group": str(number % LABELS)},
-        lease_s=lease_s,
         key=f"key-{number}",
         digest=str(number),
     )
 
 
-async def fill(core: SandboxCore, numbers: range, *, lease_s: float | None = None) -> None:
+async def fill(core: SandboxCore, numbers: range) -> None:
     """Create the numbered sandboxes, many at a time."""
-    left = iter(numbers)
-
-    async def worker() -> None:
-        for number in left:
-            await core.create(wish(number, lease_s))
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(AT_ONCE):
-            group.create_task(worker())
+    await at_once((partial(core.create, wish(number)) for number in numbers), AT_ONCE)
 
 
 async def create_us(core: SandboxCore, first: int) -> float:
@@ -94,18 +86,10 @@ async def reaper_s(core: SandboxCore, count: int) -> float:
     changes = core.watch({}, after_revision=revision)
     end = loop.time() + LEASE_S
 
-    async def renew() -> None:
-        left = iter(live)
+    async def renew(sandbox: str) -> None:
+        await core.renew(sandbox, end - loop.time())
 
-        async def worker() -> None:
-            for record in left:
-                await core.renew(record.id, end - loop.time())
-
-        async with asyncio.TaskGroup() as group:
-            for _ in range(AT_ONCE):
-                group.create_task(worker())
-
-    renewing = asyncio.create_task(renew())
+    renewing = asyncio.create_task(at_once((partial(renew, record.id) for record in live), AT_ONCE))
     async for record in changes:
         gone += record.state is SandboxState.DELETED
         if gone == count:

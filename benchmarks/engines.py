@@ -28,7 +28,7 @@ import torch
 
 from benchmarks.models import qwen3, random_model
 from benchmarks.sampler_scenarios import Scenario, Sizes
-from benchmarks.scaffold import finish, parser_of
+from benchmarks.scaffold import finish, parser_of, seconds_of
 from rock_env import plugins
 from trainer.models.coder import engine as coder
 from trainer.models.coder import words
@@ -116,12 +116,11 @@ CASES: Mapping[str, Callable[[], Case | None]] = {
 def proof_ms(case: Case, repeats: int) -> float:
     """Time both sides of the proof."""
     like = precisions(case.engine.arrived().digests)
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
+
+    def prove() -> None:
         check_arrival(digests(case.weights, dtype=like), [case.engine.arrived()], 0)
-        times.append(time.perf_counter() - start)
-    return round(1e3 * median(times), 2)
+
+    return round(1e3 * median(seconds_of(prove) for _ in range(repeats)), 2)
 
 
 def measured(case: Case, sizes: Sizes, repeats: int) -> dict[str, float | None]:

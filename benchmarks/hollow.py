@@ -37,7 +37,7 @@ from typing import Any
 import httpx
 import psutil
 
-from benchmarks.scaffold import finish, parser_of
+from benchmarks.scaffold import at_once, finish, parser_of
 from rock_env.backends.kubernetes.access import find_access
 from rock_env.backends.kubernetes.api import Api, ApiRefusal
 from rock_env.client import Client
@@ -232,21 +232,6 @@ def serve(file: str, words: list[str]) -> None:
     runpy.run_module("rock_env.server", run_name="__main__")
 
 
-async def at_once(calls: list[Any]) -> float:
-    """Make the calls, so many at a time; return how long they took together, in seconds."""
-    left = iter(calls)
-
-    async def caller() -> None:
-        for call in left:
-            await call()
-
-    began = perf_counter()
-    async with asyncio.TaskGroup() as group:
-        for _ in range(CALLERS):
-            group.create_task(caller())
-    return perf_counter() - began
-
-
 def api_server_mb() -> float | None:
     """Return the memory of the API server of the cluster in CLUSTER_STATE; None where it is not here."""
     file = Path(os.environ.get("CLUSTER_STATE", "/nonexistent")) / "run" / "kube-apiserver.pid"
@@ -287,7 +272,7 @@ class Figures:
             took.append(perf_counter() - began)
 
         count = size - len(self._boxes)
-        seconds = await at_once([one] * count)
+        seconds = await at_once([one] * count, CALLERS)
         lags = [at - self._told[each] for each, at in self._guests.reached_at.items() if each not in known]
         centiles, lag = quantiles(took, n=100), quantiles(lags, n=100)
         self._add(sandboxes=size, create_per_s=round(count / seconds, 1), server_mb=self._memory())
@@ -310,7 +295,7 @@ class Figures:
 
     async def end(self) -> None:
         """Delete every sandbox."""
-        seconds = await at_once([box.delete for box in self._boxes])
+        seconds = await at_once([box.delete for box in self._boxes], CALLERS)
         count = self._measured.requests()
         writes = sum(count[method] for method in ("POST", "PUT", "PATCH", "DELETE"))
         self._add(delete_per_s=round(len(self._boxes) / seconds, 1))

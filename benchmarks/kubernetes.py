@@ -21,6 +21,7 @@ import asyncio
 import os
 import secrets
 from collections import Counter
+from functools import partial
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -29,7 +30,7 @@ import grpc
 import httpx
 
 from benchmarks import hollow
-from benchmarks.scaffold import finish, parser_of
+from benchmarks.scaffold import finish, parser_of, seconds
 from rock_env.backends.kubernetes.backend import KubernetesBackend
 from rock_env.backends.kubernetes.options import KubernetesOptions
 from rock_env.client import Client
@@ -107,12 +108,6 @@ class OfficialClient:
         return len(self._core().list_namespaced_pod(self._options.namespace, label_selector=label).items)
 
 
-async def timed(call: Any) -> float:
-    began = perf_counter()
-    await call
-    return perf_counter() - began
-
-
 async def trajectory(backend: KubernetesBackend) -> None:
     box = await backend.create(SPEC, sandbox_id=f"t-{secrets.token_hex(4)}")
     for _ in range(50):
@@ -161,16 +156,16 @@ async def measure(options: KubernetesOptions, rounds: int, hollow_cluster: str) 
     bare, ready = [], []
     with Requests() as whole:
         for number in range(rounds):
-            ready.append(await timed(backend.create(SPEC, sandbox_id=f"b-{number}")))
+            ready.append(await seconds(partial(backend.create, SPEC, sandbox_id=f"b-{number}")))
             await backend.destroy(f"b-{number}")
             bare.append(await asyncio.to_thread(client.bare_pod_s))
     box = await backend.create(SPEC, sandbox_id="commands")
     (pod,) = [what.split()[1] for box_id, what in (await backend.census()).items() if box_id == "commands"]
     with Requests() as during:
-        own = [await timed(box.exec(["true"])) for _ in range(COMMANDS)]
+        own = [await seconds(lambda: box.exec(["true"])) for _ in range(COMMANDS)]
     theirs = [await asyncio.to_thread(client.exec_s, pod) for _ in range(10 * rounds)]
     await box.close()
-    actions = [await timed(trajectory(backend)) for _ in range(rounds)]
+    actions = [await seconds(lambda: trajectory(backend)) for _ in range(rounds)]
     await backend.close()
     claimed = await claims(options, rounds)
     left = await asyncio.to_thread(client.sandboxes)

@@ -78,9 +78,8 @@ def first_line_s(*words: str) -> float:
 
 
 def whole_s(*words: str) -> float:
-    began = perf_counter()
-    subprocess.run([sys.executable, "-m", "ale", *words], check=True, stdout=subprocess.DEVNULL)
-    return perf_counter() - began
+    command = [sys.executable, "-m", "ale", *words]
+    return seconds_of(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))
 
 
 def measure(folder: Path, repeats: int) -> dict[str, float]:

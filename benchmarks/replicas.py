@@ -20,11 +20,11 @@ import asyncio
 import itertools
 import random
 import signal
-import statistics
 import sys
 import time
 from collections.abc import Awaitable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -36,7 +36,7 @@ from agent_runtime.agents.oracle import record_expert
 from agent_runtime.surviving import Surviving
 from agent_runtime.types import AgentConfig, RolloutRequest, SamplingParams, Start
 from ale.training.rollouts import ByteTemplate
-from benchmarks.scaffold import finish, parser_of, say
+from benchmarks.scaffold import alternating, finish, parser_of, say
 from rock_env.client import Client, Credentials
 from rock_env.errors import FailedPrecondition, InfraError, NotFound, RockError
 from rock_env.plugins import env_params, load_env
@@ -224,15 +224,11 @@ async def awaited(call: Awaitable[Any]) -> Any:
 async def forward_over_direct(right: Server, wrong: Server, pairs: int) -> float:
     """Return the ratio of medians of an exec, alternating."""
     box = (await right.boxes.Create(pb.CreateSandboxRequest())).id
-    took: dict[Server, list[float]] = {right: [], wrong: []}
-    for number in range(pairs + 5):
-        for server in (right, wrong):
-            began = time.perf_counter()
-            await run(server.boxes, box, "true")
-            if number >= 5:
-                took[server].append(time.perf_counter() - began)
+    forwarded, direct = (partial(run, server.boxes, box, "true") for server in (wrong, right))
+    await alternating(forwarded, direct, 5)  # warms up
+    forwarded_s, direct_s = await alternating(forwarded, direct, pairs)
     await right.boxes.Delete(pb.DeleteSandboxRequest(id=box))
-    return statistics.median(took[wrong]) / statistics.median(took[right])
+    return forwarded_s / direct_s
 
 
 async def create_per_s(servers: list[Server], count: int) -> float:

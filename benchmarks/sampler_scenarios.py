@@ -16,6 +16,7 @@ import numpy as np
 
 from agent_runtime.policy import SampleRequest
 from agent_runtime.types import SamplingParams
+from benchmarks.scaffold import seconds
 from trainer.protocols.token_sampler import TokenSampler
 
 
@@ -53,9 +54,7 @@ class Scenario:
         )
 
     async def timed(self, request: SampleRequest) -> float:
-        start = time.perf_counter()
-        await self.sampler.sample(request)
-        return time.perf_counter() - start
+        return await seconds(lambda: self.sampler.sample(request))
 
     async def turn3_over_new_tokens(self) -> dict[str, float]:
         """Time the third turn of a chat, against its new tokens as a prompt of their own."""

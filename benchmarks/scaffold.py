@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import platform
 import select
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from statistics import median, quantiles
 from time import perf_counter
 from typing import Any, Self
@@ -19,6 +20,7 @@ from benchmarks.claims import PAGES, digest, marked, measured
 __all__ = [
     "Child",
     "alternating",
+    "at_once",
     "commit",
     "figures_page",
     "finish",
@@ -68,6 +70,21 @@ def seconds_of(act: Callable[[], object]) -> float:
     start = perf_counter()
     act()
     return perf_counter() - start
+
+
+async def at_once(acts: Iterable[Act], width: int) -> float:
+    """Do all, `width` at a time; return how long they took together, in seconds."""
+    left = iter(acts)
+
+    async def worker() -> None:
+        for act in left:
+            await act()
+
+    began = perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(width):
+            group.create_task(worker())
+    return perf_counter() - began
 
 
 async def alternating(ours: Act, floor: Act, rounds: int, after: Act | None = None) -> tuple[float, float]:

@@ -25,7 +25,7 @@ from time import perf_counter
 
 import grpc
 
-from benchmarks.scaffold import Child, finish, parser_of
+from benchmarks.scaffold import Child, finish, parser_of, seconds
 from rock_env.client import AsyncEnv, Client
 from rock_env.errors import RockError
 from rock_env.local import embedded
@@ -68,12 +68,7 @@ async def bare_echo() -> AsyncIterator[Callable[[bytes], Awaitable[bytes]]]:
 
 async def timed(call: Callable[[], Awaitable[object]], count: int) -> list[float]:
     """Return the seconds each of `count` calls took."""
-    seconds = []
-    for _ in range(count):
-        start = perf_counter()
-        await call()
-        seconds.append(perf_counter() - start)
-    return seconds
+    return [await seconds(call) for _ in range(count)]
 
 
 async def latency(client: Client, *, blocks: int, per_block: int) -> dict[str, float]:

@@ -30,7 +30,7 @@ from webshop_decisions import decisions, list_of_decisions
 from webshop_referee import Referee, random_action
 from webshop_visitor import Visitor
 
-from benchmarks.scaffold import figures_page, finish, parser_of, write_results
+from benchmarks.scaffold import figures_page, finish, parser_of, percentiles, write_results
 from rock_env.client import AsyncEnv, Client
 from rock_env.errors import RockError
 from rock_env.local import embedded
@@ -128,13 +128,12 @@ def searching(params: WebshopParams, queries: int) -> dict[str, float]:
         index.hits(text)
         worked.append((thread_time() - used) * 1e3)
         spent.append((perf_counter() - start) * 1e3)
-    ranked, cpu = sorted(spent[10:]), sorted(worked[10:])  # the first warm up
-    last = int(len(ranked) * 0.99)
+    (p50, p99), (_, cpu_p99) = percentiles(spent[10:]), percentiles(worked[10:])  # the first warm up
     return {
         "index_s": round(built, 2),
-        "search_p50_ms": round(ranked[len(ranked) // 2], 3),
-        "search_p99_ms": round(ranked[last], 3),
-        "search_cpu_p99_ms": round(cpu[last], 3),
+        "search_p50_ms": round(p50, 3),
+        "search_p99_ms": round(p99, 3),
+        "search_cpu_p99_ms": round(cpu_p99, 3),
     }
 
 

@@ -1,4 +1,4 @@
-"""Every benchmark that a page names is there and says how it is called; no other is there than pages and `make bench` run."""
+"""Every benchmark that a page names is there and says how it is called; each is named by a page or by `make bench`."""
 
 import re
 from importlib import import_module
