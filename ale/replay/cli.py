@@ -19,6 +19,7 @@ from ale.replay.listing import Wanted, grid_command, grouped_command, list_comma
 from ale.replay.scanning import scan_command
 from ale.replay.showing import show_command
 from ale.replay.stats import stats_command
+from rock_env.errors import InvalidArgument
 
 __all__ = ["replay_app"]
 
@@ -47,12 +48,14 @@ JsonOption = Annotated[bool, typer.Option("--json", help="For programs: JSON on 
 
 
 class Sort(StrEnum):
-    """What trajectories are listed by, the largest first."""
+    """What trajectories are listed by, the largest first; without, they come in the order of time."""
 
     TURNS = "turns"
     TOKENS = "tokens"
     REWARD = "reward"
     TIME = "time"
+    HARDEST = "hardest"
+    """With `By`: the lowest share that passed first."""
 
 
 class By(StrEnum):
@@ -98,7 +101,9 @@ def replay_list(
         str,
         typer.Option("--text", metavar="TEXT", help="Rollouts with this in what was done, seen or graded."),
     ] = "",
-    sort: Annotated[Sort | None, typer.Option("--sort", help="The largest first.")] = None,
+    sort: Annotated[
+        Sort | None, typer.Option("--sort", help="The largest first; with --by: hardest.")
+    ] = None,
     by: Annotated[
         By | None, typer.Option("--by", help="One line for each, with successes and rewards.")
     ] = None,
@@ -108,11 +113,16 @@ def replay_list(
 ) -> None:
     """List the trajectories of a run."""
     wanted = Wanted(failed, passed, anchored, task, group, end, file, action, text, env)
+    if sort is not None and (grid or (by is not None) != (sort is Sort.HARDEST)):
+        raise InvalidArgument(
+            f"--sort {sort.value} does not apply here: got {'--grid' if grid else '--by' if by else 'no --by'}, expected "
+            "hardest with --by, turns, tokens, reward or time without, none with --grid. Without it: in the order of time."
+        )
     if grid:
         grid_command(where, wanted=wanted, limit=limit)
         return
     if by is not None:
-        grouped_command(where, wanted=wanted, by=by.value, limit=limit, as_json=as_json)
+        grouped_command(where, wanted=wanted, by=by.value, sort=sort or "", limit=limit, as_json=as_json)
         return
     list_command(where, wanted=wanted, sort=sort or "", limit=limit, as_json=as_json)
 

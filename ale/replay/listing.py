@@ -17,10 +17,11 @@ from typing import Any, ClassVar
 
 from agent_runtime.store import read_at
 from agent_runtime.types import Trajectory
+from ale.replay.places import KINDS, in_order, kind_of
 from ale.replay.rows import Row, rows
 from ale.terminal import print_table, stdout
 
-__all__ = ["SORTS", "Wanted", "grid_command", "grouped_command", "list_command"]
+__all__ = ["HARDEST", "SORTS", "Wanted", "grid_command", "grouped_command", "list_command"]
 
 HEADS = ("id", "task", "start", "turns", "tokens", "reward", "end", "file")
 SORTS: dict[str, Callable[[Row], float]] = {
@@ -39,8 +40,8 @@ _KEYS: dict[str, Callable[[Row], object]] = {
     "env": lambda row: row.env,
 }
 """What `--by` takes."""
-_KINDS = {"step": "training", "eval": "evaluation", "expert": "experts"}
-"""How the rollouts of each kind of file are called; files of other kinds by their own name."""
+HARDEST = "hardest"
+"""Sorts what `--by` counts together by the share that passed, the lowest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +94,12 @@ class Wanted:
 def list_command(where: str, *, wanted: Wanted, sort: str = "", limit: int, as_json: bool = False) -> None:
     """Print at most `limit` of the trajectories that are wanted, and how many there are in all."""
     found: list[tuple[float, Path, Row]] = []
-    total = passed = failures = fitting = 0
+    counts: dict[str, Counter[str]] = {}
+    fitting = 0
     key = SORTS.get(sort)
     try:
         for path, row in rows(where):
-            total += 1
-            passed += row.passed and not row.failed
-            failures += row.failed
+            counts.setdefault(kind_of(path), Counter())[_outcome(row)] += 1
             if not wanted.fits(path, row):
                 continue
             fitting += 1
@@ -114,75 +114,82 @@ def list_command(where: str, *, wanted: Wanted, sort: str = "", limit: int, as_j
         if as_json:
             for _, path, row in found:
                 sys.stdout.write(f"{json.dumps(_fields(path, row))}\n")
-        elif total:
+        elif counts:
             several = len({row.env for _, _, row in found}) > 1
             print_table(HEADS, [_cells(path, row, several) for _, path, row in found])
-            of = (
-                f"{total} trajectories"
-                if fitting == total
-                else f"{fitting} that fit among {total} trajectories"
-            )
-            stdout().print(f"\n{len(found)} of {of} shown; {passed} passed, {failures} failed to run")
+            total = sum(each.total() for each in counts.values())
+            of = "" if fitting == total else f"{fitting} that fit among "
+            stdout().print(f"\n{len(found)} of {of}{total} trajectories shown")
+            for kind in in_order(counts):
+                stdout().print(f"{KINDS.get(kind, kind)}: {_told(counts[kind])}")
 
 
-def grouped_command(where: str, *, wanted: Wanted, by: str, limit: int, as_json: bool = False) -> None:
+def grouped_command(
+    where: str, *, wanted: Wanted, by: str, sort: str = "", limit: int, as_json: bool = False
+) -> None:
     """Print one line per task, step, group or environment: rollouts, successes, rewards.
 
-    Steps come in their order, the training's rollouts, the evaluations' and the experts' in tables of their own; all else
-    comes hardest first.
+    The rollouts of the training, of evaluations and of experts are in tables of their own, each in the order of time; or
+    with `sort="hardest"` by the share that passed, the lowest first.
     """
-    groups: dict[tuple[str, str, str], list[Row]] = {}
+    groups: dict[str, dict[tuple[str, str], list[Row]]] = {}
     try:
         for path, row in rows(where):
             if wanted.fits(path, row):
                 env = row.env if by == "task" else ""  # environments have tasks of the same name
-                kind = path.stem.partition("-")[0] if by == "step" else ""
-                groups.setdefault((kind, env, str(_KEYS[by](row))), []).append(row)
+                of_kind = groups.setdefault(kind_of(path), {})
+                of_kind.setdefault((env, str(_KEYS[by](row))), []).append(row)
     finally:
-        several = len({env for _, env, _ in groups}) > 1
-        summed: dict[str, list[_Group]] = {}
-        for (kind, _, key), found in groups.items():
-            named = _task(found[0], several) if by == "task" else key
-            summed.setdefault(kind, []).append(_sum(named, found))
-        for kind in sorted(
-            summed, key=lambda each: list(_KINDS).index(each) if each in _KINDS else len(_KINDS)
-        ):
-            lines = sorted(summed[kind], key=lambda each: each.key if kind else each.place)
-            _print_groups(lines, by=by, kind=kind, limit=limit, as_json=as_json)
+        several = len({env for of_kind in groups.values() for env, _ in of_kind}) > 1
+        for kind in in_order(groups):
+            lines = [
+                _sum(_task(found[0], several) if by == "task" else key, found)
+                for (_, key), found in groups[kind].items()
+            ]
+            if by == "step":  # a rollout may be learned in a later step than it was asked for
+                lines.sort(key=lambda each: each.key)
+            if sort == HARDEST:
+                lines.sort(key=lambda each: each.place)
+            _print_groups(lines, by=by, kind=kind, sort=sort, limit=limit, as_json=as_json)
 
 
-def _print_groups(lines: Sequence[_Group], *, by: str, kind: str, limit: int, as_json: bool) -> None:
+def _print_groups(
+    lines: Sequence[_Group], *, by: str, kind: str, sort: str, limit: int, as_json: bool
+) -> None:
     if as_json:
         for each in lines[:limit]:
-            named = {"kind": kind} if kind else {}
-            sys.stdout.write(f"{json.dumps(named | each.fields(by))}\n")
+            sys.stdout.write(f"{json.dumps({'kind': kind} | each.fields(by))}\n")
         return
-    if kind:
-        stdout().print(_KINDS.get(kind, kind))
+    stdout().print(KINDS.get(kind, kind))
     print_table((by, *_Group.HEADS), [each.cells() for each in lines[:limit]])
-    order = "in their order" if kind else "the hardest first"
-    stdout().print(f"\n{min(limit, len(lines))} of {len(lines)} shown, {order}")
+    order = "the hardest first" if sort == HARDEST else "in the order of time"
+    stdout().print(f"{min(limit, len(lines))} of {len(lines)} shown, {order}\n")
 
 
 def grid_command(where: str, *, wanted: Wanted, limit: int) -> None:
-    """Print a grid of tasks by training steps: in each cell the successes among the rollouts that have a reward."""
-    found: dict[tuple[str, str, int], list[Row]] = {}
+    """Print grids of tasks by steps, one of the training's rollouts, of evaluations and of experts: in each cell the
+    successes among the rollouts that have a reward."""
+    grids: dict[str, dict[tuple[str, str, int], list[Row]]] = {}
     try:
         for path, row in rows(where):
             if wanted.fits(path, row):
-                found.setdefault((row.env, row.task_id, row.step), []).append(row)
+                grid = grids.setdefault(kind_of(path), {})
+                grid.setdefault((row.env, row.task_id, row.step), []).append(row)
     finally:
-        several = len({env for env, _, _ in found}) > 1
-        cells = {(_task(each[0], several), step): each for (_, _, step), each in found.items()}
-        steps = sorted({step for _, step in cells})
-        played = Counter(task for task, _ in cells)
-        tasks = sorted(played, key=lambda task: (-played[task], task))
-        lines = [(task, *(_cell(cells.get((task, step), [])) for step in steps)) for task in tasks[:limit]]
-        if lines:
-            print_table(("task", *map(str, steps)), lines)
-            stdout().print(
-                f"\n{len(lines)} of {len(tasks)} tasks shown, those played in the most steps first"
-            )
+        several = len({env for grid in grids.values() for env, _, _ in grid}) > 1
+        for kind in in_order(grids):
+            stdout().print(KINDS.get(kind, kind))
+            _print_grid(grids[kind], several, limit)
+
+
+def _print_grid(found: dict[tuple[str, str, int], list[Row]], several: bool, limit: int) -> None:
+    cells = {(_task(each[0], several), step): each for (_, _, step), each in found.items()}
+    steps = sorted({step for _, step in cells})
+    played = Counter(task for task, _ in cells)
+    tasks = sorted(played, key=lambda task: (-played[task], task))
+    lines = [(task, *(_cell(cells.get((task, step), [])) for step in steps)) for task in tasks[:limit]]
+    print_table(("task", *map(str, steps)), lines)
+    stdout().print(f"{len(lines)} of {len(tasks)} tasks shown, those played in the most steps first\n")
 
 
 def _cell(found: Sequence[Row]) -> str:
@@ -230,6 +237,16 @@ def _sum(key: str, found: Sequence[Row]) -> _Group:
         sum(row.reward for row in done) / len(done) if done else math.nan,
         sum(row.turns for row in found) / len(found),
     )
+
+
+def _outcome(row: Row) -> str:
+    return "errored" if row.failed else "passed" if row.passed else "unsolved"
+
+
+def _told(counts: Counter[str]) -> str:
+    """Return how many rollouts there are and how they came out, for a reader."""
+    outcomes = ", ".join(f"{counts[what]} {what}" for what in ("passed", "unsolved", "errored"))
+    return f"{counts.total()} rollouts, {outcomes}"
 
 
 def _first(found: list[tuple[float, Path, Row]], limit: int) -> list[tuple[float, Path, Row]]:

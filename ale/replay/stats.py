@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_runtime.types import Trajectory
+from ale.replay.places import KINDS, in_order, kind_of
 from ale.replay.records import has_window, iterate
 from ale.terminal import print_table, stdout
 from ale.training import runs
@@ -82,7 +83,7 @@ class Statistics:
 def collect(records: Iterable[tuple[Path, Trajectory]], into: Statistics) -> None:
     """Count `records`; what was counted stays where one of them cannot be read."""
     for path, trajectory in records:
-        _count(into.kinds[path.stem.partition("-")[0]], trajectory)
+        _count(into.kinds[kind_of(path)], trajectory)
         into.ends[str(trajectory.stop_reason)] += 1
         if trajectory.failure is not None:
             into.failures.setdefault(trajectory.failure.code, [0, trajectory.id])[0] += 1
@@ -176,7 +177,7 @@ def _json(found: Statistics, fates: Mapping[str, float]) -> dict[str, Any]:
 
 def _print(found: Statistics, fates: Mapping[str, float]) -> None:
     heads = ("kind", "rollouts", "passed", "failed", "turns", "tokens", "sampling", "environment", "in all")
-    print_table(heads, [_row(kind, counts) for kind, counts in sorted(found.kinds.items())])
+    print_table(heads, [_row(KINDS.get(kind, kind), found.kinds[kind]) for kind in in_order(found.kinds)])
     _section("ended by", ("reason", "rollouts"), [(end, str(n)) for end, n in found.ends.most_common()])
     failures = [(code, str(n), first) for code, (n, first) in sorted(found.failures.items())]
     _section("failed", ("failure", "rollouts", "first"), failures)

@@ -71,7 +71,7 @@ def test_it_is_trained_in_and_a_rollout_is_run_again(home: Path, mine: Path, tmp
     summary = json.loads((run / "summary.json").read_text())
     assert (summary["env"], summary["steps"], summary["optimum"]) == ("mine", 3, 1.0)
     listed = own("replay", "list", str(run), home=home, cwd=tmp_path)
-    assert "0 failed to run" in listed
+    assert "0 errored" in listed
     replayed = own("replay", "run", str(run / "trajectories" / "expert.rollouts"), home=home, cwd=tmp_path)
     assert "turns and the verdict came out as recorded" in replayed
 

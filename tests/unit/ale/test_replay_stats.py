@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from agent_runtime.store import read_segment, write_segment
 from agent_runtime.types import RolloutFailure, Trajectory, TurnFault
+from ale.cli import app
 from ale.errors import RecordError
 from ale.replay.listing import Wanted, grid_command, grouped_command, list_command
 from ale.replay.records import iterate
@@ -102,7 +104,7 @@ def test_the_longest_come_first_and_programs_read_json(capsys: pytest.CaptureFix
     assert "0 of 0 that fit among" in capsys.readouterr().out
 
 
-def test_rollouts_are_counted_together_and_the_hardest_come_first(
+def test_rollouts_are_counted_together_and_the_hardest_come_first_where_asked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plain = a_trajectory()
@@ -115,7 +117,7 @@ def test_rollouts_are_counted_together_and_the_hardest_come_first(
     ]
     path = tmp_path / "trajectories" / "step-000001.rollouts"
     write_segment(path, named)
-    grouped_command(str(tmp_path), wanted=Wanted(), by="task", limit=9, as_json=True)
+    grouped_command(str(tmp_path), wanted=Wanted(), by="task", sort="hardest", limit=9, as_json=True)
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [
         (each["task"], each["rollouts"], each["passed"], each["failed"], each["reward"]) for each in found
@@ -141,11 +143,66 @@ def test_rollouts_are_counted_together_and_the_hardest_come_first(
     path.with_name("eval-000002.rollouts").unlink()
     grid_command(str(tmp_path), wanted=Wanted(), limit=9)
     said = capsys.readouterr().out
-    assert [line.split() for line in said.splitlines()[:3]] == [
+    assert [line.split() for line in said.splitlines()[:4]] == [
+        ["training"],
         ["task", "1", "2"],
         ["a", "1/1", "0/1"],
         ["b", "0/1", "0/0", "+1", "failed"],
     ]
+
+
+def test_training_evaluations_and_experts_are_counted_apart_in_the_order_of_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = a_trajectory()
+    files = {  # of one task each, by no means in the order of names
+        "step-000010": (10, "late", False),
+        "eval-000010": (10, "early", True),
+        "expert": (0, "late", True),
+        "eval-000000": (0, "early", False),
+        "step-000002": (2, "early", True),
+    }
+    for name, (step, task, passed) in files.items():
+        rollout = replace(plain, id=name, task_id=task, policy_step=step, passed=passed, reward=float(passed))
+        write_segment(tmp_path / "trajectories" / f"{name}.rollouts", [rollout])
+
+    list_command(str(tmp_path), wanted=Wanted(), limit=9)
+    said = capsys.readouterr().out
+    assert [line.split()[0] for line in said.splitlines()[1:6]] == [
+        "expert",
+        "eval-000000",
+        "step-000002",
+        "step-000010",
+        "eval-000010",
+    ]
+    assert "training: 2 rollouts, 1 passed, 1 unsolved, 0 errored\nevaluation: 2 rollouts, 1 passed" in said
+
+    def counted(by: str, sort: str = "") -> list[tuple[str, str, float]]:
+        grouped_command(str(tmp_path), wanted=Wanted(), by=by, sort=sort, limit=9, as_json=True)
+        found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        return [(each["kind"], each[by], each["reward"]) for each in found]
+
+    assert counted("step")[:2] == [("step", "000002", 1.0), ("step", "000010", 0.0)]
+    assert counted("task") == [
+        ("step", "early", 1.0),
+        ("step", "late", 0.0),
+        ("eval", "early", 0.5),
+        ("expert", "late", 1.0),
+    ]
+    assert counted("task", "hardest")[:2] == [("step", "late", 0.0), ("step", "early", 1.0)]
+    assert [kind for kind, *_ in counted("env")] == ["step", "eval", "expert"]
+    grid_command(str(tmp_path), wanted=Wanted(), limit=9)
+    grids = capsys.readouterr().out.split("\n\n")
+    assert ["late", "0/1"] in [line.split() for line in grids[0].splitlines()]
+    assert ["early", "0/1", "1/1"] in [line.split() for line in grids[1].splitlines()]
+
+
+@pytest.mark.parametrize(
+    "words", [["--sort", "hardest"], ["--by", "task", "--sort", "turns"], ["--grid", "--sort", "time"]]
+)
+def test_an_order_that_does_not_apply_is_refused(words: list[str]) -> None:
+    refused = CliRunner().invoke(app, ["replay", "list", str(RUN), *words])
+    assert "does not apply here" in str(refused.exception)
 
 
 def test_rollouts_are_found_by_their_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,7 +47,7 @@ def test_a_kept_run_is_listed_and_every_record_of_it_is_valid(
     list_command(str(folder), wanted=Wanted(), limit=100)
     lineage_command(str(folder))
     told = capsys.readouterr().out
-    assert "13 of 13 trajectories shown; 3 passed, 0 failed to run" in told
+    assert "13 of 13 trajectories shown\ntraining: 8 rollouts, 0 passed, 8 unsolved, 0 errored\n" in told
     assert "frozen_lake@1" in told
 
 
