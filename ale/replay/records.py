@@ -16,8 +16,9 @@ from ale.replay.places import raise_damaged, segments
 from ale.replay.rows import found_by_row
 from ale.training import runs
 from rock_env.errors import did_you_mean
+from rock_env.foreign import budget
 
-__all__ = ["find", "has_window", "iterate"]
+__all__ = ["find", "iterate", "why_contexts_begin_anew"]
 
 
 def iterate(where: str) -> Iterator[tuple[Path, Trajectory]]:
@@ -37,16 +38,22 @@ def iterate(where: str) -> Iterator[tuple[Path, Trajectory]]:
     raise_damaged(damaged)
 
 
-def has_window(where: str) -> bool:
-    """Return whether these are records of a run whose prompts hold the newest observations alone (`agent.window_turns`).
+def why_contexts_begin_anew(where: str) -> str:
+    """Return the sentence that says by which setting of their run every turn of these records begins a context; "" for none.
 
-    Each of its turns begins a context anew, by that setting.
+    Reads the run's `config.toml` as it is: a run of a script's own objects can be looked at without them.
     """
     place = Path(where) if Path(where).exists() else runs.locate(where)
     for folder in (place, *place.absolute().parents[:2]):
         if (folder / runs.CONFIG).is_file():
-            return runs.recorded_config(folder).agent.window_turns > 0
-    return False
+            agent = budget.read_settings(folder / runs.CONFIG).get("agent", {})
+            turns = agent.get("window_turns", 0) if isinstance(agent, dict) else 0
+            return (
+                f"Every turn begins a context of its own, as agent.window_turns={turns} says."
+                if turns
+                else ""
+            )
+    return ""
 
 
 def find(where: str, identity: str | None) -> Trajectory:

@@ -12,7 +12,7 @@ import numpy as np
 from agent_runtime.store import read_at
 from agent_runtime.types import OF_FIRST, OF_GRADE, Trajectory, Turn, TurnLabel
 from ale.errors import RecordError
-from ale.replay.records import find, has_window
+from ale.replay.records import find, why_contexts_begin_anew
 from ale.replay.rows import rows
 from ale.terminal import stdout
 
@@ -23,7 +23,7 @@ def show_command(where: str, identity: str | None, *, tokens: bool, next_failed:
     """Print a trajectory, or the first after it that did not solve its task. Raise `RecordError` or `StoreError`."""
     out = stdout()
     chosen = _next_failed(where, identity) if next_failed else find(where, identity)
-    for line in transcript(chosen, tokens=tokens, window=has_window(where)):
+    for line in transcript(chosen, tokens=tokens, why_anew=why_contexts_begin_anew(where)):
         out.print(line)
 
 
@@ -39,13 +39,15 @@ def _next_failed(where: str, identity: str | None) -> Trajectory:
     raise RecordError(f"every rollout of {where!r}{after} solved its task: there is none to show.")
 
 
-def transcript(trajectory: Trajectory, *, tokens: bool, window: bool = False) -> Iterator[str]:
+def transcript(trajectory: Trajectory, *, tokens: bool, why_anew: str = "") -> Iterator[str]:
     """Yield the lines: what it was, each turn with action, observation and reward, and how it ended.
 
-    `window`: every turn begins a context anew by the run's settings, so that none is told of.
+    `why_anew`: the sentence that says by which setting every turn begins a context, told once and not of each turn.
     """
     yield f"{trajectory.id}  {trajectory.env} {trajectory.params_json}  task {trajectory.task_id}"
     yield f"env seed {trajectory.start.env_seed}, sampling seed {trajectory.seed}, step {trajectory.policy_step}"
+    if why_anew:
+        yield why_anew
     if trajectory.start.anchor:
         yield f"starts after {trajectory.start.anchor} recorded turns of {trajectory.start.source_id}:"
         yield from _indented(trajectory.start.first_observation)
@@ -62,7 +64,7 @@ def transcript(trajectory: Trajectory, *, tokens: bool, window: bool = False) ->
     for number, turn in enumerate(trajectory.turns):
         reward = trajectory.turn_rewards[number] if number < len(trajectory.turn_rewards) else None
         fault = trajectory.turn_faults[number] if trajectory.turn_faults else ""
-        yield _head(turn, reward, fault, _kind(trajectory, number), window)
+        yield _head(turn, reward, fault, _kind(trajectory, number), bool(why_anew))
         if tokens:
             yield from _tokens(turn)
         yield from _indented(trajectory.actions[number], mark="> ")
@@ -98,12 +100,12 @@ def _kind(trajectory: Trajectory, turn: int) -> str:
     return ", memory" if turn in trajectory.internal_turns else ""
 
 
-def _head(turn: Turn, reward: float | None, fault: str, kind: str, window: bool) -> str:
+def _head(turn: Turn, reward: float | None, fault: str, kind: str, is_explained: bool) -> str:
     who = "expert" if turn.policy_version < 0 else f"policy version {turn.policy_version}"
     logprob = "" if turn.policy_version < 0 else f", log-probability {np.sum(turn.logprobs):.3f}"
     earned = "" if reward is None else f", reward {reward:g}"
     wrong = f", {fault.replace('_', ' ')}" if fault else ""
-    anew = ", context begun anew" if turn.parent is None and turn.index and not window else ""
+    anew = ", context begun anew" if turn.parent is None and turn.index and not is_explained else ""
     return (
         f"-- turn {turn.index}: {who}, {len(turn.completion_ids)} tokens{logprob}{earned}{wrong}{kind}{anew}"
     )

@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent_runtime.types import Trajectory
+from agent_runtime.types import Trajectory, TurnLabel
 from ale.replay.places import KINDS, in_order, kind_of
-from ale.replay.records import has_window, iterate
+from ale.replay.records import iterate, why_contexts_begin_anew
 from ale.terminal import print_table, stdout
 from ale.training import runs
 from ale.training.plots import read_metrics
@@ -77,7 +77,8 @@ class Statistics:
     phases: dict[str, Phase] = field(default_factory=lambda: defaultdict(Phase))
     """Making, resetting and grading, where the records tell of them."""
     contexts: Counter[str] = field(default_factory=Counter)
-    """By label, turns that began a context anew although their rollout had one and its settings let it grow."""
+    """By label, turns that began a context anew although their rollout had one, not after a summary of it, and its settings
+    let it grow."""
 
 
 def collect(records: Iterable[tuple[Path, Trajectory]], into: Statistics) -> None:
@@ -103,7 +104,9 @@ def _count_turns(trajectory: Trajectory, into: Statistics) -> None:
     ]
     into.slowest_turns = heapq.nlargest(SLOWEST, [*into.slowest_turns, *turns])
     into.contexts.update(
-        str(trajectory.label(turn.index)) for turn in trajectory.turns[1:] if turn.parent is None
+        str(trajectory.label(turn.index))
+        for turn in trajectory.turns[1:]
+        if turn.parent is None and trajectory.label(turn.index - 1) is not TurnLabel.SUMMARY
     )
     if hosting := trajectory.hosting:
         for name in ("made", "reset", "graded"):
@@ -144,12 +147,12 @@ def stats_command(where: str, *, as_json: bool) -> None:
     try:
         collect(iterate(where), found)
     finally:
-        if has_window(where):
+        if why := why_contexts_begin_anew(where):
             found.contexts.clear()
         if found.kinds and as_json:
             sys.stdout.write(f"{json.dumps(_json(found, fates), indent=1)}\n")
         elif found.kinds:
-            _print(found, fates)
+            _print(found, fates, why)
 
 
 def _json(found: Statistics, fates: Mapping[str, float]) -> dict[str, Any]:
@@ -175,7 +178,7 @@ def _json(found: Statistics, fates: Mapping[str, float]) -> dict[str, Any]:
     }
 
 
-def _print(found: Statistics, fates: Mapping[str, float]) -> None:
+def _print(found: Statistics, fates: Mapping[str, float], why: str) -> None:
     heads = ("kind", "rollouts", "passed", "failed", "turns", "tokens", "sampling", "environment", "in all")
     print_table(heads, [_row(KINDS.get(kind, kind), found.kinds[kind]) for kind in in_order(found.kinds)])
     _section("ended by", ("reason", "rollouts"), [(end, str(n)) for end, n in found.ends.most_common()])
@@ -187,6 +190,8 @@ def _print(found: Statistics, fates: Mapping[str, float]) -> None:
         ("turns that began their context anew", found.contexts),
     ):
         _section(title, ("what", "turns"), [(name, str(n)) for name, n in counts.most_common()])
+    if why:
+        stdout().print(f"\n{why}")
     slow = [(f"{seconds:.2f} s", name, str(turns)) for seconds, name, turns in found.slowest]
     _section("slowest", ("time", "id", "turns"), slow)
     acts = [

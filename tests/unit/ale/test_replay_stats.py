@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from agent_runtime.store import read_segment, write_segment
-from agent_runtime.types import RolloutFailure, Trajectory, TurnFault
+from agent_runtime.types import RolloutFailure, Trajectory, TurnFault, TurnLabel
 from ale.cli import app
 from ale.errors import RecordError
 from ale.replay.listing import Wanted, grid_command, grouped_command, list_command
@@ -255,3 +255,27 @@ def test_a_run_whose_prompts_have_a_window_raises_no_alarm_about_contexts(
     for turns, found in ((0, len(anew) - 1), (1, 0)):
         (tmp_path / "config.toml").write_text(f'env = "frozen_lake"\n[agent]\nwindow_turns = {turns}\n')
         assert sum(counted().values()) == found
+        stats_command(str(tmp_path), as_json=False)
+        show_command(str(tmp_path), None, tokens=False)
+        said = capsys.readouterr().out
+        assert said.count("as agent.window_turns=1 says") == 2 * turns
+        assert said.count("context begun anew") == found
+
+
+def test_a_context_after_a_summary_raises_no_alarm() -> None:
+    plain = next(each for each in read_segment(RUN / "trajectories" / "expert.traj") if len(each.turns) > 2)
+    turns = tuple(replace(turn, parent=None) for turn in plain.turns)
+    labels = (TurnLabel.SUMMARY, *[TurnLabel.MAIN] * (len(turns) - 1))
+    found = Statistics()
+    collect([(Path("step-000001.rollouts"), replace(plain, turns=turns, turn_labels=labels))], found)
+    assert found.contexts == {"main": len(turns) - 2}
+
+
+def test_a_run_of_a_scripts_own_environment_is_counted_without_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_segment(tmp_path / "trajectories" / "step-000001.rollouts", [a_trajectory()])
+    (tmp_path / "config.toml").write_text('env = "of_a_script"\n[agent]\nwindow_turns = 1\n')
+    (tmp_path / "own.json").write_text('{"env": ["of_a_script"]}')
+    stats_command(str(tmp_path), as_json=False)
+    assert "as agent.window_turns=1 says" in capsys.readouterr().out
