@@ -21,6 +21,7 @@ from agent_runtime.recording import Recording, attached
 from agent_runtime.types import (
     OF_FIRST,
     OF_GRADE,
+    TURNS,
     Hosting,
     RolloutFailure,
     RolloutRequest,
@@ -120,7 +121,7 @@ async def rollout(
     record = Recording(request, policy_step=policy_step)
     env: RockEnv | None = None
     try:
-        async with limit(request.time_limit_s, "the rollout's turns"):
+        async with limit(request.time_limit_s, TURNS):
             env = await rock.make(request.env, request.params_json)
             record.env = f"{request.env}@{env.version}" if env.version else request.env
             made_s = perf_counter()

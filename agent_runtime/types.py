@@ -24,6 +24,7 @@ __all__ = [
     "OF_FIRST",
     "OF_GRADE",
     "SCHEMA_VERSION",
+    "TURNS",
     "AgentConfig",
     "Branch",
     "FloatArray",
@@ -174,6 +175,10 @@ class RolloutRequest:
     sampling: SamplingParams
     start: Start
     time_limit_s: float = 600.0
+
+
+TURNS = "the rollout's turns"
+"""What has run out of time, as a failure's message begins, where a rollout was ended before it could be graded."""
 
 
 @dataclass(frozen=True, slots=True)

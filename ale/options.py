@@ -6,13 +6,19 @@ from typing import Annotated
 
 import typer
 
+from rock_env.errors import InvalidArgument
+
 __all__ = [
     "PLACE",
     "SETTINGS",
     "BackendOption",
     "EnvArgs",
+    "ErroredOption",
+    "FormerFailedOption",
     "FreezeOption",
     "RockOption",
+    "UngradedOption",
+    "UnsolvedOption",
 ]
 
 PLACE = "How it runs"
@@ -57,3 +63,25 @@ BackendOption = Annotated[
         rich_help_panel=PLACE,
     ),
 ]
+UnsolvedOption = Annotated[
+    bool, typer.Option("--unsolved", help="Rollouts that have a reward and did not pass.")
+]
+ErroredOption = Annotated[bool, typer.Option("--errored", help="Rollouts that failed: they have no reward.")]
+UngradedOption = Annotated[
+    bool, typer.Option("--ungraded", help="Errored at their end: the grader or the judge failed.")
+]
+
+
+def _refuse_former(ctx: typer.Context, given: bool) -> None:
+    if given:
+        raise InvalidArgument(
+            f"`ale replay {ctx.info_name}` no longer takes --failed or --next-failed, which meant three things. Say "
+            "--unsolved (has a reward, did not pass), --errored (failed, no reward) or --ungraded (errored at its end: its "
+            "grader or judge failed)."
+        )
+
+
+FormerFailedOption = Annotated[
+    bool, typer.Option("--failed", "--next-failed", hidden=True, callback=_refuse_former)
+]
+"""What these outcomes were called before; refused with their names."""

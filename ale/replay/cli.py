@@ -10,12 +10,20 @@ import typer
 
 from ale import completion
 from ale.lazy_group import LazyGroup, Place
-from ale.options import BackendOption, RockOption
+from ale.options import (
+    BackendOption,
+    ErroredOption,
+    FormerFailedOption,
+    RockOption,
+    UngradedOption,
+    UnsolvedOption,
+)
 from ale.replay.artifacts import artifact_command
 from ale.replay.comparing import diff_command
 from ale.replay.interchange.exchanging import export_command, import_command
 from ale.replay.interchange.packing import pack_command, unpack_command
 from ale.replay.listing import Wanted, grid_command, grouped_command, list_command
+from ale.replay.rows import Outcomes
 from ale.replay.scanning import scan_command
 from ale.replay.showing import show_command
 from ale.replay.stats import stats_command
@@ -84,8 +92,11 @@ def _pattern(name: str, text: str) -> typer.models.OptionInfo:
 def replay_list(
     where: RecordsArgument,
     *,
-    failed: Annotated[bool, typer.Option("--failed", help="Only rollouts that failed to run.")] = False,
-    passed: Annotated[bool, typer.Option("--passed", help="Only rollouts that solved their task.")] = False,
+    passed: Annotated[bool, typer.Option("--passed", help="Rollouts that solved their task.")] = False,
+    unsolved: UnsolvedOption = False,
+    errored: ErroredOption = False,
+    ungraded: UngradedOption = False,
+    _failed: FormerFailedOption = False,
     anchored: Annotated[
         bool, typer.Option("--anchored", help="Only rollouts that began at an anchor.")
     ] = False,
@@ -112,7 +123,8 @@ def replay_list(
     as_json: JsonOption = False,
 ) -> None:
     """List the trajectories of a run."""
-    wanted = Wanted(failed, passed, anchored, task, group, end, file, action, text, env)
+    outcomes = Outcomes(passed, unsolved, errored, ungraded)
+    wanted = Wanted(outcomes, anchored, task, group, end, file, action, text, env)
     if sort is not None and (grid or (by is not None) != (sort is Sort.HARDEST)):
         raise InvalidArgument(
             f"--sort {sort.value} does not apply here: got {'--grid' if grid else '--by' if by else 'no --by'}, expected "
@@ -132,12 +144,16 @@ def replay_show(
     where: RecordsArgument,
     trajectory: Annotated[str | None, typer.Argument(metavar="ID", help="None shows the first.")] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Token ids and log-probabilities too.")] = False,
-    next_failed: Annotated[
-        bool, typer.Option("--next-failed", help="The first one after it that did not solve its task.")
-    ] = False,
+    *,
+    unsolved: UnsolvedOption = False,
+    errored: ErroredOption = False,
+    ungraded: UngradedOption = False,
+    _failed: FormerFailedOption = False,
 ) -> None:
-    """Show a trajectory turn by turn."""
-    show_command(where, trajectory, tokens=tokens, next_failed=next_failed)
+    """Show a trajectory turn by turn; with --unsolved, --errored or --ungraded the first such after it."""
+    outcomes = Outcomes(unsolved=unsolved, errored=errored, ungraded=ungraded)
+    next_one = outcomes if unsolved or errored or ungraded else None
+    show_command(where, trajectory, tokens=tokens, next_one=next_one)
 
 
 @replay_app.command("artifact")

@@ -14,6 +14,7 @@ from pathlib import Path
 from agent_runtime.types import StopReason, Trajectory
 from ale.errors import RecordError
 from ale.replay.records import find, iterate
+from ale.replay.rows import Outcomes, row_of
 from ale.replay.telling import Scored, tell
 from ale.training import runs
 from trainer.config import TrainConfig
@@ -22,11 +23,8 @@ from trainer.reward.router import Router
 
 __all__ = ["judge_command"]
 
-_JUDGES_FAULT = "reward_"
-"""How the codes of failures begin that are a reward worker's, not the rollout's."""
 
-
-def judge_command(run: str, identity: str | None, *, failed: bool, out: Path | None, rock: str) -> None:
+def judge_command(run: str, identity: str | None, *, outcomes: Outcomes, out: Path | None, rock: str) -> None:
     """Ask again and print what changed. Raise `Diverged` where a reward is another, `RecordError` for none to judge."""
     folder = runs.locate(run)
     config = runs.recorded_config(folder)
@@ -35,19 +33,13 @@ def judge_command(run: str, identity: str | None, *, failed: bool, out: Path | N
             f"{folder} has no reward worker: its environment gave the rewards. Leave --judge out."
         )
     records = [each for _, each in iterate(run)] if identity is None else [find(run, identity)]
-    chosen = [
-        each for each in records if (_is_unanswered(each) if failed else each.reward_source is not None)
-    ]
+    chosen = [each for each in records if each.reward_source is not None and outcomes.fits(row_of(each))]
     if not chosen:
-        what = "without its judge's answer" if failed else "judged"
-        raise RecordError(f"no rollout of {run!r} was {what}: there is nothing to ask.")
+        raise RecordError(
+            f"no rollout of {run!r} that a judge was asked of is {outcomes}: there is nothing to ask."
+        )
     judged = asyncio.run(_judged(config, chosen, rock))
     tell([_scored(before, after) for before, after in zip(chosen, judged, strict=True)], out)
-
-
-def _is_unanswered(trajectory: Trajectory) -> bool:
-    failure = trajectory.failure
-    return failure is not None and failure.code.startswith(_JUDGES_FAULT)
 
 
 async def _judged(config: TrainConfig, chosen: Sequence[Trajectory], rock: str) -> list[Trajectory]:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from agent_runtime.store import read_at
 from agent_runtime.types import Trajectory
 from ale.replay.places import KINDS, in_order, kind_of
-from ale.replay.rows import Row, rows
+from ale.replay.rows import Outcomes, Row, rows
 from ale.terminal import print_table, stdout
 
 __all__ = ["HARDEST", "SORTS", "Wanted", "grid_command", "grouped_command", "list_command"]
@@ -42,14 +42,14 @@ _KEYS: dict[str, Callable[[Row], object]] = {
 """What `--by` takes."""
 HARDEST = "hardest"
 """Sorts what `--by` counts together by the share that passed, the lowest first."""
+_ANY = Outcomes()
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """Which trajectories are listed."""
 
-    failed: bool = False
-    passed: bool = False
+    outcomes: Outcomes = _ANY
     anchored: bool = False
     """Only those that began at an anchor."""
     task: str = "*"
@@ -68,7 +68,7 @@ class Wanted:
 
     def fits(self, path: Path, row: Row) -> bool:
         """Return whether a rollout is listed."""
-        if (self.failed and not row.failed) or (self.passed and (row.failed or not row.passed)):
+        if not self.outcomes.fits(row):
             return False
         if self.anchored and not row.anchor:
             return False
@@ -194,7 +194,7 @@ def _print_grid(found: dict[tuple[str, str, int], list[Row]], several: bool, lim
 
 def _cell(found: Sequence[Row]) -> str:
     done = [row for row in found if not row.failed]
-    failed = f" +{len(found) - len(done)} failed" if len(done) < len(found) else ""
+    failed = f" +{len(found) - len(done)} errored" if len(done) < len(found) else ""
     return f"{sum(row.passed for row in done)}/{len(done)}{failed}" if found else ""
 
 
@@ -202,7 +202,7 @@ def _cell(found: Sequence[Row]) -> str:
 class _Group:
     """Some rollouts together."""
 
-    HEADS: ClassVar[tuple[str, ...]] = ("rollouts", "passed", "failed to run", "mean reward", "mean turns")
+    HEADS: ClassVar[tuple[str, ...]] = ("rollouts", "passed", "unsolved", "errored", "reward", "turns")
 
     key: str
     rollouts: int
@@ -219,7 +219,9 @@ class _Group:
 
     def cells(self) -> tuple[str, ...]:
         reward = "" if math.isnan(self.reward) else f"{self.reward:.3f}"
-        return self.key, str(self.rollouts), str(self.passed), str(self.failed), reward, f"{self.turns:.1f}"
+        unsolved = self.rollouts - self.passed - self.failed
+        counts = map(str, (self.rollouts, self.passed, unsolved, self.failed))
+        return self.key, *counts, reward, f"{self.turns:.1f}"
 
     def fields(self, by: str) -> dict[str, Any]:
         reward = None if math.isnan(self.reward) else self.reward
@@ -270,7 +272,7 @@ def _cells(path: Path, row: Row, several: bool) -> tuple[str, ...]:
         str(row.turns),
         str(row.tokens),
         "" if row.failed else f"{row.reward:g}{' passed' if row.passed else ''}",
-        f"failed: {row.end}" if row.failed else row.end,
+        f"errored: {row.end}" if row.failed else row.end,
         path.name,
     )
 

@@ -11,23 +11,48 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from agent_runtime.errors import CorruptTrajectory, StoreError
 from agent_runtime.store import TrajectoryReader, read_at
-from agent_runtime.types import Trajectory
+from agent_runtime.types import TURNS, Trajectory
 from ale.replay.places import raise_damaged, segments
 from rock_env.errors import InvalidArgument
 from rock_env.foreign import budget
 from rock_env.foreign.folder import read_file
 
-__all__ = ["INDEX", "Row", "found_by_row", "row_of", "rows"]
+__all__ = ["INDEX", "Outcomes", "Row", "found_by_row", "is_unanswered", "row_of", "rows"]
 
 INDEX = ".index"
 """Folder beside the records."""
-_VERSION = 1
+_VERSION = 2
+_JUDGES = "reward_"
+"""How the codes of failures begin that are a reward worker's, not the rollout's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """How rollouts have to have come out: in one of the ways that are True, in any where none is."""
+
+    passed: bool = False
+    unsolved: bool = False
+    """It has a reward, and did not pass."""
+    errored: bool = False
+    """It failed: it has no reward."""
+    ungraded: bool = False
+    """It errored, and not before its end: its grader or its judge failed."""
+
+    def fits(self, row: Row) -> bool:
+        """Return whether a rollout came out so."""
+        came = (row.passed and not row.failed, not row.passed and not row.failed, row.failed, row.ungraded)
+        asked = (self.passed, self.unsolved, self.errored, self.ungraded)
+        return not any(asked) or any(one and other for one, other in zip(asked, came, strict=True))
+
+    def __str__(self) -> str:
+        return " or ".join(name for name in self.__slots__ if getattr(self, name)) or "recorded"
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):
@@ -50,6 +75,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     """Why it ended, or the failure's code."""
     failed: bool
     """It failed to run: its reward means nothing."""
+    ungraded: bool
+    """It failed to run, at its end: its grader or its judge failed."""
     duration_s: float
     offset: int
     """Of its record in the file."""
@@ -78,9 +105,28 @@ def row_of(trajectory: Trajectory, offset: int = 0) -> Row:
         trajectory.passed,
         trajectory.failure.code if trajectory.failure else str(trajectory.stop_reason),
         failed,
+        is_ungraded(trajectory),
         trajectory.duration_s,
         offset,
     )
+
+
+def is_ungraded(trajectory: Trajectory) -> bool:
+    """Return whether a rollout was played to its end, and has no reward because its grader or its judge failed.
+
+    What failed in a CLI agent's session, and in records of schema 1, is known of judges only.
+    """
+    failure = trajectory.failure
+    if failure is None or is_unanswered(trajectory):
+        return failure is not None
+    was_ended = failure.code == "policy" or failure.message.startswith(f"{TURNS} ")
+    is_amid_a_turn = trajectory.hosting is None or trajectory.lost_tokens > 0
+    return not (trajectory.is_session or was_ended or is_amid_a_turn)
+
+
+def is_unanswered(trajectory: Trajectory) -> bool:
+    """Return whether a rollout has no reward because its judge gave none."""
+    return trajectory.failure is not None and trajectory.failure.code.startswith(_JUDGES)
 
 
 def rows(where: str) -> Iterator[tuple[Path, Row]]:

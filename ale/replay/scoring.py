@@ -17,11 +17,19 @@ from agent_runtime.replay import ScoreReport, score
 from agent_runtime.run import Rock
 from agent_runtime.types import StopReason, Trajectory
 from ale.errors import RecordError
-from ale.options import BackendOption, RockOption
+from ale.options import (
+    BackendOption,
+    ErroredOption,
+    FormerFailedOption,
+    RockOption,
+    UngradedOption,
+    UnsolvedOption,
+)
 from ale.replay.executing import RecordsArgument, for_each
 from ale.replay.judging import judge_command
 from ale.replay.places import new_records
 from ale.replay.records import find, iterate
+from ale.replay.rows import Outcomes, row_of
 from ale.replay.telling import Scored, tell
 from rock_env.env import Verdict
 from rock_env.errors import RockError
@@ -33,9 +41,10 @@ def score_records(
     where: RecordsArgument,
     trajectory: Annotated[str | None, typer.Argument(metavar="ID", help="None is all of them.")] = None,
     *,
-    failed: Annotated[
-        bool, typer.Option("--failed", help="Only rollouts that have no reward because grading failed.")
-    ] = False,
+    unsolved: UnsolvedOption = False,
+    errored: ErroredOption = False,
+    ungraded: UngradedOption = False,
+    _failed: FormerFailedOption = False,
     judge: Annotated[
         bool, typer.Option("--judge", help="Ask the run's reward workers instead: nothing is played.")
     ] = False,
@@ -46,15 +55,16 @@ def score_records(
     backend: BackendOption = None,
 ) -> None:
     """Do recorded actions again and have today's grader grade them; exit code 1 where a reward is another."""
+    outcomes = Outcomes(unsolved=unsolved, errored=errored, ungraded=ungraded)
     if judge:
-        judge_command(where, trajectory, failed=failed, out=out, rock=rock)
+        judge_command(where, trajectory, outcomes=outcomes, out=out, rock=rock)
         return
     if out is not None:
         new_records(out, "scored")  # refused before anything is played
     chosen = [each for _, each in iterate(where)] if trajectory is None else [find(where, trajectory)]
-    chosen = [each for each in chosen if not failed or not each.has_reward]
+    chosen = [each for each in chosen if outcomes.fits(row_of(each))]
     if not chosen:
-        raise RecordError(f"no rollout of {where!r} was without a reward: there is nothing to grade.")
+        raise RecordError(f"no rollout of {where!r} is {outcomes}: there is nothing to grade.")
     reports = asyncio.run(for_each(chosen, _scored_or_not, rock, backend or ()))
     tell([_scored(each, report) for each, report in zip(chosen, reports, strict=True)], out)
 

@@ -13,30 +13,30 @@ from agent_runtime.store import read_at
 from agent_runtime.types import OF_FIRST, OF_GRADE, Trajectory, Turn, TurnLabel
 from ale.errors import RecordError
 from ale.replay.records import find, why_contexts_begin_anew
-from ale.replay.rows import rows
+from ale.replay.rows import Outcomes, rows
 from ale.terminal import stdout
 
 __all__ = ["show_command", "transcript"]
 
 
-def show_command(where: str, identity: str | None, *, tokens: bool, next_failed: bool = False) -> None:
-    """Print a trajectory, or the first after it that did not solve its task. Raise `RecordError` or `StoreError`."""
+def show_command(where: str, identity: str | None, *, tokens: bool, next_one: Outcomes | None = None) -> None:
+    """Print a trajectory, or the first after it that came out as `next_one` says. Raise `RecordError` or `StoreError`."""
     out = stdout()
-    chosen = _next_failed(where, identity) if next_failed else find(where, identity)
+    chosen = _next(where, identity, next_one) if next_one else find(where, identity)
     for line in transcript(chosen, tokens=tokens, why_anew=why_contexts_begin_anew(where)):
         out.print(line)
 
 
-def _next_failed(where: str, identity: str | None) -> Trajectory:
+def _next(where: str, identity: str | None, outcomes: Outcomes) -> Trajectory:
     if identity is not None:
         find(where, identity)  # says which ids there are
     behind = identity is None
     for path, row in rows(where):
-        if behind and (row.failed or not row.passed):
+        if behind and outcomes.fits(row):
             return read_at(path, row.offset)
         behind = behind or row.id == identity
     after = f" after {identity!r}" if identity else ""
-    raise RecordError(f"every rollout of {where!r}{after} solved its task: there is none to show.")
+    raise RecordError(f"no rollout of {where!r}{after} is {outcomes}: there is none to show.")
 
 
 def transcript(trajectory: Trajectory, *, tokens: bool, why_anew: str = "") -> Iterator[str]:

@@ -179,11 +179,11 @@ def _json(found: Statistics, fates: Mapping[str, float]) -> dict[str, Any]:
 
 
 def _print(found: Statistics, fates: Mapping[str, float], why: str) -> None:
-    heads = ("kind", "rollouts", "passed", "failed", "turns", "tokens", "sampling", "environment", "in all")
+    heads = ("kind", "rollouts", "passed", "errored", "turns", "tokens", "sampling", "environment", "in all")
     print_table(heads, [_row(KINDS.get(kind, kind), found.kinds[kind]) for kind in in_order(found.kinds)])
     _section("ended by", ("reason", "rollouts"), [(end, str(n)) for end, n in found.ends.most_common()])
     failures = [(code, str(n), first) for code, (n, first) in sorted(found.failures.items())]
-    _section("failed", ("failure", "rollouts", "first"), failures)
+    _section("errored", ("failure", "rollouts", "first"), failures)
     for title, counts in (
         ("turns with a fault", found.faults),
         ("turns by label", found.labels),

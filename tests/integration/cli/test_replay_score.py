@@ -41,11 +41,13 @@ def test_wrong_rewards_are_found_and_right_ones_kept_elsewhere(recorded: Path, t
     )  # never written again
 
 
-def test_only_those_without_a_reward(recorded: Path, tmp_path: Path) -> None:
+def test_only_those_whose_grader_failed(recorded: Path, tmp_path: Path) -> None:
     one, *others = read_segment(recorded)
-    none = ale("replay", "score", "kept", "--failed", cwd=tmp_path)
+    former = ale("replay", "score", "kept", "--failed", cwd=tmp_path)
+    assert (former.returncode, "--ungraded" in former.stderr, len(former.stderr.splitlines())) == (2, True, 1)
+    none = ale("replay", "score", "kept", "--ungraded", cwd=tmp_path)
     assert (none.returncode, "nothing to grade" in none.stderr) == (65, True)
     recorded.unlink()
     write_segment(recorded, [one.as_failed(RolloutFailure("infra", "no grade", len(one.turns))), *others])
-    done = ale("replay", "score", "kept", "--failed", cwd=tmp_path)
+    done = ale("replay", "score", "kept", "--ungraded", cwd=tmp_path)
     assert "1 of 1 graded; 1 have another reward or none" in done.stdout

@@ -10,14 +10,15 @@ import pytest
 from typer.testing import CliRunner
 
 from agent_runtime.store import read_segment, write_segment
-from agent_runtime.types import RolloutFailure, Trajectory, TurnFault, TurnLabel
+from agent_runtime.types import Hosting, RolloutFailure, Trajectory, TurnFault, TurnLabel
 from ale.cli import app
 from ale.errors import RecordError
 from ale.replay.listing import Wanted, grid_command, grouped_command, list_command
 from ale.replay.records import iterate
-from ale.replay.rows import row_of
+from ale.replay.rows import Outcomes, row_of
 from ale.replay.showing import show_command
 from ale.replay.stats import Statistics, collect, ledger, stats_command
+from rock_env.errors import InvalidArgument
 
 RUN = Path(__file__).parents[1] / "kept" / "run"
 
@@ -81,7 +82,7 @@ def test_failures_and_faults_are_counted_by_kind() -> None:
     ("wanted", "fits"),
     [
         (Wanted(), True),
-        (Wanted(failed=True), False),
+        (Wanted(Outcomes(errored=True)), False),
         (Wanted(anchored=True), False),
         (Wanted(task="train/*"), True),
         (Wanted(task="held_out/*"), False),
@@ -125,7 +126,7 @@ def test_rollouts_are_counted_together_and_the_hardest_come_first_where_asked(
         ("b", 2, 0, 1, 0.5),
         ("a", 2, 1, 0, 0.5),
     ]
-    grouped_command(str(tmp_path), wanted=Wanted(failed=True), by="step", limit=9, as_json=True)
+    grouped_command(str(tmp_path), wanted=Wanted(Outcomes(errored=True)), by="step", limit=9, as_json=True)
     (only,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert (only["step"], only["rollouts"], only["reward"]) == ("000002", 1, None)
     evaluated = [replace(plain, task_id="c", policy_step=2, passed=True, reward=1.0)]
@@ -147,7 +148,7 @@ def test_rollouts_are_counted_together_and_the_hardest_come_first_where_asked(
         ["training"],
         ["task", "1", "2"],
         ["a", "1/1", "0/1"],
-        ["b", "0/1", "0/0", "+1", "failed"],
+        ["b", "0/1", "0/0", "+1", "errored"],
     ]
 
 
@@ -222,18 +223,59 @@ def test_rollouts_are_found_by_their_words(tmp_path: Path, capsys: pytest.Captur
     assert listed(text=plain.first_observation[:5]) == [plain.id, "said"]
 
 
-def test_the_next_failed_rollout_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_outcomes_are_called_the_same_everywhere(tmp_path: Path) -> None:
+    plain = replace(a_trajectory(), hosting=Hosting(), passed=False, turn_labels=())
+    at_the_end = RolloutFailure("infra", "the grader broke", len(plain.turns))
+    late = RolloutFailure("deadline_exceeded", "the rollout's turns took longer than 1 s", len(plain.turns))
+    outcomes = {
+        "passed": replace(plain, passed=True),
+        "unsolved": plain,
+        "errored": replace(plain, lost_tokens=3).as_failed(at_the_end),
+        "late": plain.as_failed(late),
+        "policy": plain.as_failed(replace(at_the_end, code="policy")),
+        "unmade": replace(plain, hosting=None).as_failed(at_the_end),
+        "ungraded": plain.as_failed(at_the_end),
+        "unjudged": plain.as_failed(replace(at_the_end, code="reward_unanswered")),
+    }
+    written = [replace(each, id=name) for name, each in outcomes.items()]
+    write_segment(tmp_path / "trajectories" / "step-000001.rollouts", written)
+
+    def listed(*words: str) -> list[str]:
+        said = CliRunner().invoke(app, ["replay", "list", str(tmp_path), "--json", *words])
+        return [json.loads(line)["id"] for line in said.stdout.splitlines()]
+
+    names = list(outcomes)
+    assert listed("--unsolved") == ["unsolved"]
+    assert listed("--errored") == names[2:]
+    assert listed("--ungraded") == ["ungraded", "unjudged"]
+    assert listed("--passed", "--unsolved") == names[:2]
+    for flag, first in (("--unsolved", "unsolved"), ("--errored", "errored"), ("--ungraded", "ungraded")):
+        shown = CliRunner().invoke(app, ["replay", "show", str(tmp_path), flag])
+        assert shown.stdout.startswith(f"{first} ")
+
+
+@pytest.mark.parametrize("words", [["list", "--failed"], ["show", "--next-failed"], ["score", "--failed"]])
+def test_what_outcomes_were_called_before_is_refused_with_their_names(words: list[str]) -> None:
+    refused = CliRunner().invoke(app, ["replay", words[0], str(RUN), words[1]])
+    assert isinstance(refused.exception, InvalidArgument)
+    assert all(flag in str(refused.exception) for flag in ("--unsolved", "--errored", "--ungraded"))
+    helped = CliRunner().invoke(app, ["replay", words[0], "--help"]).stdout
+    assert "--ungraded" in helped
+    assert words[1] not in helped
+
+
+def test_the_next_unsolved_rollout_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plain = a_trajectory()
     passes = [("a", True), ("b", False), ("c", True), ("d", False)]
     written = [replace(plain, id=name, passed=passed) for name, passed in passes]
     write_segment(tmp_path / "trajectories" / "step-000001.rollouts", written)
 
     def shown(identity: str | None) -> str:
-        show_command(str(tmp_path), identity, tokens=False, next_failed=True)
+        show_command(str(tmp_path), identity, tokens=False, next_one=Outcomes(unsolved=True))
         return capsys.readouterr().out.split()[0]
 
     assert [shown(identity) for identity in (None, "a", "b", "c")] == ["b", "b", "d", "d"]
-    with pytest.raises(RecordError, match="after 'd' solved its task"):
+    with pytest.raises(RecordError, match="after 'd' is unsolved"):
         shown("d")
     with pytest.raises(RecordError, match="no trajectory 'e'"):
         shown("e")
