@@ -6,14 +6,18 @@ Results go to standard output, messages and progress to standard error. All text
 from __future__ import annotations
 
 import codecs
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from types import NoneType, UnionType
-from typing import IO, Any, Literal, Union, get_args, get_origin
+from typing import IO, Annotated, Any, Literal, Union, get_args, get_origin
 
+import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
@@ -21,10 +25,41 @@ from rich.text import Text
 
 from rock_env.telemetry.shown import raw, visible
 
-__all__ = ["Finding", "Output", "print_fields", "print_table", "redraw", "stderr", "stdout", "visible"]
+__all__ = [
+    "FITTED",
+    "Finding",
+    "Output",
+    "WideOption",
+    "print_fields",
+    "print_table",
+    "redraw",
+    "stderr",
+    "stdout",
+    "visible",
+]
+
+FITTED: ContextVar[bool] = ContextVar("FITTED", default=False)
+"""Whether tables are cut to the terminal's columns: a command that has `--wide` says it (`WideOption`)."""
 
 PIPE_WIDTH = 4000
-"""Columns when nobody looks: a line in a pipe is never wrapped or cut."""
+"""Columns when nobody looks: a line in a pipe is never wrapped or cut, but for tables that are `FITTED`."""
+_COLUMNS = 80
+"""Those of a fitted table in a pipe."""
+_GAP = 2
+_LEAST_WORD, _LEAST_TEXT = 24, 48
+"""Columns that a long cell keeps as long as there are less important ones to leave out: of one word, of several."""
+
+
+def _fit(ctx: typer.Context, wide: bool) -> None:
+    token = FITTED.set(not wide)
+    ctx.call_on_close(lambda: FITTED.reset(token))
+
+
+WideOption = Annotated[
+    bool,
+    typer.Option("--wide", help="Whole tables, however wide the terminal.", callback=_fit),
+]
+"""Of a command that prints tables of many lines; it is for `print_table`, the command need not look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +124,65 @@ class Output:
         self._stream.flush()
 
 
-def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print left-aligned columns under their heads."""
+def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, least: Sequence[str] = ()) -> None:
+    """Print left-aligned columns under their heads.
+
+    A command that has `--wide` prints, without it, no line that is wider than the terminal (80 columns in a pipe): first the
+    columns `least` are left out as long as it takes, then the widest cells are cut, a word in its middle.
+    """
+    note = ""
+    if FITTED.get():
+        heads, rows, note = _fitted(heads, rows, least)
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for head in heads:
         table.add_column(head, overflow="fold")
     for row in rows:
         table.add_row(*(Text(visible(cell)) for cell in row))
     stdout().print(table, soft_wrap=False)
+    if note:
+        stdout().print(note)
+
+
+def _fitted(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], least: Sequence[str]
+) -> tuple[list[str], list[list[str]], str]:
+    """Return a table that has no wider lines than the terminal, and what to say of it where it is not whole."""
+    columns = shutil.get_terminal_size((_COLUMNS, 24)).columns
+    cells = [[" ".join(Text.from_ansi(visible(cell)).plain.split("\n")) for cell in row] for row in rows]
+    table = {head: [row[n] for row in cells] for n, head in enumerate(heads)}
+    widths = {head: max(map(cell_len, (head, *column))) for head, column in table.items()}
+    needed = {
+        head: min(widths[head], _LEAST_TEXT if any(" " in cell for cell in column) else _LEAST_WORD)
+        for head, column in table.items()
+    }
+    left_out = []
+    for head in least:
+        if sum(needed.values()) + _GAP * (len(needed) - 1) <= columns:
+            break
+        left_out.append(head)
+        del needed[head], table[head]
+    room = max(columns - _GAP * (len(table) - 1), len(table))
+    shown = {head: min(widths[head], room) for head in table}
+    while sum(shown.values()) > room:
+        shown[max(shown, key=lambda head: shown[head])] -= 1
+    cut = any(shown[head] < widths[head] for head in table)
+    also = f", also: {', '.join(left_out)}" if left_out else ""
+    note = f"(--wide shows everything{also})" if cut or left_out else ""
+    kept = [[_cut(cell, shown[head]) for cell in column] for head, column in table.items()]
+    return (
+        [_cut(head, shown[head]) for head in table],
+        [list(row) for row in zip(*kept, strict=True)],
+        note,
+    )
+
+
+def _cut(text: str, width: int) -> str:
+    """Return a text of at most `width` columns: several words without their end, one word without its middle."""
+    if cell_len(text) <= width:
+        return text
+    end = 0 if " " in text else (width - 1) // 2
+    begin = set_cell_size(text, width - 1 - end).rstrip()
+    return f"{begin}…{set_cell_size(text[::-1], end)[::-1]}"
 
 
 def print_fields(head: str, model: type[BaseModel]) -> None:

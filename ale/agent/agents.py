@@ -20,7 +20,7 @@ from agent_runtime.agents.cli_run import AgentEnd, AgentRun, Ending, box_python,
 from agent_runtime.agents.install import default_shelf, find_installed, install_agent
 from agent_runtime.agents.spec import AgentSpec, agent_names, load_agent
 from ale.errors import AgentFailed
-from ale.terminal import print_table, stdout
+from ale.terminal import WideOption, print_table, stdout
 from rock_env.client import Client
 from rock_env.errors import InvalidArgument, Unimplemented
 from rock_env.local import embedded
@@ -65,7 +65,9 @@ class RunCommand:
 
 
 @agent_app.command("list")
-def list_command(*, shelf: ShelfOption = None, as_json: JsonOption = False) -> None:
+def list_command(
+    *, shelf: ShelfOption = None, as_json: JsonOption = False, _wide: WideOption = False
+) -> None:
     """List the agents: what they speak, where they come from, which are installed."""
     shelf = shelf or default_shelf()
     specs = [load_agent(name) for name in agent_names()]
@@ -87,7 +89,8 @@ def list_command(*, shelf: ShelfOption = None, as_json: JsonOption = False) -> N
         )
         for spec in specs
     ]
-    print_table(("name", "version", "dialect", "from", "here", "what it is"), rows)
+    heads = ("name", "version", "dialect", "from", "here", "what it is")
+    print_table(heads, rows, least=("from", "dialect", "version"))
 
 
 @agent_app.command("show")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ale import completion
-from ale.terminal import print_fields, print_table, stdout
+from ale.terminal import WideOption, print_fields, print_table, stdout
 from rock_env import plugins
 from rock_env.errors import InvalidArgument, RockError
 
@@ -31,6 +31,7 @@ algo_app = typer.Typer(no_args_is_help=True, help="Look at the algorithms: equat
 def list_command(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")] = False,
+    _wide: WideOption = False,
 ) -> None:
     """List the installed algorithms, each with the largest lag (`rollout.staleness`) that its off-policy correction bears;
     one that does not load says why."""

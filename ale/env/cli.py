@@ -18,6 +18,7 @@ from ale.env.play import play_command
 from ale.env.pushing import push_command, remove_pushed_command
 from ale.env.registering import RegisterCommand, register_command, remove_command
 from ale.options import BackendOption, RockOption
+from ale.terminal import WideOption
 
 __all__ = ["env_app"]
 
@@ -39,6 +40,7 @@ def env_list(
         str, typer.Option(metavar="NAME", help="List the ids of this library instead, such as gem or gym.")
     ] = "",
     as_json: JsonOption = False,
+    _wide: WideOption = False,
 ) -> None:
     """List the environments: installed ones, those you registered, and which libraries' ids can be named too."""
     if library:

@@ -29,12 +29,15 @@ def list_command(*, as_json: bool = False) -> None:
     if as_json:
         sys.stdout.write(f"{json.dumps([_json(name) for name in plugins.env_names()], indent=1)}\n")
         return
-    print_table(("name", "version", "resets", "sandbox", "what it is"), [_row(name) for name in installed])
+    heads = ("name", "version", "resets", "sandbox", "what it is")
+    print_table(heads, [_row(name) for name in installed], least=("version", "resets", "sandbox"))
     if own:
         stdout().print(f"\nregistered in {registered.home()}")
-        print_table(("name", "digest", "tasks", "last check", "source"), [_own_row(name) for name in own])
-    named = ", ".join(f"{name}:ID (ale env list --library {name})" for name in plugins.names("ale.libraries"))
-    stdout().print(f"\nalso other libraries' environments by their own ids: {named}")
+        heads = ("name", "digest", "tasks", "last check", "source")
+        print_table(heads, [_own_row(name) for name in own], least=("digest", "tasks"))
+    stdout().print("\nalso other libraries' environments by their own ids:")
+    for name in plugins.names("ale.libraries"):
+        stdout().print(f"{name}:ID  (ale env list --library {name})")
 
 
 def list_library(name: str, *, as_json: bool = False) -> None:

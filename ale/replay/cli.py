@@ -27,6 +27,7 @@ from ale.replay.rows import Outcomes
 from ale.replay.scanning import scan_command
 from ale.replay.showing import show_command
 from ale.replay.stats import stats_command
+from ale.terminal import WideOption
 from rock_env.errors import InvalidArgument
 
 __all__ = ["replay_app"]
@@ -121,6 +122,7 @@ def replay_list(
     grid: Annotated[bool, typer.Option("--grid", help="Tasks by steps: successes among rollouts.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most lines.")] = 50,
     as_json: JsonOption = False,
+    _wide: WideOption = False,
 ) -> None:
     """List the trajectories of a run."""
     outcomes = Outcomes(passed, unsolved, errored, ungraded)
@@ -169,7 +171,7 @@ def replay_artifact(
 
 
 @replay_app.command("stats")
-def replay_stats(where: RecordsArgument, *, as_json: JsonOption = False) -> None:
+def replay_stats(where: RecordsArgument, *, as_json: JsonOption = False, _wide: WideOption = False) -> None:
     """Say why rollouts ended, what became of their tokens, and what was slow."""
     stats_command(where, as_json=as_json)
 
@@ -183,6 +185,7 @@ def replay_scan(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most rollouts shown of a rule.")] = 5,
     as_json: JsonOption = False,
+    _wide: WideOption = False,
 ) -> None:
     """Look through transcripts by rules: loops, refusals, attempts on the grader, and those of plugins."""
     scan_command(where, rules=rule or (), limit=limit, as_json=as_json)
@@ -241,6 +244,7 @@ def replay_from(
     out: Annotated[Path | None, typer.Option("--out", help="Keep the records in this folder.")] = None,
     rock: RockOption = "",
     backend: BackendOption = None,
+    _wide: WideOption = False,
 ) -> None:
     """Go on from any turn of a recorded rollout."""
     from ale.replay.continuing import From, from_command, split_place  # brings torch

@@ -97,7 +97,8 @@ def from_command(command: From) -> None:
         f"{recorded.id} has {len(recorded.turns)} turns and ended with reward {recorded.reward:g} ({recorded.stop_reason}); "
         f"from turn {command.turn} on:"
     )
-    print_table(("id", "turns", "reward", "end", "first action"), [_row(trajectory) for trajectory in played])
+    heads = ("id", "turns", "reward", "end", "first action")
+    print_table(heads, [_row(trajectory) for trajectory in played], least=("first action",))
     done = [trajectory for trajectory in played if trajectory.has_reward]
     passed = sum(trajectory.passed for trajectory in done)
     out.print(f"\n{passed} of {len(done)} passed, {len(played) - len(done)} failed to run")
@@ -148,6 +149,6 @@ def _row(trajectory: Trajectory) -> tuple[str, ...]:
         trajectory.id,
         str(len(trajectory.turns)),
         "" if failure else f"{trajectory.reward:g}{' passed' if trajectory.passed else ''}",
-        f"failed: {failure.code}: {failure.message}" if failure else str(trajectory.stop_reason),
+        f"errored: {failure.code}: {failure.message}" if failure else str(trajectory.stop_reason),
         trajectory.actions[0][:40].splitlines()[0] if trajectory.actions and trajectory.actions[0] else "",
     )

@@ -116,7 +116,8 @@ def list_command(where: str, *, wanted: Wanted, sort: str = "", limit: int, as_j
                 sys.stdout.write(f"{json.dumps(_fields(path, row))}\n")
         elif counts:
             several = len({row.env for _, _, row in found}) > 1
-            print_table(HEADS, [_cells(path, row, several) for _, path, row in found])
+            cells = [_cells(path, row, several) for _, path, row in found]
+            print_table(HEADS, cells, least=("file", "tokens", "start"))
             total = sum(each.total() for each in counts.values())
             of = "" if fitting == total else f"{fitting} that fit among "
             stdout().print(f"\n{len(found)} of {of}{total} trajectories shown")
@@ -161,7 +162,7 @@ def _print_groups(
             sys.stdout.write(f"{json.dumps({'kind': kind} | each.fields(by))}\n")
         return
     stdout().print(KINDS.get(kind, kind))
-    print_table((by, *_Group.HEADS), [each.cells() for each in lines[:limit]])
+    print_table((by, *_Group.HEADS), [each.cells() for each in lines[:limit]], least=("turns", "errored"))
     order = "the hardest first" if sort == HARDEST else "in the order of time"
     stdout().print(f"{min(limit, len(lines))} of {len(lines)} shown, {order}\n")
 
@@ -188,7 +189,7 @@ def _print_grid(found: dict[tuple[str, str, int], list[Row]], several: bool, lim
     played = Counter(task for task, _ in cells)
     tasks = sorted(played, key=lambda task: (-played[task], task))
     lines = [(task, *(_cell(cells.get((task, step), [])) for step in steps)) for task in tasks[:limit]]
-    print_table(("task", *map(str, steps)), lines)
+    print_table(("task", *map(str, steps)), lines, least=tuple(map(str, steps)))
     stdout().print(f"{len(lines)} of {len(tasks)} tasks shown, those played in the most steps first\n")
 
 

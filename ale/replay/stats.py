@@ -180,7 +180,8 @@ def _json(found: Statistics, fates: Mapping[str, float]) -> dict[str, Any]:
 
 def _print(found: Statistics, fates: Mapping[str, float], why: str) -> None:
     heads = ("kind", "rollouts", "passed", "errored", "turns", "tokens", "sampling", "environment", "in all")
-    print_table(heads, [_row(KINDS.get(kind, kind), found.kinds[kind]) for kind in in_order(found.kinds)])
+    kinds = [_row(KINDS.get(kind, kind), found.kinds[kind]) for kind in in_order(found.kinds)]
+    print_table(heads, kinds, least=("in all", "environment", "sampling"))
     _section("ended by", ("reason", "rollouts"), [(end, str(n)) for end, n in found.ends.most_common()])
     failures = [(code, str(n), first) for code, (n, first) in sorted(found.failures.items())]
     _section("errored", ("failure", "rollouts", "first"), failures)

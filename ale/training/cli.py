@@ -15,6 +15,7 @@ from agent_runtime.agents.spec import agent_names
 from ale import completion
 from ale.config import parse_overrides
 from ale.options import PLACE, SETTINGS, BackendOption, EnvArgs, FreezeOption, RockOption
+from ale.terminal import WideOption
 from ale.training.lineage import lineage_command
 from ale.training.rollouts import RolloutCommand, rollout_command
 from ale.training.training import TrainCommand, sft_overrides, train_command
@@ -196,6 +197,7 @@ def lineage(
         str,
         typer.Argument(metavar="RUN", help="A run, by name or folder.", autocompletion=completion.runs),
     ],
+    _wide: WideOption = False,
 ) -> None:
     """Show the chain of runs behind a model, and check that their files still agree."""
     lineage_command(run)
@@ -262,6 +264,7 @@ def rollout(
     rock: RockOption = "",
     backend: BackendOption = None,
     freeze: FreezeOption = 0,
+    _wide: WideOption = False,
 ) -> None:
     """Play episodes and say how they went."""
     rollout_command(

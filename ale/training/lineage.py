@@ -29,7 +29,11 @@ def lineage_command(run: str) -> None:
             f"no lineage in {folder}: it is no run, or one of an older version of ale."
             f"{runs.others(folder.name)}"
         )
-    print_table(HEADS, [_row(place, story, problem) for place, story, problem in reversed(links)])
+    print_table(
+        HEADS,
+        [_row(place, story, problem) for place, story, problem in reversed(links)],
+        least=("data", "model"),
+    )
     first = links[-1][1]
     if first.parent is not None:
         stdout().print(f"\nThe run before, {first.parent.run}, is gone.")

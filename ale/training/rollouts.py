@@ -235,5 +235,5 @@ def _row(trajectory: Trajectory) -> tuple[str, ...]:
         trajectory.task_id,
         str(len(trajectory.turns)),
         "" if failure else f"{trajectory.reward:g}{' passed' if trajectory.passed else ''}",
-        f"failed: {failure.code}: {failure.message}" if failure else str(trajectory.stop_reason),
+        f"errored: {failure.code}: {failure.message}" if failure else str(trajectory.stop_reason),
     )
