@@ -25,6 +25,40 @@ OPTION_TABLES = {
     "sampler": "sampler_options",
 }
 """Options that a plugin declares, by the option that chooses the plugin."""
+_ELSEWHERE = {
+    "env": "environment env_name env_id",
+    "env_args": "env_kwargs env_config",
+    "algo": "algorithm",
+    "model": "model_name model_path model_name_or_path pretrained_model",
+    "seed": "random_seed",
+    "steps": "num_steps total_steps training_steps max_steps num_iterations",
+    "agent.max_turns": "max_episode_steps horizon max_env_steps",
+    "agent.window_turns": "history history_length window num_history_turns",
+    "agent.system": "system_prompt",
+    "sampling.temperature": "temperature temp",
+    "sampling.max_tokens": "max_new_tokens response_length max_response_length max_completion_length",
+    "rollout.groups_per_step": "batch_size train_batch_size rollout_batch_size prompts_per_step num_prompts",
+    "rollout.group_size": "num_generations n_samples num_samples samples_per_prompt rollouts_per_group n_rollouts",
+    "rollout.workers": "num_workers",
+    "rollout.concurrency": "num_envs n_envs max_concurrency",
+    "rollout.staleness": "max_staleness off_policy_steps async_level",
+    "rollout.time_limit_s": "timeout timeout_s time_limit",
+    "placement.pool": "gpus num_gpus n_gpus cpus num_cpus",
+    "optim.lr": "learning_rate actor_lr policy_lr",
+    "optim.beta1": "adam_beta1",
+    "optim.beta2": "adam_beta2",
+    "optim.grad_clip": "max_grad_norm gradient_clipping clip_grad",
+    "optim.minibatches": "num_minibatches minibatch_size mini_batch_size ppo_epochs update_epochs",
+    "optim.microbatch_tokens": "micro_batch_size microbatch_size",
+    "optim.threads": "num_threads",
+    "explore.kl_coef": "beta kl_beta kl_loss_coef init_kl_coef kl_penalty",
+    "explore.entropy_coef": "ent_coef entropy_coeff entropy_bonus",
+    "warmup.epochs": "warmup_epochs sft_epochs",
+    "eval.every": "eval_every eval_interval eval_steps eval_freq test_freq",
+    "checkpoint.every": "save_every save_interval save_steps save_freq",
+    "checkpoint.keep": "save_total_limit keep_last max_checkpoints",
+}
+"""What other programs of the field call an option, one word a name."""
 
 
 def option_names(model: type[BaseModel] = TrainConfig, prefix: str = "") -> Iterator[str]:
@@ -88,11 +122,19 @@ def _unknown(name: str, prefix: str, model: type[BaseModel], source: str) -> Con
     leaf = name.rpartition(".")[2]
     same_leaf = [option for option in known if option.rpartition(".")[2] == leaf]
     # Of several options with this last word the nearest is meant, however far it is from what was typed.
-    near = difflib.get_close_matches(name, same_leaf, n=1, cutoff=0.0)
+    near = _known_elsewhere(name) or difflib.get_close_matches(name, same_leaf, n=1, cutoff=0.0)
     near = near or _by_meaning(leaf, prefix)
     hint = f" Did you mean {near[0]!r}?" if near else did_you_mean(name, known)
     here = ", ".join(prefix + field for field in model.model_fields)
     return ConfigError(f"unknown option {name!r} in {source}.{hint} Known here: {here}")
+
+
+def _known_elsewhere(name: str) -> list[str]:
+    """Return the option that other programs call so; a section that is written before it need not be the option's."""
+    section, _, leaf = name.replace("-", "_").lower().rpartition(".")
+    if section and section not in TrainConfig.model_fields:
+        return []
+    return [option for option, names in _ELSEWHERE.items() if leaf in names.split()]
 
 
 def _by_meaning(leaf: str, section: str) -> list[str]:

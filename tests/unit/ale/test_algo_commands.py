@@ -141,9 +141,10 @@ def test_an_algorithm_shows_its_equations_and_every_option(
         assert str(field.default).lower() in line.lower()
 
 
-def test_an_unknown_algorithm_names_the_nearest() -> None:
-    with pytest.raises(UnknownName, match=r"Did you mean 'ipa'\? Known: .*grpo"):
-        show_command("ippa")
+@pytest.mark.parametrize(("typed", "meant"), [("ippa", "ipa"), ("gpro", "grpo"), ("gsop", "gspo")])
+def test_an_unknown_algorithm_names_the_nearest(typed: str, meant: str) -> None:
+    with pytest.raises(UnknownName, match=rf"Did you mean '{meant}'\? Known: .*grpo"):
+        show_command(typed)
 
 
 def test_a_plugin_that_is_no_algorithm_says_what_it_is(

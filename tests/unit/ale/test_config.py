@@ -65,7 +65,14 @@ def test_options_of_another_algorithm_are_left_out_and_said_so(tmp_path: Path) -
             "trainer.optim.lr=1",
             "unknown option 'trainer.optim.lr' in the command line. Did you mean 'optim.lr'",
         ),
-        ("learning_rate=1", "Did you mean"),
+        ("learning_rate=1", "Did you mean 'optim.lr'?"),
+        ("optim.learning-rate=1", "Did you mean 'optim.lr'?"),
+        ("batch_size=1", "Did you mean 'rollout.groups_per_step'?"),
+        ("n_rollouts=1", "Did you mean 'rollout.group_size'?"),
+        ("rollout.temperature=1", "Did you mean 'sampling.temperature'?"),
+        ("evall.temperature=1", "Did you mean 'eval.temperature'?"),
+        ("save_every=1", "Did you mean 'checkpoint.every'?"),
+        ("gpus=1", "Did you mean 'placement.pool'?"),
         ("optim.learning_rate=1", "Did you mean 'optim.lr'?"),
         ("optim=1", "is a section"),
         ("seed.x=1", "is one option"),
@@ -82,6 +89,14 @@ def test_a_bad_override_is_refused_with_the_remedy(override: str, said: str) -> 
         config.resolve(overrides=[override])
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_what_an_option_is_called_elsewhere_leads_to_one_that_there_is() -> None:
+    elsewhere = option_names._ELSEWHERE
+    assert elsewhere.keys() <= set(option_names.option_names())
+    names = [name for each in elsewhere.values() for name in each.split()]
+    assert len(names) == len(set(names))
+    assert not set(names) & set(option_names.option_names())
 
 
 def test_settings_that_do_not_go_together_are_named_and_no_others() -> None:
