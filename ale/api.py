@@ -15,11 +15,12 @@ from ale.terminal import stderr
 from ale.training import plots, runs
 from ale.training.model_play import play_tasks
 from ale.training.progress import PlainProgress
+from rock_env import plugins
 from rock_env.errors import InvalidArgument, UnknownName
 from rock_env.platforms import check_hosting
 from trainer.config import TrainConfig
 from trainer.environments import Environment, name_of, open_environments
-from trainer.errors import ConfigError, Halted
+from trainer.errors import ConfigError, Halted, NothingToLearn
 from trainer.evaluation import evaluation_of, mixed
 from trainer.idle import idle_settings
 from trainer.learners.versions import check_lag
@@ -72,9 +73,9 @@ def train(
         runs.open_new(folder, config)
     try:
         summary = train_loop(config, folder, observer=watcher, resume=resume, ray_address=ray_address)
-    except (ConfigError, InvalidArgument, UnknownName):
+    except (ConfigError, InvalidArgument, UnknownName) as error:
         if not resume:  # what must be set otherwise is no run to resume
-            runs.withdraw(folder)
+            runs.withdraw(folder, opened=isinstance(error, NothingToLearn))
         raise
     if not (folder / METRICS).exists():
         return summary  # stopped as it began
@@ -125,10 +126,14 @@ def _measured(env: Environment, trajectories: Sequence[Trajectory]) -> Evaluatio
 
 
 def _check_tasks(config: TrainConfig) -> None:
-    """Raise `ConfigError` for a split that is asked for and has no task, before a folder or process is made."""
+    """Raise `ConfigError` for a split that is asked for and has no task, before a folder or process is made.
+
+    Raise `InvalidArgument` where a generator of tasks draws none for it.
+    """
     for env in open_environments(config):
         for split in (config.train_split, config.eval.split, *config.eval.apart):
             task_ids(env.source, split, 1, seed=0)
+            env.source.get(split, 0)
 
 
 def _check_data(config: TrainConfig) -> None:
@@ -136,10 +141,21 @@ def _check_data(config: TrainConfig) -> None:
         check_data(config.warmup.data, environments=open_environments(config), split=config.train_split)
 
 
+def _check_server(config: TrainConfig) -> None:
+    """Refuse an environment of one's own on a server that was started without it."""
+    mine = [each.env for each in config.shares if ("ale.envs", each.env) in plugins.own()]
+    if mine and config.rollout.rock_address:
+        raise ConfigError(
+            f"the server at {config.rollout.rock_address} does not know the environment {mine[0]!r} that you gave. "
+            "Leave rollout.rock_address out, or start that server with --env MODULE:OBJECT and give the name alone."
+        )
+
+
 def _checked(config: TrainConfig) -> TrainConfig:
     """Return the config with all plugin defaults; refuse a model that does not open, before any process starts."""
     check_hosting(sys.platform)
     config = expand(config)
+    _check_server(config)
     if not config.learner:
         check_model(config.model)
     spec, options = learner_of(config)

@@ -24,12 +24,14 @@ from pydantic import BaseModel, ValidationError
 from agent_runtime.agents.spec import load_agent
 from ale import toml_text
 from ale.option_names import OPTION_TABLES, check_names, comments, flat, option_names
+from ale.own_class import bring
 from rock_env import plugins
 from rock_env.arguments import problem
 from rock_env.backends.plugin import choose_backends
 from rock_env.errors import InvalidArgument, nearest
 from rock_env.foreign import budget
 from rock_env.foreign.files import plain_values
+from rock_env.games.own import ClassParams
 from rock_env.tasksets.environment import TaskSetParams
 from trainer.config import RewardRoute, TrainConfig, shares_in
 from trainer.errors import ConfigError
@@ -212,6 +214,8 @@ def _recipes(given: Sequence[Layer]) -> tuple[list[Layer], list[str]]:
     """
     env = _merge(given).get("env", TrainConfig.model_fields["env"].default)
     names = _names_in(env)
+    for name in names:
+        bring(name)
     if not names:
         _validate([Layer(each.source, {"env": each.values["env"]}) for each in given if "env" in each.values])
     if len(names) < 2:
@@ -278,6 +282,8 @@ def _recipe_layers(env: str, given: Sequence[Layer]) -> list[Layer]:
         )
     elif not recipe.is_file() and issubclass(spec.params, TaskSetParams):
         recipe, source = recipes / "default" / "tasks.toml", "the recipe for environments made of tasks"
+    elif issubclass(spec.params, ClassParams):
+        recipe, source = recipes / "default" / "class.toml", "the recipe for classes"
     layers, variants = list[Layer](), list[tuple[str, Values]]()
     pretrained = recipes / "default" / "pretrained.toml"
     for file, name in ((pretrained, "the recipe for pretrained models"), (recipe, source)):

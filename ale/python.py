@@ -11,8 +11,13 @@ from typing import Any
 
 from ale import api
 from ale import config as configuration
+from ale.own_class import is_class
+from ale.terminal import stderr
 from ale.training import runs
+from ale.training.probe import probed
+from ale.training.progress import PlainProgress
 from rock_env import plugins
+from rock_env.games.own import class_env
 from rock_env.spec import EnvSpec
 from trainer.algo.base import AlgoOptions, Algorithm, AlgorithmSpec
 from trainer.config import TrainConfig
@@ -36,7 +41,7 @@ _KINDS: dict[str, tuple[str, Any]] = {
 
 def train(
     *,
-    env: str | EnvSpec | None = None,
+    env: str | EnvSpec | type | None = None,
     algo: str | AlgorithmSpec | Algorithm | None = None,
     reward: str | RewardSpec | Reward | Mapping[str, Any] | None = None,
     model: str | EngineSpec | None = None,
@@ -55,11 +60,12 @@ def train(
 
         ale.train(env="frozen_lake", algo="grpo", reward=short, steps=20, optim={"lr": 1e-3})
 
-    `env`, `algo`, `reward` and `model` are names, as on the command line, or objects that need no entry point: an `EnvSpec`;
-    an `AlgorithmSpec`, or any object with `credit`, `loss` and `needs_prox`; a function that takes a `Sample` and returns
-    the reward of the outcome (or an `Answer`), which rewards every training rollout; an `EngineSpec`. A mapping for `reward`
-    is that section of the settings. `settings` are all other options by name, sections as mappings (`optim={"lr": 1e-3}`):
-    what is left out comes from the environment's recipe and the defaults. `run` is a name in `runs/` or a folder.
+    `env`, `algo`, `reward` and `model` are names, as on the command line, or objects that need no entry point: a class with
+    `reset` and `step` (docs/environments.md), or an `EnvSpec`; an `AlgorithmSpec`, or any object with `credit`, `loss` and
+    `needs_prox`; a function that takes a `Sample` and returns the reward of the outcome (or an `Answer`), which rewards each
+    training rollout; an `EngineSpec`. A mapping for `reward` is that section of the settings. `settings` are all other
+    options by name, sections as mappings (`optim={"lr": 1e-3}`): what is left out comes from the environment's recipe and
+    the defaults. `run` is a name in `runs/` or a folder.
 
     Objects are sent to other processes by value where they stand in a script or notebook; what they import must be
     installed there, or lie where this process finds it. An environment of your own needs the embedded server.
@@ -71,7 +77,7 @@ def train(
     own: dict[tuple[str, str], object] = {}
     named = {
         **settings,
-        "env": _name("env", env, own),
+        "env": _name("env", class_env(env, name_of(env)) if isinstance(env, type) else env, own),
         "algo": _name("algo", _algorithm(algo), own),
         "model": _name("model", model, own),
     }
@@ -83,25 +89,25 @@ def train(
         for (_, name), plugin in plugins.own().items():
             packed(f"object {name!r}", plugin)
         folder = runs.locate(str(run)) if run is not None else None
-        file = None
-        if resume:
-            if folder is None:
-                raise ConfigError("resume=True continues a run: name it with run=NAME or its folder.")
-            runs.recorded_config(folder)
-            file = folder / runs.CONFIG
-        config = configuration.resolve(file=file, options=named).config
-        _check_server(config)
+        config = _resumed(named, folder) if resume else _begun(named, observer)
         return api.train(config, run_folder=folder, resume=resume, observer=observer, ray_address=ray_address)
 
 
-def _check_server(config: TrainConfig) -> None:
-    """Refuse an environment of one's own on a server that was started without it."""
-    mine = [each.env for each in config.shares if ("ale.envs", each.env) in plugins.own()]
-    if mine and config.rollout.rock_address:
-        raise ConfigError(
-            f"the server at {config.rollout.rock_address} does not know the environment {mine[0]!r} that you gave. "
-            "Leave rollout.rock_address out, or start that server with --env MODULE:OBJECT and give the name alone."
-        )
+def _resumed(named: Mapping[str, Any], folder: Path | None) -> TrainConfig:
+    """Return the settings of a run that goes on."""
+    if folder is None:
+        raise ConfigError("resume=True continues a run: name it with run=NAME or its folder.")
+    runs.recorded_config(folder)
+    return configuration.resolve(file=folder / runs.CONFIG, options=named).config
+
+
+def _begun(named: Mapping[str, Any], observer: Observer | None) -> TrainConfig:
+    """Return the settings of a new run; a class is tried first."""
+    config = configuration.resolve(options=named).config
+    if not is_class(config.env):
+        return config
+    say = (observer or PlainProgress(stderr())).on_log
+    return probed(config, lambda layer: configuration.resolve(options=named, before=layer), say).config
 
 
 def _algorithm(algo: str | AlgorithmSpec | Algorithm | None) -> str | AlgorithmSpec | None:
@@ -135,6 +141,9 @@ def _name(option: str, given: object, own: dict[tuple[str, str], object]) -> str
         return given
     group, kind = _KINDS[option]
     if not isinstance(given, kind):
-        raise ConfigError(f"{option} must be a name or an object of type {kind.__name__}, got {given!r}.")
+        too = "a class with reset and step, " if option == "env" else ""
+        raise ConfigError(
+            f"{option} must be a name, {too}or an object of type {kind.__name__}, got {given!r}."
+        )
     own[group, given.name] = given
     return str(given.name)

@@ -2,6 +2,7 @@
 
 TrainerError
 ├── ConfigError (ValueError)          options that contradict each other or the installed plugins
+│   └── NothingToLearn                the first rollouts show that the run cannot begin to learn
 ├── RunFolderError (OSError)          the run folder cannot be created, written or resumed
 ├── CheckpointError (RuntimeError)    a checkpoint is incomplete or of another run
 ├── BatchError (ValueError)           a recording or a credit that must not be trained on
@@ -20,6 +21,7 @@ __all__ = [
     "ConfigError",
     "Halted",
     "LedgerError",
+    "NothingToLearn",
     "RunFolderError",
     "TrainerError",
 ]
@@ -33,6 +35,10 @@ class TrainerError(Exception):
 
 class ConfigError(TrainerError, ValueError):
     exit_code = 2
+
+
+class NothingToLearn(ConfigError):
+    pass
 
 
 class RunFolderError(TrainerError, OSError):

@@ -57,6 +57,8 @@ def _train(run: Run) -> RunSummary | None:
         run.record_experts()
     if run.is_warming_up:
         warmed_up = run.warm_up()
+        if warmed_up:
+            run.try_out()
         run.save()
         if not warmed_up:
             return None

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
+from agent_runtime.store import decode
+from rock_env.plugins import own
 from trainer import checkpoint, lineage
 from trainer.checkpoint import Resumed
 from trainer.config import TrainConfig
@@ -23,13 +25,16 @@ from trainer.gathering import Gathering
 from trainer.guard import Guard
 from trainer.learners.rates import warmup_rate
 from trainer.metrics import Evaluation, MetricsLog, Observer, RunSummary, write_summary
+from trainer.models.chosen import learner_of
 from trainer.processes.fleet import Fleet
 from trainer.records import Records
+from trainer.rollout.failures import check_first
 from trainer.rollout.filling import account, rollout_metrics
 from trainer.rollout.filtering import check_learned, nothing_learned
 from trainer.rollout.planning import Planner
 from trainer.rollout.pools import Pools
 from trainer.rollout.report import fall, growth, step_metrics
+from trainer.rollout.tasks import task_ids, train_requests
 from trainer.run_state import RunState, SavedStates, summary_of
 from trainer.scheduler.beside import Beside
 from trainer.scheduler.drawn import DrawnPlans, Moved
@@ -41,6 +46,9 @@ from trainer.teaching import signal_metrics, starving
 from trainer.timeline import Timeline
 
 __all__ = ["Run"]
+
+_TRIED = 5
+"""Tasks that are played twice before anything is learned, where nobody installed the environment."""
 
 
 class Run:
@@ -132,6 +140,27 @@ class Run:
         self._fleet.publish(0)
         self._guard.end_warmup()
         return True
+
+    def try_out(self) -> None:
+        """Play a few rollouts of an environment that nobody installed. Raise `NothingToLearn` where that shows."""
+        mine = [each for each in self._environments if ("ale.envs", each.name) in own()]
+        config = self._config
+        others = (
+            self._gathering.is_wanted or config.reward.routes
+        )  # what is imitated, or rewarded, is not seen here
+        if not mine or others or not self._fleet.learns_from_rollouts:
+            return
+        spec, options = learner_of(config)
+        for env in mine:
+            tasks = task_ids(env.source, env.config.train_split, _TRIED, derive(config.seed, "first tries"))
+            asked = train_requests(env.config, env.params.canonical(), 0, tasks=tasks)
+            pairs = [request for request in asked if request.index < 2]
+            tries = [decode(data) for data in self._fleet.run(pairs, 0)]
+            context, longest = spec.template(config.model, options).max_context, config.sampling.max_tokens
+            fresh = config.model == config.engine
+            if said := check_first(tries, context=context, longest=longest, fresh=fresh):
+                self._observer.on_log(f"note: {said}")
+        self._fleet.engine_calls()  # were these rollouts'
 
     @property
     def is_warming_up(self) -> bool:

@@ -15,6 +15,7 @@ from dataclasses import asdict
 
 from rich.text import Text
 
+from ale.own_class import bring
 from ale.rock.reach import connected
 from ale.terminal import stdout
 from rock_env import plugins
@@ -43,6 +44,7 @@ def check_command(
     backends: Sequence[str] = (),
 ) -> int:
     """Check an environment, print a line per check, and return 1 if one failed. Raise `RockError`."""
+    bring(name)
     spec = plugins.load_env(name)
 
     async def act() -> list[Vetted]:

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ale.own_class import bring
 from ale.rock.reach import connected
 from ale.terminal import stdout
 from rock_env import plugins
@@ -52,6 +53,7 @@ def play_command(
     if pictures is not None:
         env_args = {**env_args, "pictures": True}
         pictures.mkdir(parents=True, exist_ok=True)
+    bring(name)
     spec = plugins.load_env(name)
     params_json = plugins.env_params(spec, json.dumps(env_args)).canonical()
     shell = spec.sandbox is not None

@@ -21,6 +21,7 @@ from ale.options import BackendOption, FreezeOption, RockOption
 from ale.replay.records import find, iterate
 from ale.rock.reach import check_freeze, connected, say_kept
 from ale.terminal import stdout
+from ale.training import runs
 from rock_env.client import Client
 
 __all__ = ["RecordsArgument", "for_each", "replay_all", "run"]
@@ -43,6 +44,7 @@ def run(
 ) -> None:
     """Run recorded actions again and compare every observation; exit code 1 where one differs."""
     check_freeze(freeze, rock)
+    runs.bring_own(runs.locate(str(where)))
     chosen = [each for _, each in iterate(where)] if every else [find(where, trajectory)]
     kept: list[str] = []
     reports = asyncio.run(replay_all(chosen, rock, backend or (), freeze=freeze, kept=kept))

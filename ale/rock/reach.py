@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Annotated
 
 import typer
@@ -60,8 +60,15 @@ async def connected(address: str = "", backends: Sequence[str] = ()) -> AsyncIte
             yield client
     else:
         choose_backends(backends)
-        async with embedded([f"--backend={name}" for name in backends]) as own, Client(own) as client:
-            yield client
+        options = [f"--backend={name}" for name in backends]
+        with ExitStack() as stack:
+            for group, name in plugins.own():
+                if group == "ale.envs":
+                    from trainer.rollout.own import own_env  # brings what only training installs
+
+                    options += stack.enter_context(own_env(name))
+            async with embedded(options) as own, Client(own) as client:
+                yield client
 
 
 def check_freeze(count: int, address: str) -> None:

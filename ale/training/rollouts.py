@@ -25,6 +25,7 @@ from agent_runtime.run import Rock
 from agent_runtime.store import segment_path, write_segment
 from agent_runtime.types import AgentConfig, IntArray, RolloutRequest, SamplingParams, Start, Trajectory
 from ale.errors import NotRun
+from ale.own_class import bring
 from ale.rock.reach import check_freeze, connected, say_kept
 from ale.terminal import print_table, stdout
 from ale.training import runs
@@ -98,6 +99,7 @@ def rollout_command(command: RolloutCommand) -> None:
 
     Raise `NotRun` if an episode failed to run, `RockError` or `ConfigError` if none could begin.
     """
+    bring(command.env)
     spec = plugins.load_env(command.env)
     params = plugins.env_params(spec, json.dumps(command.env_args))
     task_ids(spec.tasks(params), command.split, 1, seed=0)  # a split without tasks is refused at once

@@ -16,6 +16,7 @@ from typing import Any
 from agent_runtime.store import kept_segment
 from ale import config as configuration
 from ale.option_names import flat
+from ale.own_class import bring
 from rock_env import plugins
 from rock_env.errors import did_you_mean, listed
 from rock_env.foreign import budget
@@ -29,6 +30,7 @@ from trainer.lineage import CONFIG, MODEL
 __all__ = [
     "CONFIG",
     "OWN",
+    "bring_own",
     "check_own",
     "check_settings",
     "continue_run",
@@ -47,6 +49,8 @@ __all__ = [
 OWN = "own.json"
 """Names what a script gave to the run, so that nobody else continues it without."""
 HOME = Path("runs")
+_OPENED = ("events", "journal.jsonl", "lineage.json", "metrics.jsonl", "timeline.jsonl")
+"""What a run opens before it plays."""
 
 
 def default_name(config: TrainConfig) -> str:
@@ -100,9 +104,9 @@ def open_new(folder: Path, config: TrainConfig) -> None:
         )
 
 
-def withdraw(folder: Path) -> None:
-    """Remove the folder of a run that never began, so that its name is free for other settings."""
-    if all(path.name in {CONFIG, LOCK, OWN} for path in folder.iterdir()):
+def withdraw(folder: Path, *, opened: bool = False) -> None:
+    """Remove the folder of a run that never began, so that its name is free; `opened`: its processes had started."""
+    if all(path.name in {CONFIG, LOCK, OWN, *(_OPENED if opened else ())} for path in folder.iterdir()):
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -115,14 +119,25 @@ def recorded_config(folder: Path) -> TrainConfig:
     return configuration.resolve(file=folder / CONFIG).config
 
 
-def check_own(folder: Path) -> None:
-    """Raise `RunFolderError` where a script gave the run objects of its own and this process has not got them."""
+def bring_own(folder: Path) -> dict[str, list[str]]:
+    """Import the environments that a run names as `module:CLASS`, and return the names of all it was given, by kind.
+
+    Raise `RunFolderError`, or `InvalidArgument` where a class is not there.
+    """
     try:
         wanted: dict[str, list[str]] = json.loads(budget.read_json(folder / OWN, str(folder / OWN)))
-    except FileNotFoundError:
-        return
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
     except (OSError, ValueError, RecursionError) as error:
         raise RunFolderError(f"cannot read {folder / OWN}: {error}. Restore it from a copy.") from error
+    for name in wanted.get("env", []):
+        bring(name)
+    return wanted
+
+
+def check_own(folder: Path) -> None:
+    """Raise `RunFolderError` where a script gave the run objects of its own and this process has not got them."""
+    wanted = bring_own(folder)
     here = _given()
     missing = [
         f"the {kind} {name!r}"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from ale import config as configuration
+from ale.own_class import is_class
 from ale.terminal import stderr, stdout
 from ale.training import runs
 from ale.training.progress import LiveProgress, PlainProgress, bracketed, sampled
@@ -197,11 +198,21 @@ def _resolve(command: TrainCommand) -> configuration.Resolved:
         folder = command.folder(_layered(command, None).config)
         runs.recorded_config(folder)
         return _layered(command, folder / runs.CONFIG)
-    return _layered(command, command.file)
+    resolved = _layered(command, command.file)
+    if command.begin_from is not None or not is_class(resolved.config.env):
+        return resolved
+    from ale.training.probe import probed  # brings torch
+
+    return probed(
+        resolved.config,
+        lambda layer: _layered(command, command.file, layer),
+        lambda text: stderr().print(text, highlight=False, markup=False, soft_wrap=True),
+    )
 
 
-def _layered(command: TrainCommand, file: Path | None) -> configuration.Resolved:
-    before = None
+def _layered(
+    command: TrainCommand, file: Path | None, before: configuration.Layer | None = None
+) -> configuration.Resolved:
     if command.begin_from is not None:
         if command.named.get("model") is not None:
             raise ConfigError(f"--from {command.begin_from} brings that run's model: leave --model out")

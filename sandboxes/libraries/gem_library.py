@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from rock_env.env import Info, StepResult
+from rock_env.games.game import Game, scalars
 from rock_env.spec import TaskSpec
-from sandboxes.libraries.hosting import Game, Library, LibraryParams, scalars
+from sandboxes.libraries.hosting import Library, LibraryParams
 
 __all__ = ["LIBRARY"]
 

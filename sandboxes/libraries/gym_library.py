@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import json
 import re
-from typing import Any
-
-import numpy as np
 
 from rock_env.env import Info, StepResult
+from rock_env.games.game import Game, scalars
+from rock_env.games.spaces import encoded, parsed
 from rock_env.spec import TaskSpec
-from sandboxes.libraries.hosting import Game, Library, LibraryParams, scalars
+from sandboxes.libraries.hosting import Library, LibraryParams
 
 __all__ = ["LIBRARY", "GymParams"]
 
@@ -42,7 +40,7 @@ class _GymGame:
 
     def step(self, action: str) -> StepResult:
         try:
-            given = _parsed(self._env.action_space, action)
+            given = parsed(self._env.action_space, action)
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             text = f"No action of {self._env.action_space}: {str(error)[:200]}"
             return StepResult(text, info={"illegal": True})
@@ -61,55 +59,17 @@ class _GymGame:
 
     def action(self) -> str:
         """Return a random action."""
-        return _encoded(self._env.action_space.sample())
+        return encoded(self._env.action_space.sample())
 
     def close(self) -> None:
         self._env.close()
 
     def _text(self, observation: object) -> str:
-        text = _encoded(observation)
+        text = encoded(observation)
         if not self._pictures:
             return text
         picture = _MARKED.sub(r"[\1]", str(self._env.render()))
         return f"{text}\n{picture.strip()}"
-
-
-def _encoded(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=_plain)
-
-
-def _plain(value: Any) -> Any:
-    """Return what JSON has for a value of numpy; a float as short as its own type allows."""
-    array = np.asarray(value)
-    if array.dtype == object:
-        raise TypeError(f"no text for an observation with a {type(value).__name__} in it")
-    return (array.astype(str).astype(float) if array.dtype.kind == "f" else array).tolist()
-
-
-def _parsed(space: Any, text: str) -> Any:
-    from gymnasium import spaces
-
-    action = text if isinstance(space, spaces.Text) else _value(space, json.loads(text))
-    if not space.contains(action):
-        raise ValueError("it is outside of the space")
-    return action
-
-
-def _value(space: Any, found: Any) -> Any:
-    from gymnasium import spaces
-
-    if isinstance(space, spaces.Dict):
-        return {key: _value(space[key], found[key]) for key in space}
-    if isinstance(space, spaces.Tuple):
-        if len(found) != len(space):
-            raise ValueError(f"{len(space)} values are expected, got {len(found)}")
-        return tuple(_value(part, value) for part, value in zip(space, found, strict=True))
-    if isinstance(space, spaces.Text):
-        return found
-    value = np.asarray(found)
-    if value.dtype.kind not in "iuf" or (value.dtype.kind == "f" and space.dtype.kind != "f"):
-        raise ValueError(f"numbers of the kind {space.dtype} are expected")
-    return space.dtype.type(found) if value.ndim == 0 else value.astype(space.dtype)
 
 
 def _registered() -> tuple[str, ...]:

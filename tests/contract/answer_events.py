@@ -23,7 +23,8 @@ from typing import Any
 
 from rock_env import plugins
 from rock_env.env_workers.answer_guard import HARMLESS
-from sandboxes.libraries.hosting import Game, Library
+from rock_env.games.game import Game
+from sandboxes.libraries.hosting import Library
 
 MALFORMED = (
     *(

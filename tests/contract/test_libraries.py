@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -312,6 +313,14 @@ def test_random_players_repeat_and_leave_the_process_its_chance() -> None:
 
 
 @pytest.mark.slow
+def test_random_players_made_at_once_leave_the_process_its_output() -> None:
+    spec, before = load_env("gym:Taxi-v4"), sys.stdout
+    tasks = spec.tasks(spec.params())
+    with ThreadPoolExecutor(8) as apart:
+        list(apart.map(lambda index: spec.explorer(spec.params(), tasks.get("train", index)), range(64)))
+    assert sys.stdout is before
+
+
 def test_ids_whose_scorer_runs_answers_are_left_out_and_no_others_do() -> None:
     command = [
         sys.executable,

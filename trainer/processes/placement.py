@@ -18,7 +18,7 @@ import ray
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from rock_env.plugins import own
+from rock_env.plugins import NO_OWN, own
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError, Halted
 from trainer.models.chosen import asks_singly
@@ -29,6 +29,7 @@ from trainer.processes.rewards import RewardActor
 from trainer.processes.rollouts import RolloutWorker
 from trainer.processes.samplers import InferenceActor, ReferenceActor, SteppedActor
 from trainer.reward.router import reward_spec
+from trainer.rollout.own import Carried
 from trainer.signals import ours_while_ray_starts
 
 __all__ = ["REACH_S", "Placed", "connect_ray", "place"]
@@ -121,7 +122,7 @@ def place(config: TrainConfig, rock_address: str, artifacts: str, stack: ExitSta
         rewarder = ray.remote(RewardActor).options(**pool.options("reward", 0)).remote(config, rock_address)
         actors.append(rewarder)
     stack.callback(_stop, actors)
-    given = own()
+    given = Carried(own()) if own() else NO_OWN
     result_of([actor.ready.remote(given) for actor in actors])
     result_of(learner.prove_to.remote(engines[0].arrived.remote()))
     return Placed(

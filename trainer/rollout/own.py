@@ -1,12 +1,14 @@
 """Objects that a script gave to `ale.train` on their way to other processes: names for them, and environments for a server.
 
-Ray's actors get them as they are. The embedded server is started anew and takes a file: a module that unpickles the
-environment, where the script's own modules are found too. What stands in a script or a notebook travels by value.
+Ray's actors get them as they are, with the folders of this process. The embedded server is started anew and takes a file: a
+module that unpickles the environment, where the script's own modules are found too. What stands in a script or a notebook
+travels by value.
 """
 
 from __future__ import annotations
 
 import hashlib
+import pickle
 import re
 import sys
 import tempfile
@@ -16,10 +18,10 @@ from pathlib import Path
 
 import cloudpickle
 
-from rock_env.plugins import own
+from rock_env.plugins import Own, own
 from trainer.errors import ConfigError
 
-__all__ = ["digest_of", "name_of", "own_env", "packed"]
+__all__ = ["Carried", "digest_of", "name_of", "own_env", "packed"]
 
 _MODULE = """import pickle, sys
 from pathlib import Path
@@ -38,6 +40,26 @@ def packed(what: str, given: object) -> bytes:
             f"the {what} you gave cannot be sent to other processes: {type(error).__name__}: {error}. Have it hold no open "
             "file, lock or connection: make those where they are used."
         ) from error
+
+
+class Carried:
+    """Objects on their way to an actor, which gets them as a mapping, and the folders in which their modules are found."""
+
+    def __init__(self, objects: Own) -> None:
+        self._objects = objects
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _arrived, (_folders(), packed("objects", dict(self._objects)))
+
+
+def _arrived(folders: list[str], data: bytes) -> Own:
+    sys.path += [folder for folder in folders if folder not in sys.path]
+    found: Own = pickle.loads(data)
+    return found
+
+
+def _folders() -> list[str]:
+    return [str(Path(folder).absolute()) for folder in sys.path]
 
 
 def digest_of(given: object) -> str:
@@ -61,5 +83,5 @@ def own_env(name: str) -> Iterator[list[str]]:
     with tempfile.TemporaryDirectory(prefix="ale-own-") as folder:
         (Path(folder) / "env.pickle").write_bytes(packed("environment", spec))
         module = Path(folder) / "own_env.py"
-        module.write_text(_MODULE.format(path=[str(Path(folder).absolute()) for folder in sys.path]))
+        module.write_text(_MODULE.format(path=_folders()))
         yield [f"--env={module}:ENV"]

@@ -95,3 +95,10 @@ def test_05_own_env(tmp_path: Path) -> None:
     assert "guess_number" in run("-m", "ale", "env", "list", cwd=tmp_path, path=tmp_path)
     words = ["rollout", "--env", "guess_number", "--policy", "oracle", "--episodes", "20"]
     assert "20 of 20 passed" in run("-m", "ale", *words, cwd=tmp_path, path=tmp_path)
+
+
+def test_07_word_game(tmp_path: Path) -> None:
+    """That it trains is in `test_class_environment.py`."""
+    shutil.copy(EXAMPLES / "07_word_game" / "words.py", tmp_path)
+    words = ["rollout", "--env", "words:WordGame", "--policy", "oracle", "--episodes", "20"]
+    assert "20 of 20 passed" in run("-m", "ale", *words, cwd=tmp_path)

@@ -79,7 +79,7 @@ def test_names_of_what_is_installed_are_not_taken() -> None:
             "algo must be a name, an AlgorithmSpec or an object with credit, loss and needs_prox",
         ),
         ({"reward": 3}, "reward must be a name, a RewardSpec or a function"),
-        ({"env": 3}, "env must be a name or an object of type EnvSpec, got 3"),
+        ({"env": 3}, "env must be a name, a class with reset and step, or an object of type EnvSpec, got 3"),
         ({"resume": True}, "resume=True continues a run: name it"),
         ({"reward": partial(float, Lock())}, "cannot be sent to other processes: TypeError: cannot pickle"),
     ],
