@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib
 import re
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import entry_points
 
 from rock_env.env import Info, StepResult
 from rock_env.games.game import Game, scalars
@@ -72,9 +75,36 @@ class _GymGame:
         return f"{text}\n{picture.strip()}"
 
 
+@cache
+def _plugins() -> None:
+    """Load the entry points `gymnasium.envs`, which Gymnasium itself left to others with version 1.0.
+
+    One that does not load is left out: its ids are unknown, and those of others are not.
+    """
+    from gymnasium.envs import registration
+
+    for point in entry_points(group="gymnasium.envs"):
+        outside = registration.current_namespace
+        with suppress(Exception):  # named boundary: a package's own code
+            registration.current_namespace = None if point.name.startswith("__") else point.name
+            found = point.load()
+            if callable(found):
+                found()
+        registration.current_namespace = outside
+
+
+def _bring(env_id: str) -> str:
+    """Import the module of `module:ID`, which registers its ids."""
+    module, _, name = env_id.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    return name
+
+
 def _registered() -> tuple[str, ...]:
     import gymnasium
 
+    _plugins()
     return tuple(sorted(gymnasium.registry))
 
 
@@ -101,6 +131,8 @@ LIBRARY = Library(
     game=_game,
     known=_registered,
     prepare=_prepare,
+    bring=_bring,
+    elsewhere=" What a package registers as it is imported is gym:MODULE:ID, as gym:minigrid:MiniGrid-Empty-5x5-v0.",
     summary="{id} of the library Gymnasium, with actions and observations as JSON.",
     instruction="Play {id} of Gymnasium. The first observation says what actions there are; each answer is one action as "
     "JSON and nothing else, and each observation is JSON.",

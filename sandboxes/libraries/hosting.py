@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import field_validator
 
 from rock_env.env import Env, Oracle
-from rock_env.errors import InvalidArgument, nearest
+from rock_env.errors import InvalidArgument, UnknownName, nearest
 from rock_env.games.game import Game, GameEnv, SeedTasks, making, random_player
 from rock_env.spec import EnvParams, EnvSpec, TaskSpec
 
@@ -65,6 +65,10 @@ class Library(Generic[P]):
     """`{id}` in it is the id."""
     instruction: str
     """Likewise."""
+    bring: Callable[[str], str] = str
+    """Import what has to be imported before the library knows an id, and return the id as `known` has it."""
+    elsewhere: str = ""
+    """What to say of an id that it does not know: where others come from."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Why ids that match a pattern are not hosted, by pattern."""
 
@@ -96,15 +100,16 @@ class Library(Generic[P]):
         _version_of(self.name, self.package)
         return tuple(env_id for env_id in self.known() if not self._why_left_out(env_id))
 
-    def _check_known(self, env_id: str) -> None:
-        known = self.ids()
-        if env_id not in known:
-            raise nearest(f"environment of {self.name}", env_id, known)
-
     def _warm(self, env_id: str) -> None:
-        self._check_known(env_id)
+        _version_of(self.name, self.package)
         with making(f"{self.name}:{env_id}"):
-            self.prepare(env_id)
+            brought = self.bring(env_id)
+        known = self.ids()
+        if brought not in known:
+            error = nearest(f"environment of {self.name}", brought, known)
+            raise UnknownName(f"{error.message}.{self.elsewhere}")
+        with making(f"{self.name}:{env_id}"):
+            self.prepare(brought)
 
     def _make(self, env_id: str, params: P) -> Env:
         self._warm(env_id)

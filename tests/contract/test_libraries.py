@@ -221,7 +221,7 @@ async def test_held_out_questions_are_others(address: str) -> None:
     [
         ("gem:game:Gess-v0", {}, UnknownName, "unknown environment of gem"),
         ("gym:CartPole", {}, UnknownName, "CartPole-v1"),
-        ("gym:os:CartPole-v1", {}, UnknownName, "unknown environment of gym"),
+        ("gym:os:system", {}, UnknownName, "unknown environment of gym"),
         ("gem:", {}, InvalidArgument, "expected gem:ID"),
         ("gem:../x y", {}, InvalidArgument, "expected gem:ID"),
         ("gem:" + "a" * 129, {}, InvalidArgument, "1 to 128"),
@@ -362,3 +362,53 @@ async def test_an_id_that_is_left_out_scores_no_answer_under_anothers_name(addre
             await env.step(replaced)
         await env.reset("train/0", 0)
         assert (await env.step("\\boxed{}")).reward == 0.0
+
+
+PACKAGE = """
+import gymnasium
+
+class Door(gymnasium.Env):
+    def __init__(self):
+        self.action_space = gymnasium.spaces.Discrete(2)
+        self.observation_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return int(self.np_random.integers(2)), {}
+
+    def step(self, action):
+        return 0, 1.0, True, False, {}
+
+def register():
+    gymnasium.register("Listed-v0", entry_point=Door)
+
+gymnasium.register("Door-v0", entry_point=Door)
+"""
+
+
+async def test_packages_register_their_ids_in_the_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "toy_doors.py").write_text(PACKAGE)
+    for name, value in (
+        ("toy_doors", "__root__ = toy_doors:register"),
+        ("toy_torn", "__root__ = no_such:torn"),
+    ):
+        told = tmp_path / f"{name}-1.dist-info"
+        told.mkdir()
+        (told / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+        (told / "entry_points.txt").write_text(f"[gymnasium.envs]\n{value}\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with start_embedded(["--workers=1"]) as server:
+        async with Client(server.address) as client:
+            for name in ("gym:toy_doors:Door-v0", "gym:Listed-v0"):
+                env = await client.make(name)
+                first, _, _ = await env.reset("train/1", 0)
+                assert first.startswith("Actions: Discrete(2), as JSON.")
+                assert (await env.step("1")).terminated
+            with pytest.raises(InvalidArgument, match="No module named 'no_such_doors'"):
+                await client.make("gym:no_such_doors:Door-v0")
+            with pytest.raises(UnknownName, match=r"'Dor-v0'.*Did you mean 'Door-v0'.*gym:MODULE:ID"):
+                await client.make("gym:toy_doors:Dor-v0")
+            await (await made(client, "gym:CartPole-v1")).close()
+    assert "toy_doors" not in sys.modules
