@@ -28,6 +28,7 @@ from trainer.lineage import MODEL
 from trainer.loop import train as train_loop
 from trainer.metrics import METRICS, Evaluation, Observer, RunSummary, read_summary
 from trainer.models.chosen import check_model, learner_of, memory_of, sampler_of
+from trainer.models.fitting import settled
 from trainer.models.placed import check_placement
 from trainer.rollout.cli_agents import agent_options
 from trainer.rollout.experts import check_data
@@ -50,11 +51,11 @@ def train(
     `run_folder` defaults to `runs/ENV-ALGO-seedN`. Return None when the observer stopped the run. Raise
     `ConfigError`, `RunFolderError` (the folder is in use), other `TrainerError`s, or `RockError`.
     """
-    config = _checked(config)
+    config = expand(config)
     folder = run_folder or runs.locate(runs.default_name(config))
     watcher = observer or PlainProgress(stderr())
     if resume:
-        runs.continue_run(folder, config)
+        config = _checked(runs.continue_run(folder, config))
         finished = read_summary(folder)
         if finished is not None and (folder / MODEL).is_dir():
             watcher.on_log(
@@ -65,8 +66,10 @@ def train(
         if slow := too_slow(folder):
             watcher.on_log(f"note: {slow}")
     else:
+        config, chosen = settled(_opened(config), elsewhere=bool(ray_address))
+        check_placement(config, memory_of(config))
         check_lag(config)
-        for notice in idle_settings(config):
+        for notice in [*([chosen] if chosen else []), *idle_settings(config)]:
             watcher.on_log(f"note: {notice}")
         _check_tasks(config)
         _check_data(config)
@@ -92,7 +95,7 @@ def evaluate(config: TrainConfig, *, ray_address: str | None = None) -> Evaluati
     With a run's settings and its exported model this repeats the run's last greedy evaluation. Failed rollouts are left out
     and counted. Raise `Halted` if all failed, other `TrainerError`s, or `RockError`.
     """
-    config = _checked(config)
+    config = _checked(expand(config))
     trajectories = play_tasks(config, ray_address=ray_address, sampled=True)
     done = [trajectory for trajectory in trajectories if trajectory.has_reward]
     if not done:
@@ -152,9 +155,14 @@ def _check_server(config: TrainConfig) -> None:
 
 
 def _checked(config: TrainConfig) -> TrainConfig:
-    """Return the config with all plugin defaults; refuse a model that does not open, before any process starts."""
+    """Return the config; refuse a model that does not open, and processes that do not fit, before any of them starts."""
+    config = _opened(config)
+    check_placement(config, memory_of(config))
+    return config
+
+
+def _opened(config: TrainConfig) -> TrainConfig:
     check_hosting(sys.platform)
-    config = expand(config)
     _check_server(config)
     if not config.learner:
         check_model(config.model)
@@ -162,5 +170,4 @@ def _checked(config: TrainConfig) -> TrainConfig:
     sampler_of(config)
     agent_options(config)
     spec.template(config.model, options)
-    check_placement(config, memory_of(config))
     return config

@@ -146,7 +146,8 @@ class RunSummary:
     time_shares: Mapping[str, float] = field(default_factory=dict)
     """Shares of the machine's processor time: `policy`, `sandboxes`, `service`, `idle`; since the last resumption."""
     memory: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """By role, bytes of one process: `estimated`, and the most that one had (`taken`); since the last resumption."""
+    """By role, bytes of one process: `estimated`, and the most that one had (`taken`); since the last resumption.
+    Of the learner also `tokens`, those of its largest forward and backward pass, with which it is estimated."""
     parent: str = ""
     """Folder of the run whose model this one began with; `lineage.json` says more."""
     model_digest: str = ""

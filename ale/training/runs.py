@@ -51,6 +51,8 @@ OWN = "own.json"
 HOME = Path("runs")
 _OPENED = ("events", "journal.jsonl", "lineage.json", "metrics.jsonl", "timeline.jsonl")
 """What a run opens before it plays."""
+_CHOSEN = "engine_options.checkpointing"
+"""What a run chooses as it begins, where its user did not (`trainer.models.fitting`)."""
 
 
 def default_name(config: TrainConfig) -> str:
@@ -214,12 +216,19 @@ def inherited(folder: Path) -> dict[str, Any]:
     }
 
 
-def continue_run(folder: Path, config: TrainConfig) -> None:
-    """Refuse to continue a run with other settings than it was started with. Raise `ConfigError`."""
-    recorded, wanted = flat(recorded_config(folder).model_dump()), flat(config.model_dump())
+def continue_run(folder: Path, config: TrainConfig) -> TrainConfig:
+    """Return the settings a run was started with, and goes on with. Raise `ConfigError` where others are wanted.
+
+    What it chose by itself when it began stays.
+    """
+    begun = recorded_config(folder)
+    recorded, wanted = flat(begun.model_dump()), flat(config.model_dump())
+    if wanted.get(_CHOSEN) == "auto":
+        wanted[_CHOSEN] = recorded.get(_CHOSEN, "auto")
     for name in sorted(recorded.keys() | wanted.keys()):
         if recorded.get(name) != wanted.get(name):
             raise ConfigError(
                 f"the run in {folder} has {name} = {recorded.get(name)!r}, got {wanted.get(name)!r}. A resumed run "
                 "keeps its settings: leave the option out, or start another run with --run NAME."
             )
+    return begun

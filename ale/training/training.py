@@ -88,7 +88,8 @@ def train_command(command: TrainCommand) -> int:
         if not command.resume:  # a run that was begun keeps its settings
             check_lag(config)
         sys.stdout.write(configuration.render(config))
-        told = [*lesson_lines(config), *_mixture(config), *resource_lines(config)]
+        resources = resource_lines(config, elsewhere=bool(command.ray_address))
+        told = [*lesson_lines(config), *_mixture(config), *resources]
         sys.stdout.writelines(f"# {line}".rstrip() + "\n" for line in told)
         return 0
     folder = command.folder(config)
@@ -177,6 +178,7 @@ def _print_result(command: TrainCommand, folder: Path, summary: RunSummary) -> N
     if summary.memory:
         sizes = [
             f"{role} {size['taken'] / 1e9:.2f} of {size['estimated'] / 1e9:.2f} GB"
+            + (f" with passes of up to {size['tokens']:,} tokens" if "tokens" in size else "")
             for role, size in summary.memory.items()
             if "taken" in size
         ]

@@ -32,6 +32,7 @@ from trainer.learners.critic import ValueHead
 from trainer.learners.head import token_scores
 from trainer.learners.update import AdamUpdate, Update
 from trainer.protocols.engines import LossFn, OptimOptions, Weights
+from trainer.protocols.memory import Part
 from trainer.protocols.net import PolicyNet, ScoresItself, host_weights, showing
 
 __all__ = ["STATE_FILE", "Scored", "Told", "TorchTrain", "moved_to", "system_errors"]
@@ -56,6 +57,7 @@ class TorchTrain:
         self._export = export
         self._device = device or torch.device("cpu")
         self._options = optim
+        self.largest: Part | None = None
         self._policy: Update = update or AdamUpdate(dict(net.named_parameters()), optim)
         self._critic: ValueHead | None = None
         self._critics: Update | None = None
@@ -234,6 +236,8 @@ class TorchTrain:
                 None if wanted is None else nothing_BT,
                 nothing_BT if batch.wants_entropy else None,
             )
+        if torch.is_grad_enabled():
+            self.largest = Part(picked.tokens_UT.numel(), len(picked.targets_N)).beside(self.largest)
         entropy_N = None
         if isinstance(self.net, ScoresItself):
             logprobs_N, hidden_ND = picked.scored(self.net)

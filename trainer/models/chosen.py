@@ -15,7 +15,7 @@ from trainer.config import PRETRAINED, TrainConfig, engine_of
 from trainer.errors import ConfigError
 from trainer.files import digests
 from trainer.protocols.engines import EngineSpec, SamplerSpec
-from trainer.protocols.memory import STORE, Role
+from trainer.protocols.memory import STORE, Part, Role
 
 __all__ = [
     "asks_singly",
@@ -86,13 +86,13 @@ def sampler_of(config: TrainConfig) -> tuple[SamplerSpec, Any]:
     return spec, options
 
 
-def memory_of(config: TrainConfig) -> list[Role]:
+def memory_of(config: TrainConfig, part: Part | None = None) -> list[Role]:
     """Return what the run's processes take in memory, by role; nothing of an engine that works nothing out.
 
-    Raise `InvalidArgument` where the model is not here.
+    `part`: the largest pass that the learner had. Raise `InvalidArgument` where the model is not here.
     """
     (learner, options), (sampler, chosen) = learner_of(config), sampler_of(config)
-    learns = learner.memory(config.model, options, config) if learner.memory else []
+    learns = learner.memory(config.model, options, config, part) if learner.memory else []
     samples = sampler.memory(config.model, chosen, config) if sampler.memory else []
     return [
         *(role for role in learns if role.name != STORE),

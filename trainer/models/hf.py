@@ -39,7 +39,7 @@ from trainer.models import roles
 from trainer.models.plain_text import ROW_TOKENS
 from trainer.models.pretrained import max_context, model_config, read
 from trainer.protocols.engines import EngineOptions, EngineSpec, OptimOptions, TrainEngine, Weights
-from trainer.protocols.memory import Role
+from trainer.protocols.memory import Part, Role
 from trainer.samplers.hf.continuous import Bounds, ContinuousBatch
 from trainer.samplers.hf.ragged import RaggedModel
 
@@ -66,8 +66,9 @@ class HFOptions(EngineOptions):
     """Most memory for keys and values of the requests being sampled."""
     remembered_bytes: NonNegativeInt = 2 * 2**30
     """Most memory for keys and values kept over the turns of sessions; what was not used for longest leaves first."""
-    checkpointing: bool = False
-    """The learner keeps one state per layer and token, and computes the rest again in the backward pass: for long rows."""
+    checkpointing: bool | Literal["auto"] = "auto"
+    """The learner keeps one state per layer and token, and computes the rest again in the backward pass, which takes a third
+    longer. `auto`: where the run would not fit otherwise, by its estimate; its settings then hold what was chosen."""
     ranks: PositiveInt = 1
     """Processes that share the learner's work: one CUDA device each, or the processor."""
     parallelism: str = "torch"
@@ -320,7 +321,7 @@ def _trained(model: str, options: HFOptions, seed: int, *, uniform: bool = False
         "max_context": max_context(model, options.max_context, loaded.config),
         "autocast": torch.bfloat16 if options.half else None,
     }
-    if options.checkpointing:
+    if options.checkpointing is True:
         recompute_layers(loaded)
     if has_adapters:
         return AdaptedNet(loaded, _adapters(loaded, options, seed), **how)
@@ -411,14 +412,16 @@ def _lora_rank(options: HFOptions) -> int:
         ) from error
 
 
-def _memory(model: str, options: HFOptions, config: TrainConfig) -> list[Role]:
-    shape = Shape.of(model_config(model))
+def _memory(model: str, options: HFOptions, config: TrainConfig, part: Part | None) -> list[Role]:
+    about = model_config(model)
+    shape, longest = Shape.of(about), max_context(model, options.max_context, about)
+    part = part or roles.largest_part(config, longest)
     shared = parallelism(options.parallelism, offload=options.offload)
     plan = UpdatePlan(
-        tokens=config.optim.microbatch_tokens,
-        trained=config.optim.microbatch_tokens,
+        tokens=part.tokens,
+        trained=part.trained,
         half=options.half,
-        checkpointing=options.checkpointing,
+        checkpointing=options.checkpointing is True,
         adapters=roles.adapter_parameters(shape, _lora_rank(options)),
         ranks=options.ranks,
         divided=shared.divides,
@@ -426,7 +429,7 @@ def _memory(model: str, options: HFOptions, config: TrainConfig) -> list[Role]:
         offload=options.offload,
     )
     device = roles.device_of(config, "learner", _device(options).type)
-    found = roles.learner(shape, plan, device, text=ROW_TOKENS if config.guard.text_rise else 0)
+    found = roles.learner(shape, plan, device, text=min(ROW_TOKENS, longest) if config.guard.text_rise else 0)
     if roles.needs_reference(config):
         found.append(roles.reference(shape, plan, device))
     return [*found, roles.store(shape)]

@@ -14,7 +14,7 @@ from trainer.errors import ConfigError
 from trainer.models.roles import needs_critic, needs_reference
 from trainer.protocols.memory import STORE, Role
 
-__all__ = ["Process", "check_placement", "placement_lines", "processes"]
+__all__ = ["Process", "bytes_in", "check_placement", "placement_lines", "processes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def check_placement(config: TrainConfig, roles: Sequence[Role]) -> None:
                 f"bundle {number} of placement.pool has {bundle.cpus} processors for {len(inside)} processes, expected one "
                 f"each: {names}. Raise its cpus, or place some elsewhere."
             )
-        needed, least = _bytes(config, roles, number, inside), bundle.memory_gb
+        needed, least = bytes_in(config, roles, number), bundle.memory_gb
         if least and needed > least * 1e9:
             raise ConfigError(
                 f"bundle {number} of placement.pool has {least:g} GB{_each(bundle)}, and {needed / 1e9:.1f} GB are expected "
@@ -104,7 +104,7 @@ def placement_lines(config: TrainConfig, roles: Sequence[Role]) -> list[str]:
     )
     for number, bundle in enumerate(placement.pool):
         inside = [process for process in dealt if process.bundle == number]
-        needed = _bytes(config, roles, number, inside)
+        needed = bytes_in(config, roles, number)
         sizes = [f"{size:.2f} GB" if size else "" for size in (bundle.memory_gb, needed / 1e9)]
         holds = ", ".join(_told(config, process) for process in inside)
         lines.append(f"{number:<7}{bundle.cpus:>5}{bundle.gpus:>5}{sizes[0]:>12}{sizes[1]:>12}  {holds}")
@@ -141,8 +141,9 @@ def _with_devices(number: int, bundle: Bundle, inside: Sequence[Process]) -> lis
     )
 
 
-def _bytes(config: TrainConfig, roles: Sequence[Role], number: int, inside: Sequence[Process]) -> int:
+def bytes_in(config: TrainConfig, roles: Sequence[Role], number: int) -> int:
     """Return what is expected to be taken of a bundle's memory, of its fullest device where each process has its own."""
+    inside = [process for process in processes(config) if process.bundle == number]
     bundle, known = config.placement.pool[number], {role.name: role for role in roles}
     sizes = {process: _size(config, known, process, bundle) for process in inside}
     if bundle.gpus and all(process.gpus in {0, process.devices} for process in inside):

@@ -5,19 +5,21 @@ Estimates, in bytes; a learner's and a sampler's are compared with what a GPU co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 
 from rock_env.plugins import load
 from trainer.algo.base import Algorithm, AlgorithmSpec, NeedsCritic, NeedsReference
 from trainer.config import TrainConfig
 from trainer.learners.memory import LIBRARIES, Estimate, Shape, UpdatePlan
-from trainer.protocols.memory import HOST, STORE, Role
+from trainer.protocols.memory import HOST, STORE, Part, Role
 
 __all__ = [
     "adapter_parameters",
     "algorithm_of",
     "at_once",
     "device_of",
+    "largest_part",
     "learner",
     "needs_critic",
     "needs_reference",
@@ -25,6 +27,7 @@ __all__ = [
     "role_lines",
     "sampler",
     "store",
+    "together",
 ]
 
 _LOGITS = 4 + 4 + 8 + 8
@@ -45,6 +48,20 @@ def device_of(config: TrainConfig, role: str, otherwise: str) -> str:
     return "cuda" if has_gpus else otherwise
 
 
+def largest_part(config: TrainConfig, max_context: int) -> Part:
+    """Return the largest pass that the settings allow: `optim.microbatch_tokens`, or all turns of an update's rollouts and
+    experts, each as long as the context, where that is less. All of its tokens train.
+    """
+    rollout, warmup = config.rollout, config.warmup
+    rows = rollout.groups_per_step * rollout.group_size + config.reuse.trajectories + config.anchors.inject
+    rows = max(rows, min(warmup.batch_trajectories, warmup.trajectories)) * config.agent.max_turns
+    most = config.optim.microbatch_tokens
+    tokens = (
+        most if warmup.data else min(most, rows * max_context)
+    )  # recorded ones have as many turns as they like
+    return Part(tokens, tokens)
+
+
 def learner(shape: Shape, plan: UpdatePlan, device: str, *, text: int = 0) -> list[Role]:
     """Return the learner's role, one process a rank, and its moments apart where they lie on the host.
 
@@ -52,12 +69,13 @@ def learner(shape: Shape, plan: UpdatePlan, device: str, *, text: int = 0) -> li
     """
     found = Estimate.of(shape, plan)
     parts = {each.name: getattr(found, each.name) for each in fields(found)}
-    roles = [Role("learner", plan.ranks, device, found.total, parts, found.weights + found.moments)]
+    total, rests = found.total, found.weights + found.moments
     if device == "cpu":
         parts = found.on_processor(shape, plan, text=text)
         total = sum(parts.values())
         rests = total - parts["logits"]
-        roles = [Role("learner", plan.ranks, device, total, parts, rests, _published(shape, device))]
+    part = Part(plan.tokens, plan.trained)
+    roles = [Role("learner", plan.ranks, device, total, parts, rests, _published(shape, device), part)]
     if plan.offload:
         moments = plan.moments(plan.adapters or shape.parameters)
         roles.append(Role("offloaded", plan.ranks, HOST, moments, {"moments": moments}, moments))
@@ -138,7 +156,7 @@ def algorithm_of(config: TrainConfig) -> tuple[AlgorithmSpec, Algorithm]:
     return spec, spec.build(spec.options(**config.algo_options))
 
 
-def role_lines(roles: list[Role], *, placed: bool = False) -> list[str]:
+def role_lines(roles: Sequence[Role], *, placed: bool = False) -> list[str]:
     """Return the roles as a table of GB (10^9 bytes), and what each device holds where all processes share one.
 
     `placed`: where they are is said elsewhere.
@@ -150,10 +168,17 @@ def role_lines(roles: list[Role], *, placed: bool = False) -> list[str]:
             parts += f", published {role.mapped / 1e9:.2f}"
         total = f"{role.resident / 1e9:.2f} GB"
         rows.append(f"{role.name:<10}{role.processes:>10}{role.device:>8}{total:>12}  {parts}")
+    rows += [
+        f"the {role.name}: with a pass of {role.part.tokens:,} tokens, of which {role.part.trained:,} train"
+        for role in roles
+        if role.part is not None
+    ]
     devices = [] if placed else [role.device for role in roles if role.device != HOST]
-    for device in dict.fromkeys(devices):
-        together = sum(role.processes * role.total for role in roles if role.device == device)
-        if device == "cpu":  # once, however many see it
-            together += sum(role.total for role in roles if role.name == STORE)
-        rows.append(f"all on one {device}: {together / 1e9:.2f} GB")
-    return rows
+    alone = [f"all on one {each}: {together(roles, each) / 1e9:.2f} GB" for each in dict.fromkeys(devices)]
+    return [*rows, *alone]
+
+
+def together(roles: Sequence[Role], device: str) -> int:
+    """Return what all processes take of one device; of a processor with what lies on the host, once however many see it."""
+    devices = {"cpu", HOST} if device == "cpu" else {device}
+    return sum(role.processes * role.total for role in roles if role.device in devices)

@@ -25,6 +25,7 @@ from trainer.models.chosen import check_files, memory_of
 from trainer.processes.accounts import Accounts, most_bytes, processor_s
 from trainer.processes.placement import REACH_S, Placed, connect_ray, place
 from trainer.processes.ray_errors import answer_of, result_of
+from trainer.protocols.memory import Part
 from trainer.reward.router import Rewarded
 from trainer.rollout.cli_agents import agent_options
 from trainer.rollout.games import is_played_here
@@ -109,13 +110,17 @@ class Fleet:
     def memory(self) -> dict[str, dict[str, int]]:
         """Return by role what a process was estimated to take (`estimated`, bytes), and the most that one had (`taken`).
 
-        The latter is known of roles on a processor of this machine. Empty where the engine works nothing out.
+        The latter is known of roles on a processor of this machine. A learner is estimated with the largest pass that it
+        had (`tokens`). Empty where the engine works nothing out.
         """
+        part: Part | None = result_of(self._at.learner.largest_part.remote())
         try:
-            roles = memory_of(self._config)
+            roles = memory_of(self._config, part)
         except InvalidArgument:  # the model is on another machine
             return {}
         found = {role.name: {"estimated": role.resident} for role in roles}
+        if part and "learner" in found:
+            found["learner"]["tokens"] = part.tokens
         if "reference" in found and not self._config.placement.reference:  # in the learner's process
             found["learner"]["estimated"] += found["reference"]["estimated"]
         here = {role.name for role in roles if role.device == "cpu" and not self._ray_address}

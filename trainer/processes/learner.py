@@ -49,6 +49,7 @@ from trainer.learners.versions import Versions, versions_kept
 from trainer.models.chosen import learner_of, sampler_of
 from trainer.models.plain_text import plain_batch, plain_text, text_nll
 from trainer.protocols.engines import LearnsValues, LossFn, Weights
+from trainer.protocols.memory import Part, TellsPart
 from trainer.rollout.curriculum import mask_negatives
 from trainer.rollout.filtering import rejection
 from trainer.rollout.starts import Injection
@@ -145,6 +146,10 @@ class Learner:
     def process_id(self) -> int:
         """Return the actor's process, for the accounts."""
         return os.getpid()
+
+    def largest_part(self) -> Part | None:
+        """Return the largest forward and backward pass so far; None where there was none, or the engine does not say."""
+        return self._engine.largest if isinstance(self._engine, TellsPart) else None
 
     def learns_from_rollouts(self) -> bool:
         """Return whether the algorithm needs training rollouts at all."""

@@ -23,9 +23,10 @@ from agent_runtime.types import IntArray
 from trainer.algo.base import LossOutput
 from trainer.config import OptimOptions, TrainConfig
 from trainer.data.batch import TrainBatch
-from trainer.protocols.memory import Role
+from trainer.protocols.memory import Part, Role
 
 __all__ = [
+    "AUTO",
     "EngineOptions",
     "EngineSpec",
     "InferenceEngine",
@@ -38,6 +39,9 @@ __all__ = [
     "TrainEngine",
     "Weights",
 ]
+
+AUTO = "auto"
+"""Of an engine's option `checkpointing`: the run chooses by the memory that there is."""
 
 Weights = dict[str, NDArray[Any]]
 """Named parameters as host arrays: zero-copy through Ray's object store."""
@@ -164,7 +168,7 @@ class SamplerSpec:
     steps: bool = False
     """It is a `trainer.samplers.threaded.SteppedBatch`, too: requests join and leave between two tokens."""
     memory: Callable[[str, Any, TrainConfig], list[Role]] | None = None
-    """As that of an `EngineSpec`, of the processes that sample."""
+    """As `sampler_memory` of an `EngineSpec`."""
     learners: tuple[str, ...] = ()
     """The engines whose models it samples from; a run with another is refused. Empty: any. The contract suite takes its
     weights from the first."""
@@ -189,11 +193,12 @@ class EngineSpec:
     prose, so that nothing can be forgotten."""
     stops: bool = False
     """Its inference ends an answer at a text (`SampleRequest.stop`)."""
-    memory: Callable[[str, Any, TrainConfig], list[Role]] | None = None
-    """(model, options, config) -> what the learner's processes take in memory, without loading the model. Raise
-    `InvalidArgument` where the model is not here. None: nothing is worked out."""
+    memory: Callable[[str, Any, TrainConfig, Part | None], list[Role]] | None = None
+    """(model, options, config, part) -> what the learner's processes take in memory, without loading the model. `part`: the
+    largest pass that a run had; None: the largest that its settings allow. Raise `InvalidArgument` where the model is not
+    here. None: nothing is worked out."""
     sampler_memory: Callable[[str, Any, TrainConfig], list[Role]] | None = None
-    """The same, of the processes that sample."""
+    """(model, options, config) -> the same, of the processes that sample."""
     steps: bool = False
     """Its inference is a `trainer.samplers.threaded.SteppedBatch`, too: requests join and leave between two tokens."""
     agreement: float = 0.0

@@ -4,12 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
-__all__ = ["HOST", "STORE", "Role"]
+__all__ = ["HOST", "STORE", "Part", "Role", "TellsPart"]
 
 STORE = "store"
 HOST = "host"
 """The memory beside every device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """How large one forward and backward pass of a learner is."""
+
+    tokens: int
+    """Padding included."""
+    trained: int
+    """Those that train."""
+
+    def beside(self, other: Part | None) -> Part:
+        """Return a part that is as large as each of two."""
+        if other is None:
+            return self
+        return Part(max(self.tokens, other.tokens), max(self.trained, other.trained))
+
+
+@runtime_checkable
+class TellsPart(Protocol):
+    """A train engine that knows how large its passes are."""
+
+    largest: Part | None
+    """Of the passes of `step` so far; None before the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +52,8 @@ class Role:
     """Of one process, what it keeps while others of its device work in turns with it."""
     mapped: int = 0
     """Of one process, what it has in common with others and the system counts for each: weights in the object store."""
+    part: Part | None = None
+    """Of a learner, the pass that it is counted with."""
 
     @property
     def resident(self) -> int:

@@ -26,6 +26,7 @@ from trainer.learners.ranks.process import BuildRank, serve
 from trainer.learners.ranks.train import OTHERS_REFUSED
 from trainer.learners.torch_train import Told
 from trainer.protocols.engines import LossFn, OptimOptions, Weights
+from trainer.protocols.memory import Part
 
 __all__ = ["RankPool"]
 
@@ -42,6 +43,7 @@ class RankPool:
         Raise what a rank raised.
         """
         self._optim = optim
+        self.largest: Part | None = None
         self._folder = tempfile.TemporaryDirectory(prefix="ale-ranks-")
         context = multiprocessing.get_context("spawn")
         self._pipes, self._processes = [], []
@@ -72,6 +74,8 @@ class RankPool:
         answers = self._call("learn_at", given)
         told = Told()
         for place, part in enumerate(parts):
+            trained = int((part.loss_mask_BT | (part.imitation_BT != 0)).sum())
+            self.largest = Part(part.tokens_BT.numel(), trained).beside(self.largest)
             learned = answers[place % len(given)][0][place // len(given)]
             told.add(learned.output)
             if watched is not None:

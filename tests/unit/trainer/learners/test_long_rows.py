@@ -87,5 +87,5 @@ def test_a_model_without_layers_of_its_own_cannot_recompute_them():
 
 
 def test_checkpointing_is_an_option_of_the_engine():
-    assert not HFOptions().checkpointing
-    assert HFOptions(checkpointing=True).checkpointing
+    assert HFOptions().checkpointing == "auto"
+    assert [HFOptions(checkpointing=each).checkpointing for each in (False, True)] == [False, True]

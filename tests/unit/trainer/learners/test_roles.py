@@ -17,7 +17,7 @@ from trainer.learners.memory import Shape
 from trainer.models import roles
 from trainer.models.chosen import memory_of
 from trainer.models.hf import HFOptions
-from trainer.protocols.memory import Role
+from trainer.protocols.memory import Part, Role
 
 QWEN3 = transformers.Qwen3Config(
     vocab_size=151_936,
@@ -80,6 +80,24 @@ def test_ranks_have_a_share_of_what_their_parallelism_divides(folder):
     offloaded = found(folder, ranks=2, parallelism="fsdp2", offload=True)
     assert offloaded["learner"].parts["moments"] == 0
     assert offloaded["offloaded"].total == 4 * parameters
+
+
+def test_the_learner_says_for_which_pass_it_is_counted(folder):
+    def learner(part: Part | None = None, **settings: object) -> Role:
+        options = {"device": "cpu", "max_context": 1_000}
+        given = {"model": folder, "algo": "grpo", "engine_options": options, **settings}
+        return memory_of(TrainConfig.model_validate(given), part)[0]
+
+    few = {"rollout": {"groups_per_step": 1, "group_size": 2}, "warmup": {"trajectories": 3}}
+    assert learner().part == Part(16_384, 16_384)
+    assert learner(**few, agent={"max_turns": 2}).part == Part(6_000, 6_000)
+    assert learner(**few, agent={"max_turns": 100}).part == Part(16_384, 16_384)
+    recorded = {**few, "warmup": {"data": ["somewhere"]}}
+    assert learner(**recorded, agent={"max_turns": 2}).part == Part(16_384, 16_384)
+    had = learner(Part(900, 200))
+    assert had.part == Part(900, 200)
+    assert had.total < learner(Part(900, 900)).total < learner().total
+    assert "the learner: with a pass of 900 tokens, of which 200 train" in roles.role_lines([had])
 
 
 def test_the_samplers_memory_is_bounded_by_what_bounds_it(folder):

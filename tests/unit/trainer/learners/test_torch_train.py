@@ -128,6 +128,17 @@ def test_a_step_is_invariant_to_microbatches():
         torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-3)
 
 
+def test_it_tells_its_largest_pass():
+    batch = batch_of([5, 9, 12, 9, 20, 3])
+    whole, parts = engine(), engine(microbatch_tokens=24)
+    whole.logprobs(batch)
+    assert whole.largest is None
+    for train in (whole, parts):
+        train.step(batch, loss, lr=1e-2)
+    assert whole.largest.trained == int(batch.loss_mask_BT.sum()) > parts.largest.trained
+    assert whole.largest.tokens > 24 >= parts.largest.tokens
+
+
 def test_packed_segments_equal_rows_of_their_own():
     batch = batch_of([5, 9, 12, 9])
     packed = pack(batch, [(0, 1), (3, 2)])
