@@ -131,7 +131,7 @@ def figures(pairs: Sequence[tuple[Summary, Summary]]) -> dict[str, Any]:
 
 def late(steps: Sequence[Summary], name: str) -> float:
     """Return the mean of a metric over the last tenth of the steps."""
-    return round(mean(step[name] for step in steps[-max(1, len(steps) // 10) :]), 4)
+    return round(float(mean(step[name] for step in steps[-max(1, len(steps) // 10) :])), 4)
 
 
 def verdict(case: Case, found: dict[str, Any]) -> str:

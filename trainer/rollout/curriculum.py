@@ -5,9 +5,9 @@ the uninterrupted one would have drawn.
 
 A task's outcomes are Bernoulli with a Beta posterior. Its prior is worth two outcomes at the pass rate m of all known tasks
 together: Beta(2 m + passed, 2 (1 - m) + failed). Tasks are drawn without replacement with weights
-`E[p (1 - p)] = a b / ((a + b) (a + b + 1))`: the variance of an outcome, which is what a group can teach (2 m (1 - m) / 3 for
-a task never seen, towards 1/4 for one known to pass half of the time, towards 0 for one known to pass always or never). Where
-most tasks pass, one that failed is thus drawn far more often than one that passed.
+`E[p (1 - p)] = a b / ((a + b) (a + b + 1))`: the variance of an outcome, which is what a group can teach. It is
+2 m (1 - m) / 3 for a task never seen, and goes towards 1/4 for one known to pass half of the time and towards 0 for one
+known to pass always or never. Where most tasks pass, one that failed is thus drawn far more often than one that passed.
 """
 
 from __future__ import annotations
