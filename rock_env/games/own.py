@@ -1,7 +1,7 @@
 """A class with `reset` and `step` as an environment: `class_env` fills in all that an `EnvSpec` has beside them.
 
-Called by `ale`, where a user names a class; the spec then travels by value to the processes that run it. The class itself is
-made and called in the workers that run environments, and in the trainer's for its `expert`, as with any `EnvSpec`.
+The spec travels by value to the processes that run it. The class itself is made and called in the workers that run
+environments, and in the trainer's for its `expert`, as with any `EnvSpec`.
 """
 
 from __future__ import annotations

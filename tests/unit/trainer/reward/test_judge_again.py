@@ -13,6 +13,7 @@ from agent_runtime.types import RolloutFailure, Trajectory
 from ale.config import render
 from ale.errors import Diverged, RecordError
 from ale.replay.judging import judge_command
+from ale.replay.rows import Outcomes
 from trainer.reward.base import Answer, Sample
 
 RULE = {"worker": "rule", "options": {"check": "test_judge_again:half"}}
@@ -47,7 +48,7 @@ def test_another_answer_is_told_and_kept_elsewhere(
 ) -> None:
     before = sorted(path.name for path in run.rglob("*"))
     with pytest.raises(Diverged, match="2 of 3 rollouts"):
-        judge_command(str(run), None, failed=False, out=tmp_path / "again", rock="")
+        judge_command(str(run), None, outcomes=Outcomes(), out=tmp_path / "again", rock="")
     told = capsys.readouterr().out
     assert "3 of 3 graded; 2 have another reward" in told
     found = list(read_segment(segment_path(tmp_path / "again", "scored")))
@@ -58,17 +59,17 @@ def test_another_answer_is_told_and_kept_elsewhere(
 
 def test_only_what_the_judge_did_not_answer(run: Path, tmp_path: Path) -> None:
     with pytest.raises(Diverged):
-        judge_command(str(run), None, failed=True, out=tmp_path / "again", rock="")
+        judge_command(str(run), None, outcomes=Outcomes(errored=True), out=tmp_path / "again", rock="")
     (found,) = read_segment(segment_path(tmp_path / "again", "scored"))
     assert (found.id, found.reward) == ("c", 0.5)
 
 
 def test_nothing_to_ask_is_said(run: Path, tmp_path: Path) -> None:
     write_segment(segment_path(run, "step", 1), [solved()])
-    with pytest.raises(RecordError, match="was judged: there is nothing to ask"):
-        judge_command(str(run), None, failed=False, out=None, rock="")
+    with pytest.raises(RecordError, match="is recorded: there is nothing to ask"):
+        judge_command(str(run), None, outcomes=Outcomes(), out=None, rock="")
     (run / "config.toml").write_text(
         render(config_of(RULE).model_copy(update={"reward": config_of().reward}))
     )
     with pytest.raises(RecordError, match="has no reward worker"):
-        judge_command(str(run), None, failed=False, out=None, rock="")
+        judge_command(str(run), None, outcomes=Outcomes(), out=None, rock="")
