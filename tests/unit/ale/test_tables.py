@@ -81,7 +81,6 @@ def test_the_line_of_a_failed_rollout_fits(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_command_leaves_the_next_table_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    FITTED.set(False)  # one that could not be read leaves it, and then its process ends
     printed("env", "list")
     print_table(("a",), [("x" * 200,)])
     assert "x" * 200 in capsys.readouterr().out
