@@ -171,7 +171,7 @@ def test_what_differs_fails_where_the_tests_say_so(tmp_path: Path, name: str) ->
 
 def test_nothing_of_what_is_expected_enters_the_box() -> None:
     run = SteppedRun((("test_x.py", TESTS),), "stand", ["shop"], [])
-    entered = run.script("")
+    entered = re.sub(rb"'[0-9a-f]{32}'", b"", run.script(""))  # drawn: it holds any two digits now and then
     for expected in (
         b"21",
         b"31",
