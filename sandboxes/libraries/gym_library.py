@@ -94,11 +94,17 @@ def _plugins() -> None:
 
 
 def _bring(env_id: str) -> str:
-    """Import the module of `module:ID`, which registers its ids."""
+    """Import the module of `module:ID`, which registers its ids; an id of another package is left as unknown as it was."""
     module, _, name = env_id.rpartition(":")
-    if module:
-        importlib.import_module(module)
-    return name
+    if not module:
+        return name
+    importlib.import_module(module)
+    import gymnasium
+
+    spec = gymnasium.registry.get(name)
+    entry = spec.entry_point if spec else None
+    home = entry if isinstance(entry, str) else getattr(entry, "__module__", module)
+    return name if re.split("[.:]", home)[0] == module.partition(".")[0] else env_id
 
 
 def _registered() -> tuple[str, ...]:

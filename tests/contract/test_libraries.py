@@ -222,6 +222,7 @@ async def test_held_out_questions_are_others(address: str) -> None:
         ("gem:game:Gess-v0", {}, UnknownName, "unknown environment of gem"),
         ("gym:CartPole", {}, UnknownName, "CartPole-v1"),
         ("gym:os:system", {}, UnknownName, "unknown environment of gym"),
+        ("gym:os:CartPole-v1", {}, UnknownName, "unknown environment of gym"),
         ("gem:", {}, InvalidArgument, "expected gem:ID"),
         ("gem:../x y", {}, InvalidArgument, "expected gem:ID"),
         ("gem:" + "a" * 129, {}, InvalidArgument, "1 to 128"),

@@ -37,6 +37,7 @@ SETTINGS = {
     "warmup.trajectories": 4,
     "warmup.epochs": 1,
     "anchors.inject": 2,
+    "anchors.inject_until": 1.0,
     "eval.tasks": 2,
     "eval.every": 0,
     "checkpoint.every": 1,
