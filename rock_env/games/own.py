@@ -19,7 +19,7 @@ from pydantic import create_model
 from rock_env.env import Env, Info, Oracle, StepResult
 from rock_env.errors import InvalidArgument, RockError, Unimplemented
 from rock_env.games.game import GameEnv, SeedTasks, random_player, scalars
-from rock_env.games.spaces import encoded, parsed
+from rock_env.games.spaces import NoAction, encoded, offered, parsed
 from rock_env.spec import EnvParams, EnvSpec, TaskSpec
 
 __all__ = ["ClassParams", "class_env", "instruction_of"]
@@ -141,7 +141,7 @@ class _ClassGame:
             found = self._env.reset(seed=seed) if named else self._env.reset()
             observation, info = found if isinstance(found, tuple) else (found, {})
             text = _whole(observation, info)
-        told = f"Actions: {self._space}, as JSON.\n" if self._space is not None else ""
+        told = offered(self._space) if self._space is not None else ""
         return f"{told}{text}", scalars(info)
 
     def step(self, action: str) -> StepResult:
@@ -149,9 +149,8 @@ class _ClassGame:
         if self._space is not None:
             try:
                 given = parsed(self._space, action)
-            except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-                said = f"No action of {self._space}: {str(error)[:200]}"
-                return StepResult(said, info={"illegal": True})
+            except NoAction as error:
+                return StepResult(str(error), info={"illegal": True})
         with self._blamed("step"):
             result = _result(self._env.step(given))
         if "is_success" in result.info:

@@ -7,7 +7,11 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["encoded", "parsed"]
+__all__ = ["NoAction", "encoded", "offered", "parsed"]
+
+
+class NoAction(ValueError):
+    """A text that is no action of a space, told as the policy reads it."""
 
 
 def encoded(value: object) -> str:
@@ -23,13 +27,21 @@ def _plain(value: Any) -> Any:
     return (array.astype(str).astype(float) if array.dtype.kind == "f" else array).tolist()
 
 
+def offered(space: Any) -> str:
+    """Return the line that says what actions there are."""
+    return f"Actions: {space}, as JSON.\n"
+
+
 def parsed(space: Any, text: str) -> Any:
-    """Return the action of a space that `text` is. Raise `ValueError`, `TypeError` or `KeyError` where it is none."""
+    """Return the action of a space that `text` is. Raise `NoAction` where it is none."""
     from gymnasium import spaces
 
-    action = text if isinstance(space, spaces.Text) else _value(space, json.loads(text))
-    if not space.contains(action):
-        raise ValueError("it is outside of the space")
+    try:
+        action = text if isinstance(space, spaces.Text) else _value(space, json.loads(text))
+        if not space.contains(action):
+            raise ValueError("it is outside of the space")
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        raise NoAction(f"No action of {space}: {str(error)[:200]}") from error
     return action
 
 

@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 
 from rock_env.env import Info, StepResult
 from rock_env.games.game import Game, scalars
-from rock_env.games.spaces import encoded, parsed
+from rock_env.games.spaces import NoAction, encoded, offered, parsed
 from rock_env.spec import TaskSpec
 from sandboxes.libraries.hosting import Library, LibraryParams
 
@@ -39,14 +39,13 @@ class _GymGame:
     def reset(self, seed: int) -> tuple[str, Info]:
         self._env.action_space.seed(seed)
         observation, info = self._env.reset(seed=seed)
-        return f"Actions: {self._env.action_space}, as JSON.\n{self._text(observation)}", scalars(info)
+        return f"{offered(self._env.action_space)}{self._text(observation)}", scalars(info)
 
     def step(self, action: str) -> StepResult:
         try:
             given = parsed(self._env.action_space, action)
-        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-            text = f"No action of {self._env.action_space}: {str(error)[:200]}"
-            return StepResult(text, info={"illegal": True})
+        except NoAction as error:
+            return StepResult(str(error), info={"illegal": True})
         observation, reward, terminated, truncated, info = self._env.step(given)
         return StepResult(
             self._text(observation), float(reward), bool(terminated), bool(truncated), scalars(info)
