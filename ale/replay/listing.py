@@ -99,7 +99,7 @@ def list_command(where: str, *, wanted: Wanted, sort: str = "", limit: int, as_j
     key = SORTS.get(sort)
     try:
         for path, row in rows(where):
-            counts.setdefault(kind_of(path), Counter())[_outcome(row)] += 1
+            counts.setdefault(kind_of(path), Counter())[row.outcome] += 1
             if not wanted.fits(path, row):
                 continue
             fitting += 1
@@ -240,10 +240,6 @@ def _sum(key: str, found: Sequence[Row]) -> _Group:
         sum(row.reward for row in done) / len(done) if done else math.nan,
         sum(row.turns for row in found) / len(found),
     )
-
-
-def _outcome(row: Row) -> str:
-    return "errored" if row.failed else "passed" if row.passed else "unsolved"
 
 
 def _told(counts: Counter[str]) -> str:

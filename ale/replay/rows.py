@@ -24,7 +24,7 @@ from rock_env.errors import InvalidArgument
 from rock_env.foreign import budget
 from rock_env.foreign.folder import read_file
 
-__all__ = ["INDEX", "Outcomes", "Row", "found_by_row", "is_unanswered", "row_of", "rows"]
+__all__ = ["INDEX", "Outcomes", "Row", "found_by_row", "row_of", "rows"]
 
 INDEX = ".index"
 """Folder beside the records."""
@@ -47,9 +47,8 @@ class Outcomes:
 
     def fits(self, row: Row) -> bool:
         """Return whether a rollout came out so."""
-        came = (row.passed and not row.failed, not row.passed and not row.failed, row.failed, row.ungraded)
-        asked = (self.passed, self.unsolved, self.errored, self.ungraded)
-        return not any(asked) or any(one and other for one, other in zip(asked, came, strict=True))
+        asked = {name for name in self.__slots__ if getattr(self, name)}
+        return not asked or row.outcome in asked or (self.ungraded and row.ungraded)
 
     def __str__(self) -> str:
         return " or ".join(name for name in self.__slots__ if getattr(self, name)) or "recorded"
@@ -81,6 +80,11 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     offset: int
     """Of its record in the file."""
 
+    @property
+    def outcome(self) -> str:
+        """`passed`, `unsolved` or `errored`."""
+        return "errored" if self.failed else "passed" if self.passed else "unsolved"
+
 
 class _Kept(msgspec.Struct, array_like=True):
     version: int
@@ -105,28 +109,23 @@ def row_of(trajectory: Trajectory, offset: int = 0) -> Row:
         trajectory.passed,
         trajectory.failure.code if trajectory.failure else str(trajectory.stop_reason),
         failed,
-        is_ungraded(trajectory),
+        _is_ungraded(trajectory),
         trajectory.duration_s,
         offset,
     )
 
 
-def is_ungraded(trajectory: Trajectory) -> bool:
+def _is_ungraded(trajectory: Trajectory) -> bool:
     """Return whether a rollout was played to its end, and has no reward because its grader or its judge failed.
 
     What failed in a CLI agent's session, and in records of schema 1, is known of judges only.
     """
     failure = trajectory.failure
-    if failure is None or is_unanswered(trajectory):
+    if failure is None or failure.code.startswith(_JUDGES):
         return failure is not None
     was_ended = failure.code == "policy" or failure.message.startswith(f"{TURNS} ")
     is_amid_a_turn = trajectory.hosting is None or trajectory.lost_tokens > 0
     return not (trajectory.is_session or was_ended or is_amid_a_turn)
-
-
-def is_unanswered(trajectory: Trajectory) -> bool:
-    """Return whether a rollout has no reward because its judge gave none."""
-    return trajectory.failure is not None and trajectory.failure.code.startswith(_JUDGES)
 
 
 def rows(where: str) -> Iterator[tuple[Path, Row]]:
