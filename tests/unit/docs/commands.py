@@ -97,4 +97,5 @@ def parse(words: list[str]) -> dict[str, Any]:
         if "UsageError" not in {kind.__name__ for kind in type(error).__mro__}:
             raise
         raise Refused(type(error).__name__, str(error)) from error
-    return dict(context.params)
+    with context:  # what a command chooses as it is parsed ends with it
+        return dict(context.params)
