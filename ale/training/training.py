@@ -208,7 +208,7 @@ def _resolve(command: TrainCommand) -> configuration.Resolved:
     return probed(
         resolved.config,
         lambda layer: _layered(command, command.file, layer),
-        lambda text: stderr().print(text, highlight=False, markup=False, soft_wrap=True),
+        stderr().print,
     )
 
 

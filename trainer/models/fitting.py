@@ -6,6 +6,7 @@ Called before a run's settings are written, which then hold what was chosen; a r
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -88,6 +89,7 @@ def settled(
         config.model_copy(update={"engine_options": {**config.engine_options, "checkpointing": choice}})
         for choice in (False, True)
     )
+    machine, device = cache(machine), cache(device)  # both are compared with the same memory
     told = "engine_options.checkpointing={} was chosen, because ".format
     without = _fit(off, elsewhere, machine, device)
     if without is None:
