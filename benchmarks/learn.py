@@ -60,7 +60,7 @@ CASES = {
     "slippery": Case(
         "frozen_lake",
         ("--env-arg", "slippery=true"),
-        *(10, 0.85, 0.80, 180.0),
+        *(10, 0.85, 0.85, 180.0),
         f"{HELD_OUT}, 600 episodes on slippery maps that training never saw; the optimum is that of the best policy\n"
         "within 60 turns. 256 expert trajectories warm the policy up in 192 updates, and 512 of their turns are\n"
         "imitated beside each step of reinforcement.",
