@@ -93,6 +93,8 @@ class ChatRequest:
     asked: Asked = Asked.UNSAID
     conversation: str = ""
     """What tells an agent's conversations apart where it says so (a sub-agent's id); empty: the main one, or unsaid."""
+    n: int = 1
+    """How many answers are asked for, each a sample of its own; only OpenAI chat has more than one."""
     include_usage: bool = True
     """Whether a stream ends with the usage; only OpenAI chat lets an agent choose."""
 
@@ -122,6 +124,8 @@ class ChatReply:
     """Unix time."""
     stop: str = ""
     """Which of the request's stop texts ended the answer, and is not part of it."""
+    others: tuple[ChatReply, ...] = ()
+    """The request's further answers, where it asked for several; each has the usage of its own sample."""
 
 
 class RefusalKind(StrEnum):

@@ -141,8 +141,8 @@ FAULTS = (
     Fault(
         "an agent has one turn more than its budget",
         "agent_runtime/gateway/session.py",
-        "self._turns >= self.budget.turns",
-        "self._turns > self.budget.turns",
+        "self._turns + answers > self.budget.turns",
+        "self._turns + answers > 1 + self.budget.turns",
     ),
     # -- trainer
     Fault(

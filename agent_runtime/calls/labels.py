@@ -6,7 +6,8 @@ fits (design: what real agents do):
 
     superseded   in no later request, never delivered, and asked again with the same prompt
     error        malformed, and left out of a later history whose prompt shows it; or in no later request, and: asked again
-                 although delivered; or passed over by a later history; or never delivered
+                 although delivered; or passed over by a later history; or never delivered; or malformed, and the agent
+                 went on from another answer to the same prompt
     summary      the agent says so, or a later context begins with the answer
     main, side   the agent says so
     sub-agent    the agent says so, or names a conversation
@@ -77,17 +78,15 @@ def _fate(call: Call) -> TurnLabel | None:
         return TurnLabel.ERROR
     if call.continued or call.kept or call.echoed:
         return None
-    again = any(
-        other.index > call.index and other.conversation == call.conversation and other.asked is call.asked
-        for other in call.node.asked
-    )
+    again = any(other.repeats(call) for other in call.node.asked)
     passed = any(
         child.born > call.index and child.message is not None and child.message.role != "assistant"
         for child in call.node.children.values()
     )
     if not call.delivered and again:
         return TurnLabel.SUPERSEDED
-    if again or passed or not call.delivered:
+    left = bool(call.parsed.malformed) and any(other.continued for other in call.node.asked)
+    if again or passed or left or not call.delivered:
         return TurnLabel.ERROR
     return None
 

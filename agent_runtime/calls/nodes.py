@@ -71,6 +71,10 @@ class Call:
     node: Node
     """Where its prompt ends."""
     answer: Node
+    request: int
+    """The number of the request that it answers: siblings, the several answers of one request, share it."""
+    seed: int | None
+    """What the agent named; with another one it asked for another sample on purpose."""
     asked: Asked
     conversation: str
     has_tools: bool
@@ -98,6 +102,14 @@ class Call:
     def opening(self) -> Call:
         """Return the call that opened its context."""
         return self.root or self
+
+    def repeats(self, other: Call) -> bool:
+        """Return whether it was asked for since `other`, an answer to the same prompt, was of no use."""
+        return (
+            self.index > other.index
+            and self.request != other.request
+            and (self.seed, self.conversation, self.asked) == (other.seed, other.conversation, other.asked)
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

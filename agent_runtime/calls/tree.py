@@ -50,8 +50,8 @@ class Match:
     echoes: tuple[Call, ...]
     """Of a fresh context: the calls whose answers it has."""
     key: bytes
-    """Of the request: messages in canonical form, tools, model, bound, tool choice, stop texts, seed, what it is for and
-    whose. Streamed or not is no difference."""
+    """Of the request: messages in canonical form, tools, model, bound, tool choice, stop texts, seed, number of answers,
+    what it is for and whose. Streamed or not is no difference."""
     repaired: bool
     """The parent's answer was malformed; the agent echoes what it made of it, the prompt shows what was sampled."""
     dropped: tuple[Call, ...]
@@ -150,11 +150,16 @@ class CallTree:
         completion: Completion,
         parsed: Parsed,
         *,
+        request: int = -1,
         started_s: float = 0.0,
         sampled_s: float = 0.0,
     ) -> Call:
-        """Keep an answer, before the agent sees it; from now on a history may continue it."""
+        """Keep an answer, before the agent sees it; from now on a history may continue it.
+
+        `request` is the number of the request, which the calls of its several answers share; -1: one of its own.
+        """
         born = len(self.calls)
+        request = born if request < 0 else request
         node = match.node
         if node.parent is None:
             node = self._roots.setdefault(match.tools, node)
@@ -173,6 +178,8 @@ class CallTree:
             root=match.parent.opening if match.parent else None,
             node=node,
             answer=child_of(before, Item(answer, said[-1], 0), born),
+            request=request,
+            seed=match.request.seed,
             asked=match.request.asked,
             conversation=match.request.conversation,
             has_tools=bool(match.request.tools),
@@ -184,10 +191,11 @@ class CallTree:
             started_s=started_s,
             sampled_s=sampled_s,
         )
+        if all(sibling.request != request for sibling in node.asked):
+            self._note(match)
         node.asked.append(call)
         call.answer.answers.append(call)
         self._answers |= dict.fromkeys(said, call)
-        self._note(match)
         self.calls.append(call)
         return call
 
@@ -253,6 +261,7 @@ def _request_key(request: ChatRequest, tools: bytes, items: tuple[Item, ...]) ->
         request.tool_choice,
         request.stop,
         request.seed,
+        request.n,
         request.asked,
         request.conversation,
     )

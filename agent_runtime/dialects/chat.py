@@ -19,7 +19,6 @@ from agent_runtime.chat import (
     RefusalKind,
     ToolSpec,
     ToolUse,
-    Usage,
 )
 from agent_runtime.dialects import openai_errors
 from agent_runtime.dialects.base import (
@@ -43,6 +42,8 @@ __all__ = ["CHAT"]
 
 _API = "chat completions"
 _MOST_STOPS = 4
+_MOST_ANSWERS = 32
+"""Half of what a session may have sampled at once."""
 _ROLES: dict[str, Literal["system", "user", "assistant", "tool"]] = {
     "system": "system",
     "developer": "system",
@@ -137,73 +138,45 @@ class _Chat:
             tool_choice=choice_of(fields.tool_choice),
             stop=stop_of("stop", fields.stop, _MOST_STOPS, blank=True),
             seed=fields.seed,
+            n=1 if fields.n is None else fields.n,
             asked=asked,
             conversation=conversation,
             include_usage=not fields.stream or bool(options and options.include_usage),
         )
 
     def reply(self, reply: ChatReply, request: ChatRequest) -> bytes:
-        """Return a `chat.completion`."""
-        message: dict[str, Any] = {
-            "role": "assistant",
-            "content": reply.text if reply.text or not reply.tool_calls else None,
-            "refusal": None,
-        }
-        if reply.reasoning:
-            message["reasoning_content"] = reply.reasoning
-        if reply.tool_calls:
-            message["tool_calls"] = [
-                {
-                    "id": call_id(reply, number),
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": call.arguments},
-                }
-                for number, call in enumerate(reply.tool_calls)
-            ]
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reply.finish}
+        """Return a `chat.completion`, with a choice for each answer."""
+        choices = [
+            {"index": index, "message": _said(each), "logprobs": None, "finish_reason": each.finish}
+            for index, each in enumerate((reply, *reply.others))
+        ]
         return encode(
             {
                 "id": f"chatcmpl-{reply.id}",
                 "object": "chat.completion",
                 "created": reply.created_s,
                 "model": reply.model,
-                "choices": [choice],
-                "usage": _usage(reply.usage),
+                "choices": choices,
+                "usage": _usage(reply),
             }
         )
 
     def stream(self, reply: ChatReply, request: ChatRequest, opened: str = "") -> Iterator[bytes]:
-        """Yield `chat.completion.chunk` events and `[DONE]`."""
+        """Yield `chat.completion.chunk` events, one answer after the other, and `[DONE]`."""
         head = {
             "id": f"chatcmpl-{reply.id}",
             "object": "chat.completion.chunk",
             "created": reply.created_s,
             "model": reply.model,
         }
-
-        def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
-            choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-            return _data({**head, "choices": [choice]})
-
-        yield chunk({"role": "assistant", "content": ""})
-        for text in pieces(reply.reasoning):
-            yield chunk({"reasoning_content": text})
-        for text in pieces(reply.text):
-            yield chunk({"content": text})
-        for number, call in enumerate(reply.tool_calls):
-            begun = {"name": call.name, "arguments": ""}
-            yield chunk(
-                {
-                    "tool_calls": [
-                        {"index": number, "id": call_id(reply, number), "type": "function", "function": begun}
-                    ]
-                }
-            )
-            for text in pieces(call.arguments):
-                yield chunk({"tool_calls": [{"index": number, "function": {"arguments": text}}]})
-        yield chunk({}, reply.finish)
+        for index, each in enumerate((reply, *reply.others)):
+            for delta in _deltas(each):
+                choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
+                yield _data({**head, "choices": [choice]})
+            last = {"index": index, "delta": {}, "logprobs": None, "finish_reason": each.finish}
+            yield _data({**head, "choices": [last]})
         if request.include_usage:
-            yield _data({**head, "choices": [], "usage": _usage(reply.usage)})
+            yield _data({**head, "choices": [], "usage": _usage(reply)})
         yield b"data: [DONE]\n\n"
 
     def opening(self, request: ChatRequest, opened: str) -> bytes:
@@ -228,11 +201,11 @@ CHAT = _Chat()
 
 def _check(fields: _Body) -> None:
     """Raise `Refusal` for what would make the answer another one than is given here."""
-    if fields.n is not None and fields.n != 1:
+    if fields.n is not None and not 1 <= fields.n <= _MOST_ANSWERS:
         raise Refusal(
             RefusalKind.BAD_REQUEST,
-            f"n is {fields.n}, expected 1: an answer is one sample. Send one request for each answer, each with another "
-            "`seed`: requests that are the same share one sample.",
+            f"n is {fields.n}, expected 1 to {_MOST_ANSWERS}. For more answers send several requests, each with another "
+            "`seed`: requests that are the same share their samples.",
             param="n",
         )
     if fields.functions:
@@ -251,6 +224,45 @@ def _check(fields: _Body) -> None:
         modalities=[each for each in fields.modalities or () if each != "text"],
         best_of=(fields.best_of or 0) > 1,
     )
+
+
+def _said(reply: ChatReply) -> dict[str, Any]:
+    """Return the message of a choice."""
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": reply.text if reply.text or not reply.tool_calls else None,
+        "refusal": None,
+    }
+    if reply.reasoning:
+        message["reasoning_content"] = reply.reasoning
+    if reply.tool_calls:
+        message["tool_calls"] = [
+            {
+                "id": call_id(reply, number),
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for number, call in enumerate(reply.tool_calls)
+        ]
+    return message
+
+
+def _deltas(reply: ChatReply) -> Iterator[dict[str, Any]]:
+    """Yield what the chunks of a choice add, one after the other."""
+    yield {"role": "assistant", "content": ""}
+    for text in pieces(reply.reasoning):
+        yield {"reasoning_content": text}
+    for text in pieces(reply.text):
+        yield {"content": text}
+    for number, call in enumerate(reply.tool_calls):
+        begun = {"name": call.name, "arguments": ""}
+        yield {
+            "tool_calls": [
+                {"index": number, "id": call_id(reply, number), "type": "function", "function": begun}
+            ]
+        }
+        for text in pieces(call.arguments):
+            yield {"tool_calls": [{"index": number, "function": {"arguments": text}}]}
 
 
 def _message(message: _Message, at: int) -> ChatMessage:
@@ -290,11 +302,14 @@ def _asked(headers: Mapping[str, str]) -> tuple[Asked, str]:
     return Asked.SUB_AGENT, own or f"child of {parent}"
 
 
-def _usage(usage: Usage) -> dict[str, Any]:
+def _usage(reply: ChatReply) -> dict[str, Any]:
+    """Return the usage of a request: its prompt counts once, the tokens of all its answers do."""
+    usage = reply.usage
+    sampled = usage.completion_tokens + sum(other.usage.completion_tokens for other in reply.others)
     return {
         "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "completion_tokens": sampled,
+        "total_tokens": usage.prompt_tokens + sampled,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
     }
 

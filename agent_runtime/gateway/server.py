@@ -37,8 +37,9 @@ from agent_runtime.dialects import (
 )
 from agent_runtime.gateway.exchange import ClientGone, Exchange, Receive, Scope, Send
 from agent_runtime.gateway.http_server import Limits, serving
+from agent_runtime.gateway.pending import PendingReply
 from agent_runtime.gateway.reading import LARGE_BYTES, Readers
-from agent_runtime.gateway.session import Budget, PendingReply, Session, SessionEnd
+from agent_runtime.gateway.session import Budget, Session, SessionEnd
 from agent_runtime.policy import Sampler
 from agent_runtime.types import RolloutRequest
 

@@ -19,12 +19,15 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from opentelemetry.trace import Span
+
 from agent_runtime.calls.canonical import Canonical
 from agent_runtime.calls.record import trajectory
-from agent_runtime.calls.tree import Call, CallPrompt, CallTree, Match
-from agent_runtime.chat import Asked, ChatReply, ChatRequest, Refusal, RefusalKind, ToolTemplate
+from agent_runtime.calls.tree import CallPrompt, CallTree, Match
+from agent_runtime.chat import ChatReply, ChatRequest, Refusal, RefusalKind, ToolTemplate
 from agent_runtime.faults import blame_of_refusal
 from agent_runtime.gateway.answers import read_answer, reply_to
+from agent_runtime.gateway.pending import PendingReply
 from agent_runtime.gateway.rendering import PromptRenderer
 from agent_runtime.gateway.turn_spans import TurnSpans
 from agent_runtime.policy import Completion, PolicyError, Sampler, SampleRequest, check_completion, turn_seed
@@ -33,7 +36,7 @@ from rock_env.env import Verdict
 from rock_env.faults import Blame
 from rock_env.telemetry import tracing
 
-__all__ = ["Budget", "PendingReply", "Session", "SessionEnd"]
+__all__ = ["Budget", "Session", "SessionEnd"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,8 +44,6 @@ IN_FLIGHT = 64
 """Most calls of one session being sampled at once: more than any agent's sub-agents, fewer than a loop gone wild."""
 RETRY_S = 1.0
 """When to come back after the engine failed or too many calls were under way."""
-SERVED = 3
-"""How often one answer is handed out: more is no network's fault, but an agent that cannot use it."""
 READING = 2
 """Most large bodies of one session that are held and read at once."""
 
@@ -109,48 +110,6 @@ _FAILURES = {
 """Codes and messages of the ends that are failures."""
 _STUCK = frozenset({SessionEnd.NEVER_SPOKE, SessionEnd.REFUSED, SessionEnd.ENGINE_FAILED})
 """Where time runs out on an agent in such a state, it is this that says whether the policy had a part in it."""
-
-
-class PendingReply:
-    """One request on its way to an answer. Any number of clients may wait for it."""
-
-    __slots__ = ("beside", "broken", "call", "has_tools", "max_tokens", "outcome", "served")
-
-    def __init__(self, request: ChatRequest) -> None:
-        self.has_tools = bool(request.tools)
-        self.beside = request.asked in (Asked.SUB_AGENT, Asked.SIDE) or bool(request.conversation)
-        """The agent says that it is not the main conversation's."""
-        self.outcome: asyncio.Future[ChatReply | Refusal] = asyncio.get_running_loop().create_future()
-        """Never fails. Others may wait for it too: wait with `asyncio.wait` or shielded."""
-        self.call: Call | None = None
-        """In the tree, once sampled."""
-        self.broken = False
-        """Part of the answer left before its client was gone."""
-        self.max_tokens = 0
-        """Reserved in the budget, from the beginning to the end of sampling."""
-        self.served = 0
-        """How many times the whole answer was handed out."""
-
-    def settle(self, outcome: ChatReply | Refusal) -> None:
-        """Tell all who wait."""
-        if not self.outcome.done():
-            self.outcome.set_result(outcome)
-
-    def is_dead(self) -> bool:
-        """Return whether the same request again needs a new sample.
-
-        It does where the answer broke off, where it was of no use, where the agent went on from it and is back, and where
-        it keeps asking.
-        """
-        call = self.call
-        if call is None:
-            return self.outcome.done()
-        if not self.served:
-            return self.broken
-        parsed = call.parsed
-        useless = bool(parsed.malformed) or not (parsed.text.strip() or parsed.tool_calls)
-        useless = useless or call.completion.finish_reason == "length"  # to codex that is a broken stream
-        return useless or call.continued or self.served >= SERVED
 
 
 class Session:
@@ -245,14 +204,14 @@ class Session:
         asked = self._asked.get(match.key)
         if asked is not None and not asked.is_dead():
             return asked
-        self._spend(len(self._tasks))
+        self._spend(request.n)
         asked = self._asked[match.key] = PendingReply(request)
         asked.max_tokens = self._most(request)
         task = asyncio.get_running_loop().create_task(
             self._sample(asked, match, self._begun), context=self._context.copy()
         )
-        self._begun += 1
-        self._turns += 1
+        self._begun += request.n
+        self._turns += request.n
         self._tasks[task] = asked
         task.add_done_callback(self._tasks.pop)
         return asked
@@ -267,8 +226,8 @@ class Session:
         """Note that an answer is with its agent."""
         self._last = SessionEnd.EXITED
         asked.served += 1
-        if asked.call is not None:
-            self.tree.deliver(asked.call)
+        for call in asked.calls:
+            self.tree.deliver(call)
 
     def lost(self, asked: PendingReply, *, broken: bool) -> None:
         """Note that a client went before its answer was complete; `broken`: part of it had left."""
@@ -290,35 +249,36 @@ class Session:
 
     # -- the budget
 
-    def _spend(self, in_flight: int) -> None:
-        """Raise `Refusal` where no further call may begin."""
-        if self._spent is None and self._turns >= self.budget.turns:
+    def _spend(self, answers: int) -> None:
+        """Raise `Refusal` where no call for so many answers may begin."""
+        in_flight = sum(asked.answers for asked in self._tasks.values())
+        if self._spent is None and self._turns + answers > self.budget.turns:
             self._spent = SessionEnd.TURNS
-        elif self._spent is None and self._left() <= 0 and not self._reserved():
+        elif self._spent is None and self._left() < answers and not self._reserved():
             self._spent = SessionEnd.TOKENS
         if self._spent is not None:
             if not in_flight:
                 self.spent.set()
             raise self._ended()
-        if in_flight >= IN_FLIGHT or self._left() <= 0:
+        if in_flight + answers > IN_FLIGHT or self._left() < answers:
             raise Refusal(
                 RefusalKind.RATE_LIMIT,
-                f"{in_flight} calls of this session are being answered, expected at most {IN_FLIGHT} and tokens left for "
-                f"one more. Ask again in {RETRY_S:g} s.",
+                f"{in_flight} answers of this session are being sampled, expected at most {IN_FLIGHT} and tokens left for "
+                f"{answers} more. Ask again in {RETRY_S:g} s.",
                 retry_after_s=RETRY_S,
             )
 
     def _reserved(self) -> int:
-        return sum(asked.max_tokens for asked in self._tasks.values())
+        return sum(asked.max_tokens * asked.answers for asked in self._tasks.values())
 
     def _left(self) -> int:
         return self.budget.tokens - self._tokens - self._reserved()
 
     def _most(self, request: ChatRequest) -> int:
-        """Return how many tokens an answer may have; an agent may only ask for fewer than the session's own."""
+        """Return how many tokens each answer may have; an agent may only ask for fewer than the session's own."""
         most = self.request.sampling.max_tokens
         wished = most if request.max_tokens is None else request.max_tokens
-        return max(1, min(most, wished, self._left()))
+        return max(1, min(most, wished, self._left() // request.n))
 
     def _params(self, most: int, prompt_tokens: int) -> SamplingParams:
         """Return the session's own sampling settings, with room for `most` tokens."""
@@ -340,27 +300,23 @@ class Session:
     # -- sampling
 
     async def _sample(self, asked: PendingReply, match: Match, number: int) -> None:
-        """Sample, keep what was sampled, then tell who waits; the only place where a turn is made."""
+        """Sample all answers of a request, then tell who waits. `number` is that of its first call."""
         asked_s = time.perf_counter()
-        span = self._spans.begin(number)
+        spans = {call: self._spans.begin(call) for call in range(number, number + asked.answers)}
         error: Refusal | None = None
         try:
-            with tracing.within(span):
+            with tracing.within(spans[number]):
                 prompt = await self._renderer.prompt(match)
                 params = self._params(asked.max_tokens, len(prompt.ids))
-                request = SampleRequest(
-                    self.request.id,
-                    number,
-                    prompt.ids,
-                    params,
-                    turn_seed(self.request.seed, number),
-                    match.request.stop,
-                )
-                completion = await self._sampler.sample(request)
-            check_completion(completion, self.request.id, number)
-            reply = self._keep(asked, match, prompt, completion, asked_s)
-            self._spans.keep(span, self.tree.calls[-1], len(prompt.ids))
-            asked.settle(reply)
+            sampling = (
+                self._sample_one(asked, match, prompt, params, call, spans, asked_s) for call in tuple(spans)
+            )
+            replies = await asyncio.gather(*sampling, return_exceptions=True)
+            failed = [each for each in replies if isinstance(each, BaseException)]
+            if failed:  # what was sampled meanwhile is in the record all the same
+                raise failed[0]
+            first, *others = [each for each in replies if isinstance(each, ChatReply)]
+            asked.settle(replace(first, others=tuple(others)))
         except Refusal as refusal:
             error = refusal
         except PolicyError as failure:
@@ -374,34 +330,55 @@ class Session:
             asked.max_tokens = 0
             if error is not None:
                 self._give_up(asked, match, error)
-            if asked.call is None:
+            for span in spans.values():
                 self._spans.fail(span, error.kind if error else None)
             if not asked.outcome.done():
                 asked.settle(_upstream("sampling was broken off"))
+
+    async def _sample_one(
+        self,
+        asked: PendingReply,
+        match: Match,
+        prompt: CallPrompt,
+        params: SamplingParams,
+        number: int,
+        spans: dict[int, Span],
+        asked_s: float,
+    ) -> ChatReply:
+        """Sample one answer and keep it, the only place where a turn is made. Its span is taken from `spans`."""
+        seed = turn_seed(self.request.seed, number)
+        request = SampleRequest(self.request.id, number, prompt.ids, params, seed, match.request.stop)
+        with tracing.within(spans[number]):
+            completion = await self._sampler.sample(request)
+        check_completion(completion, self.request.id, number)
+        reply = self._keep(asked, match, prompt, completion, asked_s)
+        self._spans.keep(spans.pop(number), self.tree.calls[-1], len(prompt.ids))
+        return reply
 
     def _keep(
         self, asked: PendingReply, match: Match, prompt: CallPrompt, completion: Completion, asked_s: float
     ) -> ChatReply:
         """Put a sample into the tree, before anybody hears of it."""
-        ids = completion.ids
         index = len(self.tree.calls)
         parsed, stop = read_answer(self._template, completion, match.request, index)
         reply = reply_to(match, prompt, completion, parsed, name=f"{self.id}{index:08x}", stop=stop)
-        asked.call = self.tree.commit(
+        call = self.tree.commit(
             match,
             prompt,
             completion,
             parsed,
+            request=asked.calls[0].request if asked.calls else -1,
             started_s=asked_s - self._opened_s,
             sampled_s=time.perf_counter() - asked_s,
         )
-        self._tokens += len(ids)
+        asked.calls.append(call)
+        self._tokens += len(completion.ids)
         return reply
 
     def _give_up(self, asked: PendingReply, match: Match, refusal: Refusal) -> None:
-        """End a call without a sample: it takes no turn, and the same request begins anew."""
+        """End a call without its answers: those that are missing take no turn, and the same request begins anew."""
         self.refused(refusal.kind)
-        self._turns -= 1
+        self._turns -= asked.answers - len(asked.calls)
         if self._asked.get(match.key) is asked:
             del self._asked[match.key]
         asked.settle(refusal)

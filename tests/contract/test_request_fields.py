@@ -30,7 +30,7 @@ VALUES: dict[str, list[Any]] = {
     "stop_sequences": [["END"]],
     "seed": [7],
     "stream": [True],
-    "n": [0, 2],
+    "n": [2, 32],
     "best_of": [2],
     "logprobs": [True],
     "top_logprobs": [3],
@@ -185,9 +185,9 @@ def test_a_blank_stop_is_openais_alone() -> None:
         parse(WIRES[2], stop_sequences=["\n"])
 
 
-def test_several_answers_are_had_by_requests_that_differ() -> None:
-    with pytest.raises(Refusal, match=r"n is 2, expected 1.*another `seed`"):
-        parse(WIRES[0], n=2)
+def test_more_answers_than_one_request_has_are_had_by_requests_that_differ() -> None:
+    with pytest.raises(Refusal, match=r"n is 33, expected 1 to 32.*another `seed`"):
+        parse(WIRES[0], n=33)
 
 
 @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.dialect.name)

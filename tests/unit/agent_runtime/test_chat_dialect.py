@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent_runtime.chat import Asked, ChatMessage, ChatReply, ChatRequest, Refusal, ToolUse, Usage
+from agent_runtime.chat import Asked, ChatReply, ChatRequest, Refusal, ToolUse, Usage
 from agent_runtime.dialects import CHAT
 
 USER = {"role": "user", "content": "go"}
@@ -87,14 +87,37 @@ def test_the_newer_bound_on_tokens_wins(fields: dict[str, Any], most: int | None
     assert parse([USER], **fields).max_tokens == most
 
 
-@pytest.mark.parametrize("n", [0, 2])
-def test_several_answers_are_refused(n: int) -> None:
-    with pytest.raises(Refusal, match=f"n is {n}, expected 1"):
+@pytest.mark.parametrize("n", [-1, 0, 33])
+def test_none_and_too_many_answers_are_refused(n: int) -> None:
+    with pytest.raises(Refusal, match=f"n is {n}, expected 1 to 32") as refused:
         parse([USER], n=n)
+    assert refused.value.param == "n"
 
 
-def test_one_answer_may_be_asked_for() -> None:
-    assert parse([USER], n=1).messages == (ChatMessage("user", "go"),)
+@pytest.mark.parametrize(("n", "asked"), [(None, 1), (1, 1), (4, 4), (32, 32)])
+def test_several_answers_may_be_asked_for(n: int | None, asked: int) -> None:
+    assert parse([USER], n=n).n == asked
+
+
+def test_several_answers_are_choices_that_pay_for_one_prompt() -> None:
+    call = ToolUse("call_1", "bash", "{}")
+    second = ChatReply("s", "m", "", "tool_calls", Usage(7, 3), tool_calls=(call,))
+    reply = ChatReply("r", "m", "one", "stop", Usage(7, 2, cached_tokens=4), others=(second,))
+    request = parse([USER], n=2, stream=True, stream_options={"include_usage": True})
+    whole = json.loads(CHAT.reply(reply, request))
+    assert [choice["index"] for choice in whole["choices"]] == [0, 1]
+    assert [choice["finish_reason"] for choice in whole["choices"]] == ["stop", "tool_calls"]
+    assert whole["choices"][0]["message"]["content"] == "one"
+    assert whole["choices"][1]["message"]["tool_calls"][0]["id"] == "call_1"
+    assert (whole["usage"]["prompt_tokens"], whole["usage"]["completion_tokens"]) == (7, 5)
+    events = [json.loads(event[6:]) for event in CHAT.stream(reply, request) if b"[DONE]" not in event]
+    said = [choice for event in events for choice in event["choices"]]
+    assert [c["index"] for c in said if c["finish_reason"]] == [0, 1]
+    assert "".join(c["delta"].get("content") or "" for c in said if c["index"] == 0) == "one"
+    names = [c["delta"]["tool_calls"][0]["function"].get("name") for c in said if "tool_calls" in c["delta"]]
+    assert names[0] == "bash"
+    assert all(c["index"] == 1 for c in said if "tool_calls" in c["delta"])
+    assert events[-1]["usage"]["completion_tokens"] == 5
 
 
 def test_retired_functions_are_refused_and_not_forgotten() -> None:

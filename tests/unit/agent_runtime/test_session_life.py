@@ -12,7 +12,8 @@ from open_sessions import GOOD, opened, played, refusal
 from waiting import until
 
 from agent_runtime.chat import ChatReply, RefusalKind
-from agent_runtime.gateway.session import IN_FLIGHT, SERVED, Budget, SessionEnd
+from agent_runtime.gateway.pending import SERVED
+from agent_runtime.gateway.session import IN_FLIGHT, Budget, SessionEnd
 from agent_runtime.graph import validate
 from agent_runtime.policy import PolicyError
 from agent_runtime.types import StopReason, TurnLabel
