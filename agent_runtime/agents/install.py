@@ -2,7 +2,8 @@
 
 A shelf is a folder of installed agents, `NAME-DIGEST` each; a ROCK server that is started with `--shelf` shows it in
 every sandbox. An install is whole or not there: it is built beside its place and renamed, by one process at a time. No
-install script of an npm package is run.
+install script of an npm package is run. What was fetched of an install that ended early stays beside it: the next one
+fetches the rest.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,8 +28,10 @@ __all__ = ["MANIFEST", "default_shelf", "find_installed", "install_agent"]
 
 MANIFEST = "agent.json"
 """In an installed folder: its name, packages and what each package's version really is."""
-_PART = ".part-"
+_PART, _FETCHED = ".part-", ".fetched-"
 _TAIL = 600
+Tell = Callable[[str], None]
+"""Hears what an install waits for, as "pip, which fetches aider-chat==0.86.2: 12 packages so far"."""
 _START = '''"""Start {program} of {name}, without a look at any other installed package."""
 import os
 import site
@@ -54,11 +58,12 @@ def find_installed(spec: AgentSpec, shelf: Path) -> Path | None:
     return folder if (folder / MANIFEST).is_file() else None
 
 
-def install_agent(spec: AgentSpec, shelf: Path) -> Path:
+def install_agent(spec: AgentSpec, shelf: Path, tell: Tell = lambda _: None) -> Path:
     """Install the agent below `shelf` and return its folder; at once where it is there already.
 
-    Blocks, for minutes where packages are large. Raise `Unimplemented` for an agent that cannot be had, `InvalidArgument`
-    where npm is missing, and `InfraError`, with what the installer said, where it failed; then nothing is left.
+    Blocks, for minutes where packages are large; `tell` hears what is being done whenever that changes. Raise
+    `Unimplemented` for an agent that cannot be had, `InvalidArgument` where npm is missing, and `InfraError`, with what the
+    installer said, where it failed; then only the packages that were fetched are left, for the next time.
     """
     if spec.unavailable:
         raise Unimplemented(f"the agent {spec.name!r} cannot be installed: {spec.unavailable}")
@@ -66,24 +71,35 @@ def install_agent(spec: AgentSpec, shelf: Path) -> Path:
         shelf.mkdir(parents=True, exist_ok=True)
         if spec.install.node:
             package = f"{NODE}@{spec.install.node}"
-            _build(shelf / spec.install.node_folder, "node", lambda part: _npm([package], part / "npm"))
-        _build(shelf / spec.folder, spec.name, lambda part: _fill(spec, part))
+            _build(
+                shelf / spec.install.node_folder,
+                "node",
+                lambda part, fetched: _npm([package], part / "npm", fetched, tell),
+                tell,
+            )
+        _build(shelf / spec.folder, spec.name, lambda part, fetched: _fill(spec, part, fetched, tell), tell)
     return shelf / spec.folder
 
 
-def _build(folder: Path, name: str, fill: Callable[[Path], dict[str, str]]) -> None:
-    """Let `fill`, which returns the packages' versions, make a folder, unless it is there."""
+def _build(folder: Path, name: str, fill: Callable[[Path, Path], dict[str, str]], tell: Tell) -> None:
+    """Let `fill`, which returns the packages' versions, make a folder, unless it is there.
+
+    It is given the folder, and one for what it fetches.
+    """
+    tell(f"another process that installs {name}")
     with _alone(folder.parent / f".lock-{folder.name}"):
         if (folder / MANIFEST).is_file():
             return
+        fetched = folder.parent / f"{_FETCHED}{folder.name}"
         for remains in folder.parent.glob(f"{_PART}{folder.name}-*"):  # of a process that was killed
             shutil.rmtree(remains)
         part = Path(tempfile.mkdtemp(prefix=f"{_PART}{folder.name}-", dir=folder.parent))
         try:
-            manifest = {"name": name, "packages": fill(part)}
+            manifest = {"name": name, "packages": fill(part, fetched)}
             (part / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True))
             _open_to_all(part)
             part.rename(folder)
+            shutil.rmtree(fetched, ignore_errors=True)
         finally:
             shutil.rmtree(part, ignore_errors=True)
 
@@ -99,16 +115,16 @@ def _alone(lock: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def _fill(spec: AgentSpec, folder: Path) -> dict[str, str]:
+def _fill(spec: AgentSpec, folder: Path, fetched: Path, tell: Tell) -> dict[str, str]:
     """Fetch the packages; return the version of each that is there now."""
     install = spec.install
     if install.pip:
-        _pip(install.pip, folder)
+        _pip(install.pip, folder, fetched, tell)
         module, _, function = install.program.partition(":")
         start = _START.format(program=install.program, name=spec.name, module=module, function=function)
         (folder / "start.py").write_text(start)
         return _pip_versions(folder / "pip")
-    versions = _npm(install.npm, folder / "npm")
+    versions = _npm(install.npm, folder / "npm", fetched, tell)
     if not (folder / install.program).is_file():
         raise InfraError(
             f"the packages of {spec.name} hold no {install.program!r}, which its spec names as the program. For another "
@@ -117,7 +133,7 @@ def _fill(spec: AgentSpec, folder: Path) -> dict[str, str]:
     return versions
 
 
-def _npm(packages: Sequence[str], folder: Path) -> dict[str, str]:
+def _npm(packages: Sequence[str], folder: Path, fetched: Path, tell: Tell) -> dict[str, str]:
     """Install npm packages, each below `folder/node_modules`; return what is there."""
     npm = shutil.which("npm")
     if npm is None:
@@ -125,28 +141,27 @@ def _npm(packages: Sequence[str], folder: Path) -> dict[str, str]:
             "this agent comes from npm, which is not on PATH. Install Node.js (any version) first."
         )
     folder.mkdir()
-    flags = ["--no-audit", "--no-fund", "--ignore-scripts", "--no-save", "--loglevel=error"]
+    flags = ["--no-audit", "--no-fund", "--ignore-scripts", "--no-save", "--loglevel=http"]
     # The agent runs on a Node of its own, so what npm's own Node is does not matter.
-    _run([npm, "install", "--prefix", str(folder), *flags, "--engine-strict=false", *packages], cwd=folder)
+    flags += ["--engine-strict=false", f"--cache={fetched}"]
+    heard = _Heard(f"npm, which fetches {', '.join(packages)}", tell)
+    _run([npm, "install", "--prefix", str(folder), *flags, *packages], cwd=folder, hear=heard.npm)
     said = json.loads((folder / "node_modules" / ".package-lock.json").read_text())
     return {path.removeprefix("node_modules/"): entry["version"] for path, entry in said["packages"].items()}
 
 
-def _pip(packages: Sequence[str], folder: Path) -> None:
+def _pip(packages: Sequence[str], folder: Path, fetched: Path, tell: Tell) -> None:
     """Install below `folder/pip`, where this Python has no pip with one of its own."""
-    flags = [
-        "--target",
-        str(folder / "pip"),
-        "--no-input",
-        "--disable-pip-version-check",
-        "--quiet",
-    ]
+    flags = ["--target", str(folder / "pip"), "--cache-dir", str(fetched)]
+    flags += ["--no-input", "--disable-pip-version-check", "--progress-bar=off"]
+    heard = _Heard(f"pip, which fetches {', '.join(packages)}", tell)
     with tempfile.TemporaryDirectory(prefix="ale-pip-") as own:
         python = sys.executable
         if importlib.util.find_spec("pip") is None:
+            tell("a pip of its own")
             _run([sys.executable, "-m", "venv", own], cwd=folder)
             python = f"{own}/bin/python"
-        _run([python, "-m", "pip", "install", *flags, *packages], cwd=folder)
+        _run([python, "-m", "pip", "install", *flags, *packages], cwd=folder, hear=heard.pip)
 
 
 def _pip_versions(folder: Path) -> dict[str, str]:
@@ -154,23 +169,62 @@ def _pip_versions(folder: Path) -> dict[str, str]:
     return {name: version for name, _, version in found}
 
 
-def _run(argv: Sequence[str], *, cwd: Path) -> None:
+class _Heard:
+    """What an installer's lines say of how far it is."""
+
+    def __init__(self, what: str, tell: Tell) -> None:
+        self._what, self._tell = what, tell
+        self._packages: set[str] = set()
+        tell(what)
+
+    def npm(self, line: str) -> bool:
+        """Count the packages that npm fetches; return whether the line says only that."""
+        fetches = line.startswith("npm http ")
+        if fetches and ".tgz" in line:
+            self._count(next(word for word in line.split() if ".tgz" in word))
+        return fetches
+
+    def pip(self, line: str) -> bool:
+        """Count the packages that pip looks at, and hear when it builds and unpacks; return whether that is all."""
+        word, _, rest = line.strip().partition(" ")
+        if word in ("Collecting", "Processing") and rest:
+            self._count(rest.split()[0])
+        elif word == "Building" and rest.startswith("wheel for"):
+            self._tell(f"{self._what}: it builds {rest.split()[2]}")
+        elif line.startswith("Installing collected packages"):
+            self._tell(f"{self._what}: it unpacks {len(rest.split(','))}")
+        return word in ("Collecting", "Processing", "Downloading", "Using", "Looking")
+
+    def _count(self, package: str) -> None:
+        self._packages.add(package)
+        count = len(self._packages)
+        self._tell(f"{self._what}: {count} package{'s' * (count > 1)} so far")
+
+
+def _run(argv: Sequence[str], *, cwd: Path, hear: Callable[[str], bool] = lambda _: False) -> None:
+    """Run an installer. `hear` gets each line, and returns whether that is no part of an error's message."""
     environment: Mapping[str, str] = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    try:
-        subprocess.run(
-            argv,
-            cwd=cwd,
-            env=environment,
-            check=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-    except subprocess.CalledProcessError as error:
+    said: deque[str] = deque(maxlen=_TAIL)
+    with subprocess.Popen(
+        argv,
+        cwd=cwd,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as running:
+        assert running.stdout is not None
+        try:
+            said += (line for line in running.stdout if not hear(line))
+        except BaseException:
+            running.kill()
+            raise
+    if running.returncode:
         raise InfraError(
-            f"installing failed: {' '.join(argv[:3])} … ended with {error.returncode}: {error.stdout[-_TAIL:].strip()}"
-        ) from error
+            f"installing failed: {' '.join(argv[:3])} … ended with {running.returncode}: {''.join(said)[-_TAIL:].strip()}"
+        )
 
 
 def _open_to_all(folder: Path) -> None:

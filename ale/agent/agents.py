@@ -21,6 +21,7 @@ from agent_runtime.agents.install import default_shelf, find_installed, install_
 from agent_runtime.agents.spec import AgentSpec, agent_names, load_agent
 from ale.errors import AgentFailed
 from ale.terminal import WideOption, print_table, stdout
+from ale.waiting import waiting_for
 from rock_env.client import Client
 from rock_env.errors import InvalidArgument, Unimplemented
 from rock_env.local import embedded
@@ -132,7 +133,7 @@ def install_command(
     shelf, every = shelf or default_shelf(), list(names) == ["all"]
     for name in agent_names() if every else names:
         try:
-            folder = install_agent(load_agent(name), shelf)
+            folder = _install(load_agent(name), shelf)
         except Unimplemented as error:
             if not every:
                 raise
@@ -221,8 +222,7 @@ async def _run(command: RunCommand) -> AgentEnd:
     async with AsyncExitStack() as stack:
         address = command.rock
         if not address:
-            _tell_of_install(spec, shelf)
-            await asyncio.to_thread(install_agent, spec, shelf)
+            await asyncio.to_thread(_install, spec, shelf)
             address = await stack.enter_async_context(embedded([f"--shelf={shelf}"]))
         client = await stack.enter_async_context(Client(address))
         lifetime_s = command.time_limit_s + 600.0
@@ -244,7 +244,8 @@ async def _run(command: RunCommand) -> AgentEnd:
         return end
 
 
-def _tell_of_install(spec: AgentSpec, shelf: Path) -> None:
+def _install(spec: AgentSpec, shelf: Path) -> Path:
+    """Install an agent, and say how far that is. Raise as `install_agent` does."""
     if not spec.unavailable and find_installed(spec, shelf) is None:
         packages = ", ".join(spec.install.packages)
         source = "npm" if spec.install.npm else "pip"
@@ -252,6 +253,9 @@ def _tell_of_install(spec: AgentSpec, shelf: Path) -> None:
             f"{spec.name} is not installed: {source} fetches {packages} into {shelf / spec.folder} now, once.\n"
         )
         sys.stderr.flush()
+    state = [spec.name]
+    with waiting_for(lambda: state[-1]):
+        return install_agent(spec, shelf, state.append)
 
 
 def _state(spec: AgentSpec, shelf: Path) -> str:

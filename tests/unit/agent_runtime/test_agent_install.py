@@ -5,11 +5,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import zipfile
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import ClassVar
 
 import pytest
 
@@ -34,23 +40,29 @@ def own_agent(version: str = "1.0") -> AgentSpec:
     )
 
 
-@pytest.fixture
-def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of wheels that is all pip looks at."""
-    folder = tmp_path / "wheels"
-    folder.mkdir()
-    info = "ale_greeter-1.0.dist-info"
+def wheel(folder: Path, name: str, source: str, needs: str = "") -> None:
+    """Write a wheel of one module."""
+    info = f"{name}-1.0.dist-info"
+    needed = f"Requires-Dist: {needs}\n" if needs else ""
     files = {
-        "ale_greeter.py": SOURCE,
-        f"{info}/METADATA": "Metadata-Version: 2.1\nName: ale-greeter\nVersion: 1.0\n",
+        f"{name}.py": source,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: 1.0\n{needed}",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     digests = {name: hashlib.sha256(text.encode()).digest() for name, text in files.items()}
     record = [f"{n},sha256={base64.urlsafe_b64encode(d).decode().rstrip('=')}," for n, d in digests.items()]
     files[f"{info}/RECORD"] = "\n".join([*record, f"{info}/RECORD,,"])
-    with zipfile.ZipFile(folder / "ale_greeter-1.0-py3-none-any.whl", "w") as wheel:
-        for name, text in files.items():
-            wheel.writestr(name, text)
+    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+
+
+@pytest.fixture
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of wheels that is all pip looks at."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    wheel(folder, "ale_greeter", SOURCE)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
     return folder
@@ -87,12 +99,126 @@ def test_several_installs_at_once_make_one(wheels: Path, tmp_path: Path) -> None
     ]
 
 
-def test_a_failed_install_leaves_nothing_and_says_what_pip_said(wheels: Path, tmp_path: Path) -> None:
+def test_a_failed_install_leaves_no_agent_and_says_what_pip_said(wheels: Path, tmp_path: Path) -> None:
     shelf, spec = tmp_path / "shelf", own_agent("2.0")
     with pytest.raises(InfraError, match=r"ale-greeter==2\.0"):
         install_agent(spec, shelf)
     assert find_installed(spec, shelf) is None
-    assert all(path.name.startswith(".lock") for path in shelf.iterdir())
+    assert all(path.name.startswith((".lock", ".fetched")) for path in shelf.iterdir())
+
+
+def test_an_install_says_what_it_does_and_how_far_it_is(wheels: Path, tmp_path: Path) -> None:
+    told: list[str] = []
+    install_agent(own_agent(), tmp_path / "shelf", told.append)
+    what = "pip, which fetches ale-greeter==1.0"
+    assert [said for said in told if said.startswith("pip")] == [
+        what,
+        f"{what}: 1 package so far",
+        f"{what}: it unpacks 1",
+    ]
+
+
+NPM = """#!/bin/sh
+for word; do
+  case $word in --cache=*) cache=${word#--cache=};; esac
+  [ "$before" = --prefix ] && folder=$word
+  before=$word
+done
+mkdir -p "$folder/node_modules/mine" "$cache"
+echo "npm http fetch GET 200 https://registry.example/mine 9ms (cache miss)"
+echo "npm http fetch GET 200 https://registry.example/mine/-/mine-1.0.0.tgz 9ms (cache miss)"
+echo "npm http fetch GET 200 https://registry.example/left/-/left-1.0.0.tgz 9ms (cache miss)"
+if [ -e "$cache/once" ]; then
+  echo "#!/bin/sh" > "$folder/node_modules/mine/cli.js"
+  echo '{"packages": {"node_modules/mine": {"version": "1.0.0"}}}' > "$folder/node_modules/.package-lock.json"
+else
+  touch "$cache/once"
+  echo "npm ERR! the network broke"
+  exit 1
+fi
+"""
+
+
+def test_npm_is_heard_and_goes_on_with_what_it_had_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "bin" / "npm"
+    program.parent.mkdir()
+    program.write_text(NPM)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    spec = read_spec(
+        """
+        name: mine
+        version: "1.0.0"
+        about: says nothing
+        dialect: chat
+        install: {npm: ["mine@1.0.0"], program: npm/node_modules/mine/cli.js}
+        command: ["{prompt}"]
+        """,
+        source="test",
+    )
+    told: list[str] = []
+    with pytest.raises(InfraError, match=r"ended with 1: npm ERR! the network broke$"):
+        install_agent(spec, tmp_path / "shelf", told.append)
+    assert told[-1] == "npm, which fetches mine@1.0.0: 2 packages so far"
+    root = install_agent(spec, tmp_path / "shelf")
+    assert json.loads((root / MANIFEST).read_text())["packages"] == {"mine": "1.0.0"}
+    assert not list(root.parent.glob(".fetched*"))
+
+
+class _Index(SimpleHTTPRequestHandler):
+    """A package index whose `down` files cannot be had."""
+
+    asked: ClassVar[Counter[str]] = Counter()
+    down: ClassVar[set[str]] = set()
+
+    def do_GET(self) -> None:
+        name = self.path.strip("/").rpartition("/")[2]
+        self.asked[name] += 1
+        if name in self.down:
+            self.send_error(404)
+        elif self.path.endswith(".whl"):
+            super().do_GET()
+        else:
+            wheel = f"{name.replace('-', '_')}-1.0-py3-none-any.whl"
+            body = f'<a href="/{wheel}">{wheel}</a>'.encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(body)
+
+    def end_headers(self) -> None:
+        self.send_header("Cache-Control", "max-age=3600" if self.path.endswith(".whl") else "no-cache")
+        super().end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_what_was_fetched_before_an_interruption_is_not_fetched_again(
+    wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel(wheels, "ale_greeter", SOURCE, needs="ale-helper")
+    wheel(wheels, "ale_helper", "")
+    _Index.asked, _Index.down = Counter(), {"ale_helper-1.0-py3-none-any.whl"}
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Index, directory=str(wheels)))
+    Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")
+    monkeypatch.setenv("PIP_TRUSTED_HOST", "127.0.0.1")  # of others without TLS pip keeps nothing
+    monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.server_port}/simple")
+    try:
+        with pytest.raises(InfraError, match="404"):
+            install_agent(own_agent(), tmp_path / "shelf")
+        _Index.down = set()
+        install_agent(own_agent(), tmp_path / "shelf")
+    finally:
+        server.shutdown()
+        server.server_close()
+    fetched = {name: count for name, count in _Index.asked.items() if name.endswith(".whl")}
+    assert fetched == {"ale_greeter-1.0-py3-none-any.whl": 1, "ale_helper-1.0-py3-none-any.whl": 2}
 
 
 def test_what_a_killed_install_left_is_removed_by_the_next(wheels: Path, tmp_path: Path) -> None:

@@ -1,0 +1,102 @@
+"""What a command says it waits for: nothing for 5 s, then one line that counts, or few lines where no terminal is."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from ale import waiting
+from ale.waiting import Watch, unsaid, waiting_for
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.s = 0.0
+
+    def __call__(self) -> float:
+        return self.s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def watch(clock: Clock) -> Watch:
+    return Watch(clock)
+
+
+def looked(watch: Watch, clock: Clock, until_s: int) -> None:
+    while clock.s < until_s:
+        clock.s += 1
+        watch.look()
+
+
+def test_in_a_pipe_a_wait_is_said_after_5_s_and_ever_less_often(
+    watch: Watch, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with watch.waiting_for("the server"):
+        looked(watch, clock, 4)
+        assert capsys.readouterr().err == ""
+        looked(watch, clock, 100)
+    said = capsys.readouterr().err.splitlines()
+    assert said == [f"waiting for the server ({seconds} s)" for seconds in (5, 10, 20, 40, 80)]
+    watch.look()
+    assert capsys.readouterr().err == ""
+
+
+def test_the_innermost_wait_is_said_and_another_one_begins_anew(
+    watch: Watch, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = 2
+    with watch.waiting_for("the command"), watch.waiting_for("the model") as inner:
+        looked(watch, clock, 6)
+        inner.now(lambda: f"8 episodes, {ended} ended")
+        looked(watch, clock, 12)
+    assert capsys.readouterr().err.splitlines() == [
+        "waiting for the model (5 s)",
+        "waiting for 8 episodes, 2 ended (5 s)",
+    ]
+
+
+def test_nothing_is_said_while_something_else_shows_what_goes_on(
+    watch: Watch, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with watch.waiting_for("the steps"), watch.unsaid():
+        looked(watch, clock, 30)
+    assert capsys.readouterr().err == ""
+
+
+def test_in_a_terminal_one_line_counts_and_goes_away(
+    watch: Watch, clock: Clock, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with watch.waiting_for("the \x1b[2Jserver"):
+        looked(watch, clock, 7)
+    parts = capsys.readouterr().err.split("\r\x1b[K")
+    assert parts == ["", *(rf"waiting for the \x1b[2Jserver ({seconds} s)" for seconds in (5, 6, 7)), ""]
+
+
+def test_what_is_written_meanwhile_takes_the_place_of_the_line(
+    clock: Clock, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = Watch(clock)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stderr", waiting.VisibleStream(sys.stderr))
+    monkeypatch.setattr(waiting, "_LOOK_S", 1e9)  # the test looks
+    with watch.looking(), watch.waiting_for("the build"):
+        clock.s = 5
+        watch.look()
+        sys.stderr.write("built one\n")
+        watch.look()
+    line = "\r\x1b[Kwaiting for the build (5 s)"
+    assert capsys.readouterr().err == f"{line}\r\x1b[Kbuilt one\n{line}\r\x1b[K"
+
+
+def test_blocks_share_a_thread_that_ends_with_the_last() -> None:
+    with waiting_for("one"), waiting_for("two"), unsaid():
+        names = [thread.name for thread in waiting.threading.enumerate()]
+        assert names.count("what is waited for") == 1
+    assert "what is waited for" not in [thread.name for thread in waiting.threading.enumerate()]
