@@ -98,7 +98,8 @@ def resolve(
     for layer in given:
         check_names(layer.values, layer.source)
     given, notices = _drop_foreign_tables(given)
-    given = _with_agent(given)
+    given, assumed = _with_agent(given)
+    notices += assumed
     recipe, said = _recipes(given)
     notices += said
     if imitation:
@@ -313,21 +314,24 @@ def _matches(match: Mapping[str, Any], values: Values, source: str) -> bool:
     return True
 
 
-def _with_agent(given: list[Layer]) -> list[Layer]:
+def _with_agent(given: list[Layer]) -> tuple[list[Layer], list[str]]:
     """Put the recipe for CLI agents just below the layer that chooses one, and keeps it to the end; its model is for who
-    chose none."""
+    chose none, and is named in what is returned beside."""
     named = [(at, layer.values["agent"]["name"]) for at, layer in enumerate(given) if _names_agent(layer)]
     if not named or not named[-1][1]:
-        return given
+        return given, []
     kept = len(named)
     while kept and named[kept - 1][1] == named[-1][1]:
         kept -= 1
     at, source = named[kept][0], "the recipe for CLI agents"
     text = (resources.files("ale") / "recipes" / "default" / "agent.toml").read_text(encoding="utf-8")
     values = tomllib.loads(text)
+    assumed = []
     if any("model" in layer.values for layer in given):
         del values["model"]
-    return [*given[:at], Layer(source, values), *given[at:]]
+    else:
+        assumed = [f"no --model was named: the agent {named[-1][1]} plays with {values['model']}"]
+    return [*given[:at], Layer(source, values), *given[at:]], assumed
 
 
 def _names_agent(layer: Layer) -> bool:

@@ -55,13 +55,11 @@ def agent_options(config: TrainConfig) -> list[str]:
             f"the agent {name!r} needs a model that chats with whatever tools an agent brings: {config.model!r} (engine "
             f"{engine.name}) cannot. Choose an instruct model of Hugging Face with --model, or leave --agent out."
         )
-    engine.tools(config.model, options)
-    if config.rollout.rock_address:
-        return []
-    shelf = default_shelf()
-    if find_installed(spec, shelf) is None:
+    shelf, shown = default_shelf(), not config.rollout.rock_address
+    if shown and find_installed(spec, shelf) is None:
         raise ConfigError(f"the agent {name!r} is not installed in {shelf}. Run: ale agent install {name}")
-    return [f"--shelf={shelf}"]
+    engine.tools(config.model, options)  # last, since it may ask a hub
+    return [f"--shelf={shelf}"] if shown else []
 
 
 def _check_env(agent: str, env: EnvSpec) -> None:

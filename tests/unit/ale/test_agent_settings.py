@@ -33,8 +33,11 @@ def test_an_agent_brings_its_recipe_below_whoever_chose_it(tmp_path: Path) -> No
 
 def test_an_agent_brings_a_model_that_knows_tools_unless_one_was_chosen(tmp_path: Path) -> None:
     assert config.resolve(options={"env": "swe"}).config.model == "coder"
-    assert config.resolve(options=AGENT).config.model == "Qwen/Qwen3-0.6B"
-    assert config.resolve(options={**AGENT, "model": "coder"}).config.model == "coder"
+    assumed = config.resolve(options=AGENT)
+    assert assumed.config.model == "Qwen/Qwen3-0.6B"
+    assert "no --model was named: the agent qwen-code plays with Qwen/Qwen3-0.6B" in assumed.notices
+    chosen = config.resolve(options={**AGENT, "model": "coder"})
+    assert (chosen.config.model, chosen.notices) == ("coder", ())
     file = tmp_path / "config.toml"
     file.write_text('model = "tiny"')
     assert config.resolve(file=file, options=AGENT).config.model == "tiny"
