@@ -2,7 +2,8 @@
 
 A checkpoint is written beside its place and renamed there, so `kill -9` at any moment leaves the previous one. It holds
 the engine's part (parameters, optimizer), the controller's (`state.msgpack`) and the digests of both; the rest of a run is
-derived. Steps count from 1, 0 is the end of the warm-up, and -N is N warm-up epochs before it.
+derived. Steps count from 1, 0 is the end of the warm-up, and -N is N warm-up epochs before it. A run resumes from the
+newest, and `ale replay` learns steps again from older ones.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ __all__ = [
     "before_step",
     "check",
     "damaged",
+    "history",
     "kept_settings",
     "latest",
     "place",
@@ -55,13 +57,14 @@ def save(
     *,
     engine: Callable[[Path], None],
     keep: int,
+    history_bytes: float = 0,
     settings: str = "",
     beside: Mapping[str, digests.Digest] | None = None,
 ) -> Path:
-    """Write checkpoint `step` atomically and remove all but the newest `keep`. Raise `OSError` when the disk refuses.
+    """Write checkpoint `step` atomically; keep the newest `keep`, and of older ones those that `history` chooses.
 
-    One that is there already is kept: a step has one state, and to write it again would risk it. `settings` and `beside`
-    are the run's, to be checked with the checkpoint (`digests.Sealed`).
+    Raise `OSError` when the disk refuses. One that is there already stays: a step has one state, and to write it again would
+    risk it. `settings` and `beside` are the run's, to be checked with the checkpoint (`digests.Sealed`).
     """
     folder.mkdir(parents=True, exist_ok=True)
     final = place(folder, step)
@@ -80,15 +83,29 @@ def save(
     except OSError:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-    for old in _complete(folder)[:-keep]:
-        shutil.rmtree(old)
+    older = {number: path for path, number in [*_complete(folder).items()][:-keep]}
+    sizes = {number: _bytes(path) for number, path in older.items() if number >= 0}
+    for number in older.keys() - history(sizes, history_bytes):
+        _remove(older[number])
     return final
+
+
+def history(sizes: Mapping[int, int], most: float) -> set[int]:
+    """Return which checkpoints to keep so that they take at most `most` bytes; `sizes` are by step, in bytes.
+
+    They are those of every 1st, 2nd, 4th, 8th ... step, at the smallest of these distances that fits: what a later choice
+    wants is then still there. That of step 0, the warm-up's end, is the last to go.
+    """
+    kept, distance = set(sizes), 1
+    while kept and sum(sizes[step] for step in kept) > most:
+        distance *= 2
+        kept = {step for step in kept if step % distance == 0} if kept != {0} else set()
+    return kept
 
 
 def latest(folder: Path) -> Path | None:
     """Return the newest complete checkpoint, or None."""
-    found = _complete(folder)
-    return found[-1] if found else None
+    return next(reversed(_complete(folder)), None)
 
 
 def place(folder: Path, step: int) -> Path:
@@ -101,15 +118,13 @@ def before_step(folder: Path, step: int) -> tuple[Path, int]:
 
     Raise `CheckpointError` where none is kept.
     """
-    kept = {
-        int(path.name.removeprefix(_STEP)): path for path in _complete(folder) if path.name.startswith(_STEP)
-    }
+    kept = {number: path for path, number in _complete(folder).items() if number >= 0}
     earlier = [number for number in kept if number < step]
     if not earlier:
-        known = ", ".join(map(str, kept)) or "none"
+        known = f"{', '.join(map(str, kept))}: only later steps can be computed again" if kept else "none"
         raise CheckpointError(
-            f"no checkpoint before step {step} is kept in {folder}: got {known}, expected one of 0 to {step - 1}. A run "
-            "keeps more of them with checkpoint.keep, and one of each step with checkpoint.every=1."
+            f"no checkpoint before step {step} is kept in {folder}: expected one of 0 to {step - 1}, got {known}. With a "
+            "larger checkpoint.history_gb a run keeps more of them (`ale train --dry-run` says how many)."
         )
     return kept[max(earlier)], max(earlier)
 
@@ -203,16 +218,28 @@ def _moved_aside(broken: Path, why: CheckpointError, whole: Path) -> str:
     )
 
 
-def _complete(folder: Path) -> list[Path]:
-    return [path for path in _numbered(folder) if (path / _STATE).is_file()]
+def _bytes(checkpoint: Path) -> int:
+    return sum(path.stat().st_size for path in checkpoint.rglob("*") if path.is_file())
 
 
-def _numbered(folder: Path) -> list[Path]:
-    """Return the checkpoints, complete or not, from the oldest to the newest."""
+def _remove(checkpoint: Path) -> None:
+    """Remove a checkpoint so that a kill amid it leaves none that looks complete."""
+    aside = checkpoint.with_name(f".{checkpoint.name}.tmp")
+    shutil.rmtree(aside, ignore_errors=True)
+    checkpoint.rename(aside)
+    shutil.rmtree(aside)
+
+
+def _complete(folder: Path) -> dict[Path, int]:
+    return {path: number for path, number in _numbered(folder).items() if (path / _STATE).is_file()}
+
+
+def _numbered(folder: Path) -> dict[Path, int]:
+    """Return the checkpoints, complete or not, with their numbers, from the oldest to the newest."""
     numbers = {
         path: sign * int(number)
         for sign, prefix in ((1, _STEP), (-1, _WARMUP))
         for path in folder.glob(f"{prefix}*")
         if (number := path.name.removeprefix(prefix)).isdigit()
     }
-    return sorted(numbers, key=lambda path: numbers[path])  # names from a million on are longer
+    return {path: numbers[path] for path in sorted(numbers, key=numbers.__getitem__)}

@@ -292,7 +292,7 @@ class Run:
             self._clock.saving(),
             self._timeline.span("checkpoint", "save", step),
         ):
-            self._states.save(step, self._state, engine=self._fleet.save, keep=self._config.checkpoint.keep)
+            self._states.save(step, self._state, engine=self._fleet.save, options=self._config.checkpoint)
 
     def finish(self) -> RunSummary:
         """Save, evaluate once more, export the model, and write the summary."""

@@ -13,7 +13,7 @@ from agent_runtime.store import kept_segment
 from rock_env.foreign.files import read_text
 from trainer import checkpoint
 from trainer.checkpoint import Resumed
-from trainer.config import TrainConfig
+from trainer.config import CheckpointOptions, TrainConfig
 from trainer.files.digests import Digest, listed
 from trainer.lineage import CONFIG, Lineage
 from trainer.metrics import Evaluation, RunSummary, share_of, steps_recorded
@@ -73,8 +73,10 @@ class SavedStates:
             self._folder / "checkpoints", RunState, steps_done=steps_recorded(self._folder)
         )
 
-    def save(self, step: int, state: RunState, *, engine: Callable[[Path], None], keep: int) -> None:
-        """Write a checkpoint and remove all but the newest `keep`. Raise `OSError`."""
+    def save(
+        self, step: int, state: RunState, *, engine: Callable[[Path], None], options: CheckpointOptions
+    ) -> None:
+        """Write a checkpoint, and keep of those there are what the options say. Raise `OSError`."""
         if self._beside is None:
             experts = [kept_segment(self._folder, kind) for kind in ("expert", HELD_OUT)]
             self._beside = listed(self._folder, experts)
@@ -83,7 +85,8 @@ class SavedStates:
             step,
             state,
             engine=engine,
-            keep=keep,
+            keep=options.keep,
+            history_bytes=options.history_bytes,
             settings=self._settings,
             beside=self._beside,
         )

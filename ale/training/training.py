@@ -82,14 +82,18 @@ def train_command(command: TrainCommand) -> int:
         console.print(f"note: {notice}")
     config = resolved.config
     if command.dry_run:
-        from ale.training.resources import lesson_lines, resource_lines  # brings torch, as does
+        from ale.training.resources import (
+            checkpoint_lines,
+            lesson_lines,
+            resource_lines,
+        )  # brings torch, as does
         from trainer.learners.versions import check_lag
 
         if not command.resume:  # a run that was begun keeps its settings
             check_lag(config)
         sys.stdout.write(configuration.render(config))
         resources = resource_lines(config, elsewhere=bool(command.ray_address))
-        told = [*lesson_lines(config), *_mixture(config), *resources]
+        told = [*lesson_lines(config), *_mixture(config), *resources, *checkpoint_lines(config)]
         sys.stdout.writelines(f"# {line}".rstrip() + "\n" for line in told)
         return 0
     folder = command.folder(config)

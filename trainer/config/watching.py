@@ -57,3 +57,11 @@ class CheckpointOptions(Section):
     """Steps between checkpoints."""
     keep: PositiveInt = 2
     """Newest checkpoints kept."""
+    history_gb: NonNegativeFloat = 0.25
+    """Most GB (10^9 bytes) of older ones kept beside those, for `ale replay train` and `tokens` to begin with: that of the
+    warm-up's end, and as many others as fit, evenly over the steps. 0: none."""
+
+    @property
+    def history_bytes(self) -> float:
+        """Return the same in bytes."""
+        return self.history_gb * 1e9

@@ -39,7 +39,7 @@ from trainer.models import roles
 from trainer.models.plain_text import ROW_TOKENS
 from trainer.models.pretrained import max_context, model_config, read
 from trainer.protocols.engines import EngineOptions, EngineSpec, OptimOptions, TrainEngine, Weights
-from trainer.protocols.memory import Part, Role
+from trainer.protocols.memory import Parameters, Part, Role
 from trainer.samplers.hf.continuous import Bounds, ContinuousBatch
 from trainer.samplers.hf.ragged import RaggedModel
 
@@ -412,6 +412,12 @@ def _lora_rank(options: HFOptions) -> int:
         ) from error
 
 
+def _parameters(model: str, options: HFOptions) -> Parameters:
+    shape = Shape.of(model_config(model))
+    adapters = roles.adapter_parameters(shape, _lora_rank(options))
+    return Parameters(adapters or shape.parameters, shape.parameters)
+
+
 def _memory(model: str, options: HFOptions, config: TrainConfig, part: Part | None) -> list[Role]:
     about = model_config(model)
     shape, longest = Shape.of(about), max_context(model, options.max_context, about)
@@ -463,6 +469,7 @@ ENGINE = EngineSpec(
     stops=True,
     memory=_memory,
     sampler_memory=_sampler_memory,
+    parameters=_parameters,
     steps=True,
     agreement=0.01,
 )

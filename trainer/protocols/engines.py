@@ -23,7 +23,7 @@ from agent_runtime.types import IntArray
 from trainer.algo.base import LossOutput
 from trainer.config import OptimOptions, TrainConfig
 from trainer.data.batch import TrainBatch
-from trainer.protocols.memory import Part, Role
+from trainer.protocols.memory import Parameters, Part, Role
 
 __all__ = [
     "AUTO",
@@ -199,6 +199,9 @@ class EngineSpec:
     here. None: nothing is worked out."""
     sampler_memory: Callable[[str, Any, TrainConfig], list[Role]] | None = None
     """(model, options, config) -> the same, of the processes that sample."""
+    parameters: Callable[[str, Any], Parameters] | None = None
+    """(model, options) -> how many the model has, without loading it, by which a run says how large its checkpoints will be.
+    Raise `InvalidArgument` where the model is not here. None: the engine is built and its weights are counted."""
     steps: bool = False
     """Its inference is a `trainer.samplers.threaded.SteppedBatch`, too: requests join and leave between two tokens."""
     agreement: float = 0.0

@@ -1,16 +1,25 @@
-"""How a model says what memory the processes of a run take: one role for each kind of process."""
+"""How a model says what a run takes: in memory, one role for each kind of process, and in checkpoints, by its parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
-__all__ = ["HOST", "STORE", "Part", "Role", "TellsPart"]
+__all__ = ["HOST", "STORE", "Parameters", "Part", "Role", "TellsPart"]
 
 STORE = "store"
 HOST = "host"
 """The memory beside every device."""
+
+
+class Parameters(NamedTuple):
+    """How many numbers a model has."""
+
+    trained: int
+    """Those that an update changes: a checkpoint has them and their two moments, in float32."""
+    published: int
+    """Those that samplers are sent, of which a run may keep earlier versions."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,31 @@ def test_steps_are_chained_from_the_last_checkpoint_kept(tmp_path: Path, algo: s
     assert_same_weights(tmp_path, folder)
 
 
+@pytest.fixture(scope="module")
+def long_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With the recipe's own settings but for its sizes."""
+    run = tmp_path_factory.mktemp("runs") / "lake"
+    sizes = ("warmup.epochs=4", "eval.tasks=8", "eval.every=0", "rollout.groups_per_step=8")
+    words = [word for size in sizes for word in ("-s", size)]
+    done = train(run, "--algo", "ipa", "--steps", "24", "--seed", "7", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return run
+
+
+@pytest.mark.turn(2)
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("step", "base"), [(3, 0), (10, 0), (17, 10), (20, 10), (24, 20)])
+def test_any_step_of_a_run_with_default_settings_comes_out(long_run: Path, step: int, base: int) -> None:
+    found = retrain(long_run, step)
+    assert found.equal
+    assert (found.step, found.base) == (step, base)
+    assert (found.tensors_compared is None) is (step in (3, 17))
+    rollout = next(iter(read_segment(segment_path(long_run, "step", step))))
+    done = CliRunner().invoke(app, ["replay", "tokens", str(long_run), rollout.id])
+    assert done.exit_code == 0, done.output
+    assert f"learned in step {step}" in done.output
+
+
 @pytest.mark.turn(2)
 @pytest.mark.timeout(300)
 def test_imitation_alone_comes_out_too(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_signals_in_every_phase_save_and_the_run_ends_as_undisturbed(tmp_path: P
     stopped(folder, "-- evaluate", signal.SIGTERM, to_all, "--resume")
     stopped(folder, "-- rollout", signal.SIGTERM, to_one, "--resume")
     stopped(folder, "-- learn", signal.SIGTERM, to_all, "--resume")
-    assert {"step-000001", "step-000002"} == {path.name for path in saved.iterdir()}
+    assert {"step-000000", "step-000001", "step-000002"} == {path.name for path in saved.iterdir()}
     with started(folder, "--resume") as process:
         said = process.communicate()[0]
     assert process.returncode == 0, said

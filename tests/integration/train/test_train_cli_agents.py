@@ -141,7 +141,9 @@ def check_learned(run: Path, rollouts: list[Trajectory], apart: list[Trajectory]
     assert all(t.failure is not None for t in apart)
     sampled = sum(t.sampled_tokens for t in (*rollouts, *apart))
     assert sum(record["tokens/total"] for record in steps) == sampled > 0
-    before, after = (load_file(path) for path in sorted((run / "checkpoints").glob("step-*/*.safetensors")))
+    *_, before, after = (
+        load_file(path) for path in sorted((run / "checkpoints").glob("step-*/*.safetensors"))
+    )
     assert any((before[name] != after[name]).any() for name in before if name.startswith("model."))
 
 

@@ -90,8 +90,8 @@ def test_two_steps_of_training_with_compaction_learn_and_lose_no_token(tmp_path:
     weights = {
         p.parent.name: load_file(p) for p in sorted((run / "checkpoints").glob("step-*/*.safetensors"))
     }
-    assert list(weights) == ["step-000001", "step-000002"]
-    before, after = weights.values()
+    assert list(weights) == ["step-000000", "step-000001", "step-000002"]
+    _, before, after = weights.values()
     assert any((before[name] != after[name]).any() for name in before if name.startswith("model."))
 
     replayed = subprocess.run(

@@ -1,4 +1,5 @@
 import errno
+import shutil
 
 import msgspec
 import pytest
@@ -184,3 +185,56 @@ def test_a_run_of_a_million_steps_keeps_its_newest(tmp_path):
         checkpoint.save(tmp_path, step, State(step), engine=write, keep=2)
     assert checkpoint.read_state(checkpoint.latest(tmp_path), State).step == 1_000_000
     assert {path.name for path in tmp_path.iterdir()} == {"step-999999", "step-1000000"}
+
+
+def kept(folder):
+    return sorted(int(path.name.removeprefix("step-")) for path in folder.iterdir())
+
+
+def test_older_ones_are_thinned_out_evenly_and_the_warm_ups_end_stays(tmp_path):
+    for step in range(0, 161, 10):
+        checkpoint.save(tmp_path, step, State(step), engine=write, keep=2, history_bytes=10**6)
+    assert kept(tmp_path) == list(range(0, 161, 10))  # all of them fit
+    for step in range(170, 401, 10):
+        checkpoint.save(tmp_path, step, State(step), engine=write, keep=2, history_bytes=8 * 2600)
+    steps = kept(tmp_path)
+    assert {*range(0, 390, 80), 390, 400} <= set(steps)  # as 5 fit, and the 10 of every 40th do not
+    assert len(steps) - 2 <= 8
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"),
+    [(10**9, {0, 10, 20, 25, 30}), (4, {0, 10, 20, 30}), (3, {0, 20}), (1, {0}), (0, set())],
+)
+def test_the_same_ones_stay_however_often_it_is_asked(most, expected):
+    sizes = dict.fromkeys((0, 10, 20, 25, 30), 1)
+    found = checkpoint.history(sizes, most)
+    assert found == expected
+    assert checkpoint.history({step: sizes[step] for step in found}, most) == expected
+
+
+def test_no_room_for_history_leaves_what_a_resumed_run_needs(tmp_path):
+    for step in (-2, 0, 10, 20):
+        checkpoint.save(tmp_path, step, State(step), engine=write, keep=1, history_bytes=0)
+    assert kept(tmp_path) == [20]
+    with pytest.raises(CheckpointError, match=r"got 20: only later steps can be computed again.*history_gb"):
+        checkpoint.before_step(tmp_path, 20)
+
+
+def test_a_removal_that_is_killed_leaves_none_that_looks_complete(tmp_path, monkeypatch):
+    for step in (0, 10):
+        checkpoint.save(tmp_path, step, State(step), engine=write, keep=2)
+    remove = shutil.rmtree
+
+    def killed(path, **options):
+        if path.exists():
+            (path / "weights").unlink()
+            raise KeyboardInterrupt
+        remove(path, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint.save(tmp_path, 20, State(20), engine=write, keep=2)
+    assert [path.name for path in sorted(tmp_path.glob("step-*"))] == ["step-000010", "step-000020"]
+    assert checkpoint.before_step(tmp_path, 20)[1] == 10

@@ -75,8 +75,7 @@ def test_a_flipped_bit_costs_a_step_and_no_number(tmp_path: Path, config: TrainC
     assert len(told) == 1
     assert f"{newest}: expected the digest" in told[0]
     assert {path.name for path in checkpoints.iterdir()} == {
-        "step-000002",
-        "step-000003",
+        *(f"step-00000{step}" for step in range(4)),
         "step-000002.damaged",
     }
     whole = loop.train(config, tmp_path / "whole", observer=Listening())
@@ -102,7 +101,9 @@ def test_an_edited_setting_is_named_with_both_values(tmp_path: Path) -> None:
     config = resolve(options={"seed": 3}).config
     runs.open_new(tmp_path / "run", config)
     path = tmp_path / "run" / "config.toml"
-    SavedStates(tmp_path / "run").save(1, RunState(step=1), engine=lambda folder: None, keep=2)
+    SavedStates(tmp_path / "run").save(
+        1, RunState(step=1), engine=lambda folder: None, options=config.checkpoint
+    )
     text = path.read_text()
     path.write_text(f"# a word of mine\n{text}")
     assert runs.recorded_config(tmp_path / "run") == config
