@@ -2,18 +2,20 @@
 
 `for_life` is for the life of sandboxes and of the server: folders made and removed, processes waited for. `for_callers` is
 for work whose length a caller chooses. A tenant has a share of it: who sends many archives delays nobody else.
+`completed` is for programs: it waits for a coroutine.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
-__all__ = ["for_callers", "for_life"]
+__all__ = ["completed", "for_callers", "for_life"]
 
 _LIFE = ThreadPoolExecutor(16, thread_name_prefix="rock-life")
 _CALLERS = ThreadPoolExecutor(8, thread_name_prefix="rock-callers")
@@ -40,3 +42,13 @@ async def for_callers(tenant: str, act: Callable[..., T], *args: Any, **kwargs: 
         share = _shares[key] = asyncio.Semaphore(_SHARE)
     async with share:
         return await loop.run_in_executor(_CALLERS, partial(act, *args, **kwargs))
+
+
+def completed(work: Coroutine[Any, Any, T]) -> T:
+    """Return what a coroutine returns, as `asyncio.run` does, also where a loop runs already, as in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1, thread_name_prefix="rock-completed") as thread:
+        return thread.submit(copy_context().run, asyncio.run, work).result()

@@ -21,6 +21,7 @@ from rock_env import plugins
 from rock_env.env import Oracle
 from rock_env.errors import Unimplemented
 from rock_env.spec import EnvParams, EnvSpec, TaskSpec
+from rock_env.threads import completed
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError
 from trainer.models.chosen import learner_of
@@ -68,7 +69,7 @@ def probed(config: TrainConfig, resolve: Callable[[Layer], Resolved], say: Calla
     """
     spec = plugins.load_env(config.env)
     params = plugins.env_params(spec, json.dumps(dict(config.env_args)))
-    played = asyncio.run(_play(spec, params))
+    played = completed(_play(spec, params))
     _check(spec, played)
     engine, options = learner_of(config)
     template = engine.template(config.model, options)

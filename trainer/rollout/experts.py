@@ -6,7 +6,6 @@ samples or touches an environment.
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +22,7 @@ from agent_runtime.policy import ChatTemplate, SampleRequest
 from agent_runtime.store import SUFFIX, decode, encode, files_at, read_segment
 from agent_runtime.types import AgentConfig, IntArray, RolloutRequest, SamplingParams, Trajectory
 from rock_env.spec import EnvParams, EnvSpec
+from rock_env.threads import completed
 from trainer.environments import Environment
 from trainer.errors import ConfigError, Halted
 from trainer.lineage import ExpertRecord, Source, digest_of, digest_of_text
@@ -178,7 +178,7 @@ def read_experts(
                 _, _, index = original.task_id.rpartition("/")
                 instruction = tasks[original.env].get(split, int(index)).instruction
                 name = original.id if not names[original.id] else f"{original.id}~{names[original.id]}"
-                told = asyncio.run(
+                told = completed(
                     retell(
                         original,
                         name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,10 @@ def tried(cls: type, **chosen: Any) -> tuple[TrainConfig, str]:
             config, lambda layer: configuration.resolve(options=options, before=layer), said.append
         )
     return found.config, "\n".join(said)
+
+
+async def test_a_notebook_in_whose_thread_a_loop_runs_has_the_same_settings() -> None:
+    assert tried(Count) == await asyncio.to_thread(tried, Count)
 
 
 def test_settings_follow_from_the_episodes_and_are_said() -> None:

@@ -65,6 +65,11 @@ def read(*places: object, window: int = 0, context: int = 4096):
     )
 
 
+async def test_a_notebook_in_whose_thread_a_loop_runs_reads_them_too(tmp_path: Path) -> None:
+    write_segment(tmp_path / "a.traj", [win("a")])
+    assert [each.id for each in read(tmp_path).trajectories] == ["a"]
+
+
 def test_only_whole_successes_in_this_environment_are_examples(tmp_path: Path) -> None:
     other = '{"slippery": true}'
     write_segment(
