@@ -69,6 +69,10 @@ class _Root(LazyGroup):
         "timeline": Place(
             "ale.training.timeline:timeline", "Show who waited for whom in a run, and what bounds it."
         ),
+        "compare": Place(
+            "ale.training.comparing:compare",
+            "Compare runs: their success, cost and the settings that differ; those that differ by seed alone are one row.",
+        ),
         "eval": Place(
             "ale.training.cli:evaluate", "Measure a trained model on tasks, from their true start."
         ),

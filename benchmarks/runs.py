@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ale.training.plots import read_metrics
+from ale.training.reading import read_metrics
 
 __all__ = ["run_training", "settings_words", "train", "train_rows"]
 

@@ -19,7 +19,7 @@ from ale.replay.places import KINDS, in_order, kind_of
 from ale.replay.records import iterate, why_contexts_begin_anew
 from ale.terminal import print_table, stdout
 from ale.training import runs
-from ale.training.plots import read_metrics
+from ale.training.reading import read_metrics
 
 __all__ = ["Statistics", "collect", "ledger", "stats_command"]
 

@@ -1,44 +1,24 @@
 """The picture of a run: held-out success over environment steps, raw and as a share of the optimum; below it what there was
-to learn from, the share of groups with different outcomes and the policy's entropy.
+to learn from, the share of groups with different outcomes and the policy's entropy. And the picture of several runs.
 
 Reads `metrics.jsonl` only; matplotlib is optional and needs no display.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from ale.errors import RecordError
-from rock_env.errors import InvalidArgument
-from rock_env.foreign import budget
+from ale.training.reading import Measured, read_metrics
 
-__all__ = ["read_metrics", "success_curve"]
+__all__ = ["comparison", "success_curve"]
 
 _OF_ENV = re.compile(r"env/.+/success")
-
-
-def read_metrics(run_folder: Path) -> list[dict[str, Any]]:
-    """Return the records of `metrics.jsonl`; the torn last line of a killed run is left out.
-
-    Raise `RecordError` when the file is missing or malformed before its last line.
-    """
-    path = run_folder / "metrics.jsonl"
-    try:
-        lines = budget.read_whole(path, str(path)).decode().splitlines()
-    except (OSError, UnicodeDecodeError, InvalidArgument) as error:
-        raise RecordError(f"cannot read {path}: {error}") from error
-    records = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            records.append(json.loads(line))
-        except (ValueError, RecursionError) as error:
-            if number < len(lines):
-                raise RecordError(f"{path} line {number} is not JSON: {error}") from error
-    return records
 
 
 def success_curve(run_folder: Path) -> Path | None:
@@ -50,12 +30,7 @@ def success_curve(run_folder: Path) -> Path | None:
     evaluations = [record for record in records if record["kind"] == "eval"]
     if not evaluations:
         return None
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 6), layout="constrained")
+    figure = _figure(6)
     axes, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
     env_steps = [record["env_steps"] for record in evaluations]
     axes.plot(
@@ -92,6 +67,51 @@ def success_curve(run_folder: Path) -> Path | None:
     path = run_folder / "success.png"
     figure.savefig(path, dpi=120)
     return path
+
+
+def comparison(groups: Mapping[str, Sequence[Sequence[Measured]]], path: Path) -> None:
+    """Write a PNG with a line for each group of runs, by its name: the mean success of its runs over environment steps.
+
+    A band shows the lowest and highest run of several, and the 95 % interval of one alone. Raise `ImportError` without
+    matplotlib.
+    """
+    figure = _figure(4.5)
+    axes = figure.add_subplot()
+    for name, curves in groups.items():
+        by_step = defaultdict(list)
+        for each in (each for curve in curves for each in curve):
+            by_step[each.step].append(each)
+        met = [by_step[step] for step in sorted(by_step)]
+        env_steps = [fmean(each.env_steps for each in here) for here in met]
+        axes.plot(
+            env_steps,
+            [fmean(each.success for each in here) for here in met],
+            marker="o",
+            label=f" {name}",  # a label that begins with _ would be left out
+        )
+        low, high = ("success", "success") if len(curves) > 1 else ("success_low", "success_high")
+        axes.fill_between(
+            env_steps,
+            [min(getattr(each, low) for each in here) for here in met],
+            [max(getattr(each, high) for each in here) for here in met],
+            alpha=0.2,
+            linewidth=0,
+        )
+    axes.set(xlabel="environment steps", ylabel="success (held out)", ylim=(0, 1.05))
+    axes.grid(alpha=0.3)
+    for text in axes.legend(loc="best").get_texts():
+        text.set_parse_math(False)
+    figure.savefig(path, format="png", dpi=120)
+
+
+def _figure(height: float) -> Any:
+    """Return a figure of 7 by `height` inches that needs no display."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(7, height), layout="constrained")
 
 
 def _draw_signal(axes: Any, records: list[dict[str, Any]]) -> None:

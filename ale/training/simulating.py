@@ -20,7 +20,7 @@ from ale import config as configuration
 from ale.errors import RecordError
 from ale.terminal import stdout
 from ale.training import runs
-from ale.training.plots import read_metrics
+from ale.training.reading import read_metrics
 from rock_env.arguments import problem
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError

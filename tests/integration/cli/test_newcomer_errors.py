@@ -53,6 +53,7 @@ CASES = [
     Case(("replay", "show", "nothing"), 65, "no trajectories in 'nothing'", "Runs here:"),
     Case(("replay", "list", "rubbish.rollouts"), 65, "corrupt trajectory file", "rubbish.rollouts"),
     Case(("lineage", "nothing"), 65, "no lineage in runs/nothing", "Runs here:"),
+    Case(("compare", "lost", "nothing"), 73, "no run in runs/nothing", "Runs here:"),
     Case(("timeline", "nothing"), 65, "no timeline.jsonl in runs/nothing", "ale train --resume"),
     Case(
         (*RUN, "--run", "lost", "--resume"),

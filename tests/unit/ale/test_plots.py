@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from ale.errors import RecordError
-from ale.training.plots import read_metrics, success_curve
+from ale.training.plots import success_curve
+from ale.training.reading import read_metrics
 
 RECORDS = [
     {"step": -1, "kind": "warmup", "loss": 1.0},
