@@ -20,6 +20,7 @@ import typer
 from ale.docker import INSTALL, engine_version
 from ale.rock.reach import step_round_trip
 from ale.terminal import Finding, stdout
+from ale.waiting import waiting_for
 from rock_env import plugins
 from rock_env.backends.process.backend import why_not_fenced
 from rock_env.backends.process.setup import FENCE_REMEDY
@@ -39,7 +40,8 @@ def doctor() -> None:
     colours = {"ok": "green", "warn": "yellow", "fail": "red"}
     failed = 0
     for name, check in CHECKS.items():
-        finding = check()
+        with waiting_for(f"the check of {name}"):
+            finding = check()
         failed += finding.status == "fail"
         out.print(f"{finding.status:<5}", style=colours[finding.status], end="")
         out.print(f"{name:<12} {finding.found}")

@@ -12,15 +12,19 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from ale.terminal import redraw
 from rock_env.telemetry.shown import VisibleStream
+from rock_env.threads import completed
 from trainer.signals import held
 
-__all__ = ["Waiting", "Watch", "unsaid", "waiting_for"]
+__all__ = ["LIBRARIES", "Waiting", "Watch", "awaited", "unsaid", "waiting_for"]
+
+LIBRARIES = "PyTorch and Ray to be imported"
+T = TypeVar("T")
 
 _FIRST_S, _MOST_APART_S, _LOOK_S = 5.0, 300.0, 1.0
 _What = str | Callable[[], str]
@@ -70,6 +74,8 @@ class Watch:
         finally:
             with self._lock:
                 self._waits.remove(waiting)
+                for outer in self._waits[-1:]:
+                    outer.due_s = outer.seconds + _FIRST_S
                 self.clear()
 
     @contextmanager
@@ -159,3 +165,9 @@ def waiting_for(what: _What) -> Iterator[Waiting]:
     """Say in the block what this process waits for, from 5 s on."""
     with _WATCH.looking(), _WATCH.waiting_for(what) as waiting:
         yield waiting
+
+
+def awaited(coroutine: Coroutine[Any, Any, T], what: _What) -> T:
+    """Run a coroutine to its end, and say from 5 s on what this process waits for. Return its result."""
+    with waiting_for(what):
+        return completed(coroutine)

@@ -21,7 +21,7 @@ from agent_runtime.agents.install import default_shelf, find_installed, install_
 from agent_runtime.agents.spec import AgentSpec, agent_names, load_agent
 from ale.errors import AgentFailed
 from ale.terminal import WideOption, print_table, stdout
-from ale.waiting import waiting_for
+from ale.waiting import awaited, waiting_for
 from rock_env.client import Client
 from rock_env.errors import InvalidArgument, Unimplemented
 from rock_env.local import embedded
@@ -198,7 +198,9 @@ def agent_run(
 
 def run_command(command: RunCommand) -> None:
     """Run an agent and print how it ended. Raise `AgentFailed` where it did not end well by itself, or `RockError`."""
-    end = asyncio.run(_run(command))
+    end = awaited(
+        _run(command), lambda: f"{command.name}, which works for at most {command.time_limit_s:g} s"
+    )
     stdout().print(end.output.decode(errors="replace").rstrip())
     how = f"signal {end.signal}" if end.signal is not None else f"exit code {end.exit_code}"
     left = f"; {end.leftovers} processes left behind were ended" if end.leftovers else ""

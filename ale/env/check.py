@@ -5,7 +5,6 @@ The checks are `rock_env.vetting`'s; here they are printed, and kept for an envi
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 import time
@@ -18,6 +17,7 @@ from rich.text import Text
 from ale.own_class import bring
 from ale.rock.reach import connected
 from ale.terminal import stdout
+from ale.waiting import awaited
 from rock_env import plugins
 from rock_env.client import Client
 from rock_env.client.registry import RegistryClient
@@ -51,7 +51,7 @@ def check_command(
         async with connected(rock, backends) as client:
             return await checked(client, spec, env_args, tasks=tasks, hacks=hacks, quiet=as_json)
 
-    reports = asyncio.run(act())
+    reports = awaited(act(), f"the checks of {name}")
     failed = sum(report.result == "FAIL" for report in reports)
     if as_json:
         sys.stdout.write(f"{json.dumps([asdict(report) for report in reports], indent=1)}\n")

@@ -17,6 +17,7 @@ from pathlib import Path
 from ale.own_class import bring
 from ale.rock.reach import connected
 from ale.terminal import stdout
+from ale.waiting import waiting_for
 from rock_env import plugins
 from rock_env.client.env import AsyncEnv
 from rock_env.env import Info
@@ -60,7 +61,8 @@ def play_command(
 
     async def act() -> None:
         async with connected(rock, backends) as service:
-            env = await service.make(name, params_json)
+            with waiting_for(f"{name} to begin"):
+                env = await service.make(name, params_json)
             try:
                 await _episode(env, task, seed, shell=shell, show=_Pictures(env, pictures))
             finally:
@@ -88,7 +90,8 @@ class _Pictures:
 
 async def _episode(env: AsyncEnv, task: str, seed: int, *, shell: bool, show: _Pictures) -> None:
     out = stdout()
-    observation, info, instruction = await env.reset(task, seed)
+    with waiting_for(f"the start of {task}"):
+        observation, info, instruction = await env.reset(task, seed)
     await show(info)
     out.print(f"{instruction}\n\n{_HOW_IN_A_SHELL if shell else _HOW}\n\n{observation}")
     total, turns, over, lines = 0.0, 0, False, _Lines()
@@ -97,13 +100,15 @@ async def _episode(env: AsyncEnv, task: str, seed: int, *, shell: bool, show: _P
         if action is None:
             out.print()
             break
-        result = await env.step(action)
+        with waiting_for("the environment's answer"):
+            result = await env.step(action)
         total, turns, over = total + result.reward, turns + 1, result.terminated or result.truncated
         await show(result.info)
         note = "  (not a legal action)" if result.info.get("illegal") else ""
         reward = f"  reward {result.reward:g}" if result.reward else ""
         out.print(f"{result.observation}{reward}{note}")
-    verdict = await env.evaluate()
+    with waiting_for("the grade"):
+        verdict = await env.evaluate()
     details = f": {verdict.details}" if verdict.details else ""
     outcome = "passed" if verdict.passed else "not passed"
     out.print(f"{outcome} after {turns} turns, reward {verdict.reward:g} (turns {total:g}){details}")

@@ -6,13 +6,13 @@ of a cluster have no other way to them. Else they stay where they are: the serve
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 import msgspec
 
 from ale.docker import check_registry, docker
 from ale.terminal import stdout
+from ale.waiting import awaited
 from rock_env import plugins
 from rock_env.client.places import PlacesClient
 from rock_env.errors import InvalidArgument
@@ -43,7 +43,7 @@ def push_command(name: str, rock: str, registry: str = "") -> None:
         record, content = _with_pushed_images(record, registry)
     else:
         content = registered.content_of(record)
-    asyncio.run(_push(record, content, rock))
+    awaited(_push(record, content, rock), f"the ROCK server at {rock} to take {name}")
     stdout().print(
         f"{name} ({record.version}, {record.tasks} tasks) is offered at {rock}. It needs these images there:"
     )
@@ -73,7 +73,7 @@ def _with_pushed_images(record: Registration, registry: str) -> tuple[Registrati
 
 def remove_pushed_command(name: str, rock: str) -> None:
     """Offer an environment no more at a server and its replicas. Raise `UnknownName`."""
-    asyncio.run(_remove(name, rock))
+    awaited(_remove(name, rock), f"the ROCK server at {rock}")
     stdout().print(f"{name} is no longer offered at {rock}. Its images stay.")
 
 

@@ -7,7 +7,6 @@ kept, as the report says; with it such tasks are left out, each with its verdict
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sys
 import time
@@ -20,6 +19,7 @@ from ale.env.check import checked, report_on
 from ale.env.task_images import BuiltImages, built_images
 from ale.rock.reach import connected
 from ale.terminal import stdout
+from ale.waiting import awaited
 from rock_env import plugins
 from rock_env.client.registry import RegistryClient
 from rock_env.errors import InvalidArgument, Unavailable
@@ -66,7 +66,7 @@ def register_command(command: RegisterCommand) -> int:
         _leave_unread(wanted, command.options)
     else:
         wanted.tasks = read_tasks(source, **command.options)
-    return asyncio.run(_register(command, wanted))
+    return awaited(_register(command, wanted), f"the checks of {name}")
 
 
 def remove_command(name: str) -> None:

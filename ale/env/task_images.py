@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from ale.terminal import redraw
+from ale.waiting import unsaid, waiting_for
 from rock_env.client.registry import RegistryClient
 from rock_env.errors import DeadlineExceeded, InvalidArgument, Unimplemented
 from rock_env.grading.model import Build, Task
@@ -52,10 +54,14 @@ async def built_images(registry: RegistryClient, tasks: Sequence[Task]) -> Built
             image = await registry.get(name)
             built.images[build], built.contents[build] = image.image_id, image.context_digest
 
+    builds = dict.fromkeys(task.build for task in tasks)
     try:
-        async with asyncio.TaskGroup() as group:
-            for build in dict.fromkeys(task.build for task in tasks):
-                group.create_task(one(build))
+        with log.waiting(
+            lambda: f"images ({len(built.images) + len(built.failures)} of {len(builds)} there)"
+        ):
+            async with asyncio.TaskGroup() as group:
+                for build in builds:
+                    group.create_task(one(build))
     except* Unimplemented as failed:
         raise Unimplemented(
             "this ROCK server builds no images. Use one on a machine with Docker."
@@ -81,6 +87,10 @@ class _Log:
             said = words.decode(errors="replace").strip().splitlines()
             line = f"building {build.context}: {said[-1] if said else ''}"
             redraw(line[:_LINE])
+
+    def waiting(self, what: Callable[[], str]) -> AbstractContextManager[object]:
+        """Say what is waited for, where no builder's words are shown."""
+        return unsaid() if self._live else waiting_for(what)
 
     def end(self) -> None:
         """Leave the line of a terminal."""

@@ -22,6 +22,7 @@ from ale.replay.records import find, iterate
 from ale.rock.reach import check_freeze, connected, say_kept
 from ale.terminal import stdout
 from ale.training import runs
+from ale.waiting import awaited, waiting_for
 from rock_env.client import Client
 
 __all__ = ["RecordsArgument", "for_each", "replay_all", "run"]
@@ -47,7 +48,8 @@ def run(
     runs.bring_own(runs.locate(str(where)))
     chosen = [each for _, each in iterate(where)] if every else [find(where, trajectory)]
     kept: list[str] = []
-    reports = asyncio.run(replay_all(chosen, rock, backend or (), freeze=freeze, kept=kept))
+    replays = replay_all(chosen, rock, backend or (), freeze=freeze, kept=kept)
+    reports = awaited(replays, "the rollouts")
     say_kept(kept, rock)
     diverged = [report for report in reports if not report.identical]
     out = stdout()
@@ -90,13 +92,19 @@ async def for_each(
     async with connected(address, backends) as client:
         rock = through(client)
         gate = asyncio.Semaphore(AT_ONCE)
+        tasks: list[asyncio.Task[T]] = []
 
         async def one(trajectory: Trajectory) -> T:
             async with gate:
                 return await act(trajectory, rock)
 
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(trajectory)) for trajectory in trajectories]
+        def what() -> str:
+            done = sum(task.done() for task in tasks)
+            return f"rollouts to be played again ({done} of {len(trajectories)} done)"
+
+        with waiting_for(what):
+            async with asyncio.TaskGroup() as group:
+                tasks += (group.create_task(one(trajectory)) for trajectory in trajectories)
         return [task.result() for task in tasks]
 
 

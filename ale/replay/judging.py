@@ -5,7 +5,6 @@ Nothing is played: a judge reads a transcript. Answers of the run are not taken 
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,6 +16,7 @@ from ale.replay.records import find, iterate
 from ale.replay.rows import Outcomes, row_of
 from ale.replay.telling import Scored, tell
 from ale.training import runs
+from ale.waiting import awaited
 from trainer.config import TrainConfig
 from trainer.reward.kept import KeptAnswers
 from trainer.reward.router import Router
@@ -38,7 +38,7 @@ def judge_command(run: str, identity: str | None, *, outcomes: Outcomes, out: Pa
         raise RecordError(
             f"no rollout of {run!r} that a judge was asked of is {outcomes}: there is nothing to ask."
         )
-    judged = asyncio.run(_judged(config, chosen, rock))
+    judged = awaited(_judged(config, chosen, rock), "the judges")
     tell([_scored(before, after) for before, after in zip(chosen, judged, strict=True)], out)
 
 

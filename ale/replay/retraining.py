@@ -20,6 +20,7 @@ from agent_runtime.types import Trajectory
 from ale.errors import Diverged
 from ale.terminal import stdout
 from ale.training import runs
+from ale.waiting import waiting_for
 from rock_env import plugins
 from rock_env.errors import InvalidArgument
 from rock_env.foreign import budget
@@ -68,7 +69,8 @@ class Retrained:
 def train_command(run: str, step: int | None, out: Path | None) -> None:
     """Compute a step's update again and say whether it is the run's. Raise `Diverged` if not, `AleError` if impossible."""
     folder = runs.locate(run)
-    found = retrain(folder, step, out=out)
+    with waiting_for(f"a step of {folder} to be computed again"):
+        found = retrain(folder, step, out=out)
     said = stdout()
     said.print(
         f"step {found.step} of {folder}, from the checkpoint of step {found.base} and the records alone"

@@ -6,7 +6,6 @@ the recorded ones, and its grade stands beside the record's. A record is never w
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -31,6 +30,7 @@ from ale.replay.places import new_records
 from ale.replay.records import find, iterate
 from ale.replay.rows import Outcomes, row_of
 from ale.replay.telling import Scored, tell
+from ale.waiting import awaited
 from rock_env.env import Verdict
 from rock_env.errors import RockError
 
@@ -65,7 +65,7 @@ def score_records(
     chosen = [each for each in chosen if outcomes.fits(row_of(each))]
     if not chosen:
         raise RecordError(f"no rollout of {where!r} is {outcomes}: there is nothing to grade.")
-    reports = asyncio.run(for_each(chosen, _scored_or_not, rock, backend or ()))
+    reports = awaited(for_each(chosen, _scored_or_not, rock, backend or ()), "the rollouts")
     tell([_scored(each, report) for each, report in zip(chosen, reports, strict=True)], out)
 
 

@@ -5,7 +5,6 @@ An id may be abbreviated as long as it fits one.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import sys
@@ -15,6 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict
 
 from ale.terminal import print_table, stdout
+from ale.waiting import awaited, waiting_for
 from rock_env.client import Client
 from rock_env.client.admin import AdminClient
 from rock_env.client.sandbox.types import SandboxInfo
@@ -38,9 +38,10 @@ _SHOWN = 5
 @asynccontextmanager
 async def server(address: str) -> AsyncIterator[Client]:
     """Yield a client of a server that answers. Raise `Unavailable` at once where there is none."""
-    async with AdminClient(address) as admin:
-        if not await admin.serving():
-            raise Unavailable(f"the ROCK server at {address} is stopping and takes no new calls.")
+    with waiting_for(f"the ROCK server at {address}"):
+        async with AdminClient(address) as admin:
+            if not await admin.serving():
+                raise Unavailable(f"the ROCK server at {address} is stopping and takes no new calls.")
     async with Client(address) as client:
         yield client
 
@@ -98,7 +99,7 @@ def print_json(value: object) -> None:
 def ps_command(address: str, *, everything: bool, labels: Sequence[str], as_json: bool) -> None:
     """List sandboxes. Raise `RockError`."""
     wanted = pairs(labels, "--label")
-    found = asyncio.run(_list(address, everything, wanted))
+    found = awaited(_list(address, everything, wanted), f"the ROCK server at {address}")
     if as_json:
         print_json([asdict(info) for info in found])
     elif found:
@@ -137,7 +138,9 @@ def _row(info: SandboxInfo, now: float) -> list[str]:
 
 def gc_command(address: str, *, dry_run: bool, as_json: bool) -> None:
     """Delete sandboxes that failed, and on the node what no sandbox needs. Raise `RockError`."""
-    failed, counted, unseen = asyncio.run(_collect(address, dry_run))
+    failed, counted, unseen = awaited(
+        _collect(address, dry_run), f"the ROCK server at {address} to look for garbage"
+    )
     garbage = [(info.id, f"{info.state}: {info.reason}") for info in failed]
     for census in counted:
         garbage += [(box, f"orphan of {census.backend}: {what}") for box, what in census.orphans.items()]

@@ -9,13 +9,14 @@ import asyncio
 import errno
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from ale.rock.boxes import find_box, server
 from ale.terminal import stderr
+from ale.waiting import awaited, unsaid
 from rock_env.client.sandbox.files import SandboxFiles
 from rock_env.client.sandbox.types import Progress as Told
 from rock_env.client.sandbox.types import Tree
@@ -41,7 +42,8 @@ def copy_command(address: str, source: str, target: str) -> None:
             f"got {both}: expected one of SRC and DST to be ID:PATH. A local ./a:b needs its ./."
         )
     try:
-        tree = asyncio.run(_down(address, here, target) if here else _up(address, source, there or ("", "")))
+        copying = _down(address, here, target) if here else _up(address, source, there or ("", ""))
+        tree = awaited(copying, f"the copy of {source}")
     except RockError:
         raise
     except OSError as error:
@@ -92,7 +94,11 @@ def _size(path: Path) -> int:
 @contextmanager
 def _progress(title: str, total: int | None) -> Iterator[Told]:
     console = stderr()
+    shown_beside = unsaid() if console.is_terminal else nullcontext()
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
+    with (
+        shown_beside,
+        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown,
+    ):
         task = shown.add_task(title, total=total)
         yield lambda count: shown.update(task, completed=count)

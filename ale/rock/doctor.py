@@ -6,7 +6,6 @@ token with the scope admin, and counts the server's own node, wherever that is.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import resource
 import shutil
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from ale.rock.boxes import print_json
 from ale.terminal import Finding, stdout
+from ale.waiting import awaited
 from rock_env.client.admin import AdminClient
 from rock_env.errors import PermissionDenied, RockError, Unauthenticated
 from rock_env.inventory import BackendCensus
@@ -35,7 +35,7 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 def doctor_command(address: str, *, as_json: bool) -> int:
     """Print what was found and return 1 if something failed. Raise `RockError` for a bad address."""
-    findings = environment_findings() + asyncio.run(_server_findings(address))
+    findings = environment_findings() + awaited(_server_findings(address), f"the ROCK server at {address}")
     failed = sum(finding.status == "fail" for _, finding in findings)
     if as_json:
         print_json([{"check": name, **asdict(finding)} for name, finding in findings])

@@ -5,7 +5,6 @@ What a command makes goes to standard output, the builder's words and the upload
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from collections.abc import Callable
@@ -18,6 +17,7 @@ import typer
 from ale.rock.own_images.command import build_command, push_command
 from ale.rock.reach import ADDRESS_IN_USE, ServerOption
 from ale.terminal import print_table, redraw, stdout
+from ale.waiting import awaited
 from rock_env.client.places import PlacesClient
 from rock_env.client.registry import CheckReport, Image, RegistryClient
 from rock_env.errors import InvalidArgument
@@ -75,7 +75,7 @@ def image_register(
                 on_log=_log,
             )
 
-    image = asyncio.run(act())
+    image = awaited(act(), f"the ROCK server at {rock}")
     if as_json:
         _print_json(asdict(image))
     else:
@@ -92,7 +92,7 @@ def image_list(*, rock: ServerOption = ADDRESS_IN_USE, as_json: JsonOption = Fal
         async with RegistryClient(rock) as registry:
             return await registry.list()
 
-    images = asyncio.run(act())
+    images = awaited(act(), f"the ROCK server at {rock}")
     if as_json:
         _print_json([asdict(image) for image in images])
         return
@@ -120,7 +120,7 @@ def image_show(
         async with RegistryClient(rock) as registry:
             return await registry.get(name)
 
-    image = asyncio.run(act())
+    image = awaited(act(), f"the ROCK server at {rock}")
     if as_json:
         _print_json(asdict(image))
         return
@@ -145,7 +145,7 @@ def image_delete(name: NameArgument, *, rock: ServerOption = ADDRESS_IN_USE) -> 
         async with RegistryClient(rock) as registry:
             return await registry.delete(name)
 
-    image = asyncio.run(act())
+    image = awaited(act(), f"the ROCK server at {rock}")
     sys.stderr.write(f"{image.name} is deleted ({_short(image.image_id)}).\n")
 
 
@@ -165,7 +165,7 @@ def image_validate(
                     stdout().print(line)
         return found
 
-    reports = asyncio.run(act())
+    reports = awaited(act(), f"the ROCK server at {rock}")
     if as_json:
         _print_json([asdict(report) for report in reports])
     raise typer.Exit(int(any(report.result == "FAIL" for report in reports)))
@@ -196,7 +196,7 @@ def image_gc(
         async with PlacesClient(rock) as places:
             return await places.collect_images(free_bytes=free_gib * _GIB, dry_run=dry_run)
 
-    done = asyncio.run(act())
+    done = awaited(act(), f"the ROCK server at {rock}")
     if as_json:
         _print_json({**asdict(done), "dry_run": dry_run})
         return

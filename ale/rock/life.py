@@ -5,12 +5,12 @@ A sandbox made here has no lease, since nobody stays to renew one: its lifetime 
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Sequence
 
 from ale.rock.boxes import find_box, pairs, server
 from ale.terminal import stdout
+from ale.waiting import awaited
 from rock_env.spec import SandboxSpec
 
 __all__ = ["create_command", "rm_command"]
@@ -21,12 +21,15 @@ def create_command(
 ) -> None:
     """Make a sandbox and print its id. Raise `RockError`."""
     given = pairs(labels, "--label")
-    stdout().print(asyncio.run(_create(address, image, snapshot, given, lifetime_s)))
+    making = _create(address, image, snapshot, given, lifetime_s)
+    stdout().print(
+        awaited(making, f"the ROCK server at {address} to make a sandbox of {image or 'no image'}")
+    )
 
 
 def rm_command(address: str, boxes: Sequence[str]) -> None:
     """Delete sandboxes, none where one of the ids fits none or several. Raise `RockError`."""
-    for deleted in asyncio.run(_delete(address, boxes)):
+    for deleted in awaited(_delete(address, boxes), f"the ROCK server at {address} to delete sandboxes"):
         sys.stderr.write(f"{deleted} is deleted\n")
 
 

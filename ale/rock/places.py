@@ -5,7 +5,6 @@ All of it needs a token with the scope admin.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from dataclasses import asdict, replace
@@ -15,6 +14,7 @@ import typer
 
 from ale.rock.reach import ADDRESS_IN_USE, ServerOption
 from ale.terminal import print_table
+from ale.waiting import awaited
 from rock_env.client.places import PlacesClient
 from rock_env.errors import InvalidArgument
 from rock_env.inventory import Limits, PoolStatus, TenantPlaces
@@ -40,7 +40,7 @@ def quota_list(*, rock: ServerOption = ADDRESS_IN_USE, as_json: JsonOption = Fal
         async with PlacesClient(rock) as places:
             return await places.quotas()
 
-    whole, tenants = asyncio.run(act())
+    whole, tenants = awaited(act(), f"the ROCK server at {rock}")
     if as_json:
         _print_json({"server": asdict(whole), "tenants": [asdict(tenant) for tenant in tenants]})
         return
@@ -65,7 +65,7 @@ def quota_set(
         async with PlacesClient(rock) as places:
             return await places.set_quota(tenant, Limits(boxes, cpus, memory_bytes), weight=weight)
 
-    changed = asyncio.run(act())
+    changed = awaited(act(), f"the ROCK server at {rock}")
     sys.stderr.write(
         f"tenant {tenant!r} holds {changed.used.boxes} of {_bound(changed.limits.boxes)} boxes.\n"
     )
@@ -79,7 +79,7 @@ def pool_list(*, rock: ServerOption = ADDRESS_IN_USE, as_json: JsonOption = Fals
         async with PlacesClient(rock) as places:
             return await places.pools()
 
-    pools = asyncio.run(act())
+    pools = awaited(act(), f"the ROCK server at {rock}")
     if as_json:
         _print_json([asdict(pool) for pool in pools])
         return
@@ -139,7 +139,7 @@ def pool_set(
         async with PlacesClient(rock) as places:
             return await places.set_pool(spec, size)
 
-    pool = asyncio.run(act())
+    pool = awaited(act(), f"the ROCK server at {rock}")
     part = "" if pool.target == size else f" of {size}, and the other servers of its store the rest"
     sys.stderr.write(f"pool {pool.digest}: this server keeps {pool.target} in stock{part}.\n")
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Annotated
 
 import typer
 
 from ale.terminal import stdout
+from ale.waiting import awaited, waiting_for
 from rock_env import plugins
 from rock_env.backends.plugin import choose_backends
 from rock_env.client import Client
@@ -61,14 +61,15 @@ async def connected(address: str = "", backends: Sequence[str] = ()) -> AsyncIte
     else:
         choose_backends(backends)
         options = [f"--backend={name}" for name in backends]
-        with ExitStack() as stack:
+        async with AsyncExitStack() as stack:
             for group, name in plugins.own():
                 if group == "ale.envs":
                     from trainer.rollout.own import own_env  # brings what only training installs
 
                     options += stack.enter_context(own_env(name))
-            async with embedded(options) as own, Client(own) as client:
-                yield client
+            with waiting_for("a ROCK server of this command's own"):
+                client = Client(await stack.enter_async_context(embedded(options)))
+            yield await stack.enter_async_context(client)
 
 
 def check_freeze(count: int, address: str) -> None:
@@ -92,7 +93,7 @@ def say_kept(kept: Sequence[str] | None, address: str) -> None:
 
 def step_round_trip(env: str) -> float:
     """Play one oracle step of `env` in an embedded server and return the seconds it took. Raise `RockError`."""
-    return asyncio.run(_step(env))
+    return awaited(_step(env), f"a step of {env}")
 
 
 async def _step(name: str) -> float:

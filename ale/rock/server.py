@@ -9,6 +9,7 @@ import asyncio
 import inspect
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, get_origin, get_type_hints
@@ -17,6 +18,7 @@ import typer
 
 from ale.rock.reach import ADDRESS_IN_USE, server_in_use
 from ale.terminal import stdout
+from ale.waiting import awaited, waiting_for
 from rock_env.client.admin import AdminClient, Drained
 from rock_env.errors import Unavailable
 from rock_env.platforms import check_hosting
@@ -68,7 +70,9 @@ def serve_rock(*, log_level: LogLevel, **given: Any) -> None:
     options = ServerOptions(**values)
     set_up_telemetry(log_level, options.log_format)
     check_hosting(sys.platform)
-    asyncio.run(serve(options))
+    with ExitStack() as starting:
+        starting.enter_context(waiting_for("the server to be ready"))
+        asyncio.run(serve(options, ready=starting.close))
 
 
 _options = list(_served())
@@ -93,7 +97,7 @@ def status(
     The load needs a token with the scope admin. Token, CA and client certificate come from ROCK_TOKEN, ROCK_CA,
     ROCK_CERT and ROCK_KEY.
     """
-    asyncio.run(_status(address))
+    awaited(_status(address), f"the ROCK server at {address}")
 
 
 def drain(
@@ -108,7 +112,7 @@ def drain(
 
     Needs a token with the scope admin.
     """
-    drained = asyncio.run(_drain(address, within))
+    drained = awaited(_drain(address, within), f"the ROCK server at {address}")
     stdout().print(
         f"{address} is stopping; sandboxes: {drained.durable} live on, {drained.ending} end with it"
     )

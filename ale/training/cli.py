@@ -19,6 +19,7 @@ from ale.terminal import WideOption
 from ale.training.lineage import lineage_command
 from ale.training.rollouts import RolloutCommand, rollout_command
 from ale.training.training import TrainCommand, sft_overrides, train_command
+from ale.waiting import LIBRARIES, waiting_for
 from trainer.signals import held
 
 __all__ = ["evaluate", "lineage", "rollout", "sft", "simulate", "train"]
@@ -226,7 +227,7 @@ def evaluate(
     ray_address: RayOption = None,
 ) -> None:
     """Measure a trained model on tasks, from their true start."""
-    with held():
+    with waiting_for(LIBRARIES), held():
         from ale.training.evaluating import EvalCommand, eval_command  # brings torch and Ray
 
     chosen = {
@@ -304,7 +305,7 @@ def simulate(
     as_json: Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")] = False,
 ) -> None:
     """Say how long a run's steps would take, who would stand still and what would bound it, without running it."""
-    with held():
+    with waiting_for(LIBRARIES), held():
         from ale.training.simulating import SimulateCommand, simulate_command  # brings torch
 
     simulate_command(

@@ -12,6 +12,7 @@ from agent_runtime.store import decode
 from agent_runtime.types import RolloutRequest, Trajectory
 from ale import config as configuration
 from ale.training import runs
+from ale.waiting import waiting_for
 from trainer.config import TrainConfig
 from trainer.environments import open_environments
 from trainer.models.chosen import check_model
@@ -72,7 +73,9 @@ def play_requests(
 
     `artifacts` is the folder where what environments attach is kept; None: it is not.
     """
-    with Fleet(config, ray_address, artifacts) as fleet:
+    starting = waiting_for("the processes that play: Ray, a ROCK server and the model")
+    with starting as waiting, Fleet(config, ray_address, artifacts) as fleet:
         fleet.publish(0)
+        waiting.now(f"episodes of {config.env} ({len(requests)} in all)")
         encoded = fleet.run(requests, 0)
     return [decode(data) for data in encoded]

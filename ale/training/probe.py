@@ -17,11 +17,11 @@ from agent_runtime.types import AgentConfig, RolloutRequest, SamplingParams, Sta
 from ale.config import Layer, Resolved
 from ale.rock.reach import connected
 from ale.training.rollouts import ByteTemplate
+from ale.waiting import awaited
 from rock_env import plugins
 from rock_env.env import Oracle
 from rock_env.errors import Unimplemented
 from rock_env.spec import EnvParams, EnvSpec, TaskSpec
-from rock_env.threads import completed
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError
 from trainer.models.chosen import learner_of
@@ -69,7 +69,7 @@ def probed(config: TrainConfig, resolve: Callable[[Layer], Resolved], say: Calla
     """
     spec = plugins.load_env(config.env)
     params = plugins.env_params(spec, json.dumps(dict(config.env_args)))
-    played = completed(_play(spec, params))
+    played = awaited(_play(spec, params), f"a few episodes of {config.env}, to choose its settings by")
     _check(spec, played)
     engine, options = learner_of(config)
     template = engine.template(config.model, options)

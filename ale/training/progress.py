@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from ale.training.stop import STOPPING, StopRequest
+from ale.waiting import Waiting, unsaid, waiting_for
 from rock_env.telemetry.shown import visible_streams
 from trainer.teaching import taught
 from trainer.timeline import told
@@ -85,21 +86,29 @@ class PlainProgress:
         self._quiet = quiet
         self._clock = StepClock()
         self._announced: set[str] = set()
+        self._first_step = ExitStack()
+        self._waiting: Waiting | None = None
 
     @property
     def stop_requested(self) -> bool:
         return self.stop.requested
 
     def display(self) -> AbstractContextManager[object]:
-        """Return the context the run takes place in."""
-        return nullcontext()
+        """Return the context the run takes place in; until its first step it says what is waited for."""
+        if not self._quiet:
+            self._waiting = self._first_step.enter_context(waiting_for("the run to begin"))
+        return self._first_step
 
     def on_phase(self, name: str) -> None:
+        if self._waiting is not None:
+            self._waiting.now(f"the first step, now in: {name}")
         if name not in self._announced:  # phases recur with every step
             self._announced.add(name)
             self._line(f"-- {name}")
 
     def on_step(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
+        self._waiting = None
+        self._first_step.close()
         self._clock.tick()
         left = self._clock.left_s(total - step)
         eta = [] if left is None else [f"{duration(left)} left"]
@@ -142,7 +151,7 @@ class LiveProgress:
 
     @contextmanager
     def _display(self) -> Iterator[None]:
-        with self._live, visible_streams():  # rich reads the styles of what it is to show above
+        with unsaid(), self._live, visible_streams():  # rich reads the styles of what it is to show above
             yield
 
     def on_phase(self, name: str) -> None:

@@ -29,6 +29,7 @@ from ale.own_class import bring
 from ale.rock.reach import check_freeze, connected, say_kept
 from ale.terminal import print_table, stdout
 from ale.training import runs
+from ale.waiting import LIBRARIES, awaited, waiting_for
 from rock_env import plugins
 from rock_env.env import Oracle
 from rock_env.errors import (
@@ -112,7 +113,10 @@ def rollout_command(command: RolloutCommand) -> None:
             "Name one with --policy RUN, or leave --agent out."
         )
     kept: list[str] = []
-    trajectories = asyncio.run(_play(command, spec, params, kept)) if without_model else _play_model(command)
+    if without_model:
+        trajectories = awaited(_play(command, spec, params, kept), f"the episodes of {spec.name}")
+    else:
+        trajectories = _play_model(command)
     elapsed = time.monotonic() - started
     print_table(("id", "task", "turns", "reward", "end"), [_row(trajectory) for trajectory in trajectories])
     done = [trajectory for trajectory in trajectories if trajectory.has_reward]
@@ -161,7 +165,7 @@ def _play_model(command: RolloutCommand) -> list[Trajectory]:
     """Let a run's model play as it does in training: at the training temperature."""
     if not (runs.locate(command.policy) / runs.CONFIG).is_file():
         raise nearest("policy or run", command.policy, [*WITHOUT_MODEL, *runs.known()])
-    with held():
+    with waiting_for(LIBRARIES), held():
         from ale.training.model_play import model_settings, play_tasks  # brings torch and Ray
 
     arguments = [f"env_args.{name}={value}" for name, value in command.env_args.items()]
@@ -209,8 +213,15 @@ async def play_episodes(
                 request, rock=rock, oracle=policy(params, task), template=ByteTemplate()
             )
 
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(episode(number)) for number in range(command.episodes)]
+    tasks: list[asyncio.Task[Trajectory]] = []
+
+    def what() -> str:
+        done = sum(task.done() for task in tasks)
+        return f"episodes of {command.env} ({done} of {command.episodes} ended)"
+
+    with waiting_for(what):
+        async with asyncio.TaskGroup() as group:
+            tasks += (group.create_task(episode(number)) for number in range(command.episodes))
     return [task.result() for task in tasks]
 
 

@@ -21,6 +21,7 @@ from ale.errors import RecordError
 from ale.terminal import stdout
 from ale.training import runs
 from ale.training.reading import read_metrics
+from ale.waiting import waiting_for
 from rock_env.arguments import problem
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError
@@ -63,7 +64,10 @@ def simulate_command(command: SimulateCommand) -> None:
     if not config.steps:
         raise ConfigError("steps=0 leaves nothing to simulate: expected at least 1. Set steps.")
     fleet = measured(folder) if folder is not None else read_fleet(command.fleet)
-    with TemporaryDirectory(prefix="ale-simulate-") as journal:
+    with (
+        TemporaryDirectory(prefix="ale-simulate-") as journal,
+        waiting_for("the simulated steps"),
+    ):
         report = simulate(config, fleet, Path(journal))
     if command.as_json:
         stdout().print(json.dumps(report.summary(), indent=1))

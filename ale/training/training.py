@@ -20,6 +20,7 @@ from ale.own_class import is_class
 from ale.terminal import stderr, stdout
 from ale.training import runs
 from ale.training.progress import LiveProgress, PlainProgress, bracketed, sampled
+from ale.waiting import LIBRARIES, waiting_for
 from trainer import checkpoint
 from trainer.config import TrainConfig, dealt
 from trainer.errors import ConfigError
@@ -114,7 +115,7 @@ def train_command(command: TrainCommand) -> int:
 def _train(
     command: TrainCommand, config: TrainConfig, folder: Path, progress: LiveProgress | PlainProgress
 ) -> RunSummary | None:
-    with held():
+    with waiting_for(LIBRARIES), held():
         from ale import api  # brings torch and Ray, which a wrong option should not have to wait for
     if progress.stop_requested:
         return None

@@ -15,7 +15,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -75,8 +75,11 @@ _LEAST_DRAIN_S = 0.2
 """For calls that were let in while boxes were handed over."""
 
 
-async def serve(options: ServerOptions) -> None:
-    """Serve until told to stop. Raise `InvalidArgument` for a bad option and `Unavailable` if it cannot listen."""
+async def serve(options: ServerOptions, *, ready: Callable[[], None] = lambda: None) -> None:
+    """Serve until told to stop; `ready` is called once it listens.
+
+    Raise `InvalidArgument` for a bad option and `Unavailable` if it cannot listen.
+    """
     options.check()
     keep_large_blocks()
     observed = Observation(metrics=options.metrics)
@@ -85,7 +88,7 @@ async def serve(options: ServerOptions) -> None:
     if options.exit_with_parent:
         stop.on_stdin_close()
     async with _running(options, observed) as (core, sandboxes, around):
-        await _serve(options, stop, core, sandboxes, around)
+        await _serve(options, stop, core, sandboxes, around, ready)
 
 
 @asynccontextmanager
@@ -135,7 +138,12 @@ class _Around:
 
 
 async def _serve(
-    options: ServerOptions, stop: _Stop, core: EnvServiceCore, sandboxes: SandboxCore, around: _Around
+    options: ServerOptions,
+    stop: _Stop,
+    core: EnvServiceCore,
+    sandboxes: SandboxCore,
+    around: _Around,
+    ready: Callable[[], None],
 ) -> None:
     tokens = TokenFile(Path(options.tokens)) if options.tokens else None
     forward = around.shared.forward
@@ -178,6 +186,7 @@ async def _serve(
         if options.http:
             addresses.append(await faces.enter_async_context(rest.face(inner, options, door, e2b_face)))
             ports.url = options.http_url or addresses[-1]
+        ready()
         sys.stdout.write("".join(f"{address}\n" for address in addresses))
         sys.stdout.flush()
         await stop.asked.wait()

@@ -35,9 +35,9 @@ def ale(
 
 
 def refused(done: subprocess.CompletedProcess[str], code: int, *said: str) -> None:
-    """The process ended with `code` and one line that says all of `said`."""
+    """The process ended with `code` and one line that says all of `said`, beside what it waited for."""
     assert done.returncode == code, done.stdout + done.stderr
-    lines = done.stderr.strip().splitlines()
+    lines = [line for line in done.stderr.strip().splitlines() if not line.startswith("waiting for ")]
     assert len(lines) == 1, done.stderr
     for part in said:
         assert part in lines[0]

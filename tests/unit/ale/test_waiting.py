@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import sys
+from io import StringIO
+from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from ale import waiting
+from ale.training import progress
+from ale.training.progress import PlainProgress
 from ale.waiting import Watch, unsaid, waiting_for
 
 
@@ -55,9 +60,15 @@ def test_the_innermost_wait_is_said_and_another_one_begins_anew(
         looked(watch, clock, 6)
         inner.now(lambda: f"8 episodes, {ended} ended")
         looked(watch, clock, 12)
+    with watch.waiting_for("the command"):
+        with watch.waiting_for("its start"):
+            looked(watch, clock, 18)
+        looked(watch, clock, 24)
     assert capsys.readouterr().err.splitlines() == [
         "waiting for the model (5 s)",
         "waiting for 8 episodes, 2 ended (5 s)",
+        "waiting for its start (5 s)",
+        "waiting for the command (11 s)",
     ]
 
 
@@ -100,3 +111,39 @@ def test_blocks_share_a_thread_that_ends_with_the_last() -> None:
         names = [thread.name for thread in waiting.threading.enumerate()]
         assert names.count("what is waited for") == 1
     assert "what is waited for" not in [thread.name for thread in waiting.threading.enumerate()]
+
+
+STREAMING = {"ale/env/play.py", "ale/replay/debugging.py", "ale/rock/exec.py", "ale/rock/logs.py"}
+STREAMING |= {"ale/rock/server.py", "ale/rock/terminal.py", "ale/doctor.py", "ale/waiting.py"}
+"""Where somebody types, a process' output is passed on, or the wait is said inside."""
+
+
+def test_every_command_that_waits_says_for_what() -> None:
+    root = Path(waiting.__file__).parents[1]
+    silent = {
+        str(file.relative_to(root))
+        for file in (root / "ale").rglob("*.py")
+        if "/scaffold/" not in str(file) and "asyncio.run(" in file.read_text()
+    }
+    assert silent == STREAMING
+
+
+def test_a_run_says_what_it_waits_for_until_its_first_step(
+    watch: Watch, clock: Clock, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "waiting_for", watch.waiting_for)
+    run = PlainProgress(Console(file=StringIO()))
+    with run.display():
+        looked(watch, clock, 6)
+        run.on_phase("experts")
+        looked(watch, clock, 12)
+        run.on_step(1, 2, {})
+        run.on_phase("rollout")
+        looked(watch, clock, 60)
+    assert capsys.readouterr().err.splitlines() == [
+        "waiting for the run to begin (5 s)",
+        "waiting for the first step, now in: experts (5 s)",
+    ]
+    with PlainProgress(Console(file=StringIO()), quiet=True).display():
+        looked(watch, clock, 90)
+    assert capsys.readouterr().err == ""
