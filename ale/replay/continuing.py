@@ -1,7 +1,8 @@
 """`ale replay from`: go on from any turn of a recorded rollout, several times, by another policy or temperature.
 
-The turns before are sent to a fresh environment and compared hash for hash; from there on a model plays, through the same
-fleet of actors as in training. What it makes is a record like any other: each continuation names the rollout it came from.
+The turns before are sent to a fresh environment and compared hash for hash; from there on a model plays, a small one in
+this process (`ale.training.model_play`). What it makes is a record like any other: each continuation names the rollout it
+came from.
 """
 
 from __future__ import annotations
@@ -91,12 +92,12 @@ def from_command(command: From) -> None:
     path = new_records(command.out, group) if command.out else None
     config = _settings(command, recorded)
     requests = [_request(command, config, recorded, group, number) for number in range(command.samples)]
-    played = play_requests(config, requests)
     out = stdout()
     out.print(
         f"{recorded.id} has {len(recorded.turns)} turns and ended with reward {recorded.reward:g} ({recorded.stop_reason}); "
         f"from turn {command.turn} on:"
     )
+    played = play_requests(config, requests)
     heads = ("id", "turns", "reward", "end", "first action")
     print_table(heads, [_row(trajectory) for trajectory in played], least=("first action",))
     done = [trajectory for trajectory in played if trajectory.has_reward]

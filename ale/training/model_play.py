@@ -1,4 +1,4 @@
-"""Let a trained model play tasks from their true start, through the same fleet of actors as in training.
+"""Let a trained model play tasks from their true start: a small one in this process, any other through a fleet of actors.
 
 Nothing is learned and nothing is written.
 """
@@ -16,7 +16,7 @@ from ale.waiting import waiting_for
 from trainer.config import TrainConfig
 from trainer.environments import open_environments
 from trainer.models.chosen import check_model
-from trainer.processes.fleet import Fleet
+from trainer.processes.here import is_small, play_here
 from trainer.rollout.tasks import eval_requests, sample_requests, task_ids
 from trainer.seeds import derive
 
@@ -73,9 +73,15 @@ def play_requests(
 
     `artifacts` is the folder where what environments attach is kept; None: it is not.
     """
+    waiting = f"episodes of {config.env} ({len(requests)} in all)"
+    if ray_address is None and is_small(config):
+        with waiting_for(waiting):
+            return [decode(data) for data in play_here(config, requests, artifacts)]
+    from trainer.processes.fleet import Fleet  # brings Ray
+
     starting = waiting_for("the processes that play: Ray, a ROCK server and the model")
-    with starting as waiting, Fleet(config, ray_address, artifacts) as fleet:
+    with starting as begun, Fleet(config, ray_address, artifacts) as fleet:
         fleet.publish(0)
-        waiting.now(f"episodes of {config.env} ({len(requests)} in all)")
+        begun.now(waiting)
         encoded = fleet.run(requests, 0)
     return [decode(data) for data in encoded]

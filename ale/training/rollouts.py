@@ -1,7 +1,7 @@
 """`ale rollout`: let an oracle, chance or a trained run play an environment.
 
 Shows whether an environment works and what its tasks are worth; with `--out` the records are kept for `ale replay`.
-Oracle and chance need neither torch nor Ray.
+Oracle and chance need no torch, and small models no Ray.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def _play_model(command: RolloutCommand) -> list[Trajectory]:
     if not (runs.locate(command.policy) / runs.CONFIG).is_file():
         raise nearest("policy or run", command.policy, [*WITHOUT_MODEL, *runs.known()])
     with waiting_for(LIBRARIES), held():
-        from ale.training.model_play import model_settings, play_tasks  # brings torch and Ray
+        from ale.training.model_play import model_settings, play_tasks  # brings torch
 
     arguments = [f"env_args.{name}={value}" for name, value in command.env_args.items()]
     chosen = [f"eval.tasks={command.episodes}", f"eval.split={command.split}"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -16,20 +15,16 @@ from typing import Any
 
 from agent_runtime.policy import Completion, SampleRequest
 from agent_runtime.types import RolloutRequest
-from rock_env.client.admin import AdminClient
-from rock_env.client.retry import retrying
 from rock_env.errors import InvalidArgument
-from rock_env.local import EmbeddedServer, start_embedded
+from rock_env.local import EmbeddedServer
 from trainer.config import TrainConfig
 from trainer.models.chosen import check_files, memory_of
 from trainer.processes.accounts import Accounts, most_bytes, processor_s
-from trainer.processes.placement import REACH_S, Placed, connect_ray, place
+from trainer.processes.hosting import check_rock, rock_of
+from trainer.processes.placement import Placed, connect_ray, place
 from trainer.processes.ray_errors import answer_of, result_of
 from trainer.protocols.memory import Part
 from trainer.reward.router import Rewarded
-from trainer.rollout.cli_agents import agent_options
-from trainer.rollout.games import is_played_here
-from trainer.rollout.own import own_env
 from trainer.rollout.starts import Injection
 from trainer.samplers.arrival import check_arrival
 from trainer.samplers.proof import Digests
@@ -61,20 +56,10 @@ class Fleet:
 
     def __enter__(self) -> Fleet:
         check_files(self._config.model)
-        shelf = agent_options(self._config)
-        rock_address = self._config.rollout.rock_address
-        if rock_address:
-            with ThreadPoolExecutor(1) as apart:  # the caller may be on an event loop of its own
-                apart.submit(asyncio.run, _answered(rock_address)).result()
+        shelf = check_rock(self._config)
         with ExitStack() as stack:
             connect_ray(self._config, self._ray_address, stack)
-            if not rock_address and not is_played_here(self._config):
-                options = [*shelf, *_hosted_on(self._config)]
-                for each in self._config.shares:
-                    options += stack.enter_context(own_env(each.env))
-                self._server = start_embedded(options)
-                stack.callback(self._server.close)
-                rock_address = self._server.address
+            rock_address, self._server = rock_of(self._config, shelf, stack)
             self._at = place(self._config, rock_address, self._artifacts, stack)
             self._accounts = Accounts()
             self.time_shares()
@@ -295,25 +280,9 @@ class Fleet:
         return results
 
 
-def _hosted_on(config: TrainConfig) -> list[str]:
-    """Return the embedded server's options for what the run asked of it."""
-    trusting = ["--trust-libraries"] if config.rollout.trust_libraries else []
-    return [*trusting, *(f"--backend={backend}" for backend in config.rollout.backends)]
-
-
 def _from_anywhere(config: TrainConfig) -> TrainConfig:
     """Return the settings with a model's folder called as it is from everywhere: actors may work in another folder."""
     folder = Path(config.model)
     if config.model == config.engine or not folder.is_dir():
         return config
     return config.model_copy(update={"model": str(folder.absolute())})
-
-
-async def _answered(rock_address: str) -> None:
-    """Return when a ROCK server answers there; raise `RockError` where none does for a while."""
-    async with AdminClient(rock_address) as admin:
-
-        async def ask() -> None:
-            await admin.serving()
-
-        await retrying(ask, for_s=REACH_S)

@@ -11,10 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import ray
 import torch
 from numpy.typing import NDArray
 
@@ -83,9 +81,11 @@ class Prepared:
 class Learner:
     """Owns the train engine and the algorithm."""
 
-    def __init__(self, config: TrainConfig, reference: Any = None) -> None:
-        """Take the actor of the reference policy, if it has one: a `ReferenceActor`."""
-        self._config, self._reference_actor = config, reference
+    def __init__(
+        self, config: TrainConfig, reference: Callable[[TrainBatch], torch.Tensor] | None = None
+    ) -> None:
+        """Take what says the log-probabilities under the reference policy; None: a model of its own, where it needs one."""
+        self._config, self._reference = config, reference
         self._experts: dict[str, Trajectory] = {}
         self._held_out: list[Trajectory] = []
         self._reuse = ReuseBuffer(config.reuse)
@@ -123,13 +123,9 @@ class Learner:
         self._algo: Algorithm = algorithm.build(chosen)
         self._bc: Algorithm = imitation.build(imitation.options())
         self._learns_from_rollouts = algorithm.learns_from_rollouts
-        self._reference: Callable[[TrainBatch], torch.Tensor] | None = None
-        if isinstance(self._algo, NeedsReference) and self._algo.needs_reference:
-            reference = self._reference_actor
-            if reference is None:
-                self._reference = spec.train(config.model, options, config.seed, config.optim).logprobs
-            else:
-                self._reference = lambda batch: ray.get(reference.logprobs.remote(batch))
+        needs_reference = isinstance(self._algo, NeedsReference) and self._algo.needs_reference
+        if needs_reference and self._reference is None:
+            self._reference = spec.train(config.model, options, config.seed, config.optim).logprobs
         self._snapshots = self._algo.snapshots if isinstance(self._algo, NeedsSnapshots) else 0
         self._explorer = Explorer(config, self._engine, learns=self._learns_from_rollouts)
         self._versions = Versions(versions_kept(config, self._snapshots))

@@ -23,6 +23,8 @@ from trainer.config import TrainConfig
 from trainer.errors import ConfigError, Halted
 from trainer.models.chosen import asks_singly
 from trainer.models.placed import processes
+from trainer.processes.asked import AskedEngine, AskedReference
+from trainer.processes.hosting import REACH_S
 from trainer.processes.learner import Learner
 from trainer.processes.ray_errors import result_of
 from trainer.processes.rewards import RewardActor
@@ -32,10 +34,8 @@ from trainer.reward.router import reward_spec
 from trainer.rollout.own import Carried
 from trainer.signals import ours_while_ray_starts
 
-__all__ = ["REACH_S", "Placed", "connect_ray", "place"]
+__all__ = ["Placed", "connect_ray", "place"]
 
-REACH_S = 10.0
-"""How long a Ray cluster's head, or a ROCK server, may take to accept a connection."""
 _RESERVE_S = 60.0
 """How long Ray may take to reserve a run's bundles."""
 
@@ -105,7 +105,11 @@ def place(config: TrainConfig, rock_address: str, artifacts: str, stack: ExitSta
         ray.remote(ReferenceActor).options(**pool.options("reference", number)).remote(config)
         for number in range(len(config.placement.reference))
     ]
-    learner: Any = ray.remote(Learner).options(**pool.options("learner", 0)).remote(config, *references)
+    learner: Any = (
+        ray.remote(Learner)
+        .options(**pool.options("learner", 0))
+        .remote(config, *map(AskedReference, references))
+    )
     engines: list[Any] = [
         ray.remote(stepped).options(**pool.options("sampler", number)).remote(config)
         for number in range(rollout.engines)
@@ -113,7 +117,7 @@ def place(config: TrainConfig, rock_address: str, artifacts: str, stack: ExitSta
     workers = [
         ray.remote(RolloutWorker)
         .options(max_concurrency=1000, **pool.options("environments", number))
-        .remote(config, rock_address, engines[number % rollout.engines], artifacts=artifacts)
+        .remote(config, rock_address, AskedEngine(engines[number % rollout.engines]), artifacts=artifacts)
         for number in range(rollout.workers)
     ]
     actors: list[Any] = [learner, *engines, *references, *workers]

@@ -1,4 +1,4 @@
-"""The rollout worker: a Ray async actor that runs hundreds of rollouts at once against ROCK and an inference engine.
+"""The rollout worker: runs hundreds of rollouts at once against ROCK and an inference engine, as a Ray actor or in place.
 
 It decides nothing: requests come in, trajectories (encoded for the store, so that they cross processes as one buffer)
 go out in the order of the requests. It holds no weights and never learns.
@@ -12,10 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
-
-import ray
-from ray.exceptions import RayError
+from typing import Protocol, TypeVar
 
 from agent_runtime.agents.chat_loop import run_rollout
 from agent_runtime.agents.cli_rollout import BoxedRock
@@ -33,12 +30,11 @@ from rock_env.plugins import NO_OWN, Own, env_params, give, load_env
 from rock_env.spec import EnvSpec
 from trainer.config import TrainConfig
 from trainer.models.chosen import asks_singly, learner_of, sampler_of
-from trainer.processes.ray_errors import sampling_error
 from trainer.rollout.cli_agents import CliAgents
 from trainer.rollout.filtering import attempts
 from trainer.rollout.sampler import AskingSampler, BatchingSampler, SlotSampler
 
-__all__ = ["RolloutWorker"]
+__all__ = ["Answering", "RolloutWorker"]
 
 _Played = TypeVar("_Played")
 
@@ -47,10 +43,24 @@ _SERVER_S = 60.0
 """How long a call is tried again. The run's own server never starts again; another's may be upgraded meanwhile."""
 
 
-class RolloutWorker:
-    """One actor: one ROCK connection (none without an address), one sampler, and for CLI agents one gateway."""
+class Answering(Protocol):
+    """What samples for a worker, and for others. Both raise `PolicyError`, or `Halted` for a sampler with a bug."""
 
-    def __init__(self, config: TrainConfig, rock_address: str, engine: Any, artifacts: str = "") -> None:
+    async def sample(self, requests: Sequence[SampleRequest]) -> Sequence[Completion]:
+        """Return one completion per request, in order."""
+        ...
+
+    async def answer(self, request: SampleRequest) -> Completion:
+        """Return the completion of one request. Asked of engines that step alone (`asks_singly`)."""
+        ...
+
+
+class RolloutWorker:
+    """One ROCK connection (none without an address), one sampler, and for CLI agents one gateway."""
+
+    def __init__(
+        self, config: TrainConfig, rock_address: str, engine: Answering, artifacts: str = ""
+    ) -> None:
         """`artifacts` is the folder where those of rollouts are kept; "": they are not."""
         self._config = config
         self._rock_address = rock_address
@@ -83,6 +93,13 @@ class RolloutWorker:
     async def process_id(self) -> int:
         """Return the actor's process, for the accounts."""
         return os.getpid()
+
+    async def close(self) -> None:
+        """Close the gateway and the connection, where the process goes on."""
+        if self._agents is not None:
+            await self._agents.close()
+        if self._client is not None:
+            await self._client.__aexit__(None, None, None)
 
     async def run(self, requests: Sequence[RolloutRequest], policy_step: int) -> list[bytes]:
         """Run the requests and return one encoded trajectory each, failures included."""
@@ -186,25 +203,12 @@ class RolloutWorker:
                 self._asked.append((self._asked_s, time.time()))
 
     async def _sample(self, requests: Sequence[SampleRequest]) -> Sequence[Completion]:
-        try:
-            with self._waiting():
-                completions: list[Completion] = await self._engine.sample.remote(requests)
-        except RayError as error:
-            raise sampling_error(error, f"the inference engine failed a batch of {len(requests)}") from error
-        return completions
+        with self._waiting():
+            return await self._engine.sample(requests)
 
     async def _answer(self, request: SampleRequest) -> Completion:
-        answer = self._engine.answer.remote(request)
-        try:
-            with self._waiting():
-                completion: Completion = await answer
-        except asyncio.CancelledError:
-            ray.cancel(answer)  # nobody waits for its other tokens
-            raise
-        except RayError as error:
-            what = f"the inference engine failed turn {request.turn} of rollout {request.rollout_id!r}"
-            raise sampling_error(error, what) from error
-        return completion
+        with self._waiting():
+            return await self._engine.answer(request)
 
     async def _freezing(self) -> Freezer:
         """Return where rollouts get their environments, which some may leave open."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +22,7 @@ from ale.errors import RecordError
 from ale.replay.continuing import split_place, start_at
 from ale.replay.retraining import prepare_again, retrain
 from ale.replay.tokens import accounts
+from ale.training.model_play import model_settings, play_tasks
 from rock_env.errors import InvalidArgument
 from trainer.data.ledger import slug
 from trainer.errors import CheckpointError, RunFolderError
@@ -251,6 +255,36 @@ def test_continuations_are_sampled_each_by_itself_and_can_be_continued(run: Path
     assert len({trajectory.actions for trajectory in found}) > 1
     assert {trajectory.start.hint for trajectory in found} == {"Walk right."}
     assert len({trajectory.start.resume_seed for trajectory in found}) == 6
+
+
+def test_a_small_model_plays_as_through_ray_and_starts_none(run: Path, tmp_path: Path) -> None:
+    """Where Ray cannot even be imported, the run's last evaluation comes out as its workers played it."""
+    (tmp_path / "ray.py").write_text("raise ImportError('Ray is not to start')")
+    blocked = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]),
+    }
+    recorded = {each.task_id: each for each in read_segment(segment_path(run, "eval", 3))}
+    first = next(iter(recorded.values()))
+    for words in (
+        ("rollout", "--env", "frozen_lake", "--policy", str(run), "-n", "3"),
+        ("replay", "from", str(run), f"{first.id}:1", "-n", "2", "--out", str(tmp_path / "from")),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "ale", *words], env=blocked, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert len(list(read_segment(segment_path(tmp_path / "from", f"from-{first.id}-1")))) == 2
+    config = model_settings(str(run), named={}, overrides=[]).config
+    played = play_tasks(config)
+    assert len(played) == len(recorded) == 8
+    for each in played:
+        turns = recorded[each.task_id].turns
+        assert [turn.completion_ids.tolist() for turn in each.turns] == [
+            t.completion_ids.tolist() for t in turns
+        ]
+        assert [turn.logprobs.tolist() for turn in each.turns] == [turn.logprobs.tolist() for turn in turns]
 
 
 def test_places_that_there_are_not_are_refused(run: Path) -> None:
