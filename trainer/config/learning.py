@@ -46,9 +46,6 @@ class ExploreOptions(Section):
     target_entropy: NonNegativeFloat = 0.0
     """Entropy (nats per sampled token) that `entropy_coef` is moved to hold, step by step, from what it is set to; 0: the
     coefficient stays."""
-    entropy_gain: PositiveFloat = 0.01
-    """What a step adds to the coefficient where no entropy is left, and takes off it at twice the target; in between in
-    proportion. The coefficient stays in [0, 1]."""
     kl_coef: NonNegativeFloat = 0.0
     """Weight of the divergence from the policy that the warm-up ended with (k3, mean over all RL tokens), in the first
     step. 0: no such term. The learner keeps those weights, and so do checkpoints, while the term lasts."""
@@ -59,10 +56,9 @@ class ExploreOptions(Section):
     def _no_dead_option(self) -> Self:
         needed = {
             "entropy_over": self.entropy_coef or self.target_entropy,
-            "entropy_gain": self.target_entropy,
             "kl_until": self.kl_coef,
         }
-        wants = {"entropy_over": "entropy_coef or explore.target_entropy", "entropy_gain": "target_entropy"}
+        wants = {"entropy_over": "entropy_coef or explore.target_entropy"}
         for name, on in needed.items():
             if not on and getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(

@@ -33,6 +33,8 @@ __all__ = ["MOST_COEF", "Explorer", "Held"]
 
 MOST_COEF = 1.0
 """A coefficient that adapts goes no higher: a nat of entropy is then worth as much as a credit of 1."""
+_GAIN = 0.01
+"""What a step adds to it where no entropy is left, and takes off it at twice the target; in between in proportion."""
 _COEF_FILE, _WARM_FILE = "explore.json", "warmup.safetensors"
 
 
@@ -89,7 +91,7 @@ class Explorer:
         options = self._options
         if options.target_entropy and (found := signal_metrics(trajectories)):
             missing = 1 - found["entropy"] / options.target_entropy
-            self._coef = min(max(self._coef + options.entropy_gain * missing, 0.0), MOST_COEF)
+            self._coef = min(max(self._coef + _GAIN * missing, 0.0), MOST_COEF)
         left = max(0.0, 1 - max(step - 1, 0) / (options.kl_until * max(self._steps, 1)))
         if not left:
             self._warm = None
