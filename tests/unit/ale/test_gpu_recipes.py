@@ -33,7 +33,7 @@ def test_a_recipe_fits_its_bundles_and_prints_its_map(file: Path, capsys: pytest
     assert "Not measured" in file.read_text(encoding="utf-8")
     out = shown(capsys, file)
     memory = out.partition("# memory, worked out")[2]
-    table = memory.partition("# placement, ")[2].splitlines()
+    table = memory.partition("# placement, ")[2].partition("\n#\n")[0].splitlines()
     assert [line.split()[1] for line in memory.splitlines()[2:4]] == ["learner", "sampler"]
     assert "all on one" not in memory
     assert table[2].startswith("# 0 ")
