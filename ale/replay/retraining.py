@@ -209,6 +209,8 @@ class _Learning:
         else:
             batch, seed = config.warmup.batch_trajectories, derive(config.seed, "imitation", step)
             metrics = self.learner.imitate(lr=plan.lr, batch_trajectories=batch, seed=seed)
+        # A mean over updates is rounded: the run logs what it asked for.
+        metrics = {**metrics, "lr": plan.lr * metrics.get("lr_share", 1.0)}
         aside = self._aside(step)
         if self._learns:  # as the run does: the learner accounts for what it was given alone
             left = [(why, sampled_tokens([t])) for t, why in aside]

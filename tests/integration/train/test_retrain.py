@@ -75,9 +75,10 @@ def test_steps_are_chained_from_the_last_checkpoint_kept(tmp_path: Path, algo: s
 
 @pytest.fixture(scope="module")
 def long_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With the recipe's own settings but for its sizes."""
+    """With the recipe's own settings but for its sizes; the mean of seven learning rates, all the same, is another one."""
     run = tmp_path_factory.mktemp("runs") / "lake"
-    sizes = ("warmup.epochs=4", "eval.tasks=8", "eval.every=0", "rollout.groups_per_step=8")
+    updates = ("rollout.groups_per_step=8", "optim.minibatches=7")
+    sizes = ("warmup.epochs=4", "eval.tasks=8", "eval.every=0", *updates)
     words = [word for size in sizes for word in ("-s", size)]
     done = train(run, "--algo", "ipa", "--steps", "24", "--seed", "7", *words)
     assert done.returncode == 0, done.stdout + done.stderr
