@@ -102,3 +102,55 @@ def test_07_word_game(tmp_path: Path) -> None:
     shutil.copy(EXAMPLES / "07_word_game" / "words.py", tmp_path)
     words = ["rollout", "--env", "words:WordGame", "--policy", "oracle", "--episodes", "20"]
     assert "20 of 20 passed" in run("-m", "ale", *words, cwd=tmp_path)
+
+
+NOTEBOOKS = EXAMPLES / "08_notebooks"
+
+
+def program_of(name: str, **parameters: object) -> str:
+    """Return a notebook's code cells as a program, with these values in place of those of its cell of parameters."""
+    cells = json.loads((NOTEBOOKS / name).read_text(encoding="utf-8"))["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert [cell for cell in code if cell["outputs"] or cell["execution_count"]] == []
+    (given,) = [cell for cell in code if cell["metadata"].get("tags") == ["parameters"]]
+    lines = "".join(given["source"]).splitlines()
+    assert parameters.keys() <= {line.partition(" = ")[0] for line in lines}
+    given["source"] = [*given["source"], *(f"\n{key} = {value!r}" for key, value in parameters.items())]
+    return "\n\n".join("".join(cell["source"]) for cell in code)
+
+
+def test_08_notebooks_are_all_run() -> None:
+    assert {path.name for path in NOTEBOOKS.iterdir()} == {
+        "own_environment.ipynb",
+        "read_a_run.ipynb",
+        "train.ipynb",
+    }
+
+
+@pytest.mark.turn(1)
+@pytest.mark.ray
+def test_08_notebook_train(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(program_of("train.ipynb", STEPS=2), encoding="utf-8")
+    said = run("train.py", cwd=tmp_path)
+    assert "of lakes that training never saw" in said
+    assert "\nstep   2  success" in said
+    assert "of 256 rollouts of the last step passed" in said
+
+
+@pytest.mark.turn(1)
+@pytest.mark.ray
+def test_08_notebook_own_environment(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(program_of("own_environment.ipynb", STEPS=2), encoding="utf-8")
+    said = run("own.py", cwd=tmp_path)
+    assert "of games that training never saw" in said
+    assert "\nstep 1: 0." in said
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pandas") is None, reason="pandas is not installed")
+def test_08_notebook_read_a_run(tmp_path: Path) -> None:
+    kept = EXAMPLES.parent / "tests" / "unit" / "kept" / "run"
+    program = program_of("read_a_run.ipynb", RUN=str(kept)) + "\nprint(curve, by_task)\n"
+    (tmp_path / "read.py").write_text(program, encoding="utf-8")
+    said = run("read.py", cwd=tmp_path)
+    assert "success_low" in said
+    assert "train/" in said
