@@ -17,7 +17,7 @@ import typer
 
 import ale
 from agent_runtime.errors import StoreError
-from ale.errors import AleError
+from ale.errors import USAGE_ERROR, AleError, usage_message
 from ale.lazy_group import LazyGroup, Place
 from ale.training.stop import sigterm_is_ctrl_c
 from rock_env.errors import InvalidArgument, RockError
@@ -132,7 +132,15 @@ def main() -> None:
     show_visibly()
     try:
         _check_words(sys.argv[1:])
-        app(prog_name="ale")  # also of `python -m ale`: completion goes by it
+        # The name also of `python -m ale`: completion goes by it.
+        ended = app(prog_name="ale", standalone_mode=False)
+        sys.exit(ended if isinstance(ended, int) else 0)
+    except typer.Abort:
+        sys.stderr.write("ale: aborted\n")
+        sys.exit(1)
+    except USAGE_ERROR as error:
+        sys.stderr.write(usage_message(error))
+        sys.exit(2)
     except Exception as error:
         if os.environ.get("ALE_DEBUG"):
             raise

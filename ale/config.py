@@ -147,7 +147,9 @@ def read_toml(path: Path) -> Values:
     except InvalidArgument as error:
         raise ConfigError(str(error)) from error
     except OSError as error:
-        raise ConfigError(f"cannot read the config file {path}: {error.strerror}") from error
+        raise ConfigError(
+            f"cannot read the config file {path}: {error.strerror}. Name a TOML file, such as config.toml of a run."
+        ) from error
 
 
 def parse_overrides(overrides: Sequence[str]) -> Values:

@@ -16,7 +16,7 @@ from rock_env.errors import did_you_mean
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError
 
-__all__ = ["OPTION_TABLES", "check_names", "comments", "flat", "option_names"]
+__all__ = ["OPTION_TABLES", "check_names", "comments", "flat", "meant", "option_names"]
 
 OPTION_TABLES = {
     "env": "env_args",
@@ -117,14 +117,24 @@ def _section(model: type[BaseModel], name: str) -> type[BaseModel] | None:
     return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
 
 
-def _unknown(name: str, prefix: str, model: type[BaseModel], source: str) -> ConfigError:
-    known = list(option_names())
+def meant(name: str, section: str = "") -> str:
+    """Return the option that an unknown name stands for, by what it means rather than by its letters; "" for none.
+
+    `section` is the known beginning of the name, with its dot.
+    """
     leaf = name.rpartition(".")[2]
-    same_leaf = [option for option in known if option.rpartition(".")[2] == leaf]
+    same_leaf = [option for option in option_names() if option.rpartition(".")[2] == leaf]
     # Of several options with this last word the nearest is meant, however far it is from what was typed.
     near = _known_elsewhere(name) or difflib.get_close_matches(name, same_leaf, n=1, cutoff=0.0)
-    near = near or _by_meaning(leaf, prefix)
-    hint = f" Did you mean {near[0]!r}?" if near else did_you_mean(name, known)
+    return next(iter(near or _by_meaning(leaf, section)), "")
+
+
+def _unknown(name: str, prefix: str, model: type[BaseModel], source: str) -> ConfigError:
+    near = meant(name, prefix)
+    # The section is right where it is known, so that letters of it make nothing near.
+    known = [option.removeprefix(prefix) for option in option_names() if option.startswith(prefix)]
+    by_letters = did_you_mean(name.removeprefix(prefix), known).replace("'", f"'{prefix}", 1)
+    hint = f" Did you mean {near!r}?" if near else by_letters
     here = ", ".join(prefix + field for field in model.model_fields)
     return ConfigError(f"unknown option {name!r} in {source}.{hint} Known here: {here}")
 

@@ -26,6 +26,14 @@ PLACE = "How it runs"
 SETTINGS = "Every other setting"
 
 
+def _with_values(words: list[str] | None) -> list[str] | None:
+    """Raise `InvalidArgument` for an argument without a value."""
+    for word in words or ():
+        if not word.partition("=")[1]:
+            raise InvalidArgument(f"bad --env-arg {word!r}: expected KEY=VALUE, such as {word}=4.")
+    return words
+
+
 EnvArgs = Annotated[
     list[str] | None,
     typer.Option(
@@ -33,6 +41,7 @@ EnvArgs = Annotated[
         metavar="KEY=VALUE",
         help="An argument of the environment (ale env show).",
         rich_help_panel=SETTINGS,
+        callback=_with_values,
     ),
 ]
 RockOption = Annotated[

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rock_env import plugins
-from rock_env.errors import InvalidArgument
+from rock_env.errors import InvalidArgument, nearest
 from rock_env.games.own import ClassParams, class_env
 from rock_env.spec import EnvSpec
 
@@ -35,7 +35,7 @@ def bring(env: str) -> None:
     if folder not in sys.path:
         sys.path.append(folder)  # other processes get this path, too
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        there = importlib.import_module(module)
     except ModuleNotFoundError as error:
         hosted = ", ".join(f"{library}:ID" for library in plugins.names("ale.libraries"))
         raise InvalidArgument(
@@ -47,6 +47,10 @@ def bring(env: str) -> None:
             f"environment {env!r} does not load: {type(error).__name__}: {error}."
         ) from error
     _check_file(env, module, file)
+    found = getattr(there, attribute, None)
+    if found is None:
+        classes = [name for name, each in vars(there).items() if isinstance(each, type | EnvSpec)]
+        raise nearest(f"class of the module {module!r}", attribute, classes)
     if isinstance(found, type):
         found = class_env(found, env)
     if not isinstance(found, EnvSpec):

@@ -112,6 +112,11 @@ def rollout_command(command: RolloutCommand) -> None:
             f"--agent {command.agent['name']} plays with a model behind it: got --policy {command.policy}, expected a run. "
             "Name one with --policy RUN, or leave --agent out."
         )
+    if without_model and not spec.has_oracle:
+        raise InvalidArgument(
+            f"{spec.name} has no reference policy: got --policy {command.policy}, which needs one (random draws from its "
+            "actions), expected a run. Name one with --policy RUN."
+        )
     kept: list[str] = []
     if without_model:
         trajectories = awaited(_play(command, spec, params, kept), f"the episodes of {spec.name}")

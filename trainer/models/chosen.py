@@ -119,6 +119,12 @@ def check_model(model: str, *, also: Sequence[str] | None = None) -> None:
         known = [engine for engine in names("ale.engines") if engine != PRETRAINED]
         error = nearest("model" if also is None else "run or model", model, [*(also or ()), *known])
         raise UnknownName(f"{error}. A model of Hugging Face is named OWNER/NAME.")
+    if Path(model).is_dir() and not (Path(model) / "config.json").is_file():
+        inside = [str(each) for each in (Path(model) / "model",) if (each / "config.json").is_file()]
+        raise UnknownName(
+            f"the folder {model!r} holds no model: got no config.json in it, expected one beside tokenizer and weights. "
+            f"Name {inside[0] if inside else 'the folder model/ of a run, or one that a hub made'}."
+        )
 
 
 def check_files(model: str) -> None:
