@@ -139,7 +139,9 @@ def main() -> None:
         sys.stderr.write("ale: aborted\n")
         sys.exit(1)
     except USAGE_ERROR as error:
-        sys.stderr.write(usage_message(error))
+        from ale.option_names import meant  # brings pydantic and all settings
+
+        sys.stderr.write(usage_message(error, meant))
         sys.exit(2)
     except Exception as error:
         if os.environ.get("ALE_DEBUG"):

@@ -13,6 +13,7 @@ Click or uses Click itself, so that its errors are known by what they have.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import typer
@@ -60,8 +61,11 @@ USAGE_ERROR: type[Exception] = next(
 _EXTRA = re.compile(r"unexpected extra argument.*\((?P<word>\S+)[^()]*\)")
 
 
-def usage_message(error: Any) -> str:
-    """Return what standard error says of a `USAGE_ERROR`: a line, or "" where help was shown in its place."""
+def usage_message(error: Any, meant: Callable[[str], str]) -> str:
+    """Return what standard error says of a `USAGE_ERROR`: a line, or "" where help was shown in its place.
+
+    `meant` is `option_names.meant`.
+    """
     if type(error).__name__ == "NoArgsIsHelpError":
         return ""
     said = " ".join(error.format_message().split()).rstrip(".")
@@ -69,24 +73,27 @@ def usage_message(error: Any) -> str:
     context = error.ctx
     if context is None:
         return f"ale: {said}. See `ale --help`.\n"
-    own = [name for param in context.command.params for name in param.opts if name.startswith("--")]
+    named = [name for param in context.command.params for name in param.opts]
+    own = [name for name in named if name.startswith("--")]
     hint = ""
     if type(error).__name__ == "NoSuchOption":
         said = f"no such option of `{context.command_path}`: {error.option_name}"
-        hint = _option(error.option_name, own)
+        bare = error.option_name.lstrip("-").replace("-", "_")
+        hint = (
+            f" Give {bare.upper()} without a name."
+            if bare in named
+            else _option(error.option_name, own, meant)
+        )
     elif (extra := _EXTRA.search(said)) and "--env" in own and extra["word"] in plugins.names("ale.envs"):
         hint = f" Did you mean --env {extra['word']}?"
     asked = "" if said.endswith("?") else "."
     return f"ale: {said}{asked}{hint} See `{context.command_path} --help`.\n"
 
 
-def _option(typed: str, own: list[str]) -> str:
+def _option(typed: str, own: list[str], meant: Callable[[str], str]) -> str:
     """Return which option of a command, or which setting, was meant: by its meaning, then by its letters."""
-    if "--set" in own:
-        from ale.option_names import meant  # brings pydantic and all settings, which most commands do without
-
-        if setting := meant(typed.lstrip("-").replace("-", "_")):
-            option = f"--{setting}" if f"--{setting}" in own else f"-s {setting}=VALUE"
-            return f" Did you mean '{option}'?"
+    if "--set" in own and (setting := meant(typed.lstrip("-").replace("-", "_"))):
+        option = f"--{setting}" if f"--{setting}" in own else f"-s {setting}=VALUE"
+        return f" Did you mean '{option}'?"
     begun = [name for name in own if typed.startswith(name) or name.startswith(typed)]
     return did_you_mean(typed, own) or (f" Did you mean {max(begun, key=len)!r}?" if begun else "")

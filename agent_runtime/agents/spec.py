@@ -254,7 +254,9 @@ def load_agent(name: str) -> AgentSpec:
         try:
             text = read_text(name)
         except OSError as error:
-            raise InvalidArgument(f"cannot read the agent spec {name!r}: {error.strerror}") from error
+            raise InvalidArgument(
+                f"cannot read the agent spec {name!r}: {error.strerror}. Name a YAML file, or an agent of `ale agent list`."
+            ) from error
         return read_spec(text, source=name)
     shipped, installed = _shipped(), plugins.names(GROUP)
     if name in installed:

@@ -46,6 +46,21 @@ CASES = [
     Case(("env", "show", "sokobann"), 2, "sokobann", "Did you mean 'sokoban'?"),
     Case(("agent", "show", "qwen-cod"), 2, "qwen-cod", "Did you mean 'qwen-code'?"),
     Case(("agent", "run", "pi", "x", "--url", "https://127.0.0.1"), 2, "--url must be", "http://HOST:PORT"),
+    Case((*RUN, "--model", "used"), 2, "the folder 'used' holds no model", "got no config.json"),
+    Case((*RUN, "--model", "nobody/nothing"), 2, "http://127.0.0.1:9 cannot be reached", "--model DIR"),
+    # classes of one's own, and what hosts them
+    Case(
+        ("train", "--env", "own_envs:BadReset"),
+        2,
+        "raised RuntimeError: the reset broke",
+        "Correct the class",
+    ),
+    Case(
+        ("rollout", "--env", "own_envs:BadStep"), 75, "raised ValueError: the step broke", "Correct the class"
+    ),
+    Case(("rollout", "--env", "own_envs:Short"), 75, "step returned 3 values", "expected 5"),
+    Case(("rollout", "--env", "gem:nothing"), 2, "gem:nothing has no reference policy", "--policy RUN"),
+    Case(("env", "register", "task"), 69, "the Docker engine does not answer", "Install Docker"),
     # folders and records
     Case((*RUN, "--run", "./used"), 73, "is not empty", "--resume"),
     Case((*RUN, "--run", "broken.toml/x"), 73, "cannot write the run folder", "--run"),
@@ -70,11 +85,30 @@ CASES = [
     Case(("rock", "serve", "--listen", "127.0.0.1:0"), 2, "token", "--insecure"),
 ]
 
+CLASSES = """
+class BadReset:
+    def reset(self, seed=None): raise RuntimeError("the reset broke")
+    def step(self, action): return "x", 0.0, True, False, {}
+class BadStep:
+    def reset(self, seed=None): return "say go", {}
+    def step(self, action): raise ValueError("the step broke")
+    def expert(self, observation): return "go"
+class Short(BadStep):
+    def step(self, action): return "x", 0.0, True
+"""
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "broken.toml").write_text("[optim\n", encoding="utf-8")
     (tmp_path / "rubbish.rollouts").write_bytes(b"rubbish")
+    (tmp_path / "own_envs.py").write_text(CLASSES, encoding="utf-8")
+    (tmp_path / "task/environment").mkdir(parents=True)
+    (tmp_path / "task/tests").mkdir()
+    (tmp_path / "task/task.toml").write_text('version = "1.0"\n', encoding="utf-8")
+    (tmp_path / "task/instruction.md").write_text("Do it.", encoding="utf-8")
+    (tmp_path / "task/environment/Dockerfile").write_text("FROM scratch\n", encoding="utf-8")
+    (tmp_path / "task/tests/test.sh").write_text("exit 1\n", encoding="utf-8")
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "notes").touch()
     for name in ("lost", "torn"):
@@ -109,8 +143,10 @@ def test_a_wrong_token_is_one_line(guarded: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_newcomers_error_is_one_line_with_a_remedy(case: Case, folder: Path) -> None:
-    # A hub that is asked refuses at once, in other words: nothing listens there.
-    done = ale(*case.words, cwd=folder, HF_ENDPOINT="http://127.0.0.1:9")
+    # A hub and an engine that are asked refuse at once: nothing listens there.
+    done = ale(
+        *case.words, cwd=folder, HF_ENDPOINT="http://127.0.0.1:9", DOCKER_HOST="unix:///nowhere/docker.sock"
+    )
     refused(done, case.code, case.happened, case.remedy)
 
 

@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[3]
 PACKAGES = ("agent_runtime", "ale", "rock_env", "sandboxes", "trainer")
 LATE = {
     "ale/algo/algorithms.py": (1, "torch, which --help does without"),
-    "ale/errors.py": (1, "all settings, which a command that has no mistake does without"),
+    "ale/cli.py": (1, "pydantic and all settings, which a command that has no mistake does without"),
     "ale/replay/cli.py": (3, "torch, which the other replay commands do without"),
     "ale/rock/reach.py": (1, "cloudpickle, which servers and clients do without"),
     "ale/training/cli.py": (2, "torch and Ray, which --help does without"),
