@@ -13,7 +13,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Collection
 from pathlib import Path
 
@@ -26,12 +25,8 @@ _OFFLINE = {"PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "
 class Steps:
     """A page, and the folder in which it is followed."""
 
-    def __init__(self, page: str, folder: Path, *, seed: int | None = None) -> None:
-        """`seed` is that of every training; None leaves them as the page has them."""
+    def __init__(self, page: str, folder: Path) -> None:
         self.blocks = self.blocks_of(page)
-        self.took_s: list[tuple[str, float]] = []
-        """The steps that were run, and how long each took."""
-        self._seed = seed
         self.folder, self._site = folder / "work", folder / "site"
         self.folder.mkdir()
         self._environment = {
@@ -73,11 +68,8 @@ class Steps:
         place.write_text(block.text, encoding="utf-8")
 
     def _run(self, block: Block) -> str:
-        text, began = block.text, time.monotonic()
-        if self._seed is not None:
-            text = re.sub(r"^ale train .*$", rf"\g<0> --seed {self._seed}", text, flags=re.MULTILINE)
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", text],
+            ["bash", "-euo", "pipefail", "-c", block.text],
             cwd=ROOT if block.mark == "in-the-repository" else self.folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -87,8 +79,7 @@ class Steps:
             check=False,
             timeout=500,
         )
-        assert done.returncode == 0, f"{text}\n{done.stdout}"
-        self.took_s.append((block.text, time.monotonic() - began))
+        assert done.returncode == 0, f"{block.text}\n{done.stdout}"
         return done.stdout
 
 
