@@ -141,7 +141,7 @@ def test_a_dry_run_prints_the_map_as_comments(folder, capsys, tmp_path):
     table = out.partition("# memory")[2].splitlines()
     assert [line.split()[1:4] for line in table[2:4]] == [["learner", "1", "cpu"], ["sampler", "3", "cpu"]]
     assert " 2.38 GB  weights 2.38" in next(line for line in table if "store" in line)
-    assert table[-1].startswith("# all on one cpu: ")
+    assert any(line.startswith("# all on one cpu: ") for line in table)
     assert "memory" not in said(capsys, "tiny").rpartition("\n\n")[2]
     begun = said(capsys, random_llama(tmp_path / "llama"), "engine_options.adapter=nowhere")
     assert "# memory: not known. cannot read the rank of the adapter nowhere/adapter_config.json" in begun
