@@ -25,9 +25,15 @@ def bring(env: str) -> None:
     `InvalidArgument` where it is not there, does not load or is neither.
     """
     place, colon, attribute = env.rpartition(":")
+    if not colon and not plugins.knows_env(env):
+        _check_named(env)
     if not colon or plugins.knows_env(env) or not attribute.isidentifier():
         return
     file = Path(place).absolute() if place.endswith(".py") else None
+    if file and not file.is_file():
+        raise InvalidArgument(
+            f"environment {env!r} does not load: got no file {place}, expected one with the class."
+        )
     module = file.stem if file else place
     if not all(part.isidentifier() for part in module.split(".")):
         return
@@ -63,6 +69,15 @@ def bring(env: str) -> None:
 def is_class(env: str) -> bool:
     """Return whether the environment of this name, one of a run's, was given as a class."""
     return ("ale.envs", env) in plugins.own() and issubclass(plugins.load_env(env).params, ClassParams)
+
+
+def _check_named(env: str) -> None:
+    """Raise `InvalidArgument` for a file without one of its classes."""
+    file = env if env.endswith(".py") else f"{env}.py"
+    if Path(file).is_file():
+        raise InvalidArgument(
+            f"the environment {env!r} is a file: expected a class of {file}, too. Name one, as in --env {env}:MyEnv."
+        )
 
 
 def _check_file(env: str, module: str, file: Path | None) -> None:

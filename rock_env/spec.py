@@ -158,6 +158,11 @@ class EnvSpec:
         return self.oracle is not _no_oracle
 
     @property
+    def has_explorer(self) -> bool:
+        """Return whether it says what its actions look like."""
+        return self.explorer is not _no_explorer
+
+    @property
     def key(self) -> str:
         """Return `name@version`, the form written into records."""
         return f"{self.name}@{self.version}"

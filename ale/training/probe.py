@@ -35,6 +35,8 @@ _MOST_TURNS = 60
 _LIMIT_S = 30.0
 _SOURCE = "the probe of the class"
 _EXPERTS, _INJECTED = 64, 16
+_DRAWN = 256
+"""Random actions beside those that were played: a rare one may be the longest."""
 _SPARE = 2
 _ANSWER = 16
 """Tokens of an answer, where nothing says what answers look like."""
@@ -171,6 +173,9 @@ def _measure(
     firsts = [one.first_observation for one in episodes]
     shown = [text for one in episodes for text in one.observations[:-1]]
     said = {action for one in episodes for action in one.actions}
+    if CHANCE in played:
+        draw = spec.explorer(params, spec.tasks(params).get("train", 0))
+        said |= {draw("") for _ in range(_DRAWN)}
     return _Measured(
         opening=max(len(template.open([*system, Message("user", text)])) for text in {*firsts, *shown}),
         turn=max(

@@ -112,7 +112,7 @@ def rollout_command(command: RolloutCommand) -> None:
             f"--agent {command.agent['name']} plays with a model behind it: got --policy {command.policy}, expected a run. "
             "Name one with --policy RUN, or leave --agent out."
         )
-    if without_model and not spec.has_oracle:
+    if without_model and not spec.has_oracle and not (command.policy == "random" and spec.has_explorer):
         raise InvalidArgument(
             f"{spec.name} has no reference policy: got --policy {command.policy}, which needs one (random draws from its "
             "actions), expected a run. Name one with --policy RUN."
@@ -158,6 +158,8 @@ async def _play(
             rock = Keeping(rock, folder)
         if command.policy == "oracle":
             return await play_episodes(command, spec, params, rock=rock, policy=spec.oracle)
+        if not spec.has_oracle:
+            return await play_episodes(command, spec, params, rock=rock, policy=spec.explorer)
         scouts = replace(command, episodes=min(LEARNING_EPISODES, command.episodes))
         seen = await play_episodes(scouts, spec, params, rock=rock, policy=spec.oracle)
         actions = sorted({action for trajectory in seen for action in trajectory.actions})

@@ -128,6 +128,13 @@ def test_what_nothing_can_be_learned_from_is_refused() -> None:
         tried(Count, sampling={"max_tokens": 1})
 
 
+def test_answers_have_room_for_the_longest_action_even_if_nobody_played_it() -> None:
+    class Rare(Count):
+        actions = [*map(str, range(30)), "a longer word"]
+
+    assert tried(Rare)[0].sampling.max_tokens == len("a longer word") + 1
+
+
 @pytest.mark.ray
 def test_a_model_whose_first_rollouts_are_all_alike_is_refused_before_it_learns(tmp_path: Path) -> None:
     class Hopeless(Count):
@@ -135,7 +142,8 @@ def test_a_model_whose_first_rollouts_are_all_alike_is_refused_before_it_learns(
         actions = ("1", "2")
 
         def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-            return "", 0.0, True, False, {}
+            self.number -= 1  # games of other lengths, none of them better
+            return "", 0.0, self.number < 0, False, {}
 
     with plugins.given({("ale.envs", "mine"): class_env(Hopeless, "mine")}):
         small = {"rollout": {"groups_per_step": 2, "workers": 1, "engines": 1}, "steps": 1}
