@@ -130,7 +130,7 @@ def test_what_nothing_can_be_learned_from_is_refused() -> None:
 
 def test_answers_have_room_for_the_longest_action_even_if_nobody_played_it() -> None:
     class Rare(Count):
-        actions = [*map(str, range(30)), "a longer word"]
+        actions = (*map(str, range(30)), "a longer word")
 
     assert tried(Rare)[0].sampling.max_tokens == len("a longer word") + 1
 

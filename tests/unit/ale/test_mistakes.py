@@ -93,7 +93,12 @@ MISTAKES = [
     ("train --env own_envs:function", 2, "type function", "expected a class with reset and step"),
     ("train --env own_env:NoReset", 2, "No module named 'own_env'", "Name a module of"),
     ("train --env faulty_module:X", 2, "No module named 'nothing_like_this'", "install what it imports"),
-    ("train --env nowhere/own_envs.py:X", 2, "got no file nowhere/own_envs.py", "expected one with the class"),
+    (
+        "train --env nowhere/own_envs.py:X",
+        2,
+        "got no file nowhere/own_envs.py",
+        "expected one with the class",
+    ),
     ("train --env own_envs.py", 2, "'own_envs.py' is a file", "Name one, as in --env own_envs.py:MyEnv"),
     ("train --env own_envs", 2, "a class of own_envs.py", "Name one, as in --env own_envs:MyEnv"),
     ("train --env typo_module:X", 2, "SyntaxError", "typo_module.py, line 1"),
