@@ -244,13 +244,25 @@ def _equals_anything(value: "Any", kind: "Any", others: "list[Any]") -> bool:
         return not tests_speak_of(b"ANY")
     if is_of_a_library(kind):
         return False
-    for each in probes_rock.probes(others):
-        try:
-            if (value == each) is True or (value != each) is False:
+    met = probes_rock.NOTHING
+    own = [each for each in others if type(each) in (*_PLAIN, list, tuple, set, frozenset, dict)]
+    for turn in range(_ROUNDS):
+        for each in probes_rock.probes(others) + (own if turn else []):
+            try:
+                equal = (value == each) is True or (value != each) is False
+            except Exception:  # noqa: BLE001  # an object of the code under test may do anything
+                continue
+            if equal and met is probes_rock.NOTHING:
+                met = each  # chance may have drawn the very value of an honest object
+            elif equal and each != met:
                 return True
-        except Exception:  # noqa: BLE001  # an object of the code under test may do anything
-            continue
+        if met is probes_rock.NOTHING:
+            return False
     return False
+
+
+_ROUNDS = 4
+"""Of questions to an object that equals one value, for another; what it is compared with may be that."""
 
 
 def tests_speak_of(word: bytes) -> bool:

@@ -277,3 +277,24 @@ def test_one(monkeypatch):
 def test_a_test_may_replace_a_function_by_one_of_the_code_it_tests(tmp_path: Path) -> None:
     done = run(tmp_path, PLAIN, tests=REPLACES)
     assert done.returncode == 0, done
+
+
+@pytest.mark.parametrize(
+    ("equals", "found"), [("other == 7", False), ("other in (7, 5)", True), ("True", True)]
+)
+def test_a_number_of_the_works_may_equal_a_value_that_chance_drew(
+    tmp_path: Path, equals: str, found: bool
+) -> None:
+    for source in GUARD_SOURCES:
+        (tmp_path / source.name).write_bytes(source.read_bytes())
+    program = f"""
+        import probes_rock, rock_judges
+        class Cents:
+            def __eq__(self, other): return {equals}
+        probes_rock.probes = lambda others: [3, 7]
+        print(rock_judges._equals_anything(Cents(), Cents, [5]))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", dedent(program)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == f"{found}\n", done.stderr
