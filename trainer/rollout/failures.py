@@ -74,9 +74,10 @@ def check_first(trajectories: Sequence[Trajectory], *, context: int, longest: in
             f"prompt and sampling.max_tokens={longest} have no room in a context of {context}. Set agent.window_turns=1, a "
             "smaller sampling.max_tokens, or a longer engine_options.max_context."
         )
-    if (
-        len({(t.reward, tuple(filter(None, t.turn_rewards))) for t in done}) > 1
-    ):  # a longer game of zeros is no better
+    outcomes = {
+        (t.reward, tuple(filter(None, t.turn_rewards))) for t in done
+    }  # a longer game of zeros is no better
+    if len(outcomes) > 1:
         return ""
     ends = ", ".join(sorted({str(t.stop_reason) for t in done}))
     cut = sum(turn.finish_reason == "length" for t in done for turn in t.turns)

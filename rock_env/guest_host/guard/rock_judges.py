@@ -222,7 +222,7 @@ def looks(value: "Any", others: "list[Any]", deep: int = 0) -> "Any":
     kind = type(value)
     if kind in _PLAIN:
         return value
-    if kind in (list, tuple, set, frozenset, dict) and deep < 4:
+    if kind in _HOLDING and deep < 4:
         for number, each in enumerate(value.items() if kind is dict else value):
             if number >= 1000:
                 break
@@ -233,6 +233,7 @@ def looks(value: "Any", others: "list[Any]", deep: int = 0) -> "Any":
     return value
 
 
+_HOLDING = (list, tuple, set, frozenset, dict)
 _PLAIN = (int, float, str, bytes, bool, complex, type(None), type)
 
 
@@ -245,9 +246,9 @@ def _equals_anything(value: "Any", kind: "Any", others: "list[Any]") -> bool:
     if is_of_a_library(kind):
         return False
     met = probes_rock.NOTHING
-    own = [each for each in others if type(each) in (*_PLAIN, list, tuple, set, frozenset, dict)]
     for turn in range(_ROUNDS):
-        for each in probes_rock.probes(others) + (own if turn else []):
+        own = [each for each in others if turn and type(each) in (*_PLAIN, *_HOLDING)]
+        for each in probes_rock.probes(others) + own:
             try:
                 equal = (value == each) is True or (value != each) is False
             except Exception:  # noqa: BLE001  # an object of the code under test may do anything

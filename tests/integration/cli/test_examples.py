@@ -146,7 +146,10 @@ def test_08_notebook_own_environment(tmp_path: Path) -> None:
     assert "\nstep 1: 0." in said
 
 
-@pytest.mark.skipif(importlib.util.find_spec("pandas") is None, reason="pandas is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("pandas") is None,
+    reason="pandas is not here: make .venv/.ready installs it with the extra dev",
+)
 def test_08_notebook_read_a_run(tmp_path: Path) -> None:
     kept = EXAMPLES.parent / "tests" / "unit" / "kept" / "run"
     program = program_of("read_a_run.ipynb", RUN=str(kept)) + "\nprint(curve, by_task)\n"
