@@ -188,7 +188,8 @@ class FreshBoxes(Protocol):
         reads; packages and files that the agent added come along (`rock_env.guest.steering`). `runs` are programs that
         the grade starts, `asked` the words and absolute paths of the task, which are the agent's to write; `workdir` is
         where it works; `image` what the image's own programs said beforehand (`rock_env.grading.image`). Returned are paths
-        without the first slash. Raise `Unimplemented`, having changed nothing, where the backend cannot.
+        without the first slash. Raise `Unimplemented`, having changed nothing, where the backend cannot, and `UnfitFiles`
+        for files that cannot be taken.
         """
         ...
 

@@ -46,6 +46,7 @@ __all__ = [
     "SandboxLost",
     "Unauthenticated",
     "Unavailable",
+    "UnfitFiles",
     "Unimplemented",
     "UnknownName",
     "as_rock_error",
@@ -124,6 +125,15 @@ class UnknownName(InvalidArgument, LookupError):
     code, grpc, http, exit_code = "unknown_name", "INVALID_ARGUMENT", 400, 2
 
 
+class UnfitFiles(InvalidArgument):
+    """A sandbox's files cannot be had as they are: too many bytes, nested too deep, or no tree that can be copied.
+
+    It is whoever wrote them who did that, so a grade of them is a reward of 0 and no failure of ours.
+    """
+
+    code, grpc, http, exit_code = "unfit_files", "INVALID_ARGUMENT", 400, 2
+
+
 class NotFound(RockError, LookupError):
     code, grpc, http, exit_code = "not_found", "NOT_FOUND", 404, 66
 
@@ -197,6 +207,7 @@ CODES: dict[str, type[RockError]] = {
         RockError,
         InvalidArgument,
         UnknownName,
+        UnfitFiles,
         NotFound,
         FailedPrecondition,
         ResetDivergence,

@@ -131,7 +131,7 @@ class TakesOver(Protocol):
     async def take_over(self, sandbox_id: str, *, snapshot: str, steering: Steering) -> list[str]:
         """Give a box in which nothing of an agent ever ran the files of a snapshot, and return what was left out, by path.
 
-        Raise `Unimplemented`, having changed nothing, where it cannot, and `InvalidArgument` for files it cannot take. After
+        Raise `Unimplemented`, having changed nothing, where it cannot, and `UnfitFiles` for those it cannot take. After
         that and after `InfraError` the box is of no use.
         """
         ...

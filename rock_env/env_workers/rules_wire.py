@@ -91,9 +91,9 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag="failed"):
 
 
 FromWorker = Wish | Done | Failed
-Argument = str | int | float | bool | None | list[str | int] | dict[str, str]
+Argument = str | int | float | bool | None | list[str | int] | dict[str, str | list[str]]
 _Given = tuple[list[Argument], dict[str, Argument]]
-"""What a wish may say beside its content: no deeper than a command line or variables."""
+"""What a wish may say beside its content: no deeper than a command line, variables, or what an image says of itself."""
 MOST_WORDS = 4 << 20
 _words = msgspec.msgpack.Decoder(_Given).decode
 

@@ -15,7 +15,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 
 from rock_env.env import FreshBoxes, Verdict
-from rock_env.errors import InfraError, InvalidArgument, NotFound, RockError, Unimplemented
+from rock_env.errors import InfraError, InvalidArgument, NotFound, RockError, UnfitFiles, Unimplemented
 from rock_env.grading.fence import ask_clean
 from rock_env.grading.guard import has_guard, programs
 from rock_env.grading.image import ImageAnswers, ask_image
@@ -252,7 +252,7 @@ async def _graded(boxes: _Boxes, verifier: Verifier) -> Report:
         if boxes.work:
             try:
                 await carry_work(boxes.agent, other, boxes.work)
-            except (InvalidArgument, NotFound) as error:
+            except (UnfitFiles, NotFound) as error:
                 return await boxes.lost(other, error)
         return await run_verifier(other, verifier, image)
 
@@ -277,7 +277,7 @@ async def _taken_over(boxes: _Boxes, verifier: Verifier, shell: LeftShell) -> Re
                 workdir=boxes.workdir(verifier),
                 image=image.told,
             )
-        except InvalidArgument as error:
+        except UnfitFiles as error:
             return await boxes.lost(other, error)
         except Unimplemented:
             return None

@@ -12,7 +12,7 @@ import tarfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from rock_env.errors import InfraError, InvalidArgument, NotFound, RockError
+from rock_env.errors import InfraError, InvalidArgument, NotFound, RockError, UnfitFiles
 from rock_env.sandbox import Sandbox, limit_that_ended
 
 __all__ = ["carry_work", "need_box", "own_limits", "steers_tests"]
@@ -39,13 +39,13 @@ def steers_tests(path: str) -> bool:
 async def carry_work(box: Sandbox, to: Sandbox, folder: str) -> int:
     """Copy the regular files below `folder` that do not steer tests over those in the other box; return how many.
 
-    Links are left out. Raise `InvalidArgument` if there is too much of it, and `NotFound` without such a folder.
+    Links are left out. Raise `UnfitFiles` where it cannot be taken or there is too much, `NotFound` without such a folder.
     """
     content = bytearray()
     async for block in box.download(folder):
         content += block
         if len(content) > _MAX_BYTES:
-            raise InvalidArgument(f"{folder} of the agent is larger than {_MAX_BYTES} bytes")
+            raise UnfitFiles(f"{folder} of the agent is larger than {_MAX_BYTES} bytes")
     carried, count = io.BytesIO(), 0
     with (
         tarfile.open(fileobj=io.BytesIO(content)) as source,
@@ -56,7 +56,10 @@ async def carry_work(box: Sandbox, to: Sandbox, folder: str) -> int:
             if member.isreg() and not path.startswith(("/", "..")) and not steers_tests(path):
                 target.addfile(member, source.extractfile(member))
                 count += 1
-    await to.upload(folder, _blocks(carried.getvalue()))
+    try:
+        await to.upload(folder, _blocks(carried.getvalue()))
+    except InvalidArgument as error:  # such as a file where the image has a folder
+        raise UnfitFiles(error.message) from error
     return count
 
 

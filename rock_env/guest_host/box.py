@@ -21,7 +21,7 @@ from collections.abc import (
 )
 from contextlib import aclosing
 
-from rock_env.errors import InfraError, InvalidArgument, NotFound
+from rock_env.errors import InfraError, InvalidArgument, NotFound, UnfitFiles
 from rock_env.guest import protocol as guest
 from rock_env.guest.steering import TOLD, Steering
 from rock_env.guest_host.command import GuestCommand
@@ -401,10 +401,13 @@ class GuestBox:
         return tree_summary(await self._unpacked(tree, blocks, "unpacking the changes of a box"))
 
     async def take_over(self, blocks: AsyncIterator[bytes | memoryview], steering: Steering) -> list[str]:
-        """Do so, but for what could steer a grade (see `steering`); return what was left out, by path."""
+        """Do so, but for what could steer a grade (see `steering`); return what was left out. Raise `UnfitFiles`."""
         asked = {name: list(getattr(steering, name)) for name in TOLD} | {"workdir": steering.workdir}
         tree = self._tree("unpack", "", {"changes": "unpack", "steering": asked})
-        return left_out(await self._unpacked(tree, blocks, "taking over the changes of a box"))
+        try:
+            return left_out(await self._unpacked(tree, blocks, "taking over the changes of a box"))
+        except InvalidArgument as error:
+            raise UnfitFiles(error.message) from error
 
     # -- ports
 

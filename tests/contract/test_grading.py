@@ -181,6 +181,33 @@ async def test_what_the_agent_broke_is_its_failure(box: Sandbox, fresh: BackendB
     assert verdict.details.startswith("the agent's work broke the verifier: its result cannot be read")
 
 
+async def test_work_that_cannot_be_had_has_failed_and_a_fault_of_ours_is_no_grade(
+    box: Sandbox, fresh: BackendBoxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verifier = sh("test -e project/mine.py", grade_in="pristine")
+    await box.write_file("project/mine.py", b"x")
+    assert (await graded(box, fresh, verifier, work="project")).passed
+    await box.write_file("project/start/in", b"a folder where the image has a file")
+    _has_failed(await graded(box, fresh, verifier, work="project"))
+    await box.exec(["rm", "-r", "project/start"])
+    with monkeypatch.context() as patched:
+        patched.setattr("rock_env.grading.work._MAX_BYTES", 1)
+        _has_failed(await graded(box, fresh, verifier, work="project"))
+
+    async def unread(*_: object) -> AsyncIterator[bytes]:
+        raise InvalidArgument("the arguments of 'download' are none")
+        yield b""
+
+    monkeypatch.setattr(type(box), "download", unread)
+    with pytest.raises(InvalidArgument, match="arguments of 'download'"):
+        await graded(box, fresh, verifier, work="project")
+
+
+def _has_failed(verdict: Verdict) -> None:
+    assert (verdict.reward, verdict.passed) == (0.0, False)
+    assert "the agent's work cannot be taken over" in verdict.details
+
+
 async def test_a_verifier_that_takes_too_long_is_a_failure(box: Sandbox, fresh: BackendBoxes) -> None:
     verdict = await graded(box, fresh, sh("sleep 600", timeout_s=0.3))
     assert verdict == Verdict(0.0, passed=False, details="the verifier did not finish within 0.3 s")

@@ -84,16 +84,19 @@ class PostgresServer:
         self.process = _start(self.folder, self.port, options)
 
 
-def _as_user() -> dict[str, object]:
+def _as_user(command: list[str]) -> list[str]:
+    """Have a program change the user: a subprocess with a user of its own forks, which gRPC's threads do not survive."""
     user = _user()
-    return {} if user is None else {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+    if user is None:
+        return command
+    return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", *command]
 
 
 def _run(program: str, *words: str, folder: Path) -> None:
     bin_folder = binaries()
     assert bin_folder is not None
-    command = [str(bin_folder / program), *words]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, **_as_user())  # type: ignore[call-overload]
+    command = _as_user([str(bin_folder / program), *words])
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     log = folder / "log"
     said = log.read_text()[-2000:] if log.exists() else ""
     assert done.returncode == 0, f"{done.stderr}\nThe server's log ends with:\n{said}"
@@ -107,11 +110,10 @@ def _start(folder: Path, port: int, options: tuple[str, ...]) -> subprocess.Pope
     for setting in settings:
         command += ["-c", setting]
     (folder / "data" / "postmaster.pid").unlink(missing_ok=True)  # of one that was killed
-    user = _user()
-    if user is not None:  # by a program: Popen's own way forks, which gRPC's threads do not survive
-        command = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", *command]
     with (folder / "log").open("ab") as log:
-        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(
+            _as_user(command), cwd=folder, stdout=log, stderr=log, start_new_session=True
+        )
     while not _answers(folder, port):  # its socket: on the port, somebody else's server could answer
         if process.poll() is not None:
             raise RuntimeError(f"PostgreSQL ended: {(folder / 'log').read_text()[-2000:]}")

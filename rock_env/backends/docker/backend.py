@@ -217,7 +217,7 @@ class DockerBackend:
         """Give a box the files of another one's snapshot but those that `steering` refuses; return these.
 
         For grades: nothing of an agent ever ran in the box. Raise `Unimplemented`, having changed nothing, where the files
-        of containers cannot be reached from here, `NotFound`, `InvalidArgument` for files nested too deep, and `InfraError`.
+        of containers cannot be reached from here, `NotFound`, `UnfitFiles` for those nested too deep, and `InfraError`.
         """
         node, held = await self._prepare(), self._find(sandbox_id)
         return await take_over(node.engine, node.layers, held.container, snapshot, steering)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rock_env.backends.process.trees import copy_file, copy_properties
-from rock_env.errors import InfraError, InvalidArgument
+from rock_env.errors import InfraError, UnfitFiles
 
 __all__ = [
     "FOLDER",
@@ -77,7 +77,7 @@ def merged_folder(container: dict[str, Any]) -> Path | None:
 def graft(layers: list[Path], target: Path, without: Sequence[Refusals] = ()) -> None:
     """Apply layers to a container's files, each without its refusals.
 
-    Raise `InfraError`, or `InvalidArgument` for what is nested too deep; the container is then of no use.
+    Raise `InfraError`, or `UnfitFiles` for what is nested too deep; the container is then of no use.
     """
     try:
         for layer, refusals in zip(layers, without or [Refusals()] * len(layers), strict=True):
@@ -101,7 +101,7 @@ class _Grafting:
 
     def apply(self, source: int, into: int, path: str = "", deep: int = 0) -> None:
         if deep > MOST_DEEP:
-            raise InvalidArgument(f"a folder is nested deeper than {MOST_DEEP} folders")
+            raise UnfitFiles(f"a folder is nested deeper than {MOST_DEEP} folders")
         if is_opaque(source) and path not in self._without.kept:
             _clear(into)
         for name in os.listdir(source):

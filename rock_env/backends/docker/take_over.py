@@ -26,7 +26,7 @@ from rock_env.backends.docker.graft import (
     merged_folder,
 )
 from rock_env.backends.docker.layers import DockerLayers
-from rock_env.errors import InfraError, InvalidArgument, Unimplemented
+from rock_env.errors import InfraError, UnfitFiles, Unimplemented
 from rock_env.guest.steering import DEFAULT_FOLDERS, MOST_READ, REFUSED, Change, Kind, Steering
 from rock_env.threads import for_callers
 
@@ -64,7 +64,7 @@ def _taken_over(layers: list[Path], target: Path, steering: Steering, search_pat
 
 
 def refusals(layers: list[Path], target: Path, steering: Steering, search_path: str) -> list[Refusals]:
-    """Return for each layer what it must not change in `target`. Raise `InvalidArgument` for what is nested too deep."""
+    """Return for each layer what it must not change in `target`. Raise `UnfitFiles` for what is nested too deep."""
     try:
         with _opened(str(target)) as root:
             full = _with_image(steering, root, search_path)
@@ -130,7 +130,7 @@ class _Walk:
     def folder(self, source: int, known: int | None, path: str, *, deep: int, venv: bool = False) -> None:
         """Look at each entry of a folder; `venv`: it is the image's virtual environment."""
         if deep > MOST_DEEP:
-            raise InvalidArgument(f"a folder is nested deeper than {MOST_DEEP} folders")
+            raise UnfitFiles(f"a folder is nested deeper than {MOST_DEEP} folders")
         in_venv = venv and path.endswith("/bin/")
         venv = known is not None and _kind(known, "pyvenv.cfg") == "other"
         for name in os.listdir(source):

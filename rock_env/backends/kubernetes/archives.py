@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
 
-from rock_env.errors import FailedPrecondition, InfraError, InvalidArgument, NotFound, ResourceExhausted
+from rock_env.errors import FailedPrecondition, InfraError, NotFound, ResourceExhausted, UnfitFiles
 from rock_env.threads import for_callers, for_life
 
 __all__ = ["Archives"]
@@ -68,7 +68,7 @@ class Archives:
                         size += len(block)
                         self._held_bytes += len(block)
                         if size > self._most_bytes:
-                            raise InvalidArgument(f"its changes take more than {self._most_bytes} bytes")
+                            raise UnfitFiles(f"its changes take more than {self._most_bytes} bytes")
                         if self._held_bytes > self._room_bytes:
                             raise ResourceExhausted(
                                 f"the snapshots of this server would hold more than {self._room_bytes} bytes. Delete some, "

@@ -14,6 +14,7 @@ from agent_runtime.surviving import Surviving
 from rock_env.client import Client
 from rock_env.client.env import AsyncEnv
 from rock_env.client.sandbox.handle import AsyncSandbox
+from rock_env.env import Verdict
 from rock_env.errors import FailedPrecondition, NotFound, RockError
 from rock_env.plugins import env_params, load_env
 from rock_env.proto.v1 import sandbox_pb2 as pb
@@ -164,14 +165,23 @@ async def test_what_the_living_server_had_is_left_to_the_new_environment(fleet: 
         await solve(await env.sandbox(), env.workdir)
         lost = _at(other, env.sandbox_id)
         both = await asyncio.gather(lost.take_over(), lost.take_over(), return_exceptions=True)
-        (taken,) = [it for it in both if isinstance(it, AsyncEnv)]
-        (refused,) = [it for it in both if not isinstance(it, AsyncEnv)]
-        assert isinstance(refused, FailedPrecondition)
-        with pytest.raises(RockError):
-            await env.evaluate()
-        assert (await taken.evaluate()).passed
-        with contextlib.suppress(RockError):
-            await env.close()
+        made = [
+            it for it in both if isinstance(it, AsyncEnv)
+        ]  # both, where the second asked when the first had it
+        assert all(isinstance(it, FailedPrecondition) for it in both if not isinstance(it, AsyncEnv))
+        grades = await asyncio.gather(*(it.evaluate() for it in (env, *made)), return_exceptions=True)
+        assert isinstance(grades[0], RockError)
+        ((taken, grade),) = [
+            (it, grade)
+            for it, grade in zip(made, grades[1:], strict=True)
+            if not isinstance(grade, RockError)
+        ]
+        assert isinstance(grade, Verdict)
+        assert grade.passed
+        for former in (env, *made):
+            if former is not taken:
+                with contextlib.suppress(RockError):
+                    await former.close()
         assert await live(second) == {env.sandbox_id}, "the former environment's end is not the sandbox's"
         await taken.close()
         assert await live(second) == set()
