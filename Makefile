@@ -3,10 +3,11 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: train test test-all plan fast components rest pods cluster lint format protos docs claims bench clean
+.PHONY: setup train test test-all plan fast components rest pods cluster lint format protos docs claims bench clean
 .DEFAULT_GOAL := help
 
 help:
+	@echo "make setup        create .venv with everything in it, and nothing more"
 	@echo "make train        set up, then ale train --env frozen_lake --algo ipa"
 	@echo "make test         set up, then the fast tests and one pass through each real component"
 	@echo "make test-all     make test, then all other tests"
@@ -18,6 +19,9 @@ help:
 
 $(VENV)/.ready: pyproject.toml constraints.txt scripts/setup.sh
 	VENV=$(VENV) scripts/setup.sh
+
+setup: $(VENV)/.ready
+	@echo "ready: source $(VENV)/bin/activate, then ale --help"
 
 train: $(VENV)/.ready
 	$(BIN)/ale train --env frozen_lake --algo ipa $(ARGS)

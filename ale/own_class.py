@@ -44,10 +44,13 @@ def bring(env: str) -> None:
         there = importlib.import_module(module)
     except ModuleNotFoundError as error:
         hosted = ", ".join(f"{library}:ID" for library in plugins.names("ale.libraries"))
-        raise InvalidArgument(
-            f"environment {env!r} does not load: {error}. Name a module of {folder} or one that is installed, and install "
-            f"what it imports; environments of other libraries are {hosted}."
-        ) from error
+        remedy = "Install what it imports."
+        if error.name == module.partition(".")[0]:
+            remedy = (
+                f"Run this in the folder where {module} lies (this one is {folder}), or name a module that is installed; "
+                f"environments of other libraries are {hosted}."
+            )
+        raise InvalidArgument(f"environment {env!r} does not load: {error}. {remedy}") from error
     except Exception as error:  # named boundary: a user's own module
         raise InvalidArgument(
             f"environment {env!r} does not load: {type(error).__name__}: {error}."

@@ -144,7 +144,7 @@ def _cause(signal: Signal, entropy: float, success: float, collapsed: bool, fell
     if fails:
         return (
             "because nearly all rollouts fail: start them nearer to the goal (anchors.scheduler=sequential), imitate more "
-            "first (warmup.trajectories), or draw larger groups (rollout.group_size)"
+            "first (warmup.trajectories, warmup.epochs), or draw larger groups (rollout.group_size)"
         )
     return (
         "because nearly all rollouts pass: draw the tasks that are not solved yet (curriculum.tasks=pass_rate, "

@@ -25,6 +25,7 @@ from agent_runtime.wrapped import WrappedEnv
 from ale.config import parse_overrides
 from ale.errors import NotRun, RecordError
 from ale.options import BackendOption, EnvArgs
+from ale.own_class import bring
 from ale.replay.records import find
 from ale.replay.showing import transcript
 from ale.terminal import stdout
@@ -34,6 +35,7 @@ from rock_env.env import Info, Oracle, StepResult, Verdict
 from rock_env.env_workers.catalog import parse_task_id
 from rock_env.env_workers.here import HereEnv
 from rock_env.errors import InvalidArgument, RockError
+from rock_env.games.game import hear
 from rock_env.server.app import in_process
 from rock_env.server.envs.here import HereRock
 from rock_env.server.options import ServerOptions
@@ -106,6 +108,7 @@ def debug_command(command: DebugCommand) -> None:
     CLI agent's, and `RockError` where none began.
     """
     logging.getLogger(errors.__name__).addFilter(_is_no_leave)
+    hear()
     request, player = _recorded(command) if command.is_record else _reference(command)
     played = asyncio.run(_play(request, player, command))
     for line in transcript(played, tokens=False):
@@ -130,6 +133,7 @@ def _recorded(command: DebugCommand) -> tuple[RolloutRequest, Oracle]:
     actions = [turn.action for turn in recorded.played()]
     left = iter(actions)
     name = recorded.env.rpartition("@")[0]
+    bring(name)
     start = replace(recorded.start, hint="")
     request = _request(name, recorded.params_json, recorded.task_id, start, turns=len(actions))
     return request, lambda _: next(left)
@@ -137,16 +141,17 @@ def _recorded(command: DebugCommand) -> tuple[RolloutRequest, Oracle]:
 
 def _reference(command: DebugCommand) -> tuple[RolloutRequest, Oracle]:
     """Return a task from its start, and who acts: the reference policy, or legal actions by chance where there is none."""
-    name, _, task_id = command.what.partition("/")
-    if not task_id:
+    name, *place = command.what.rsplit("/", 2)
+    if len(place) != 2:
         raise InvalidArgument(f"expected ENV/SPLIT/INDEX such as frozen_lake/train/0, got {command.what!r}.")
+    bring(name)
     spec = plugins.load_env(name)
     params = plugins.env_params(spec, json.dumps(command.env_args or {}))
-    split, index = parse_task_id(task_id)
+    split, index = parse_task_id("/".join(place))
     task = spec.tasks(params).get(split, index)
     player = spec.oracle if spec.has_oracle else spec.explorer
     request = _request(name, params.canonical(), task.id, Start(command.seed), turns=_MOST_TURNS)
-    return request, player(params, task)
+    return request, _watched_player(player(params, task))
 
 
 def _request(env: str, params_json: str, task_id: str, start: Start, *, turns: int) -> RolloutRequest:
@@ -218,15 +223,33 @@ async def _watched(act: Awaitable[T]) -> T:
     try:
         return await act
     except RockError as error:
-        cause: BaseException = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
-        if isinstance(cause, bdb.BdbQuit):
-            raise NotRun("the debugger was left before the rollout's end") from None
-        if not isinstance(cause, RockError):
-            stdout().print(f"{type(cause).__name__}: {cause}", markup=False)
-            pdb.post_mortem(cause.__traceback__)
+        _look(error)
         raise
+
+
+def _watched_player(player: Oracle) -> Oracle:
+    """Return the player; where a plugin raised in what it does, which may be a game beside, the user looks at it there."""
+
+    def act(observation: str) -> str:
+        try:
+            return player(observation)
+        except RockError as error:
+            _look(error)
+            raise
+
+    return act
+
+
+def _look(error: RockError) -> None:
+    """Let the user look at what caused an error, where a plugin raised it. Raise `NotRun` where the debugger was left."""
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    if isinstance(cause, bdb.BdbQuit):
+        raise NotRun("the debugger was left before the rollout's end") from None
+    if not isinstance(cause, RockError):
+        stdout().print(f"{type(cause).__name__}: {cause}", markup=False)
+        pdb.post_mortem(cause.__traceback__)
 
 
 def _stop_in(kind: type, name: str) -> None:

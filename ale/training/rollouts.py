@@ -27,7 +27,7 @@ from agent_runtime.types import AgentConfig, IntArray, RolloutRequest, SamplingP
 from ale.errors import NotRun
 from ale.own_class import bring
 from ale.rock.reach import check_freeze, connected, say_kept
-from ale.terminal import print_table, stdout
+from ale.terminal import print_table, stderr, stdout
 from ale.training import runs
 from ale.waiting import LIBRARIES, awaited, waiting_for
 from rock_env import plugins
@@ -163,6 +163,10 @@ async def _play(
         scouts = replace(command, episodes=min(LEARNING_EPISODES, command.episodes))
         seen = await play_episodes(scouts, spec, params, rock=rock, policy=spec.oracle)
         actions = sorted({action for trajectory in seen for action in trajectory.actions})
+        note = (
+            f"random draws from {len(actions)} actions: those of the reference policy in {len(seen)} episodes"
+        )
+        stderr().print(f"note: {note}. An environment says which are legal with actions or action_space.")
         return await play_episodes(
             command, spec, params, rock=rock, policy=_random_policy(actions, command.seed)
         )

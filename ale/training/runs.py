@@ -6,6 +6,7 @@ checkpoints/, model/, rewards/`; this module writes `config.toml` only, the loop
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -31,6 +32,7 @@ __all__ = [
     "CONFIG",
     "OWN",
     "bring_own",
+    "check_free",
     "check_own",
     "check_settings",
     "continue_run",
@@ -100,10 +102,21 @@ def open_new(folder: Path, config: TrainConfig) -> None:
             f"cannot write the run folder {folder}: {error.strerror}. Name another place with --run."
         ) from error
     if taken:
-        raise RunFolderError(
-            f"the run folder {folder} is not empty. Continue that run with --resume, "
-            "or start another one with --run NAME."
-        )
+        raise _taken(folder)
+
+
+def check_free(folder: Path) -> None:
+    """Raise `RunFolderError` where a new run's folder is in use: before anything is played that takes time."""
+    with contextlib.suppress(OSError):  # what cannot be looked at, `open_new` says
+        if any(folder.iterdir()):
+            raise _taken(folder)
+
+
+def _taken(folder: Path) -> RunFolderError:
+    return RunFolderError(
+        f"the run folder {folder} is not empty. Continue that run with --resume, "
+        "or start another one with --run NAME."
+    )
 
 
 def withdraw(folder: Path, *, opened: bool = False) -> None:

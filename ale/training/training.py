@@ -208,6 +208,8 @@ def _resolve(command: TrainCommand) -> configuration.Resolved:
     resolved = _layered(command, command.file)
     if command.begin_from is not None or not is_class(resolved.config.env):
         return resolved
+    if not command.dry_run:
+        runs.check_free(command.folder(resolved.config))
     from ale.training.probe import probed  # brings torch
 
     return probed(

@@ -20,7 +20,7 @@ from rock_env.games.chance import OwnChance
 from rock_env.spec import TaskSpec
 from rock_env.tasks import check_index
 
-__all__ = ["Game", "GameEnv", "SeedTasks", "making", "random_player", "scalars"]
+__all__ = ["Game", "GameEnv", "SeedTasks", "hear", "making", "random_player", "scalars"]
 
 _FIRST_HELD_OUT = 1_000_000
 _HELD_OUT = 10_000
@@ -192,9 +192,18 @@ def making(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
-    """Keep what libraries print out of the server's log."""
-    with contextlib.redirect_stdout(_nowhere()):
+    """Keep what libraries and classes print out of the server's log, unless somebody debugs them in this process."""
+    with contextlib.nullcontext() if _heard else contextlib.redirect_stdout(_nowhere()):
         yield
+
+
+def hear() -> None:
+    """Let what is printed in this process be seen from now on: a person debugs in it."""
+    global _heard
+    _heard = True
+
+
+_heard = False
 
 
 @cache

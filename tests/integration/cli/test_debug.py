@@ -90,3 +90,37 @@ def test_leaving_the_debugger_ends_the_command(tmp_path: Path) -> None:
 )
 def test_bad_input_is_one_line(tmp_path: Path, words: tuple[str, ...], code: int, said: str) -> None:
     refused(ale("debug", *words, cwd=tmp_path), code, said)
+
+
+GAME = '''
+class Game:
+    """Say yes."""
+
+    def reset(self, seed=None):
+        self.seed = seed
+        return f"round {seed}", {}
+
+    def step(self, action):
+        print("it was asked", action)
+        if self.seed == 1:
+            raise KeyError("missing")
+        return "done", float(action == "yes"), True, False, {}
+
+    def expert(self, observation):
+        return "yes"
+'''
+
+
+def test_a_class_of_the_user_is_debugged(tmp_path: Path) -> None:
+    (tmp_path / "game.py").write_text(GAME)
+    done = ale("debug", "game:Game/train/0", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "it was asked yes" in done.stdout
+    assert "terminated after 1 turn" in done.stdout
+    done = ale("debug", "game.py:Game/train/1", cwd=tmp_path, typed="p self.seed\nq\n")
+    assert "KeyError: 'missing'" in done.stdout
+    assert "(Pdb) 1\n" in done.stdout
+    assert ale("rollout", "--env", "game:Game", "-n", "1", "--out", "kept", cwd=tmp_path).returncode == 0
+    done = ale("debug", "kept", "--id", "oracle-00000", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "it was asked yes" in done.stdout

@@ -34,6 +34,9 @@ class Needs:
     def reset(self, seed=None): return "x", {}
     def step(self, action): return "x", 0.0, True, False, {}
 def function(): pass
+class Raises:
+    def reset(self, seed=None): raise ValueError
+    def step(self, action): return "x", 0.0, True, False, {}
 """,
 }
 LAKE = "train --env frozen_lake"
@@ -91,14 +94,26 @@ MISTAKES = [
     ("train --env own_envs:Needs", 2, "Needs() needs 'size'", "give size a default"),
     ("train --env own_envs:NoRest", 2, "'NoRest'", "Did you mean 'NoReset'?"),
     ("train --env own_envs:function", 2, "type function", "expected a class with reset and step"),
-    ("train --env own_env:NoReset", 2, "No module named 'own_env'", "Name a module of"),
-    ("train --env faulty_module:X", 2, "No module named 'nothing_like_this'", "install what it imports"),
+    (
+        "train --env own_env:NoReset",
+        2,
+        "No module named 'own_env'",
+        "Run this in the folder where own_env lies",
+    ),
+    ("train --env faulty_module:X", 2, "No module named 'nothing_like_this'", "Install what it imports"),
     (
         "train --env nowhere/own_envs.py:X",
         2,
         "got no file nowhere/own_envs.py",
         "expected one with the class",
     ),
+    (
+        "train --env own_envs:Raises --run ./folder",
+        73,
+        "folder is not empty",
+        "--run NAME",
+    ),  # before it is played
+    ("debug own_envs:NoStep/train/0", 2, "got no step", "step(action)"),
     ("train --env own_envs.py", 2, "'own_envs.py' is a file", "Name one, as in --env own_envs.py:MyEnv"),
     ("train --env own_envs", 2, "a class of own_envs.py", "Name one, as in --env own_envs:MyEnv"),
     ("train --env typo_module:X", 2, "SyntaxError", "typo_module.py, line 1"),
@@ -128,6 +143,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name, content in FILES.items():
         (tmp_path / name).write_bytes(content)
     (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "notes.txt").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     for name in ("ALE_DEBUG", "ROCK_ADDRESS"):
