@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, Protocol
 
-from agent_runtime.types import FloatArray, IntArray, Turn, TurnFault, TurnLabel
+from agent_runtime.types import FloatArray, IntArray, PolicyVersion, Turn, TurnFault, TurnLabel
 
 __all__ = ["Agent", "Move", "Reply"]
 
@@ -31,7 +31,7 @@ class Move(NamedTuple):
     completion_ids: IntArray
     logprobs: FloatArray
     finish_reason: str
-    policy_version: int
+    policy_version: PolicyVersion
     reply: Reply | None = None
     """Where the environment is not to get the action: what the agent is shown next in place of an observation."""
     entropy: float = math.nan

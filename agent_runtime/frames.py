@@ -33,6 +33,7 @@ import numpy as np
 import zstandard
 
 from agent_runtime.errors import CorruptTrajectory, TooLarge, UnknownSchema
+from agent_runtime.policy import version_fault
 from agent_runtime.types import SCHEMA_VERSION, FloatArray, IntArray, Trajectory
 from rock_env.errors import InvalidArgument
 from rock_env.foreign import budget
@@ -117,6 +118,8 @@ def decode(payload: bytes | memoryview, path: Path, offset: int) -> Trajectory:
         for at, turn in enumerate(found.turns):
             if turn.parent is not None and not 0 <= turn.parent < at:
                 raise ValueError(f"turn {at} continues turn {turn.parent}, expected an earlier one")
+            if fault := version_fault(turn.policy_version, len(turn.completion_ids)):
+                raise ValueError(f"turn {at}: {fault}")
         return found
     except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as error:
         raise _corrupt(

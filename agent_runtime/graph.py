@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from agent_runtime.errors import InvalidTrajectory
+from agent_runtime.policy import version_fault
 from agent_runtime.types import SCHEMA_VERSION, StopReason, Trajectory, Turn
 from rock_env.env import observation_hash
 
@@ -67,7 +68,9 @@ def _turn_problems(turn: Turn, position: int) -> Iterator[str]:
         yield f"{len(turn.logprobs)} logprobs for {len(turn.completion_ids)} completion tokens, expected one each"
     if turn.finish_reason not in ("stop", "length", "expert"):
         yield f"finish_reason is {turn.finish_reason!r}, expected 'stop', 'length' or 'expert'"
-    if (turn.finish_reason == "expert") != (turn.policy_version < 0):
+    if fault := version_fault(turn.policy_version, len(turn.completion_ids)):
+        yield fault
+    elif (turn.finish_reason == "expert") != (turn.oldest_version < 0):
         yield f"policy_version is {turn.policy_version} with finish_reason {turn.finish_reason!r}"
     if turn.finish_reason == "expert":
         if not np.isnan(turn.logprobs).all():

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, Protocol
 
 import numpy as np
 
 from agent_runtime.errors import InvalidTrajectory
-from agent_runtime.types import FloatArray, IntArray, SamplingParams
+from agent_runtime.types import FloatArray, IntArray, PolicyVersion, SamplingParams, VersionTokens
 
 __all__ = [
     "ChatTemplate",
@@ -27,6 +28,7 @@ __all__ = [
     "completion_fault",
     "first_stop",
     "turn_seed",
+    "version_fault",
 ]
 
 _MASK = (1 << 64) - 1
@@ -68,7 +70,8 @@ class Completion:
     ids: IntArray
     logprobs: FloatArray
     finish_reason: Literal["stop", "length"]
-    policy_version: int
+    policy_version: PolicyVersion
+    """As in `Turn`."""
     stopped_by: str = ""
     """Which of `SampleRequest.stop` ended it: `ids` ends with that text and no end token, and `finish_reason` is `stop`."""
     entropy: float = math.nan
@@ -107,6 +110,21 @@ def completion_fault(completion: object) -> str:
     if not (finite := np.isfinite(logprobs)).all():
         at = int(np.argmin(finite))
         return f"expected finite log-probabilities, got {logprobs[at]} for token {at} of {len(ids)}"
+    return version_fault(completion.policy_version, len(ids))
+
+
+def version_fault(given: PolicyVersion, tokens: int) -> str:
+    """Return what is wrong with the spans of a completion of so many tokens; "" for sound ones, and for one version."""
+    if not isinstance(given, tuple):
+        return ""
+    sound = (
+        isinstance(span, VersionTokens) and all(isinstance(number, int) for number in span) for span in given
+    )
+    if not all(sound) or any(span.version < 0 or span.tokens < 1 for span in given):
+        return f"expected policy_version as one version or a tuple of VersionTokens with a token or more each, got {given!r}"
+    changes = all(before.version != after.version for before, after in pairwise(given))
+    if len(given) < 2 or not changes or sum(span.tokens for span in given) != tokens:
+        return f"expected spans of two versions or more in turn that hold {tokens} tokens together, got {given!r}"
     return ""
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ __all__ = [
     "FloatArray",
     "Hosting",
     "IntArray",
+    "PolicyVersion",
     "PrefixTurn",
     "RecordedArtifact",
     "RewardSource",
@@ -42,14 +43,39 @@ __all__ = [
     "Turn",
     "TurnFault",
     "TurnLabel",
+    "VersionTokens",
+    "oldest_version",
+    "version_spans",
 ]
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 OF_FIRST, OF_GRADE = -1, -2
 """Whose an artifact is that belongs to no turn."""
 
 IntArray = NDArray[np.int32]
 FloatArray = NDArray[np.float32]
+
+
+class VersionTokens(NamedTuple):
+    """So many tokens in a row that one version of the weights sampled."""
+
+    version: int
+    tokens: int
+
+
+PolicyVersion = int | tuple[VersionTokens, ...]
+"""Which weights sampled a completion: their version, or, where they changed between two tokens, a span for each of them in
+order. -1 for an expert's, which nobody sampled."""
+
+
+def version_spans(given: PolicyVersion, tokens: int) -> tuple[VersionTokens, ...]:
+    """Return the spans of a completion of so many tokens, one where one version sampled all of it."""
+    return given if isinstance(given, tuple) else (VersionTokens(given, tokens),)
+
+
+def oldest_version(given: PolicyVersion) -> int:
+    """Return the oldest version that sampled a token; -1 for an expert's completion."""
+    return min(version for version, _ in given) if isinstance(given, tuple) else given
 
 
 class StopReason(StrEnum):
@@ -259,8 +285,8 @@ class Turn:
     """Log-probability of each completion token under the distribution sampled from; NaN for an expert's."""
     finish_reason: str
     """`stop`, `length`, or `expert`."""
-    policy_version: int
-    """Version of the weights that sampled; -1 for an expert."""
+    policy_version: PolicyVersion
+    """Which weights sampled the completion: `spans` has each version's tokens, `oldest_version` one number."""
     started_s: float = 0.0
     """Seconds since the rollout began."""
     sampled_s: float = 0.0
@@ -270,6 +296,16 @@ class Turn:
     entropy: float = math.nan
     """Mean over the completion's tokens of the entropy (nats) of the distribution each was drawn from; NaN where the
     sampler did not say."""
+
+    @property
+    def spans(self) -> tuple[VersionTokens, ...]:
+        """Return which version sampled how many of the completion's tokens, in order."""
+        return version_spans(self.policy_version, len(self.completion_ids))
+
+    @property
+    def oldest_version(self) -> int:
+        """Return the oldest version that sampled a token of the completion; -1 for an expert."""
+        return oldest_version(self.policy_version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,7 +413,7 @@ class Trajectory:
     @property
     def is_expert(self) -> bool:
         """Return whether an oracle or teacher, not the policy, acted."""
-        return bool(self.turns) and self.turns[0].policy_version < 0
+        return bool(self.turns) and self.turns[0].oldest_version < 0
 
     @property
     def is_session(self) -> bool:

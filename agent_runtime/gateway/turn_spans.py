@@ -14,6 +14,7 @@ from agent_runtime.calls.labels import labels
 from agent_runtime.calls.tree import Call, CallTree
 from agent_runtime.chat import RefusalKind
 from agent_runtime.faults import blame_of_refusal
+from agent_runtime.types import oldest_version
 from rock_env.telemetry import tracing
 
 __all__ = ["TurnSpans"]
@@ -41,7 +42,7 @@ class TurnSpans:
         span.set_attributes(
             {
                 "rock.turn": call.index,
-                "rock.policy_version": completion.policy_version,
+                "rock.policy_version": oldest_version(completion.policy_version),
                 "rock.drift": str(call.drift),
                 "rock.malformed": call.parsed.malformed,
                 "gen_ai.usage.input_tokens": prompt_tokens,

@@ -13,6 +13,7 @@ import numpy as np
 
 from agent_runtime.types import Trajectory
 from ale.replay.records import iterate
+from ale.replay.showing import said_version
 from ale.terminal import print_table, stdout
 from ale.training import runs
 from rock_env.foreign import budget
@@ -86,7 +87,10 @@ def first_difference(one: Trajectory, other: Trajectory) -> tuple[str, str, str]
 def _turn(one: Trajectory, other: Trajectory, turn: int) -> Iterator[tuple[str, Any, Any]]:
     """Yield what one turn consists of, in the order in which it came about."""
     mine, theirs = one.turns[turn], other.turns[turn]
-    for name in ("parent", "context_ids", "policy_version", "completion_ids", "logprobs", "finish_reason"):
+    yield "parent", mine.parent, theirs.parent
+    yield "context_ids", mine.context_ids, theirs.context_ids
+    yield "policy_version", said_version(mine.policy_version), said_version(theirs.policy_version)
+    for name in ("completion_ids", "logprobs", "finish_reason"):
         yield name, getattr(mine, name), getattr(theirs, name)
     for name, values in (
         ("action", "actions"),

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from agent_runtime.store import read_at
-from agent_runtime.types import OF_FIRST, OF_GRADE, Trajectory, Turn, TurnLabel
+from agent_runtime.types import OF_FIRST, OF_GRADE, PolicyVersion, Trajectory, Turn, TurnLabel
 from ale.errors import RecordError
 from ale.replay.records import find, why_contexts_begin_anew
 from ale.replay.rows import Outcomes, rows
 from ale.terminal import stdout
 
-__all__ = ["show_command", "transcript"]
+__all__ = ["said_version", "show_command", "transcript"]
 
 
 def show_command(where: str, identity: str | None, *, tokens: bool, next_one: Outcomes | None = None) -> None:
@@ -100,9 +100,17 @@ def _kind(trajectory: Trajectory, turn: int) -> str:
     return ", memory" if turn in trajectory.internal_turns else ""
 
 
+def said_version(given: PolicyVersion) -> str:
+    """Return which weights sampled a turn, with the tokens of each where there were several."""
+    if not isinstance(given, tuple):
+        return str(given)
+    return " then ".join(f"{version} ({tokens} token{'s' * (tokens != 1)})" for version, tokens in given)
+
+
 def _head(turn: Turn, reward: float | None, fault: str, kind: str, is_explained: bool) -> str:
-    who = "expert" if turn.policy_version < 0 else f"policy version {turn.policy_version}"
-    logprob = "" if turn.policy_version < 0 else f", log-probability {np.sum(turn.logprobs):.3f}"
+    is_expert = turn.oldest_version < 0
+    who = "expert" if is_expert else f"policy version {said_version(turn.policy_version)}"
+    logprob = "" if is_expert else f", log-probability {np.sum(turn.logprobs):.3f}"
     earned = "" if reward is None else f", reward {reward:g}"
     wrong = f", {fault.replace('_', ' ')}" if fault else ""
     anew = ", context begun anew" if turn.parent is None and turn.index and not is_explained else ""
@@ -114,7 +122,7 @@ def _head(turn: Turn, reward: float | None, fault: str, kind: str, is_explained:
 def _tokens(turn: Turn) -> Iterator[str]:
     yield f"   context    {turn.context_ids.tolist()}"
     yield f"   completion {turn.completion_ids.tolist()}"
-    if turn.policy_version >= 0:
+    if turn.oldest_version >= 0:
         yield f"   logprobs   {[round(float(value), 4) for value in turn.logprobs]}"
 
 

@@ -17,10 +17,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agent_runtime.types import Trajectory
+from agent_runtime.types import PolicyVersion, Trajectory
 from ale.errors import RecordError
 from ale.replay.records import find
 from ale.replay.retraining import StepAgain, prepare_again
+from ale.replay.showing import said_version
 from ale.terminal import stdout
 from ale.training import runs
 from trainer.data.batch import Credit
@@ -43,7 +44,7 @@ class TurnAccount:
     """The credit of its tokens; 0 where the trajectory takes no part."""
     chunk: int
     """Of the trajectory, from 0; -1 where it takes no part."""
-    version: int
+    version: PolicyVersion
     """Of the policy that sampled it."""
     sampled_logprobs: tuple[float, ...]
     learner_logprobs: tuple[float, ...]
@@ -84,7 +85,7 @@ def _lines(rollout: Trajectory, step: StepAgain, found: Sequence[TurnAccount]) -
         known = f", gap {account.gap:+.4f}" if account.learner_logprobs else ""
         yield (
             f"-- turn {account.turn}: {fates}; advantage {account.advantage:g}, chunk {account.chunk}, policy version "
-            f"{account.version}{known}"
+            f"{said_version(account.version)}{known}"
         )
         action = rollout.actions[account.turn] if account.turn < len(rollout.actions) else ""
         yield f"   > {action[:_SHOWN]}{'…' if len(action) > _SHOWN else ''}"

@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agent_runtime.types import Branch, Trajectory
+from agent_runtime.policy import version_fault
+from agent_runtime.types import Branch, Trajectory, VersionTokens
 from trainer.data.batch import Counts, Credit, TrainBatch
 from trainer.data.ledger import Ledger
 from trainer.errors import BatchError
@@ -185,6 +186,8 @@ class _Rows:
     piece_N: Ints
     """2s for the context of step s, 2s + 1 for its completion."""
     mu_N: NDArray[np.float32]
+    version_N: Ints
+    """Of the weights that sampled a completion's token, -1 for an expert's and for context."""
     trajectory_B: Ints
     """Position among the kept trajectories."""
 
@@ -193,6 +196,7 @@ def _flatten(kept: _Kept, skip_idle: bool) -> _Rows:
     """Lay the branches end to end, without those that have nothing to teach if `skip_idle`."""
     pieces: list[Array] = []
     logprobs: list[Array] = []
+    spans: list[VersionTokens] = []
     turn_S: list[int] = []
     first_S: list[bool] = []
     steps_B: list[int] = []
@@ -204,6 +208,9 @@ def _flatten(kept: _Kept, skip_idle: bool) -> _Rows:
             for turn in branch.turns:
                 pieces += (turn.context_ids, turn.completion_ids)
                 logprobs.append(turn.logprobs)
+                if fault := version_fault(turn.policy_version, len(turn.completion_ids)):
+                    raise BatchError(f"turn {turn.index} of trajectory {trajectory.id!r} is broken: {fault}.")
+                spans += turn.spans
                 turn_S.append(first + turn.index)
             steps_B.append(len(branch.turns))
             trajectory_B.append(position)
@@ -211,10 +218,14 @@ def _flatten(kept: _Kept, skip_idle: bool) -> _Rows:
     lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
     if not np.array_equal(np.fromiter(map(len, logprobs), np.int64, len(logprobs)), lengths[1::2]):
         raise BatchError("a turn has not one log-probability per completion token; its recording is broken.")
+    version_X, count_X = np.array(spans, np.int64).reshape(-1, 2).T
     piece_N = np.repeat(np.arange(len(pieces)), lengths)
     mu_N = np.zeros(len(piece_N), np.float32)
+    version_N = np.full(len(piece_N), -1, np.int64)
     if pieces:
-        mu_N[piece_N % 2 == 1] = np.concatenate(logprobs)
+        sampled_N = piece_N % 2 == 1
+        mu_N[sampled_N] = np.concatenate(logprobs)
+        version_N[sampled_N] = np.repeat(version_X, count_X)
     return _Rows(
         turn_S=np.array(turn_S, np.int64),
         first_S=np.array(first_S, bool),
@@ -222,6 +233,7 @@ def _flatten(kept: _Kept, skip_idle: bool) -> _Rows:
         tokens_N=np.concatenate(pieces).astype(np.int64) if pieces else np.zeros(0, np.int64),
         piece_N=piece_N,
         mu_N=mu_N,
+        version_N=version_N,
         trajectory_B=np.array(trajectory_B, np.int64),
     )
 
@@ -257,9 +269,6 @@ def _pack(kept: _Kept, rows: _Rows, pad_to: int) -> TrainBatch:
     advantage_K = _concat([c.advantage_K for c in kept.credits], np.float32)
     imitation_K = _concat([c.imitation_K for c in kept.credits], np.float32)
     return_K, value_K = _critics(kept, "return_K"), _critics(kept, "value_K")
-    version_K = np.fromiter(
-        (turn.policy_version for t in kept.trajectories for turn in t.turns), np.int64, len(owner_K)
-    )
     chunk_K, chunks = _number_chunks(kept, turns_K)
     index_K = np.arange(len(owner_K)) - (np.cumsum(turns_K) - turns_K)[owner_K]
 
@@ -294,7 +303,7 @@ def _pack(kept: _Kept, rows: _Rows, pad_to: int) -> TrainBatch:
         chunks=chunks,
         trajectory_index_B=torch.from_numpy(np.array(kept.index, np.int64)[rows.trajectory_B]),
         imitation_BT=lay(np.where(acts_N, imitation_K[turn_N], 0), np.float32),
-        policy_version_BT=lay(np.where(acts_N, version_K[turn_N], -1), np.int64, -1),
+        policy_version_BT=lay(np.where(acts_N, rows.version_N, -1), np.int64, -1),
         normalizer=1.0,
         imitation_normalizer=1.0,
         counts=kept.rl,

@@ -107,7 +107,7 @@ class ReuseBuffer:
 def _saved(trajectory: Trajectory, credit: Credit) -> _Success:
     return _Success(
         trajectory=encode(trajectory),
-        version=min(turn.policy_version for turn in trajectory.turns),
+        version=min(turn.oldest_version for turn in trajectory.turns),
         advantage_K=credit.advantage_K.tolist(),
         chunk_K=_plain(credit.chunk_K),
         masked=dict(credit.masked),

@@ -30,7 +30,7 @@ from trainer.protocols.engines import Weights
 __all__ = ["VERSION_GONE", "Versions", "check_lag", "versions_kept"]
 
 VERSION_GONE = "version gone"
-"""Reason of a turn whose policy version is no longer kept, or whose chunk holds such a turn."""
+"""Reason of a turn of whose tokens one's policy version is no longer kept, or whose chunk holds such a turn."""
 
 _FILE = "version-{:08d}.safetensors"
 _PATTERN = "version-*.safetensors"
@@ -94,7 +94,7 @@ class Versions:
         return version, self._weights[version]
 
     def without_gone(self, trajectories: Sequence[Trajectory], credits: Sequence[Credit]) -> list[Credit]:
-        """Return the credits with weight 0 for every chunk that holds a turn of a version that is gone."""
+        """Return the credits with weight 0 for every chunk that holds a token of a version that is gone."""
         return [
             credit
             if credit.dropped or trajectory.is_expert or not self._keep
@@ -105,7 +105,7 @@ class Versions:
     def _known_only(self, trajectory: Trajectory, credit: Credit) -> Credit:
         turns = trajectory.turns
         gone_K = np.array(
-            [len(t.completion_ids) > 0 and t.policy_version not in self._weights for t in turns], bool
+            [any(s.tokens and s.version not in self._weights for s in t.spans) for t in turns], bool
         )
         chunk_K = np.arange(len(turns)) if credit.chunk_K is None else credit.chunk_K
         gone_K = np.isin(chunk_K, chunk_K[gone_K])

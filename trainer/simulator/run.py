@@ -153,7 +153,7 @@ def _check(batch: Batch, config: TrainConfig) -> int:
     """Return how many versions behind a batch was sampled. Raise `PromiseBroken` where it is not the one of its plan."""
     step, options, trajectories = batch.plan.step, config.rollout, batch.rollouts.trajectories
     version = max(0, step - 1 - options.staleness)
-    versions = {turn.policy_version for t in trajectories for turn in t.turns}
+    versions = {span.version for t in trajectories for turn in t.turns for span in turn.spans}
     if versions != {version}:
         raise PromiseBroken(
             f"step {step} learns rollouts of versions {sorted(versions)}: expected version {version} only"

@@ -15,9 +15,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from agent_runtime.policy import version_fault
 from agent_runtime.types import (
     FloatArray,
     IntArray,
+    PolicyVersion,
     Trajectory,
     Turn,
     TurnFault,
@@ -295,6 +297,9 @@ def _turn(step: AtifStep, own: Mapping[str, Any], context: IntArray) -> Turn:
     metrics = _metrics(step)
     completion = np.array(metrics.completion_token_ids or [], np.int32)
     started, sampled, stepped = own["times_s"]
+    version: PolicyVersion = msgspec.convert(own["policy_version"], PolicyVersion)
+    if fault := version_fault(version, len(completion)):
+        raise ValueError(fault)
     return Turn(
         index=int(own["index"]),
         parent=own["parent"],
@@ -302,7 +307,7 @@ def _turn(step: AtifStep, own: Mapping[str, Any], context: IntArray) -> Turn:
         completion_ids=completion,
         logprobs=_floats(metrics.logprobs, len(completion)),
         finish_reason=str(own["finish_reason"]),
-        policy_version=int(own["policy_version"]),
+        policy_version=version,
         started_s=float(started),
         sampled_s=float(sampled),
         stepped_s=float(stepped),

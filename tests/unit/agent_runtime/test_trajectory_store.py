@@ -229,7 +229,7 @@ def test_a_newer_schema_is_named_with_the_remedy(files):
     path = files["segment"]
     header = struct.pack("<8sI", frames.SEGMENT_MAGIC, 9)
     path.write_bytes(header + struct.pack("<I", crc32(header)) + path.read_bytes()[16:])
-    with pytest.raises(UnknownSchema, match="schema version 9, this ale reads 1 to 2") as caught:
+    with pytest.raises(UnknownSchema, match="schema version 9, this ale reads 1 to 3") as caught:
         list(read_segment(path))
     assert caught.value.exit_code == 65
 
@@ -240,7 +240,7 @@ def test_a_record_of_other_types_is_refused(tmp_path):
     for old, new in ((b"max_turns", b"max_tarns"), (b"\xa4stop", b"\xc0"), (b"\xa6reward", b"\xa6rewarb")):
         assert old in good
         path.write_bytes(frames.file_header(frames.LOG_MAGIC) + log_frame(good.replace(old, new)))
-        with pytest.raises(CorruptTrajectory, match="not a trajectory of schema 2"):
+        with pytest.raises(CorruptTrajectory, match="not a trajectory of schema 3"):
             list(read_segment(path))
 
 

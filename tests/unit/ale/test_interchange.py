@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from agent_runtime.store import encode, read_segment, write_segment
-from agent_runtime.types import Trajectory, Turn, TurnLabel
+from agent_runtime.types import Trajectory, Turn, TurnLabel, VersionTokens
 from ale.cli import app
 from ale.errors import RecordError
 from ale.replay.interchange.atif import atif_of, decode_atif, encode_atif, rollout_of
@@ -58,10 +58,26 @@ def with_sub_agents() -> Trajectory:
     )
 
 
-@pytest.mark.parametrize("trajectory", [*kept(), with_sub_agents()], ids=["whole", "failed", "sub-agents"])
+def over_new_weights(second: int = 1) -> Trajectory:
+    plain = with_sub_agents()
+    first = replace(plain.turns[1], policy_version=(VersionTokens(4, 1), VersionTokens(5, second)))
+    return replace(plain, turns=(plain.turns[0], first, *plain.turns[2:]))
+
+
+@pytest.mark.parametrize(
+    "trajectory",
+    [*kept(), with_sub_agents(), over_new_weights()],
+    ids=["whole", "failed", "sub-agents", "over new weights"],
+)
 def test_a_rollout_comes_back_from_atif_as_it_was(trajectory: Trajectory) -> None:
     document = encode_atif(trajectory)
     assert encode(rollout_of(decode_atif(document, "x"), "x")) == encode(trajectory)
+
+
+def test_atif_with_versions_of_other_tokens_is_refused() -> None:
+    spoilt = encode_atif(over_new_weights(second=2))
+    with pytest.raises(RecordError, match=r"contradicts itself: ValueError: expected spans .* 2 tokens"):
+        rollout_of(decode_atif(spoilt, "x"), "x")
 
 
 def test_atif_has_whole_prompts_and_nests_sub_agents() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from agent_runtime.store import read_segment, write_segment
-from agent_runtime.types import RolloutFailure, Trajectory
+from agent_runtime.types import RolloutFailure, Trajectory, VersionTokens
 from ale.replay.comparing import diff_command, first_difference, settings_apart
 
 RUN = Path(__file__).parents[1] / "kept" / "run"
@@ -35,6 +35,10 @@ MARKED[0] = np.nextafter(MARKED[0], np.float32(0))
         (with_turn(logprobs=MARKED), f"turn {LAST}: logprobs"),
         (with_turn(completion_ids=ONE.turns[LAST].completion_ids + 1), f"turn {LAST}: completion_ids"),
         (with_turn(policy_version=99), f"turn {LAST}: policy_version"),
+        (
+            with_turn(policy_version=(VersionTokens(1, 1), VersionTokens(2, 2))),
+            f"turn {LAST}: policy_version",
+        ),
         (replace(ONE, observations=("x", *ONE.observations[1:])), "turn 0: observation"),
         (replace(ONE, turn_rewards=(9.0, *ONE.turn_rewards[1:])), "turn 0: reward"),
         (replace(ONE, turns=ONE.turns[:-1]), "number of turns"),
@@ -53,6 +57,12 @@ def test_times_are_no_difference_and_two_failures_are_equal() -> None:
     assert first_difference(ONE, later) is None
     lost = ONE.as_failed(RolloutFailure("policy", "it broke", 0))
     assert first_difference(lost, replace(lost)) is None
+
+
+def test_versions_of_a_turn_are_told_with_their_tokens() -> None:
+    found = first_difference(ONE, with_turn(policy_version=(VersionTokens(1, 1), VersionTokens(2, 2))))
+    assert found is not None
+    assert found[2] == "1 (1 token) then 2 (2 tokens)"
 
 
 def test_settings_are_apart_by_their_dotted_names() -> None:

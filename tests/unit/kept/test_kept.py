@@ -86,6 +86,14 @@ def test_every_field_of_a_kept_trajectory_of_schema_2_is_read() -> None:
     assert [trajectory.id for trajectory in same] == ["r0", "r1", "r2", "r3"]
 
 
+def test_the_versions_of_a_kept_turn_are_read() -> None:
+    (record,) = read_segment(HERE / "spans.rollouts")
+    validate(record)
+    assert record.schema_version == 3
+    assert [turn.spans for turn in record.turns] == [((6, 9), (7, 15))] * 2
+    assert [turn.oldest_version for turn in record.turns] == [6, 6]
+
+
 def test_every_field_of_a_kept_trajectory_is_read() -> None:
     graded, failed = read_segment(HERE / "every_field.traj")
     for trajectory in (graded, failed):
