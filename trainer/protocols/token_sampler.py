@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Literal, Protocol
 
 from agent_runtime.policy import Completion, PolicyError, SampleRequest
-from agent_runtime.types import FloatArray, IntArray
+from agent_runtime.types import FloatArray, IntArray, PolicyVersion, VersionTokens
 
 __all__ = ["PROTOCOL", "Aborted", "Sampled", "TokenSampler", "VersionSpan", "check_request"]
 
@@ -49,14 +50,23 @@ class Sampled:
     """As in `Completion`."""
 
     def completion(self) -> Completion:
-        """Return it as the runtime keeps it: the version is that of the oldest weights among its tokens."""
+        """Return it as the runtime keeps it."""
         return Completion(
             ids=self.ids,
             logprobs=self.logprobs,
             finish_reason=self.finish_reason,
-            policy_version=min(span.version for span in self.spans),
+            policy_version=self._policy_version(),
             stopped_by=self.stopped_by,
         )
+
+    def _policy_version(self) -> PolicyVersion:
+        """Return the one version, or the spans; neighbours of one version, which a sampler may tell apart, are one span."""
+        by_version = groupby(self.spans, key=lambda span: span.version)
+        found = [
+            VersionTokens(version, sum(span.end - span.start for span in spans))
+            for version, spans in by_version
+        ]
+        return found[0].version if len(found) == 1 else tuple(found)
 
 
 class TokenSampler(Protocol):

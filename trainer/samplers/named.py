@@ -64,6 +64,11 @@ class Named:
             raise self._malformed(f"expected a Sampled with one span or more, got {found!r:.80}")
         completion = found.completion()
         self.check(completion, request, since)
+        ends = [0, *(span.end for span in found.spans)]
+        if [span.start for span in found.spans] != ends[:-1] or ends[-1] != len(found.ids):
+            raise self._malformed(
+                f"expected spans in order over all {len(found.ids)} ids, got {found.spans!r}"
+            )
         return completion
 
     def check(self, completion: Completion, request: SampleRequest, since: int) -> None:
@@ -71,11 +76,12 @@ class Named:
         if fault := completion_fault(completion):
             raise self._malformed(f"{fault}, for turn {request.turn} of rollout {request.rollout_id!r}")
         lowest, highest = sorted((since, self.version))
-        version = completion.policy_version
-        if not isinstance(version, int) or not lowest <= version <= highest:
+        given = completion.policy_version
+        versions: list[object] = [span.version for span in given] if isinstance(given, tuple) else [given]
+        if not all(isinstance(version, int) and lowest <= version <= highest for version in versions):
             raise Halted(
                 f"{self._who} does not show which weights it samples with: expected completions of policy_version "
-                f"{self.version}, which it loaded, got {version!r}. Keep the `version` that `load` takes, "
+                f"{self.version}, which it loaded, got {given!r}. Keep the `version` that `load` takes, "
                 "give it to every Completion, and continue with --resume."
             )
 

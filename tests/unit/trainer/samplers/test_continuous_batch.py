@@ -196,7 +196,8 @@ def test_tokens_on_both_sides_of_new_weights_have_each_versions_own_log_probabil
     for model, span in ((old, first), (new, second)):
         found = full_forward(model, one.prompt_ids, sampled.ids)[span.start : span.end]
         np.testing.assert_allclose(sampled.logprobs[span.start : span.end], found, atol=1e-5)
-    assert sampled.completion().policy_version == 0
+    spans = ((0, first.end), (9, len(sampled.ids) - first.end))
+    assert sampled.completion().policy_version == spans
 
 
 def test_new_weights_forget_what_older_ones_computed():

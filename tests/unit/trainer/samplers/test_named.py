@@ -193,6 +193,7 @@ class Steps:
 
 
 SOUND = Sampled(np.zeros(1, np.int32), np.zeros(1, np.float32), "stop", (VersionSpan(2, 0, 1),))
+TWO = replace(SOUND, ids=np.zeros(2, np.int32), logprobs=np.zeros(2, np.float32))
 NOT_SOUND: dict[str, tuple[Any, type[Exception], str]] = {
     "nothing": (None, Halted, "returned.*expected a Sampled with one span or more, got None"),
     "no span": (replace(SOUND, spans=()), Halted, "expected a Sampled with one span"),
@@ -205,6 +206,22 @@ NOT_SOUND: dict[str, tuple[Any, type[Exception], str]] = {
         replace(SOUND, spans=(VersionSpan(0, 0, 1),)),
         Halted,
         "policy_version 2, which it loaded, got 0",
+    ),
+    "half old": (
+        replace(TWO, spans=(VersionSpan(0, 0, 1), VersionSpan(2, 1, 2))),
+        Halted,
+        "policy_version 2, which it loaded, got .*version=0, tokens=1.*version=2, tokens=1",
+    ),
+    "a gap": (
+        replace(TWO, spans=(VersionSpan(2, 0, 1), VersionSpan(2, 0, 1))),
+        Halted,
+        "expected spans in order over all 2 ids",
+    ),
+    "short": (replace(TWO, spans=(VersionSpan(2, 0, 1),)), Halted, "expected spans in order over all 2 ids"),
+    "an empty span": (
+        replace(TWO, spans=(VersionSpan(1, 0, 0), VersionSpan(2, 0, 2))),
+        Halted,
+        "with a token or more each",
     ),
     "exception": (ValueError("a bug"), PolicyError, "failed to sample: ValueError: a bug"),
 }
