@@ -190,10 +190,23 @@ class LiveProgress:
 
 def _numbers(metrics: Mapping[str, float]) -> list[str]:
     shown = [form.format(metrics[name]) for name, form in SHOWN.items() if name in metrics]
-    shown += [said] if (said := taught(metrics)) else []
+    shown += [said for said in (taught(metrics), _failed(metrics)) if said]
     prefix = "bound/"
     bound = {name[len(prefix) :]: share for name, share in metrics.items() if name.startswith(prefix)}
     return [*shown, told(bound)] if bound else shown
+
+
+def _failed(metrics: Mapping[str, float]) -> str:
+    """Return `3 failed (2 env_lost)`, with the most frequent code of the step's failed rollouts; "" where none failed.
+
+    Those that were sampled again are among them: nobody should have to guess why a step takes long.
+    """
+    prefix = "filter/rejected/failed/"
+    counts = {name[len(prefix) :]: count for name, count in metrics.items() if name.startswith(prefix)}
+    if not counts:
+        return ""
+    total, most = sum(counts.values()), max(counts, key=counts.__getitem__)
+    return f"{total:.0f} failed ({most if counts[most] == total else f'{counts[most]:.0f} {most}'})"
 
 
 def bracketed(record: Mapping[str, float], name: str = "success", *, of: str = "", digits: int = 3) -> str:

@@ -62,6 +62,24 @@ def test_a_step_says_what_bounds_it() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("rejected", "said"),
+    [
+        ({"failed/env_lost": 3.0}, "3 failed (env_lost)"),
+        ({"failed/deadline_exceeded": 1.0, "failed/env_lost": 2.0}, "3 failed (2 env_lost)"),
+        ({"failed/env_lost": 1.0, "repeated_illegal_calls": 5.0}, "1 failed (env_lost)"),
+    ],
+)
+def test_a_step_says_how_many_rollouts_failed_and_mostly_why(rejected: dict[str, float], said: str) -> None:
+    for metrics, end in (
+        (METRICS, ""),
+        (METRICS | {f"filter/rejected/{k}": n for k, n in rejected.items()}, said),
+    ):
+        console, text = _console()
+        PlainProgress(console).on_step(3, 10, metrics)
+        assert text.getvalue().rstrip("\n").endswith(f"99,999 tokens/s{end and f'  {end}'}")
+
+
 def test_quiet_prints_messages_only() -> None:
     console, text = _console()
     _watch(PlainProgress(console, quiet=True))
