@@ -10,7 +10,7 @@ import contextlib
 import inspect
 import random
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from rock_env.spec import EnvParams, EnvSpec, TaskSpec
 __all__ = ["ClassParams", "class_env", "instruction_of"]
 
 _PASS = 1.0
+_HINT = ': an action that makes no sense is a turn, such as one with info {"illegal": True}'
 _OURS = ("reset", "step", "evaluate", "snapshot", "restore", "reseed", "close")
 """The methods of `rock_env.env.Env`: a class with all of them is used as it is."""
 
@@ -151,7 +152,7 @@ class _ClassGame:
                 given = parsed(self._space, action)
             except NoAction as error:
                 return StepResult(str(error), info={"illegal": True})
-        with self._blamed("step"):
+        with self._blamed("step", action):
             result = _result(self._env.step(given))
         if "is_success" in result.info:
             self._success = bool(result.info["is_success"])
@@ -194,8 +195,8 @@ class _ClassGame:
             close()
 
     @contextlib.contextmanager
-    def _blamed(self, method: str) -> Iterator[None]:
-        """Say of what the class raises which method and line it came from."""
+    def _blamed(self, method: str, action: str | None = None) -> Iterator[None]:
+        """Say of what the class raises which method and line it came from, and of a step's `action` what it should be."""
         try:
             yield
         except (RockError, MemoryError, OSError):
@@ -203,10 +204,20 @@ class _ClassGame:
         except Exception as error:  # named boundary: a user's own code
             last = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{last.filename}:{last.lineno}, in {last.name}"
+            hint = _HINT if action is not None and self._may_be_illegal(action, error) else ""
             raise InvalidArgument(
                 f"{self._name}.{method} raised {type(error).__name__}: {str(error)[:300]} ({place}). "
-                'Correct the class: an action that makes no sense is a turn, such as one with info {"illegal": True}.'
+                f"Correct the class{hint}."
             ) from error
+
+    def _may_be_illegal(self, action: str, error: Exception) -> bool:
+        """Return whether a step may have raised because the action was none, as far as the class says what is one."""
+        if self._space is not None:
+            return False  # it is one of the space
+        listed = getattr(self._env, "actions", None)
+        if isinstance(listed, Collection):
+            return action not in list(listed)
+        return isinstance(error, ValueError | LookupError)
 
 
 def _result(found: Any) -> StepResult:

@@ -136,6 +136,43 @@ def test_mistakes_are_named() -> None:
     assert instruction_of(NoStep) == ""
 
 
+@pytest.mark.parametrize(
+    ("actions", "error", "hinted"),
+    [
+        (("heads", "tails"), NameError("q"), False),  # it was an action
+        (("heads", "tails"), KeyError("heads"), False),
+        (("tails",), NameError("q"), True),  # it was none
+        (None, ValueError("q"), True),  # nobody says, and such errors come from reading one
+        (None, KeyError("heads"), True),
+        (None, ZeroDivisionError("q"), False),
+        (None, AttributeError("q"), False),
+    ],
+)
+def test_a_step_that_raises_is_told_of_illegal_actions_only_where_it_may_have_been_one(
+    actions: tuple[str, ...] | None, error: Exception, hinted: bool
+) -> None:
+    class Raises(Coin):
+        def reset(self, seed: int | None = None) -> Any:
+            return "heads"
+
+        def step(self, action: str) -> Any:
+            raise error
+
+    Raises.actions = actions  # type: ignore[assignment]
+    with pytest.raises(InvalidArgument, match=r"x\.step raised .*Correct the class") as raised:
+        played(class_env(Raises, "x"), "heads")
+    assert ("illegal" in str(raised.value)) == hinted
+
+
+def test_a_reset_that_raises_is_told_nothing_of_actions() -> None:
+    class Raises(Coin):
+        def reset(self, seed: int | None = None) -> Any:
+            raise ValueError("q")
+
+    with pytest.raises(InvalidArgument, match=r"x\.reset raised ValueError: q \(.*\)\. Correct the class\.$"):
+        played(class_env(Raises, "x"))
+
+
 def test_a_server_imports_no_module_that_a_caller_names() -> None:
     with pytest.raises(UnknownName):
         plugins.load_env("os:system")
