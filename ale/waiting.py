@@ -4,16 +4,19 @@
         ...
         waiting.now("the 3 episodes")
 
-Of a block inside another one only its own is said. What is written meanwhile takes the place of a terminal's line.
+Of a block inside another one only its own is said. What is written meanwhile takes the place of a terminal's line. A
+command's first block may count from the process's start: its imports are waited for, too.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 from ale.terminal import redraw
@@ -33,9 +36,11 @@ _What = str | Callable[[], str]
 class Waiting:
     """One thing that is waited for."""
 
-    def __init__(self, what: _What, clock: Callable[[], float]) -> None:
+    def __init__(self, what: _What, clock: Callable[[], float], waited_s: float = 0.0) -> None:
         self._clock = clock
         self.now(what)
+        self._since -= waited_s
+        self.due_s = max(_FIRST_S, waited_s)
 
     def now(self, what: _What) -> None:
         """Wait for `what` from here on; its seconds begin anew. A function is asked whenever it is said."""
@@ -64,9 +69,9 @@ class Watch:
         self._silent = 0
 
     @contextmanager
-    def waiting_for(self, what: _What) -> Iterator[Waiting]:
-        """Wait for something in the block; `look` says so."""
-        waiting = Waiting(what, self._clock)
+    def waiting_for(self, what: _What, waited_s: float = 0.0) -> Iterator[Waiting]:
+        """Wait for something in the block, `waited_s` having gone by before; `look` says so."""
+        waiting = Waiting(what, self._clock, waited_s)
         with self._lock:
             self._waits.append(waiting)
         try:
@@ -161,10 +166,20 @@ unsaid = _WATCH.unsaid
 
 
 @contextmanager
-def waiting_for(what: _What) -> Iterator[Waiting]:
-    """Say in the block what this process waits for, from 5 s on."""
-    with _WATCH.looking(), _WATCH.waiting_for(what) as waiting:
+def waiting_for(what: _What, *, from_start: bool = False) -> Iterator[Waiting]:
+    """Say in the block what this process waits for, from 5 s on; of those since the process began, where it says so."""
+    waited_s = _age_s() if from_start else 0.0
+    with _WATCH.looking(), _WATCH.waiting_for(what, waited_s) as waiting:
         yield waiting
+
+
+def _age_s() -> float:
+    """Return for how long this process has run; 0 where the system does not say."""
+    try:
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    except OSError:
+        return 0.0
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
 
 
 def awaited(coroutine: Coroutine[Any, Any, T], what: _What) -> T:

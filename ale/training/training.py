@@ -78,7 +78,8 @@ def sft_overrides(*, experts: int | None, data: Sequence[str], held_out: float |
 def train_command(command: TrainCommand) -> int:
     """Run it and return the exit code: 0, or 130 when the user stopped the run."""
     console = stderr()
-    resolved = _resolve(command)
+    with waiting_for(LIBRARIES, from_start=True):
+        resolved = _resolve(command)
     for notice in resolved.notices:
         console.print(f"note: {notice}")
     config = resolved.config

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
 
@@ -11,9 +14,10 @@ import pytest
 from rich.console import Console
 
 from ale import waiting
-from ale.training import progress
+from ale.training import progress, training
 from ale.training.progress import PlainProgress
 from ale.waiting import Watch, unsaid, waiting_for
+from trainer.errors import ConfigError
 
 
 class Clock:
@@ -112,6 +116,50 @@ def test_blocks_share_a_thread_that_ends_with_the_last() -> None:
         names = [thread.name for thread in waiting.threading.enumerate()]
         assert names.count("what is waited for") == 1
     assert "what is waited for" not in [thread.name for thread in waiting.threading.enumerate()]
+
+
+def test_what_went_by_before_counts_until_something_else_is_waited_for(
+    watch: Watch, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with watch.waiting_for("the libraries", 44.0) as wait:
+        looked(watch, clock, 10)
+        wait.now("the model")
+        looked(watch, clock, 16)
+    assert capsys.readouterr().err.splitlines() == [
+        "waiting for the libraries (45 s)",
+        "waiting for the model (5 s)",
+    ]
+
+
+def test_a_commands_first_wait_counts_from_the_start_of_its_process() -> None:
+    code = (
+        "import time; time.sleep(0.5)\n"
+        "from ale.waiting import waiting_for\n"
+        "with waiting_for('it', from_start=True) as first, waiting_for('it') as second:\n"
+        "    print(first.seconds, second.seconds)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    first, second = map(float, found.stdout.split())
+    assert first >= 0.49 > second
+
+
+def test_training_waits_from_its_start_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    @contextmanager
+    def noted(what: str, *, from_start: bool = False) -> Iterator[None]:
+        asked.append((what, from_start))
+        yield
+
+    def refuse(command: object) -> None:
+        assert asked == [(waiting.LIBRARIES, True)]
+        raise ConfigError("no such setting")
+
+    monkeypatch.setattr(training, "waiting_for", noted)
+    monkeypatch.setattr(training, "_resolve", refuse)
+    plain = {"file": None, "run": None, "resume": False, "ray_address": None, "quiet": True, "dry_run": True}
+    with pytest.raises(ConfigError, match="no such setting"):
+        training.train_command(training.TrainCommand(named={}, overrides=[], **plain))
 
 
 STREAMING = {"ale/env/play.py", "ale/replay/debugging.py", "ale/rock/exec.py", "ale/rock/logs.py"}
