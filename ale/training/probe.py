@@ -19,6 +19,7 @@ from ale.rock.reach import connected
 from ale.training.rollouts import ByteTemplate
 from ale.waiting import awaited
 from rock_env import plugins
+from rock_env.client import Client
 from rock_env.env import Oracle
 from rock_env.errors import Unimplemented
 from rock_env.spec import EnvParams, EnvSpec, TaskSpec
@@ -33,6 +34,7 @@ _TASKS = 6
 """Of the train split, played by each player; the first is played twice."""
 _MOST_TURNS = 60
 _LIMIT_S = 30.0
+_MOST_SHOWN = 60
 _SOURCE = "the probe of the class"
 _EXPERTS, _INJECTED = 64, 16
 _DRAWN = 256
@@ -96,6 +98,7 @@ async def _play(spec: EnvSpec, params: EnvParams) -> dict[str, list[Trajectory]]
         players = {EXPERT: lambda task: spec.oracle(params, task), **players}
     found: dict[str, list[Trajectory]] = {}
     async with connected() as rock:
+        await _check_beginnings(rock, spec, params)
 
         async def play(name: str, task: TaskSpec, oracle: Oracle) -> None:
             request = _request(spec.name, params, task, f"{name}-{task.index}")
@@ -116,6 +119,26 @@ async def _play(spec: EnvSpec, params: EnvParams) -> dict[str, list[Trajectory]]
                 except Unimplemented:  # the class does not say what actions look like
                     await play(BLANK, task, lambda _: "?")
     return found
+
+
+async def _check_beginnings(rock: Client, spec: EnvSpec, params: EnvParams) -> None:
+    """Raise `ConfigError` where one seed begins in two ways: an expert, who plays beside, would be wrong in each."""
+    source = spec.tasks(params)
+    env = await rock.make(spec.name, params.canonical())
+    for number in range(_TASKS):
+        task = source.get("train", number)
+        first, second = [(await env.reset(task.id, 0, timeout_s=_LIMIT_S))[0] for _ in range(2)]
+        if first != second:
+            raise ConfigError(
+                f"the class {spec.name!r} begins in two ways with one seed: got {_shown(first)} and then {_shown(second)} "
+                f"as the first observation of {task.id}, expected the same. Let reset draw all chance from its seed: from "
+                "random.Random(seed), in a class of Gymnasium from self.np_random after super().reset(seed=seed)."
+            )
+    await env.close()
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…")
 
 
 def _request(env: str, params: EnvParams, task: TaskSpec, name: str) -> RolloutRequest:

@@ -94,11 +94,13 @@ def test_what_nothing_can_be_learned_from_is_refused() -> None:
             return super().reset(0)
 
     class Moody(Count):
-        def reset(self, seed: int = 0) -> str:
-            return super().reset(random.SystemRandom().randrange(1 << 30) * 7 + seed) + str(self.chance())
+        def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+            text, *rest = super().step(action)
+            return (f"{text} {random.SystemRandom().random()}", *rest)  # type: ignore[return-value]
 
-        def chance(self) -> float:
-            return random.SystemRandom().random()
+    class Unseeded(Count):
+        def reset(self, seed: int = 0) -> str:
+            return super().reset(random.SystemRandom().randrange(7))
 
     class Lost(Count):
         def expert(self, observation: str) -> str:
@@ -113,7 +115,11 @@ def test_what_nothing_can_be_learned_from_is_refused() -> None:
 
     for cls, said in (
         (One, "has one single task: got the same episode for 6 seeds"),
-        (Moody, "is not determined by its seed"),
+        (Moody, "is not determined by its seed: got two different episodes of train/0"),
+        (
+            Unseeded,
+            r"begins in two ways with one seed: got '\d' and then '\d' as the first observation of train/\d",
+        ),
         (Lost, "expert of 'mine' solved none of 7 tasks: got the returns 0, 0"),
         (
             Broken,
