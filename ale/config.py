@@ -62,6 +62,8 @@ class Resolved:
 
     config: TrainConfig
     notices: tuple[str, ...] = ()
+    chosen: frozenset[str] = frozenset()
+    """Dotted names of what the user set, by options or in a file."""
 
 
 @runtime_checkable
@@ -93,6 +95,7 @@ def resolve(
     given = [Layer("the command line", named), Layer("the command line", parse_overrides(overrides))]
     if file is not None:
         given.insert(0, Layer(str(file), read_toml(file)))
+    users = tuple(given)
     if before is not None:
         given.insert(0, before)
     for layer in given:
@@ -105,7 +108,8 @@ def resolve(
     if imitation:
         recipe.append(_imitation_layer(_validate(recipe)))
     config = expand(_validate([*recipe, *given]))
-    return Resolved(config, (*notices, *_high_rates(config, [*recipe, *given])))
+    notices += _high_rates(config, [*recipe, *given])
+    return Resolved(config, tuple(notices), frozenset(flat(_merge(users))))
 
 
 def expand(config: TrainConfig) -> TrainConfig:

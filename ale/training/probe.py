@@ -81,7 +81,7 @@ def probed(config: TrainConfig, resolve: Callable[[Layer], Resolved], say: Calla
     chosen = _chosen(config, spec, measured, template)
     final = resolve(Layer(_SOURCE, chosen))
     _check_fits(final.config, measured, template.max_context)
-    for line in _told(final.config, spec, measured, played, template.max_context):
+    for line in _told(final, spec, measured, played, template.max_context):
         say(line)
     return final
 
@@ -261,13 +261,14 @@ def _check_fits(config: TrainConfig, measured: _Measured, context: int) -> None:
 
 
 def _told(
-    config: TrainConfig,
+    final: Resolved,
     spec: EnvSpec,
     measured: _Measured,
     played: Mapping[str, Sequence[Trajectory]],
     context: int,
 ) -> list[str]:
-    """Return what was assumed, and how to say otherwise."""
+    """Return what was assumed, and how to say otherwise; without the settings that the user chose."""
+    config = final.config
     count = sum(map(len, played.values()))
     window = config.agent.window_turns
     kept = "all turns" if not window else f"the newest {window} observations"
@@ -275,16 +276,19 @@ def _told(
     rewards = {one.reward for each in played.values() for one in each}
     first = played[next(iter(played))][0]
     summary = " ".join(spec.summary.split())
+    settings = {
+        "agent.max_turns": f"{config.agent.max_turns}: episodes {ended}",
+        "agent.window_turns": f"{window}: {measured.turn + config.sampling.max_tokens} tokens a turn, {context} in a "
+        f"context, so {kept} are shown",
+        "sampling.max_tokens": f"{config.sampling.max_tokens}: the longest action took {measured.answer}",
+        "warmup.trajectories": f"{config.warmup.trajectories}: "
+        f"{'episodes of expert, imitated first' if config.warmup.trajectories else 'nobody is imitated'}",
+    }
     return [
         f"{spec.name}: {count} episodes of {' and '.join(played)} were played. Assumed (docs/environments.md#a-class):",
         "  tasks: train/N is seed N, held_out/N is seed 1,000,000 + N; the first begins with "
         f"{first.first_observation[:40]!r}",
         f"  told to a model of language: {summary[:60]!r}  (instruction of the class)",
         f"  rewards seen: {min(rewards):g} to {max(rewards):g}  (passed: reward_threshold, else 1)",
-        f"  agent.max_turns={config.agent.max_turns}: episodes {ended}",
-        f"  agent.window_turns={window}: {measured.turn + config.sampling.max_tokens} tokens a turn, "
-        f"{context} in a context, so {kept} are shown",
-        f"  sampling.max_tokens={config.sampling.max_tokens}: the longest action took {measured.answer}",
-        f"  warmup.trajectories={config.warmup.trajectories}: "
-        f"{'episodes of expert, imitated first' if config.warmup.trajectories else 'nobody is imitated'}",
+        *(f"  {name}={value}" for name, value in settings.items() if name not in final.chosen),
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,10 @@ def test_settings_follow_from_the_episodes_and_are_said() -> None:
     assert config.warmup.trajectories > 0
     assert "agent.max_turns=14: episodes took up to 3" in said
     assert "train/N is seed N" in said
-    assert tried(Count, agent={"max_turns": 5})[0].agent.max_turns == 5  # what was chosen stays
+    config, said = tried(Count, agent={"max_turns": 5}, warmup={"trajectories": 64})
+    assert config.agent.max_turns == 5  # what was chosen stays, and is not said to be assumed
+    settings = re.findall(r"^  ([a-z_]+\.[a-z_]+)=", said, re.MULTILINE)
+    assert settings == ["agent.window_turns", "sampling.max_tokens"]
 
 
 def test_a_long_text_gets_a_window_that_fits() -> None:
