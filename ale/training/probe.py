@@ -288,7 +288,7 @@ def _told(
         f"{spec.name}: {count} episodes of {' and '.join(played)} were played. Assumed (docs/environments.md#a-class):",
         "  tasks: train/N is seed N, held_out/N is seed 1,000,000 + N; the first begins with "
         f"{first.first_observation[:40]!r}",
-        f"  told to a model of language: {summary[:60]!r}  (instruction of the class)",
+        f"  told to a model of language: {_shown(summary)}  (instruction of the class)",
         f"  rewards seen: {min(rewards):g} to {max(rewards):g}  (passed: reward_threshold, else 1)",
         *(f"  {name}={value}" for name, value in settings.items() if name not in final.chosen),
     ]

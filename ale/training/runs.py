@@ -6,7 +6,6 @@ checkpoints/, model/, rewards/`; this module writes `config.toml` only, the loop
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -107,9 +106,8 @@ def open_new(folder: Path, config: TrainConfig) -> None:
 
 def check_free(folder: Path) -> None:
     """Raise `RunFolderError` where a new run's folder is in use: before anything is played that takes time."""
-    with contextlib.suppress(OSError):  # what cannot be looked at, `open_new` says
-        if any(folder.iterdir()):
-            raise _taken(folder)
+    if folder.is_dir() and any(folder.iterdir()):
+        raise _taken(folder)
 
 
 def _taken(folder: Path) -> RunFolderError:
