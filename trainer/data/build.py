@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -218,7 +219,7 @@ def _flatten(kept: _Kept, skip_idle: bool) -> _Rows:
     lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
     if not np.array_equal(np.fromiter(map(len, logprobs), np.int64, len(logprobs)), lengths[1::2]):
         raise BatchError("a turn has not one log-probability per completion token; its recording is broken.")
-    version_X, count_X = np.array(spans, np.int64).reshape(-1, 2).T
+    version_X, count_X = np.fromiter(chain.from_iterable(spans), np.int64, 2 * len(spans)).reshape(-1, 2).T
     piece_N = np.repeat(np.arange(len(pieces)), lengths)
     mu_N = np.zeros(len(piece_N), np.float32)
     version_N = np.full(len(piece_N), -1, np.int64)
