@@ -19,6 +19,7 @@ git archive HEAD | docker run --rm -i "$@" "$image" bash -c '
     { tail -n 5 /tmp/apt.log; exit 1; }
   make setup
   echo "set-up: $SECONDS s"
+  mkdir build
   failed=0
   .venv/bin/python -m pytest -q -n0 -p no:cacheprovider --basetemp=build/tutorial --durations=5 \
     tests/integration/docs/test_tutorial.py -k "train_and_look or own_class" || failed=$?
