@@ -37,15 +37,14 @@ install_torch() {
   fi
 }
 
-# One package that gem-llm needs (pycosat) comes as C code alone. Say so before minutes of downloads.
-check_compiler() {
+# One package that gem-llm needs comes as C code alone: installed first, so that a missing compiler shows before the downloads.
+install_compiled() {
+  local said
   "$venv/bin/python" -c 'import pycosat' 2>/dev/null && return
-  local compiler headers
-  compiler=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_config_var("CC").split()[0])')
-  headers=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
-  command -v "$compiler" >/dev/null && [ -f "$headers/Python.h" ] && return
-  echo "setup: $compiler or $headers/Python.h is not here, and a package that gem-llm needs is compiled. Install a C compiler" \
-    "and Python's headers (Debian: apt-get install gcc libc6-dev python3-dev), then run this again" >&2
+  said=$("$venv/bin/python" -m pip install --quiet -c constraints.txt pycosat 2>&1) && return
+  printf '%s\n' "$said" | tail -n 5 >&2
+  echo "setup: pycosat could not be installed, which is compiled here. Install a C compiler and Python's headers (Debian:" \
+    "apt-get install gcc libc6-dev python3-dev), then run this again" >&2
   return 1
 }
 
@@ -53,7 +52,7 @@ if [ ! -x "$venv/bin/python" ]; then
   python=$(find_python)
   "$python" -m venv "$venv"
 fi
-check_compiler
+install_compiled
 install_torch
 "$venv/bin/python" -m pip install --quiet -c constraints.txt -e '.[train,dev]'
 touch "$venv/.ready"
