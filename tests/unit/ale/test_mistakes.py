@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ale import cli
+from rock_env import plugins
 
 FILES = {
     "broken.toml": b"[optim\n",
@@ -151,7 +152,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in ("GRPC_VERBOSITY", "RAY_DEDUP_LOGS_SKIP_REGEX"):
         monkeypatch.setenv(name, "NONE")
     handler, modules = signal.getsignal(signal.SIGTERM), set(sys.modules)
-    yield tmp_path
+    with plugins.given({}):  # a class of a command line is known to this process after it
+        yield tmp_path
     signal.signal(signal.SIGTERM, handler)
     for name in ("own_envs", "faulty_module", "typo_module"):
         if name not in modules:

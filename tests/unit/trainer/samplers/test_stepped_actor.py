@@ -58,12 +58,15 @@ async def test_a_short_request_ends_while_a_long_one_goes_on_and_each_gets_what_
         assert one.ids.tolist() == alone.ids.tolist()
         np.testing.assert_allclose(one.logprobs, alone.logprobs, atol=1e-4)
         assert one.policy_version == 3
-    running = asyncio.ensure_future(actor.answer(long))
-    await actor.answer(short)
-    await actor.load(weights, 4)
-    changed = await running
+    for version in range(4, 24):  # on a busy machine the long one may end before the weights come
+        running = asyncio.ensure_future(actor.answer(long))
+        await actor.answer(short)
+        await actor.load(weights, version)
+        changed = await running
+        if isinstance(changed.policy_version, tuple):
+            break
     (old, before), (new, after) = changed.policy_version
-    assert (old, new, before + after) == (3, 4, 300)
+    assert (old, new, before + after) == (version - 1, version, 300)
     assert min(before, after) > 0
     assert changed.ids.tolist() == both[0].ids.tolist()
     several = await actor.sample([long, short])
