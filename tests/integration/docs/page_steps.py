@@ -20,6 +20,8 @@ from unit.docs.pages import ROOT, Block, blocks
 
 _OFFLINE = {"PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_QUIET": "1"}
 """Of the last but one, pip takes 0 for "do not isolate"."""
+_NOT_THE_READERS = ("PIP_", "ALE_CI_TURN")
+"""Variables of this machine and of CI: who follows a page has neither, so that its tests all run."""
 
 
 class Steps:
@@ -30,7 +32,7 @@ class Steps:
         self.folder, self._site = folder / "work", folder / "site"
         self.folder.mkdir()
         self._environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("PIP_")},
+            **{name: value for name, value in os.environ.items() if not name.startswith(_NOT_THE_READERS)},
             **_OFFLINE,
             "PIP_TARGET": str(self._site),
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
