@@ -3,10 +3,10 @@
 #
 #     scripts/fresh_machine.sh [IMAGE [OPTION OF docker run]...]
 #
-# IMAGE has Debian's apt and Python 3.11, 3.12 or 3.13 (default: python:3.11-slim); what README asks for is installed there. Options say what pip needs in your network, such as
-# `--network host`, `-e PIP_INDEX_URL=...` or `-v /etc/pip.conf:/etc/pip.conf:ro`. It prints how long set-up and every part
-# took and what each training reached, and fails where a part fails or a training does not learn. The part in a Docker image
-# of one's own is left out: a fresh container has no engine.
+# IMAGE has Debian's apt and Python 3.11, 3.12 or 3.13 (default: python:3.11-slim); what README asks for is installed there.
+# Options say what pip needs in your network, such as `--network host` or `-v /etc/pip.conf:/etc/pip.conf:ro`. It prints how
+# long set-up and every part took and what each training reached, and fails where a part fails or a training does not learn.
+# The part in a Docker image of one's own is left out: a fresh container has no engine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -23,6 +23,6 @@ git archive HEAD | docker run --rm -i "$@" "$image" bash -c '
   failed=0
   .venv/bin/python -m pytest -q -n0 -p no:cacheprovider --basetemp=build/tutorial --durations=5 \
     tests/integration/docs/test_tutorial.py -k "train_and_look or own_class" || failed=$?
-  .venv/bin/ale compare build/tutorial/*/work/runs/*
+  .venv/bin/ale compare build/tutorial/*/*/runs/*
   exit $failed
 '

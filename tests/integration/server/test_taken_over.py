@@ -165,9 +165,8 @@ async def test_what_the_living_server_had_is_left_to_the_new_environment(fleet: 
         await solve(await env.sandbox(), env.workdir)
         lost = _at(other, env.sandbox_id)
         both = await asyncio.gather(lost.take_over(), lost.take_over(), return_exceptions=True)
-        made = [
-            it for it in both if isinstance(it, AsyncEnv)
-        ]  # both, where the second asked when the first had it
+        # Both are made, where the second was asked when the first had it: then the first is a former one, too.
+        made = [it for it in both if isinstance(it, AsyncEnv)]
         assert all(isinstance(it, FailedPrecondition) for it in both if not isinstance(it, AsyncEnv))
         grades = await asyncio.gather(*(it.evaluate() for it in (env, *made)), return_exceptions=True)
         assert isinstance(grades[0], RockError)
