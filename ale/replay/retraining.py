@@ -230,7 +230,7 @@ class _Learning:
             )
         plan, encoded, _ = self._recorded(step)
         aside = {t.id: why for t, why in self._aside(step)}
-        return self.learner.prepare(encoded, plan.injections), aside, plan.lr
+        return self.learner.prepare(encoded, plan.injections, step=step), aside, plan.lr
 
     def _recorded(self, step: int) -> tuple[Plan, list[bytes], list[Trajectory]]:
         plan = self._planner.plan(step, self._rates)

@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -26,8 +27,9 @@ from ale.terminal import stdout
 from ale.training import runs
 from trainer.data.batch import Credit
 from trainer.data.build import branches_of_rows
+from trainer.scheduler.journal import JOURNAL, entries
 
-__all__ = ["TurnAccount", "accounts", "tokens_command"]
+__all__ = ["TurnAccount", "accounts", "learned_in", "tokens_command"]
 
 _SHOWN = 120
 
@@ -67,13 +69,26 @@ def tokens_command(where: str, identity: str | None, *, as_json: bool) -> None:
             f"no step learned {rollout.id!r}: got a rollout of an expert or an evaluation, expected one of a training step "
             "(`ale replay list RUN --file 'step-*'`)."
         )
-    step = prepare_again(folder, rollout.policy_step)
+    step = prepare_again(folder, learned_in(folder, rollout))
     found = [account for account in accounts(step) if account.trajectory == rollout.id]
     if as_json:
         sys.stdout.write(f"{json.dumps([asdict(account) for account in found])}\n")
         return
     for line in _lines(rollout, step, found):
         stdout().print(line)
+
+
+def learned_in(folder: Path, rollout: Trajectory) -> int:
+    """Return the step that learned a rollout, by the run's journal; the one it was planned for where that says nothing.
+
+    Raise `InvalidArgument` for a journal that cannot be read.
+    """
+    found = rollout.policy_step
+    path = folder / JOURNAL
+    for entry in entries(path) if path.exists() else ():
+        if entry.kind == "consumed" and rollout.id in (*entry.rollouts, *entry.set_aside):
+            found = entry.step  # by the process that did it last
+    return found
 
 
 def _lines(rollout: Trajectory, step: StepAgain, found: Sequence[TurnAccount]) -> Iterator[str]:

@@ -189,15 +189,16 @@ class Learner:
     ) -> dict[str, float]:
         """Credit the groups, build the batch, take one optimizer step per minibatch. Return metrics.
 
-        `step` counts from 1 and says whether a critic is still warming up.
+        `step` is the learning step, from 1, whatever steps the rollouts were planned for.
 
         Raise `BatchError` for records that must not be learned, `FloatingPointError` for an update that is not finite,
         `LedgerError` where a token is unaccounted for.
         """
-        return self.learn(self.prepare(encoded, injections), lr=lr, step=step)
+        return self.learn(self.prepare(encoded, injections, step=step), lr=lr, step=step)
 
-    def prepare(self, encoded: Sequence[bytes], injections: Sequence[Injection]) -> Prepared:
-        """Credit the groups and build the batch of a step; the successes kept for reuse change, the model does not.
+    def prepare(self, encoded: Sequence[bytes], injections: Sequence[Injection], *, step: int) -> Prepared:
+        """Credit the groups and build the batch of learning step `step`, from 1; what is kept for reuse changes, the model
+        does not.
 
         Raise `BatchError` for records that must not be learned, `LedgerError` where a token is unaccounted for.
         """
@@ -211,11 +212,11 @@ class Learner:
         trajectories = [part for part, _ in parts]
         context = sum((left for _, left in parts), Counter[str]())
         credits = screened_credits(trajectories, self._credits, lambda part: rejected[part.id])
-        credits = share_credit(trajectories, mask_negatives(trajectories, credits, config), rule)
+        credits = share_credit(trajectories, mask_negatives(trajectories, credits, config, step), rule)
         outcomes = outcome_metrics(trajectories, credits) | critic_metrics(trajectories, credits)
-        held = self._explorer.at(max((t.policy_step for t in trajectories), default=1), trajectories)
+        held = self._explorer.at(step, trajectories)
         lr_share = self._lr_share(trajectories, outcomes)
-        again = self._draw_again(trajectories, credits)
+        again = self._draw_again(trajectories, credits, step)
         trajectories += again.trajectories
         credits += again.credits
         for injection in injections:
@@ -397,14 +398,13 @@ class Learner:
         """Write the model for `--model FOLDER`."""
         self._engine.export(folder)
 
-    def _draw_again(self, trajectories: Sequence[Trajectory], credits: Sequence[Credit]) -> Drawn:
+    def _draw_again(self, trajectories: Sequence[Trajectory], credits: Sequence[Credit], step: int) -> Drawn:
         """Return the earlier successes that join a step, and keep the step's own for later ones.
 
         Their credit is that of their own step; what the critic says of them as the updates begin is asked anew.
         """
         if not trajectories:
             return Drawn([], [], 0)
-        step = max(trajectory.policy_step for trajectory in trajectories)
         drawn = self._reuse.draw(step - 1, derive(self._config.seed, "reuse", step))
         self._reuse.keep(trajectories, credits)
         if self._critic is None or not drawn.trajectories:

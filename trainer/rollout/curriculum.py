@@ -114,24 +114,24 @@ def observe(rates: PassRates, trajectories: Sequence[Trajectory], options: Curri
 
 
 def mask_negatives(
-    trajectories: Sequence[Trajectory], credits: Sequence[Credit], config: TrainConfig
+    trajectories: Sequence[Trajectory], credits: Sequence[Credit], config: TrainConfig, step: int
 ) -> list[Credit]:
-    """Return the credits with those weighing 0 that this step does not learn: negatives too early, or too long.
+    """Return the credits with those weighing 0 that learning step `step` does not learn: negatives too early, or too long.
 
     The trajectory stays in its group's baseline and in every divisor, so that nothing else counts more for it. By the raw
-    outcome, as IPA tells T+ from T-; `Trajectory.policy_step` says in which step it was asked for.
+    outcome, as IPA tells T+ from T-.
     """
     return [
-        _masked(credit, reason) if (reason := _unlearned(trajectory, credit, config)) else credit
+        _masked(credit, reason) if (reason := _unlearned(trajectory, credit, config, step)) else credit
         for trajectory, credit in zip(trajectories, credits, strict=True)
     ]
 
 
-def _unlearned(trajectory: Trajectory, credit: Credit, config: TrainConfig) -> str:
+def _unlearned(trajectory: Trajectory, credit: Credit, config: TrainConfig, step: int) -> str:
     if credit.dropped or credit.positive or trajectory.is_expert:
         return ""
     share = config.curriculum.positive_only
-    if share and trajectory.policy_step <= share * config.steps:
+    if share and step <= share * config.steps:
         return POSITIVES_ONLY
     longest = config.filter.negative_tokens
     return LONG_NEGATIVE if longest and trajectory.sampled_tokens > longest else ""

@@ -178,7 +178,7 @@ def test_what_is_too_old_is_counted_and_weighs_nothing():
     buffered, plain = learner_of(trajectories=2, max_lag=1), learner_of()
     for learner in (buffered, plain):
         learner.update(a_step(1), [], lr=1e-3)
-    metrics, without = (learner.update(a_step(9), [], lr=1e-3) for learner in (buffered, plain))
+    metrics, without = (learner.update(a_step(9), [], lr=1e-3, step=9) for learner in (buffered, plain))
     assert metrics["trajectories/dropped/beyond_the_lag_bound"] == 2
     assert metrics["tokens/reused"] == 0
     assert metrics["loss"] == without["loss"]
@@ -191,11 +191,11 @@ def test_a_learner_restored_between_updates_learns_bit_for_bit_alike(tmp_path):
         learner.update(a_step(1), [], lr=1e-3)
     cut.save(tmp_path)
     resumed.load(tmp_path)
-    metrics = [learner.update(a_step(2), [], lr=1e-3) for learner in (whole, resumed)]
+    metrics = [learner.update(a_step(2), [], lr=1e-3, step=2) for learner in (whole, resumed)]
     assert metrics[0] == metrics[1]
     assert metrics[0]["tokens/reused"] == 2 * decode(a_step(1)[0]).sampled_tokens
     assert same_weights(whole, resumed)
     plain = learner_of()
     for step in (1, 2):
-        plain.update(a_step(step), [], lr=1e-3)
+        plain.update(a_step(step), [], lr=1e-3, step=step)
     assert not same_weights(whole, plain), "what is learned again moves the weights"

@@ -161,9 +161,9 @@ def masked(step: int = 1, **changes: object):
         curriculum=CurriculumOptions(positive_only=changes.get("positive_only", 0.0)),
         filter=FilterOptions(negative_tokens=changes.get("negative_tokens", 0)),
     )
-    group = [replace(t, policy_step=step) for t in ragged_group(MU)]
+    group = ragged_group(MU)
     before = Grpo(GRPOOptions()).credit(group)
-    after = mask_negatives(group, before, config)
+    after = mask_negatives(group, before, config, step)
     _, ledger = build_batch(group, after, token_budget=9)
     return group, before, after, ledger
 
