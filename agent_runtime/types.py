@@ -303,6 +303,11 @@ class Turn:
         return version_spans(self.policy_version, len(self.completion_ids))
 
     @property
+    def versions(self) -> NDArray[np.int64]:
+        """Return which version sampled each token of the completion; -1 for an expert's."""
+        return np.concatenate([np.full(tokens, version, np.int64) for version, tokens in self.spans])
+
+    @property
     def oldest_version(self) -> int:
         """Return the oldest version that sampled a token of the completion; -1 for an expert."""
         return oldest_version(self.policy_version)

@@ -11,7 +11,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +27,7 @@ from ale.terminal import stdout
 from ale.training import runs
 from trainer.data.batch import Credit
 from trainer.data.build import branches_of_rows
+from trainer.data.ledger import TOO_OLD
 from trainer.scheduler.journal import JOURNAL, entries
 
 __all__ = ["TurnAccount", "accounts", "learned_in", "tokens_command"]
@@ -125,7 +126,8 @@ def accounts(step: StepAgain) -> Iterator[TurnAccount]:
     """
     prepared = step.prepared
     batch, credits = prepared.batch, prepared.credits
-    logprobs_BT = step.learner.logprobs(batch)
+    # Of what is too old, too: the loss does not see it.
+    logprobs_BT = step.learner.logprobs(replace(batch, loss_mask_BT=batch.policy_version_BT >= 0))
     rows = _rows(step, logprobs_BT, _masked(step, logprobs_BT.shape))
     for index, (trajectory, credit) in enumerate(zip(prepared.trajectories, credits, strict=True)):
         if trajectory.is_expert:
@@ -137,7 +139,10 @@ def accounts(step: StepAgain) -> Iterator[TurnAccount]:
             yield TurnAccount(
                 trajectory.id,
                 turn.index,
-                tuple(_fate(credit, turn.index, reason) for reason in reasons),
+                tuple(
+                    _fate(credit, turn.index, TOO_OLD if version < credit.oldest else reason)
+                    for version, reason in zip(turn.versions.tolist(), reasons, strict=True)
+                ),
                 0.0 if credit.dropped else float(credit.advantage_K[turn.index]),
                 -1 if credit.dropped else int(chunk_K[turn.index]),
                 turn.policy_version,

@@ -37,6 +37,8 @@ class Credit:
     """What the critic says of each turn's state, and 0 for a turn without a token; None without a critic."""
     return_K: NDArray[np.float64] | None = None
     """What the critic is to say of it: it learns from turns without credit too, so their rows are not left out."""
+    oldest: int = -1
+    """Tokens of older policy versions are not learned, and no ratio has them; below 0 none is too old. No expert's is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class TrainBatch:
     imitation_BT: torch.Tensor
     """float32; weight of the imitation term on expert tokens, 0 elsewhere. Never overlaps `loss_mask_BT`."""
     policy_version_BT: torch.Tensor
-    """int64; version that sampled the token, -1 elsewhere."""
+    """int64; version that sampled the token, -1 elsewhere; known of tokens that are too old, too."""
     normalizer: float
     """Constant divisor of the RL term, known before any masking."""
     imitation_normalizer: float
@@ -95,8 +97,8 @@ class TrainBatch:
     """float32; log pi_old: the train engine under the weights that sampled each token, for algorithms that keep `snapshots`.
     NaN where those weights are gone: such a token has no credit, and no ratio to be trained by."""
     opens_turn_BT: torch.Tensor | None = None
-    """int64; on the first token of a turn that the RL term trains, the turn's index in its trajectory; -1 elsewhere. None:
-    nobody asks."""
+    """int64; on the first token of a turn of the RL term, the turn's index in its trajectory; -1 elsewhere. A token that is
+    too old opens its turn too, outside `loss_mask_BT`. None: nobody asks."""
     returns_BT: torch.Tensor | None = None
     """float32; what a critic is to say of the state before a token that opens a turn, 0 elsewhere; None without a critic."""
     old_values_BT: torch.Tensor | None = None

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,9 @@ import torch
 from numpy.typing import NDArray
 
 from agent_runtime.policy import version_fault
-from agent_runtime.types import Branch, Trajectory, VersionTokens
+from agent_runtime.types import Branch, Trajectory
 from trainer.data.batch import Counts, Credit, TrainBatch
-from trainer.data.ledger import Ledger
+from trainer.data.ledger import TOO_OLD, Ledger
 from trainer.errors import BatchError
 
 __all__ = [
@@ -109,11 +108,11 @@ def _choose(trajectories: Sequence[Trajectory], credits: Sequence[Credit], skip_
             continue
         expert = trajectory.is_expert
         _check_credit(trajectory, credit, expert)
-        idle = _idle_tokens(trajectory, credit)
+        _check_versions(trajectory)
+        masked = _masked_tokens(trajectory, credit, skip_zero_credit)
         if expert:
-            tokens -= sum(idle.values())
-        if expert or skip_zero_credit:
-            kept.masked.update(idle)
+            tokens -= sum(masked.values())
+        kept.masked.update(masked)
         totals[expert][0] += 1
         totals[expert][1] += tokens
         totals[expert][2] += sum(len(turn.completion_ids) > 0 for turn in trajectory.turns)
@@ -126,23 +125,36 @@ def _choose(trajectories: Sequence[Trajectory], credits: Sequence[Credit], skip_
     return kept
 
 
-def _idle_tokens(trajectory: Trajectory, credit: Credit) -> Counter[str]:
-    """Return the tokens of turns that weigh 0, by reason."""
+def _masked_tokens(trajectory: Trajectory, credit: Credit, skip_zero_credit: bool) -> Counter[str]:
+    """Return by reason the tokens of turns that weigh 0, unless these train all the same, and of others those too old."""
     expert = trajectory.is_expert
     usual = "expert turn not imitated" if expert else "zero credit"
     weights_K = _weights(credit.imitation_K if expert else credit.advantage_K)
     found: Counter[str] = Counter()
-    for turn, weight in zip(trajectory.turns, weights_K.tolist(), strict=True):
-        if weight == 0:
+    turns = zip(trajectory.turns, weights_K.tolist(), _too_old(trajectory, credit).tolist(), strict=True)
+    for turn, weight, old in turns:
+        if weight == 0 and (expert or skip_zero_credit):
             found[credit.masked.get(turn.index, usual)] += len(turn.completion_ids)
+        else:
+            found[TOO_OLD] += old
     return found
 
 
-def _idle_turns(credit: Credit) -> NDArray[np.bool_]:
-    """Return which turns teach nothing: a turn without credit is still part of the ratio of a chunk that has some."""
-    chunk_K = _chunks(credit)
+def _too_old(trajectory: Trajectory, credit: Credit) -> Ints:
+    """Return how many tokens of each turn are of versions before the credit's oldest; 0 of an expert."""
+    if credit.oldest < 0 or trajectory.is_expert:
+        return np.zeros(len(trajectory.turns), np.int64)
+    return np.array([np.count_nonzero(turn.versions < credit.oldest) for turn in trajectory.turns], np.int64)
+
+
+def _idle_turns(trajectory: Trajectory, credit: Credit) -> NDArray[np.bool_]:
+    """Return which turns teach nothing: one without credit is still part of the ratio of a chunk that has some, unless
+    all its tokens are too old."""
+    chunk_K, old_K = _chunks(credit), _too_old(trajectory, credit)
+    gone_K = (old_K > 0) & (old_K == [len(turn.completion_ids) for turn in trajectory.turns])
     weighs_K = (_weights(credit.advantage_K) != 0) | (_weights(credit.imitation_K) != 0)
-    return ~np.isin(chunk_K, chunk_K[weighs_K])
+    idle_K: NDArray[np.bool_] = gone_K | ~np.isin(chunk_K, chunk_K[weighs_K])
+    return idle_K
 
 
 def _chunks(credit: Credit) -> Ints:
@@ -174,6 +186,12 @@ def _check_credit(trajectory: Trajectory, credit: Credit, expert: bool) -> None:
     raise BatchError(f"the credit of trajectory {trajectory.id!r} {problem}. Fix the algorithm's `credit`.")
 
 
+def _check_versions(trajectory: Trajectory) -> None:
+    for turn in trajectory.turns:
+        if fault := version_fault(turn.policy_version, len(turn.completion_ids)):
+            raise BatchError(f"turn {turn.index} of trajectory {trajectory.id!r} is broken: {fault}.")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rows:
     """Branches flattened: S steps (a turn on a branch), N tokens, B rows."""
@@ -197,7 +215,7 @@ def _flatten(kept: _Kept, skip_idle: bool) -> _Rows:
     """Lay the branches end to end, without those that have nothing to teach if `skip_idle`."""
     pieces: list[Array] = []
     logprobs: list[Array] = []
-    spans: list[VersionTokens] = []
+    versions: list[Ints] = []
     turn_S: list[int] = []
     first_S: list[bool] = []
     steps_B: list[int] = []
@@ -209,9 +227,7 @@ def _flatten(kept: _Kept, skip_idle: bool) -> _Rows:
             for turn in branch.turns:
                 pieces += (turn.context_ids, turn.completion_ids)
                 logprobs.append(turn.logprobs)
-                if fault := version_fault(turn.policy_version, len(turn.completion_ids)):
-                    raise BatchError(f"turn {turn.index} of trajectory {trajectory.id!r} is broken: {fault}.")
-                spans += turn.spans
+                versions.append(turn.versions)
                 turn_S.append(first + turn.index)
             steps_B.append(len(branch.turns))
             trajectory_B.append(position)
@@ -219,14 +235,13 @@ def _flatten(kept: _Kept, skip_idle: bool) -> _Rows:
     lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
     if not np.array_equal(np.fromiter(map(len, logprobs), np.int64, len(logprobs)), lengths[1::2]):
         raise BatchError("a turn has not one log-probability per completion token; its recording is broken.")
-    version_X, count_X = np.fromiter(chain.from_iterable(spans), np.int64, 2 * len(spans)).reshape(-1, 2).T
     piece_N = np.repeat(np.arange(len(pieces)), lengths)
     mu_N = np.zeros(len(piece_N), np.float32)
     version_N = np.full(len(piece_N), -1, np.int64)
     if pieces:
         sampled_N = piece_N % 2 == 1
         mu_N[sampled_N] = np.concatenate(logprobs)
-        version_N[sampled_N] = np.repeat(version_X, count_X)
+        version_N[sampled_N] = np.concatenate(versions)
     return _Rows(
         turn_S=np.array(turn_S, np.int64),
         first_S=np.array(first_S, bool),
@@ -241,7 +256,7 @@ def _flatten(kept: _Kept, skip_idle: bool) -> _Rows:
 
 def _taught(trajectory: Trajectory, credit: Credit, skip_idle: bool) -> Iterator[Branch]:
     """Yield the branches that get a row: all, or with `skip_idle` those with something to teach."""
-    idle_K = _idle_turns(credit).tolist()
+    idle_K = _idle_turns(trajectory, credit).tolist()
     for branch in trajectory.branches():
         own = branch.turns[branch.shared :]
         if not (skip_idle and all(idle_K[turn.index] for turn in own)):
@@ -276,9 +291,11 @@ def _pack(kept: _Kept, rows: _Rows, pad_to: int) -> TrainBatch:
     step_N = rows.piece_N // 2
     turn_N = rows.turn_S[step_N]
     acts_N = (rows.piece_N % 2 == 1) & rows.first_S[step_N]
-    trains_N = acts_N & ~expert_K[turn_N]
+    sampled_N = acts_N & ~expert_K[turn_N]
+    opens_N = sampled_N & (np.diff(rows.piece_N, prepend=-1) != 0)
+    oldest_K = np.array([c.oldest for c in kept.credits], np.int64)[owner_K]
+    trains_N = sampled_N & (rows.version_N >= oldest_K[turn_N])
     _check_sampled(kept, owner_K[turn_N], rows.mu_N, trains_N)
-    opens_N = trains_N & (np.diff(rows.piece_N, prepend=-1) != 0)
     row_N = rows.row_S[step_N]
     length_B = np.bincount(row_N, minlength=len(rows.trajectory_B))
     width = -(-int(length_B.max(initial=0)) // pad_to) * pad_to

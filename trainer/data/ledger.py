@@ -12,10 +12,12 @@ from dataclasses import dataclass, field, replace
 
 from trainer.errors import LedgerError
 
-__all__ = ["FLAT_GROUP", "Ledger", "add_left_out", "add_step", "slug"]
+__all__ = ["FLAT_GROUP", "TOO_OLD", "Ledger", "add_left_out", "add_step", "slug"]
 
 FLAT_GROUP = "group without variance"
 """Reason of a group whose outcomes are all the same, given where it is replaced and where it is dropped."""
+TOO_OLD = "too old"
+"""Reason of a token of a version before its credit's `oldest`, and of a kept success beyond `reuse.max_lag`."""
 
 _PREFIX = "tokens/"
 _TRAJECTORIES = "trajectories/dropped/"
@@ -71,6 +73,10 @@ class Ledger:
         for reason, tokens in masked.items():
             both[reason] = both.get(reason, 0) + tokens
         return replace(self, trained=trained, imitated=imitated, masked=_present(both))
+
+    def masked_share(self, reason: str) -> float:
+        """Return the share of the tokens that the step's own rollouts sampled that are masked for a reason."""
+        return self.masked.get(reason, 0) / max(self.total - self.experts - self.reused, 1)
 
     def metrics(self) -> dict[str, float]:
         """Return the account under the names of docs/metrics.md."""

@@ -26,10 +26,8 @@ from trainer.config import ReuseOptions
 from trainer.data.batch import Credit
 from trainer.errors import CheckpointError
 
-__all__ = ["TOO_OLD", "Drawn", "ReuseBuffer"]
+__all__ = ["Drawn", "ReuseBuffer"]
 
-TOO_OLD = "beyond the lag bound"
-"""Reason of a kept success whose sampling weights are too many versions behind."""
 _FILE = "reuse.msgpack"
 
 

@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from agent_runtime.types import Trajectory
+from agent_runtime.types import Trajectory, VersionTokens
 from rock_env.errors import InvalidArgument
 from rock_env.plugins import load
 from rock_env.store.whole_file import write_whole
@@ -104,9 +104,7 @@ class Versions:
 
     def _known_only(self, trajectory: Trajectory, credit: Credit) -> Credit:
         turns = trajectory.turns
-        gone_K = np.array(
-            [any(s.tokens and s.version not in self._weights for s in t.spans) for t in turns], bool
-        )
+        gone_K = np.array([any(self._is_gone(s, credit.oldest) for s in turn.spans) for turn in turns], bool)
         chunk_K = np.arange(len(turns)) if credit.chunk_K is None else credit.chunk_K
         gone_K = np.isin(chunk_K, chunk_K[gone_K])
         # A turn that weighed nothing before keeps the reason it had.
@@ -116,6 +114,10 @@ class Versions:
             advantage_K=np.where(gone_K, 0.0, credit.advantage_K),
             masked={**credit.masked, **dict.fromkeys(lost, VERSION_GONE)},
         )
+
+    def _is_gone(self, span: VersionTokens, oldest: int) -> bool:
+        """Return whether tokens of a version no longer kept are learned: those before `oldest` are not, and need none."""
+        return bool(span.tokens) and span.version >= oldest and span.version not in self._weights
 
     def logprobs(
         self, batch: TrainBatch, ask: Callable[[TrainBatch, Weights], torch.Tensor]

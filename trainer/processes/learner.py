@@ -36,8 +36,8 @@ from trainer.config import TrainConfig
 from trainer.data.batch import TrainBatch
 from trainer.data.branches import check_used, share_credit, trained_part
 from trainer.data.build import build_batch, rows_of_parts, shuffled_rows, split_rows
-from trainer.data.ledger import Ledger
-from trainer.data.reuse import TOO_OLD, Drawn, ReuseBuffer
+from trainer.data.ledger import TOO_OLD, Ledger
+from trainer.data.reuse import Drawn, ReuseBuffer
 from trainer.data.screen import check_experts, screened_credits
 from trainer.data.values import states_of, values_per_turn, with_next_state
 from trainer.environments import name_of
@@ -89,6 +89,9 @@ class Learner:
         self._experts: dict[str, Trajectory] = {}
         self._held_out: list[Trajectory] = []
         self._reuse = ReuseBuffer(config.reuse)
+        # In `stream` no token older than `rollout.staleness` is learned.
+        self._streams = str(config.rollout.mode) == "stream"
+        self._may_lag = self._streams or config.rollout.staleness > 0
         self._version = 0
         self._precisions: dict[str, torch.dtype] | None = None
         self._sent: Digests = {}
@@ -217,6 +220,9 @@ class Learner:
         held = self._explorer.at(step, trajectories)
         lr_share = self._lr_share(trajectories, outcomes)
         again = self._draw_again(trajectories, credits, step)
+        if self._streams:  # the step's own: what `reuse` brings back has a bound of its own
+            oldest = self._version - config.rollout.staleness
+            credits = [replace(credit, oldest=oldest) for credit in credits]
         trajectories += again.trajectories
         credits += again.credits
         for injection in injections:
@@ -270,7 +276,8 @@ class Learner:
         loss = self._loss(prepared, step)
         metrics = self._learn(parts, loss, prepared.ledger, monitors, lr=lr * prepared.lr_share)
         self._compare(monitors.gap(self._version))
-        return {**metrics, **prepared.outcomes, **lag_metrics(batch, self._version)}
+        lag = lag_metrics(batch, self._version, prepared.ledger if self._may_lag else None)
+        return {**metrics, **prepared.outcomes, **lag}
 
     def _compare(self, gap_N: NDArray[np.float64]) -> None:
         """Look once at how far the samplers are from the weights that they have by their digests."""

@@ -46,12 +46,13 @@ def critic_loss(batch: TrainBatch, clip: float) -> tuple[torch.Tensor, dict[str,
         1/2 max( (V - G)^2, (V_old + clip(V - V_old, -clip, clip) - G)^2 )
 
     Source: OpenAI Baselines' PPO2, as in arXiv 2005.12729, section 3. V_old is V as the batch's updates began, so that
-    nothing is clipped in the first of them; `inf` never clips. The divisor counts the turns of the whole batch.
+    nothing is clipped in the first of them; `inf` never clips. A turn whose first token is too old has no part in it. The
+    divisor counts the turns of the whole batch.
     """
     targets_BT, old_BT, opens_BT = batch.returns_BT, batch.old_values_BT, batch.opens_turn_BT
     if targets_BT is None or old_BT is None or opens_BT is None:
         return torch.zeros(()), {}
-    mask_BT = opens_BT >= 0
+    mask_BT = (opens_BT >= 0) & batch.loss_mask_BT
     old_BT, targets_BT = keep(old_BT, mask_BT), keep(targets_BT, mask_BT)
     values_BT = old_BT if batch.values_BT is None else keep(batch.values_BT, mask_BT)
     free_BT = (values_BT - targets_BT).square()

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from agent_runtime.types import Trajectory
 from trainer.algo.base import Credit, LossOutput
 from trainer.data.batch import TrainBatch
+from trainer.data.ledger import TOO_OLD, Ledger
 
 __all__ = ["LOG_RATIO_BOUND", "Monitors", "Watched", "critic_metrics", "lag_metrics", "outcome_metrics"]
 
@@ -193,10 +194,18 @@ def _ratios(logs_N: Floats, index_N: Ints) -> Floats:
     return ratios
 
 
-def lag_metrics(batch: TrainBatch, version: int) -> dict[str, float]:
-    """Return how many versions lie between what sampled the RL tokens and `version`, which learns; nothing without any."""
+def lag_metrics(batch: TrainBatch, version: int, ledger: Ledger | None = None) -> dict[str, float]:
+    """Return how many versions lie between what sampled the RL tokens and `version`, which learns; nothing without any.
+
+    With the batch's ledger, too, how many tokens have each lag, and which share of the sampled was too old.
+    """
     lag_N = version - batch.policy_version_BT[batch.loss_mask_BT]
-    return {"lag/mean": float(lag_N.double().mean()), "lag/max": float(lag_N.max())} if len(lag_N) else {}
+    found = {"lag/mean": float(lag_N.double().mean()), "lag/max": float(lag_N.max())} if len(lag_N) else {}
+    if ledger is None:
+        return found
+    lags, tokens = np.unique(lag_N.cpu().numpy(), return_counts=True)
+    spread = {f"lag/tokens/{lag}": float(n) for lag, n in zip(lags.tolist(), tokens.tolist(), strict=True)}
+    return {**found, **spread, "lag/too_old_share": ledger.masked_share(TOO_OLD)}
 
 
 def critic_metrics(trajectories: Sequence[Trajectory], credits: Sequence[Credit]) -> dict[str, float]:

@@ -148,8 +148,8 @@ def test_a_run_accounts_for_what_it_learns_again(tmp_path):
     first, second, third = (line for line in lines if line["kind"] == "train")
     assert first["tokens/reused"] == 0
     assert second["tokens/reused"] > 0
-    assert "tokens/dropped/beyond_the_lag_bound" not in second
-    assert third["trajectories/dropped/beyond_the_lag_bound"] >= 4
+    assert "tokens/dropped/too_old" not in second
+    assert third["trajectories/dropped/too_old"] >= 4
     for line in (first, second, third):
         fates = ("tokens/trained", "tokens/imitated", "tokens/masked/", "tokens/dropped/")
         assert sum(v for name, v in line.items() if name.startswith(fates)) == line["tokens/total"]
@@ -179,7 +179,7 @@ def test_what_is_too_old_is_counted_and_weighs_nothing():
     for learner in (buffered, plain):
         learner.update(a_step(1), [], lr=1e-3)
     metrics, without = (learner.update(a_step(9), [], lr=1e-3, step=9) for learner in (buffered, plain))
-    assert metrics["trajectories/dropped/beyond_the_lag_bound"] == 2
+    assert metrics["trajectories/dropped/too_old"] == 2
     assert metrics["tokens/reused"] == 0
     assert metrics["loss"] == without["loss"]
     assert same_weights(buffered, plain)

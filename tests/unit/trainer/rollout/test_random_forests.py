@@ -11,6 +11,7 @@ import torch
 from algo_cases import SPECS
 from algo_reference import CONTEXT, TABLE, tables, trajectory
 
+from agent_runtime.types import VersionTokens
 from trainer.algo.base import Credit
 from trainer.algo.terms.monitors import Monitors
 from trainer.data.build import build_batch, microbatches, split_rows
@@ -31,7 +32,8 @@ SETTINGS = [
 
 
 def forest(rng, name, options):
-    """Return a few trajectories, each a forest of turns, and credits with many zeros and chunks of any size."""
+    """Return a few trajectories, each a forest of turns, and credits with many zeros, chunks of any size and tokens that are
+    too old."""
     ids, group, credits = count(CONTEXT + 1), [], []
     for n in range(rng.integers(1, 6)):
         turns, expert = int(rng.integers(1, 7)), bool(rng.random() < 0.2)
@@ -50,12 +52,24 @@ def forest(rng, name, options):
         credit = Credit(
             weight_K, bool(rng.random() < 0.5), zeros, dropped, every_token="kl_weight" in options
         )
+        if rng.random() < 0.5:
+            group[-1] = replace(group[-1], turns=tuple(over_two(turn, rng) for turn in group[-1].turns))
+            credit = replace(credit, oldest=int(rng.integers(3, 9)))
         if rng.random() < 0.8:
             credit = replace(credit, chunk_K=np.sort(rng.integers(0, turns, turns)))
         if name == "ppo":
             credit = replace(credit, value_K=rng.normal(size=turns), return_K=rng.normal(size=turns))
         credits.append(credit)
     return group, credits
+
+
+def over_two(turn, rng):
+    """Return the turn with its tokens over two versions, where it has more than one."""
+    tokens = len(turn.completion_ids)
+    if tokens < 2:
+        return turn
+    old = int(rng.integers(1, tokens))
+    return replace(turn, policy_version=(VersionTokens(4, old), VersionTokens(6, tokens - old)))
 
 
 def learned(algorithm, group, credits, *, skip=True, cut=lambda batch: [batch]):
