@@ -190,10 +190,19 @@ class LiveProgress:
 
 def _numbers(metrics: Mapping[str, float]) -> list[str]:
     shown = [form.format(metrics[name]) for name, form in SHOWN.items() if name in metrics]
-    shown += [said for said in (taught(metrics), _failed(metrics)) if said]
+    shown += [said for said in (taught(metrics), _lag(metrics), _failed(metrics)) if said]
     prefix = "bound/"
     bound = {name[len(prefix) :]: share for name, share in metrics.items() if name.startswith(prefix)}
     return [*shown, told(bound)] if bound else shown
+
+
+def _lag(metrics: Mapping[str, float]) -> str:
+    """Return `lag 1.5, 3 % too old`, of the step's tokens; "" in a run whose rollouts cannot lag."""
+    share = metrics.get("lag/too_old_share")
+    if share is None:
+        return ""
+    lag = f"lag {metrics['lag/mean']:.1f}" if "lag/mean" in metrics else "nothing learned"
+    return f"{lag}, {share * 100:.0f} % too old" if share else lag
 
 
 def _failed(metrics: Mapping[str, float]) -> str:

@@ -63,6 +63,21 @@ def test_a_step_says_what_bounds_it() -> None:
 
 
 @pytest.mark.parametrize(
+    ("lag", "said"),
+    [
+        ({"lag/mean": 0.5}, ""),
+        ({"lag/mean": 1.52, "lag/too_old_share": 0.0}, "lag 1.5"),
+        ({"lag/mean": 1.52, "lag/too_old_share": 0.034}, "lag 1.5, 3 % too old"),
+        ({"lag/too_old_share": 1.0}, "nothing learned, 100 % too old"),
+    ],
+)
+def test_a_step_of_a_run_that_may_lag_says_how_much(lag: dict[str, float], said: str) -> None:
+    console, text = _console()
+    PlainProgress(console).on_step(3, 10, METRICS | lag)
+    assert text.getvalue().rstrip("\n").endswith(f"99,999 tokens/s{said and f'  {said}'}")
+
+
+@pytest.mark.parametrize(
     ("rejected", "said"),
     [
         ({"failed/env_lost": 3.0}, "3 failed (env_lost)"),
