@@ -1,8 +1,9 @@
 """The training loop, as prose. Every verb is explained in `trainer.run`.
 
 Take the batch of the step's plan, sampled meanwhile (`rollout.mode=pipeline`, with versions `rollout.staleness` behind) or
-then (`sync`); learn, publish the next version. Departures from the paper (docs/ipa.md section 7): every rollout is of one
-version, so the split w·u is exact; imitation is gated to anchors without success and annealed.
+then (`sync`), or the groups that are finished first (`stream`); learn, publish the next version. Departures from the paper
+(docs/ipa.md section 7): each token is learned under its own version, so the split w·u is exact; imitation is gated to
+anchors without success and annealed.
 """
 
 from __future__ import annotations

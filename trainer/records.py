@@ -17,6 +17,8 @@ PLAYED, SET_ASIDE = "step", "set_aside"
 """The kinds of a plan's batch, and of what its learner does not see."""
 _HALTED = "halted"
 """The kind of what was played where that halted the run."""
+_WAITING, _GROUP = "waiting", "group"
+"""The folder, and the kind, of a stream's groups that are in and that no checkpoint's step has learned."""
 
 
 class Records:
@@ -41,6 +43,22 @@ class Records:
         """Return the encoded trajectories of one file; none where there is no such file. Raise `StoreError`, `OSError`."""
         path = segment_path(self._folder, kind, step)
         return list(read_encoded(path)) if path.is_file() else []
+
+    def keep(self, number: int, encoded: Sequence[bytes]) -> None:
+        """Write a stream's group of this number until it is learned. Raise `RunFolderError`."""
+        Records(self._folder / _WAITING).write(_GROUP, number, encoded)
+
+    def waiting(self, number: int) -> list[bytes]:
+        """Return what was written of a group; none where nothing was. Raise `StoreError`, `OSError`."""
+        return Records(self._folder / _WAITING).read(_GROUP, number)
+
+    def forget_waiting(self, below: int, *, but: Collection[int]) -> None:
+        """Remove the groups with a number below `below` but these. Raise `RunFolderError`."""
+        with writing("records", self._folder):
+            for path in trajectory_files(self._folder / _WAITING / FOLDER):
+                number = int(path.stem.rpartition("-")[2])
+                if number < below and number not in but:
+                    path.unlink()
 
     @contextmanager
     def kept_if_halted(self) -> Iterator[None]:

@@ -39,7 +39,8 @@ from trainer.run_state import RunState, SavedStates, summary_of
 from trainer.scheduler.beside import Beside
 from trainer.scheduler.drawn import DrawnPlans, Moved
 from trainer.scheduler.journal import Journal
-from trainer.scheduler.sampling import Batch, Sampling
+from trainer.scheduler.sampling import Batch, Scheduler
+from trainer.scheduler.streaming import scheduler_of
 from trainer.seeds import derive
 from trainer.stopping import StopClock
 from trainer.teaching import signal_metrics, starving
@@ -89,7 +90,7 @@ class Run:
             self._metrics = MetricsLog(
                 self._folder, resume_step=done if found else None, again=self._measured_again()
             )
-        self._journal.begin()
+        self._journal.begin([one for group in self._state.open_groups for one in group.ids])
         self._timeline = Timeline(self._folder, resume_step=done if found else None)
         self._guard = Guard(self._config, self._fleet, self._evaluator, self._metrics, self._state.references)
         self.is_new = found is None
@@ -188,19 +189,21 @@ class Run:
     def batch(self, step: int) -> Batch:
         """Return the rollouts of the step's plan when they are in. Raise `Halted` where too many were rejected.
 
-        With `rollout.mode=pipeline` they may be in already, and later plans are played while the step is learned.
+        With `rollout.mode=pipeline` they may be in already, and later plans are played while the step is learned; with
+        `stream` they are of whatever plans finished first.
         """
         self._observer.on_phase("rollout")
         return self._beside.batch(step)
 
-    def _sampling(self) -> Sampling:
-        return Sampling(
+    def _sampling(self) -> Scheduler:
+        drawn = DrawnPlans(self._config, self._planner, self._pools, self._state, self._records)
+        return scheduler_of(
+            self._config,
             self._fleet,
-            DrawnPlans(self._config, self._planner, self._pools, self._state, self._records),
+            drawn,
             self._journal,
-            config=self._config,
-            first=self._state.step + 1,
-            last=self._config.steps,
+            done=self._state.step,
+            begun=self._state.stream,
             clock=time.monotonic,
             span=self._timeline.span,
         )
@@ -215,7 +218,7 @@ class Run:
                 metrics = self._fleet.update(rollouts.encoded, plan.injections, lr=plan.lr, step=plan.step)
             else:
                 metrics = self._imitate(plan.lr, "imitation", plan.step)
-        metrics = account(state.ledger, metrics, rollouts, config)
+        metrics = account(state.ledger, metrics, rollouts, config, plan.step)
         state.empty_steps = 0 if metrics["updates"] else state.empty_steps + 1
         if state.empty_steps == 1:  # of several in a row
             self._observer.on_log(nothing_learned(plan.step, metrics))
@@ -227,11 +230,11 @@ class Run:
 
     def publish(self, step: int) -> None:
         """Make the new weights version `step`, for the inference engines to take, and count the step as done."""
-        pipelined = self._config.rollout.mode == "pipeline"
+        overlaps = self._config.rollout.overlaps
         with self._timeline.span("weights", "publish", step):
-            self._fleet.publish(step, load=not pipelined)
+            self._fleet.publish(step, load=not overlaps)
         self._state.step = step
-        if pipelined:
+        if overlaps:
             self._beside.learned(step)
 
     def report(self, batch: Batch) -> None:
@@ -243,6 +246,7 @@ class Run:
         state.tokens += rollouts.tokens
         moved: Moved = batch.after
         moved.put_into(state)
+        state.stream = batch.open
         metrics = {
             **step_metrics(rollouts.seen, moved.from_start, plan.anchors, self._planner.names),
             **signal_metrics(rollouts.seen),
@@ -283,7 +287,7 @@ class Run:
 
     def save(self) -> None:
         """Write a checkpoint of the last finished step."""
-        if not self._beside.has_begun or self._config.rollout.mode == "sync":
+        if not self._beside.has_begun or not self._config.rollout.overlaps:
             self._state.anchors = self._pools.state()
         self._state.train_s = time.monotonic() - self._started
         step = self._state.step - self._state.epochs_left
@@ -293,6 +297,8 @@ class Run:
             self._timeline.span("checkpoint", "save", step),
         ):
             self._states.save(step, self._state, engine=self._fleet.save, options=self._config.checkpoint)
+            if stream := self._state.stream:
+                self._records.forget_waiting(stream.groups, but={group.number for group in stream.open})
 
     def finish(self) -> RunSummary:
         """Save, evaluate once more, export the model, and write the summary."""

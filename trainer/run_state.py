@@ -19,6 +19,7 @@ from trainer.lineage import CONFIG, Lineage
 from trainer.metrics import Evaluation, RunSummary, share_of, steps_recorded
 from trainer.rollout.curriculum import PassRates
 from trainer.rollout.experts import HELD_OUT
+from trainer.scheduler.groups import OpenGroup, StreamState
 from trainer.teaching import Signal
 
 __all__ = ["RunState", "SavedStates", "summary_of"]
@@ -49,6 +50,13 @@ class RunState(msgspec.Struct):
     start_success: float = math.nan
     """Of the last step's rollouts from the start."""
     signal: Signal = msgspec.field(default_factory=Signal)
+    stream: StreamState | None = None
+    """What was drawn and not learned, with `rollout.mode=stream`."""
+
+    @property
+    def open_groups(self) -> list[OpenGroup]:
+        """Return the groups that were drawn and not learned."""
+        return self.stream.open if self.stream else []
 
     def rates(self, envs: Sequence[str]) -> dict[str, PassRates]:
         """Return the pass rates of each of the run's environments, to be kept up to date in place."""

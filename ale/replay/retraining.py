@@ -26,17 +26,20 @@ from rock_env.errors import InvalidArgument
 from rock_env.foreign import budget
 from trainer import checkpoint
 from trainer.config import TrainConfig
-from trainer.data.ledger import FLAT_GROUP, add_left_out
+from trainer.data.ledger import add_left_out
 from trainer.environments import name_of, open_environments
 from trainer.errors import RunFolderError
 from trainer.models.chosen import check_files
 from trainer.processes.learner import Learner, Prepared
 from trainer.rollout.experts import HELD_OUT
+from trainer.rollout.filling import why_set_aside
 from trainer.rollout.filtering import rejection
 from trainer.rollout.planning import Plan, Planner
 from trainer.rollout.pools import Pools
 from trainer.rollout.report import sampled_tokens
 from trainer.run_state import RunState
+from trainer.scheduler.groups import anchor_at
+from trainer.scheduler.journal import JOURNAL, learned_batches
 from trainer.seeds import derive
 
 __all__ = ["Retrained", "StepAgain", "prepare_again", "retrain", "train_command"]
@@ -199,6 +202,8 @@ class _Learning:
         self._learns = self.learner.learns_from_rollouts()
         self._planner = Planner(config, open_environments(config), pools, learns=self._learns)
         self._rates = state.rates(self._planner.names)
+        self._batches = learned_batches(folder) if config.rollout.streams else {}
+        """Of a stream, by step."""
 
     def learn(self, step: int) -> Mapping[str, float]:
         """Take the step's update and move the pool; return its metrics. Raise `RunFolderError` for another plan's."""
@@ -216,7 +221,7 @@ class _Learning:
             left = [(why, sampled_tokens([t])) for t, why in aside]
             sampled = sampled_tokens([*played, *(t for t, _ in aside)])
             metrics = add_left_out({}, metrics, left, sampled=sampled)
-        seen = [*played, *(t for t, why in aside if why == FLAT_GROUP)]
+        seen = [*played, *(t for t, _ in aside if not rejection(t, config.filter))]
         self._planner.observe_anchors(plan, seen)
         self._planner.observe_tasks(plan, seen, self._rates)
         self.learner.publish(step)
@@ -233,15 +238,26 @@ class _Learning:
         return self.learner.prepare(encoded, plan.injections, step=step), aside, plan.lr
 
     def _recorded(self, step: int) -> tuple[Plan, list[bytes], list[Trajectory]]:
-        plan = self._planner.plan(step, self._rates)
         encoded = self._stored("step", step)
         played = [decode(data) for data in encoded]
+        plan = self._streamed(step, played) if self._batches else self._planner.plan(step, self._rates)
         self._check(plan, played)
         return plan, encoded, played
 
+    def _streamed(self, step: int, played: Sequence[Trajectory]) -> Plan:
+        """Return what a step of a stream learned, by the run's journal. Raise `RunFolderError` where the records differ."""
+        batch = self._batches.get(step)
+        if batch is None or batch.rollouts != [t.id for t in played]:
+            raise RunFolderError(
+                f"the journal of {self._folder} tells of other rollouts than the records of step {step}: expected the "
+                f"{len(played)} on record, got {len(batch.rollouts) if batch else 'none'}. Restore {JOURNAL} from a copy."
+            )
+        anchors = {group: anchor_at(place) for group, place in batch.anchors.items()}
+        return self._planner.learning(step, [], anchors)
+
     def _aside(self, step: int) -> list[tuple[Trajectory, str]]:
         found = [decode(data) for data in self._stored("set_aside", step)]
-        return [(t, rejection(t, self._config.filter) or FLAT_GROUP) for t in found]
+        return [(t, why_set_aside(t, self._config, step)) for t in found]
 
     def _stored(self, kind: str, step: int | None = None) -> list[bytes]:
         path = kept_segment(self._folder, kind, step)

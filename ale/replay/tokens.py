@@ -28,7 +28,7 @@ from ale.training import runs
 from trainer.data.batch import Credit
 from trainer.data.build import branches_of_rows
 from trainer.data.ledger import TOO_OLD
-from trainer.scheduler.journal import JOURNAL, entries
+from trainer.scheduler.journal import learned_batches
 
 __all__ = ["TurnAccount", "accounts", "learned_in", "tokens_command"]
 
@@ -84,12 +84,9 @@ def learned_in(folder: Path, rollout: Trajectory) -> int:
 
     Raise `InvalidArgument` for a journal that cannot be read.
     """
-    found = rollout.policy_step
-    path = folder / JOURNAL
-    for entry in entries(path) if path.exists() else ():
-        if entry.kind == "consumed" and rollout.id in (*entry.rollouts, *entry.set_aside):
-            found = entry.step  # by the process that did it last
-    return found
+    batches = learned_batches(folder).items()
+    own = (step for step, batch in batches if rollout.id in (*batch.rollouts, *batch.set_aside))
+    return next(own, rollout.policy_step)
 
 
 def _lines(rollout: Trajectory, step: StepAgain, found: Sequence[TurnAccount]) -> Iterator[str]:

@@ -98,13 +98,18 @@ class RolloutOptions(Section):
     """Inference engine actors; worker i uses engine i modulo this number."""
     concurrency: PositiveInt = 512
     """Most rollouts one worker runs at once."""
-    mode: Literal["sync", "pipeline"] = "sync"
+    mode: Literal["sync", "pipeline", "stream"] = "sync"
     """`sync` samples, then learns. `pipeline` samples later plans while a step is learned, with weights that are
-    `rollout.staleness` versions behind, which must be at least 1: the very batches of `sync` with that staleness, sooner."""
+    `rollout.staleness` versions behind, which must be at least 1: the very batches of `sync` with that staleness, sooner.
+    `stream` learns the groups that are finished first and loads new weights between two tokens: no rollout waits for a
+    slower one, and no token is learned that is more than `rollout.staleness` versions old; with 0 it is `sync`."""
     staleness: NonNegativeInt = 0
     """Versions by which the weights that sample a step's rollouts are behind those that learn from them, in the first steps
-    as many as there are. With `mode=sync` an exact control for experiments, which saves no time. Evaluations use the newest
-    weights."""
+    as many as there are; with `mode=stream` the most that any token may be. With `mode=sync` an exact control for
+    experiments, which saves no time. Evaluations use the newest weights."""
+    spare_groups: NonNegativeInt = 0
+    """With `mode=stream`: groups that are played beyond those that the lag allows, so that slots are busy while the slowest
+    end. None is discarded: what a batch does not need is learned in a later one."""
     allow_uncorrected_lag: bool = False
     """Learn although `rollout.staleness` is more than the algorithm's off-policy correction bears (`ale algo list`): nothing
     then corrects for what older weights sampled."""
@@ -156,6 +161,34 @@ class RolloutOptions(Section):
                 "expected at least 1. Set rollout.staleness=1, or rollout.mode='sync'"
             )
         return self
+
+    @model_validator(mode="after")
+    def _stream_waits_for_nobody(self) -> Self:
+        if self.mode == "stream" and self.batching != "eager":
+            raise ValueError(
+                "rollout.mode='stream' lets no rollout wait for another: got rollout.batching='lockstep', expected 'eager'. "
+                "Set rollout.batching='eager', or rollout.mode='pipeline', which keeps runs reproducible"
+            )
+        if self.spare_groups and not self.streams:
+            raise ValueError(
+                f"rollout.spare_groups={self.spare_groups} would do nothing: got rollout.mode={self.mode!r} with "
+                f"rollout.staleness={self.staleness}, expected 'stream' with at least 1. Set both, or leave it out"
+            )
+        return self
+
+    @property
+    def overlaps(self) -> bool:
+        """Return whether rollouts are sampled while a step is learned."""
+        return self.mode != "sync" and self.staleness > 0
+
+    @property
+    def streams(self) -> bool:
+        """Return whether batches are of the groups that are finished first."""
+        return self.mode == "stream" and self.staleness > 0
+
+    def oldest(self, step: int) -> int | None:
+        """Return the oldest version whose tokens a step may learn; None where no token can be too old."""
+        return step - 1 - self.staleness if self.streams else None
 
     @model_validator(mode="after")
     def _backends_of_ours(self) -> Self:

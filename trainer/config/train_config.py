@@ -146,9 +146,9 @@ class TrainConfig(Section):
     @model_validator(mode="after")
     def _samplers_of_their_own(self) -> Self:
         placement = self.placement
-        if self.rollout.mode == "pipeline" and placement.pool and placement.learner in placement.samplers:
+        if self.rollout.overlaps and placement.pool and placement.learner in placement.samplers:
             raise ValueError(
-                "rollout.mode='pipeline' samples while it learns: got samplers in the learner's bundle "
+                f"rollout.mode={self.rollout.mode!r} samples while it learns: got samplers in the learner's bundle "
                 f"{placement.learner}, which sleep meanwhile, expected bundles of their own. Set "
                 "placement.layout='disaggregated', or rollout.mode='sync'"
             )

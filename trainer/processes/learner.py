@@ -89,9 +89,6 @@ class Learner:
         self._experts: dict[str, Trajectory] = {}
         self._held_out: list[Trajectory] = []
         self._reuse = ReuseBuffer(config.reuse)
-        # In `stream` no token older than `rollout.staleness` is learned.
-        self._streams = str(config.rollout.mode) == "stream"
-        self._may_lag = self._streams or config.rollout.staleness > 0
         self._version = 0
         self._precisions: dict[str, torch.dtype] | None = None
         self._sent: Digests = {}
@@ -220,8 +217,8 @@ class Learner:
         held = self._explorer.at(step, trajectories)
         lr_share = self._lr_share(trajectories, outcomes)
         again = self._draw_again(trajectories, credits, step)
-        if self._streams:  # the step's own: what `reuse` brings back has a bound of its own
-            oldest = self._version - config.rollout.staleness
+        # Of the step's own: what `reuse` brings back has a bound of its own.
+        if (oldest := config.rollout.oldest(self._version + 1)) is not None:
             credits = [replace(credit, oldest=oldest) for credit in credits]
         trajectories += again.trajectories
         credits += again.credits
@@ -276,7 +273,7 @@ class Learner:
         loss = self._loss(prepared, step)
         metrics = self._learn(parts, loss, prepared.ledger, monitors, lr=lr * prepared.lr_share)
         self._compare(monitors.gap(self._version))
-        lag = lag_metrics(batch, self._version, prepared.ledger if self._may_lag else None)
+        lag = lag_metrics(batch, self._version, prepared.ledger if self._config.rollout.staleness else None)
         return {**metrics, **prepared.outcomes, **lag}
 
     def _compare(self, gap_N: NDArray[np.float64]) -> None:

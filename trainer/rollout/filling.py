@@ -8,11 +8,19 @@ from typing import NamedTuple
 
 from agent_runtime.types import Trajectory
 from trainer.config import TrainConfig
-from trainer.data.ledger import FLAT_GROUP, add_left_out, add_step, slug
+from trainer.data.ledger import FLAT_GROUP, TOO_OLD, add_left_out, add_step, slug
 from trainer.rollout.filtering import rejection
 from trainer.rollout.report import fault_metrics, sampled_tokens
 
-__all__ = ["PlayedRollout", "Rollouts", "account", "filter_metrics", "rollout_metrics"]
+__all__ = [
+    "PlayedRollout",
+    "Rollouts",
+    "account",
+    "filter_metrics",
+    "newest_version",
+    "rollout_metrics",
+    "why_set_aside",
+]
 
 
 class PlayedRollout(NamedTuple):
@@ -33,6 +41,8 @@ class Rollouts:
     """Rejected and sampled again."""
     flat: list[PlayedRollout] = field(default_factory=list)
     """Of groups without variance that were replaced, or drawn in vain."""
+    too_old: list[PlayedRollout] = field(default_factory=list)
+    """Of groups of which no token is within the lag any more."""
     flat_groups: int = 0
     """Groups without variance among all that were drawn."""
     extra_groups: int = 0
@@ -57,12 +67,12 @@ class Rollouts:
     @property
     def set_aside(self) -> list[PlayedRollout]:
         """Return the rollouts that the learner does not see."""
-        return [*self.rejected, *self.flat]
+        return [*self.rejected, *self.flat, *self.too_old]
 
     @property
     def seen(self) -> list[Trajectory]:
         """Return the rollouts that were not sampled again, in the batch or not: what the policy really did."""
-        return [*self.trajectories, *(sample.trajectory for sample in self.flat)]
+        return [*self.trajectories, *(sample.trajectory for sample in [*self.flat, *self.too_old])]
 
     @property
     def played(self) -> list[Trajectory]:
@@ -70,8 +80,26 @@ class Rollouts:
         return [*self.seen, *(sample.trajectory for sample in self.rejected)]
 
 
+def newest_version(trajectory: Trajectory) -> int | None:
+    """Return the newest policy version that sampled a token of a rollout; None where none was sampled."""
+    versions = (span.version for turn in trajectory.turns for span in turn.spans if span.tokens)
+    return max(versions, default=None)
+
+
+def why_set_aside(trajectory: Trajectory, config: TrainConfig, step: int) -> str:
+    """Return why a rollout is not in the batch of a step that it was set aside in, as a reason for the token ledger."""
+    if reason := rejection(trajectory, config.filter):
+        return reason
+    oldest, newest = config.rollout.oldest(step), newest_version(trajectory)
+    return TOO_OLD if oldest is not None and newest is not None and newest < oldest else FLAT_GROUP
+
+
 def account(
-    totals: dict[str, int], learned: Mapping[str, float], rollouts: Rollouts, config: TrainConfig
+    totals: dict[str, int],
+    learned: Mapping[str, float],
+    rollouts: Rollouts,
+    config: TrainConfig,
+    step: int,
 ) -> dict[str, float]:
     """Add a step's tokens to the run's totals; return what the learner reported with what it did not see as dropped.
 
@@ -79,7 +107,7 @@ def account(
     """
     add_step(totals, learned, sampled=sampled_tokens(rollouts.trajectories))
     apart = [sample.trajectory for sample in rollouts.set_aside]
-    reasons = [rejection(trajectory, config.filter) or FLAT_GROUP for trajectory in apart]
+    reasons = [why_set_aside(trajectory, config, step) for trajectory in apart]
     tokens = [(reason, sampled_tokens([t])) for reason, t in zip(reasons, apart, strict=True)]
     return add_left_out(totals, learned, tokens, sampled=rollouts.tokens)
 

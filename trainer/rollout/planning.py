@@ -65,12 +65,16 @@ class Planner:
             requests += own
             anchors |= started
             first += counts[env.name]
+        return self.learning(step, requests, anchors)
+
+    def learning(self, step: int, requests: Sequence[RolloutRequest], anchors: Mapping[str, Anchor]) -> Plan:
+        """Return a step that learns these groups: with what it imitates beside them, and its rate."""
         return Plan(
             step=step,
-            anchors=anchors,
-            requests=requests,
+            anchors=dict(anchors),
+            requests=list(requests),
             injections=self._injections(step),
-            lr=learning_rate(config.optim, step, config.steps),
+            lr=learning_rate(self._config.optim, step, self._config.steps),
         )
 
     def _plan_of(

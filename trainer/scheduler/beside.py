@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from trainer.scheduler.sampling import Batch, Sampling
+from trainer.scheduler.sampling import Batch, Scheduler
 
 __all__ = ["Beside"]
 
@@ -16,9 +16,9 @@ _Said = TypeVar("_Said")
 
 
 class Beside:
-    """A `Sampling` that runs from the first batch that is asked for to `close`. Called on the loop's thread."""
+    """A `Scheduler` that runs from the first batch that is asked for to `close`. Called on the loop's thread."""
 
-    def __init__(self, make: Callable[[], Sampling]) -> None:
+    def __init__(self, make: Callable[[], Scheduler]) -> None:
         """`make` is called as it begins, on the scheduler's thread."""
         self._make = make
         self.has_begun = False
@@ -34,7 +34,7 @@ class Beside:
             raise
         self.has_begun = True
 
-    async def _run(self) -> tuple[Sampling, asyncio.Task[None]]:
+    async def _run(self) -> tuple[Scheduler, asyncio.Task[None]]:
         sampling = self._make()
         return sampling, asyncio.get_running_loop().create_task(sampling.run())
 

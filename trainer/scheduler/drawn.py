@@ -1,7 +1,7 @@
 """What a run's plans are drawn from: its planner, anchor pools and pass rates; and the records that its rollouts go to.
 
-In the mode `pipeline` plans run ahead of the steps that are done, so that pools and rates do, too: each batch brings along
-what they were after its own plan, for the checkpoint of its step.
+In the modes `pipeline` and `stream` plans run ahead of the steps that are done, so that pools and rates do, too: each batch
+brings along what they were after its own groups, for the checkpoint of its step.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from trainer.rollout.curriculum import PassRates
 from trainer.rollout.filling import PlayedRollout, Rollouts
 from trainer.rollout.planning import Plan, Planner
 from trainer.rollout.pools import Pools
+from trainer.rollout.starts import Anchor
 from trainer.run_state import RunState
 from trainer.scheduler.journal import BatchTally
 
@@ -58,7 +59,7 @@ class DrawnPlans:
         self, config: TrainConfig, planner: Planner, pools: Pools, state: RunState, records: Records
     ) -> None:
         self._planner, self._pools, self._records = planner, pools, records
-        self._ahead = config.rollout.mode == "pipeline"
+        self._ahead = config.rollout.overlaps
         rates = state.rates(planner.names)
         self._rates = copy.deepcopy(rates) if self._ahead else rates
 
@@ -98,6 +99,21 @@ class DrawnPlans:
             return None
         aside = {"rejected": played[: tally.rejected], "flat": played[tally.rejected :]}
         return Rollouts(encoded, trajectories, **{**msgspec.structs.asdict(tally), **aside})
+
+    def learning(self, step: int, requests: Sequence[RolloutRequest], anchors: Mapping[str, Anchor]) -> Plan:
+        """Return what a step learns, of a stream's groups."""
+        return self._planner.learning(step, requests, anchors)
+
+    def keep(self, number: int, encoded: Sequence[bytes]) -> None:
+        """Put all attempts of a stream's group on record. Raise `RunFolderError`."""
+        self._records.keep(number, encoded)
+
+    def kept(self, number: int) -> Sequence[bytes]:
+        """Return them; none where the record is not whole."""
+        try:
+            return self._records.waiting(number)
+        except (StoreError, OSError):
+            return ()
 
     def halting(self) -> AbstractContextManager[None]:
         """Keep on record what was played where that halts the run."""

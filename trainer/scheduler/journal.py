@@ -2,14 +2,15 @@
 
 Lines (`Entry`): a plan with the version that samples it, a plan whose rollouts are all in, with what its batch needs beside
 the records; a batch that was learned, with the rollouts that it holds and those that were set aside; and from which step a
-process went on. A killed process leaves at most a torn last line, which is cut. Nothing here decides anything.
+process went on. Of a stream: a group that was let in, one that is in, and a batch that was formed. A killed process leaves
+at most a torn last line, which is cut. Nothing here decides anything.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -22,7 +23,18 @@ from trainer.errors import RunFolderError
 from trainer.files.appended import Appended
 from trainer.files.folder import writing
 
-__all__ = ["JOURNAL", "Audit", "BatchTally", "Entry", "Journal", "asked_for", "audit", "digest_of", "entries"]
+__all__ = [
+    "JOURNAL",
+    "Audit",
+    "BatchTally",
+    "Entry",
+    "Journal",
+    "asked_for",
+    "audit",
+    "digest_of",
+    "entries",
+    "learned_batches",
+]
 
 JOURNAL = "journal.jsonl"
 _LINE_BYTES = 1 << 26
@@ -44,7 +56,7 @@ class BatchTally(msgspec.Struct, omit_defaults=True):
 class Entry(msgspec.Struct, omit_defaults=True):
     """One line."""
 
-    kind: Literal["planned", "further", "finished", "consumed", "begun"]
+    kind: Literal["planned", "further", "admitted", "finished", "formed", "consumed", "begun"]
     step: int
     """The plan, or the learning step that consumed a batch; of `begun` the last step that is done."""
     version: int = 0
@@ -56,6 +68,8 @@ class Entry(msgspec.Struct, omit_defaults=True):
     set_aside: list[str] = []
     """Ids that were rejected, or in groups that were replaced."""
     tally: BatchTally | None = None
+    anchors: dict[str, tuple[str, int, int]] = {}
+    """Of a stream's batch: by group the expert, the turn and the hinted actions of its anchor, for those that have one."""
 
 
 def digest_of(requests: Sequence[RolloutRequest]) -> str:
@@ -85,6 +99,13 @@ def _ending(path: Path) -> Iterator[tuple[Entry, int]]:
                 ) from error
 
 
+def learned_batches(folder: Path) -> dict[int, Entry]:
+    """Return by step what a run learned, by the process that did it last; nothing without a journal. Raise as `entries`."""
+    path = folder / JOURNAL
+    found = entries(path) if path.exists() else ()
+    return {entry.step: entry for entry in found if entry.kind == "consumed"}
+
+
 class Journal:
     """The journal of one folder. `close` it after `begin`."""
 
@@ -100,12 +121,12 @@ class Journal:
             raise RunFolderError(f"cannot read {self._path}: {error}") from error
         self._done = done or 0
 
-    def begin(self) -> None:
-        """Open it, to be written from now on. Raise `RunFolderError`."""
+    def begin(self, open_rollouts: Sequence[str] = ()) -> None:
+        """Open it, to be written from now on; a stream goes on with these rollouts. Raise `RunFolderError`."""
         with writing("records", self.folder):
             self._file = Appended(self._path)
             self._file.cut(self._whole_bytes)
-        self._write(Entry("begun", self._done))
+        self._write(Entry("begun", self._done, rollouts=list(open_rollouts)))
 
     def _read(self) -> Iterator[Entry]:
         for entry, end in _ending(self._path) if self._path.exists() else ():
@@ -156,9 +177,28 @@ class Journal:
         """Write that a plan's rollouts are in, and on record."""
         self._write(Entry("finished", step, digest=digest_of(requests), tally=tally))
 
-    def consumed(self, step: int, rollouts: Sequence[str], set_aside: Sequence[str]) -> None:
-        """Write that a step learned a batch."""
-        self._write(Entry("consumed", step, rollouts=list(rollouts), set_aside=list(set_aside)))
+    def admitted(self, plan: int, version: int, rollouts: Sequence[str]) -> None:
+        """Write that a stream's group was let in, with the newest version."""
+        self._write(Entry("admitted", plan, version, rollouts=list(rollouts)))
+
+    def came_in(self, plan: int, rollouts: Sequence[str]) -> None:
+        """Write that a stream's group is in, and on record."""
+        self._write(Entry("finished", plan, rollouts=list(rollouts)))
+
+    def formed(self, step: int) -> None:
+        """Write that a stream's batch is on record: a later process that goes on after its step knows what was let in."""
+        self._write(Entry("formed", step))
+
+    def consumed(
+        self,
+        step: int,
+        rollouts: Sequence[str],
+        set_aside: Sequence[str],
+        anchors: Mapping[str, tuple[str, int, int]] | None = None,
+    ) -> None:
+        """Write that a step learned a batch; `anchors` are those of a stream's groups."""
+        own = dict(anchors or {})
+        self._write(Entry("consumed", step, rollouts=list(rollouts), set_aside=list(set_aside), anchors=own))
 
     def close(self) -> None:
         self._file.close()
@@ -170,28 +210,55 @@ class Audit(msgspec.Struct):
     consumed: int = 0
     set_aside: int = 0
     lost: list[str] = []
-    """Planned for a step that was learned, and neither in its batch nor set aside."""
+    """Planned for a step that was learned, and neither in its batch nor set aside; of a stream those that were let in before
+    a checkpoint and that nobody knew of after it."""
     twice: list[str] = []
     """In more than one batch, or in a batch and set aside."""
+    open: list[str] = []
+    """Let in by a stream, and not yet in a batch or set aside."""
 
 
 _AGAIN = re.compile(r"-r[0-9]+$")
+
+
+class _LetIn:
+    """The rollouts that a stream let in, in order."""
+
+    def __init__(self) -> None:
+        self.ids: dict[str, None] = {}
+        self._formed: dict[int, int] = {}
+        """By step, how many had been let in when its batch was formed."""
+
+    def formed(self, step: int) -> None:
+        self._formed[step] = len(self.ids)
+
+    def goes_on(self, step: int, known: Container[str]) -> list[str]:
+        """Forget what is not known after a step that a process goes on from; return those that were let in before."""
+        before = list(self.ids)[: self._formed.get(step, 0)]
+        self.ids = {one: None for one in self.ids if one in known}
+        return [one for one in before if one not in known]
 
 
 def audit(found: Iterable[Entry]) -> Audit:
     """Return what became of every rollout. What a later process did again counts as it was done the last time."""
     planned: dict[int, list[str]] = {}
     consumed: dict[int, list[Entry]] = {}
+    let_in, result = _LetIn(), Audit()
     for entry in found:
         if entry.kind == "begun":
             consumed = {step: own for step, own in consumed.items() if step <= entry.step}
+            result.lost += let_in.goes_on(entry.step, {*entry.rollouts, *_ended(consumed)})
         elif entry.kind == "planned":
             planned[entry.step] = list(entry.rollouts)
         elif entry.kind == "further":
             planned[entry.step] += entry.rollouts
+        elif entry.kind == "admitted":
+            let_in.ids.update(dict.fromkeys(entry.rollouts))
+        elif entry.kind == "formed":
+            let_in.formed(entry.step)
         elif entry.kind == "consumed":
             consumed.setdefault(entry.step, []).append(entry)
-    came, result = set[str](), Audit()
+    came = set[str]()
     for step, batches in sorted(consumed.items()):
         aside = {asked_for(one) for entry in batches for one in entry.set_aside}
         for one in (one for entry in batches for one in entry.rollouts):
@@ -201,7 +268,18 @@ def audit(found: Iterable[Entry]) -> Audit:
         result.consumed += sum(len(entry.rollouts) for entry in batches)
         result.set_aside += sum(len(entry.set_aside) for entry in batches)
         result.lost += [one for one in planned.get(step, []) if one not in came and one not in aside]
+    ended = _ended(consumed)
+    result.open = [one for one in let_in.ids if one not in ended]
     return result
+
+
+def _ended(consumed: Mapping[int, Sequence[Entry]]) -> set[str]:
+    return {
+        asked_for(one)
+        for batches in consumed.values()
+        for entry in batches
+        for one in (*entry.rollouts, *entry.set_aside)
+    }
 
 
 def asked_for(rollout: str) -> str:

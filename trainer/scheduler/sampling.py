@@ -8,8 +8,8 @@ the settings alone, whatever overlaps. With lag 0 nothing overlaps.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,12 +19,14 @@ from trainer.config import TrainConfig
 from trainer.reward.router import Rewarded
 from trainer.rollout.filling import Rollouts
 from trainer.rollout.planning import Plan
+from trainer.rollout.starts import Anchor
 from trainer.scheduler.collector import Collector, allowed_extra
+from trainer.scheduler.groups import StreamState
 from trainer.scheduler.journal import BatchTally, Journal, asked_for
 from trainer.scheduler.queue import RolloutQueue, State
 from trainer.timeline import Role
 
-__all__ = ["Batch", "Calls", "PlanSource", "Sampling"]
+__all__ = ["Batch", "Calls", "PlanSource", "Sampling", "Scheduler", "Span"]
 
 
 class Calls(Protocol):
@@ -80,6 +82,18 @@ class PlanSource(Protocol):
         """Move what the next plan is drawn from; return what the batch has to know of it."""
         ...
 
+    def learning(self, step: int, requests: Sequence[RolloutRequest], anchors: Mapping[str, Anchor]) -> Plan:
+        """Return what a step learns, of a stream's groups, by what was observed."""
+        ...
+
+    def keep(self, number: int, encoded: Sequence[bytes]) -> None:
+        """Put all attempts of a stream's group on record until its batch is."""
+        ...
+
+    def kept(self, number: int) -> Sequence[bytes]:
+        """Return them; none where the record is not whole."""
+        ...
+
     def halting(self) -> AbstractContextManager[None]:
         """Keep on record what was played where that halts the run."""
         ...
@@ -93,6 +107,39 @@ class Batch:
     rollouts: Rollouts
     after: Any
     """What `PlanSource.observe` said."""
+    open: StreamState | None = None
+    """What a stream has under way beside it."""
+
+
+class Scheduler(Protocol):
+    """What plays a run's plans, on one event loop."""
+
+    queue: RolloutQueue
+    """Where every rollout is."""
+
+    async def run(self) -> None:
+        """Play them. An error goes to whoever waits for the batch that it cost."""
+        ...
+
+    async def batch(self, step: int) -> Batch:
+        """Return the batch of the step that comes next when it is there. Raise what its rollouts raised."""
+        ...
+
+    def consumed(self, batch: Batch) -> None:
+        """Take note that a step learned a batch."""
+        ...
+
+    async def learned(self, version: int) -> None:
+        """Take note that this version of the weights is there."""
+        ...
+
+    def paused(self) -> AbstractAsyncContextManager[None]:
+        """Have the samplers keep the weights that they have in the body."""
+        ...
+
+    def close(self) -> None:
+        """Drop what nobody asked for."""
+        ...
 
 
 Span = Callable[[Role, str, int], AbstractContextManager[None]]
@@ -118,7 +165,7 @@ class Sampling:
         self._calls, self._source, self._journal, self._config = calls, source, journal, config
         self._first, self._last, self._clock, self._span = first, last, clock, span
         self._lag = config.rollout.staleness
-        self._ahead = self._lag if config.rollout.mode == "pipeline" else 0
+        self._ahead = self._lag if config.rollout.overlaps else 0
         self._learned = first - 1
         self._moved = asyncio.Condition()
         self._samplers = asyncio.Lock()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -19,13 +19,21 @@ from zlib import crc32
 import numpy as np
 
 from agent_runtime.store import encode
-from agent_runtime.types import RolloutFailure, RolloutRequest, StopReason, Trajectory, Turn
+from agent_runtime.types import (
+    RolloutFailure,
+    RolloutRequest,
+    StopReason,
+    Trajectory,
+    Turn,
+    VersionTokens,
+)
 from trainer.config import TrainConfig
 from trainer.errors import TrainerError
 from trainer.reward.router import Rewarded
 from trainer.rollout.filling import Rollouts
 from trainer.rollout.filtering import attempts
 from trainer.rollout.planning import Plan
+from trainer.rollout.starts import Anchor
 from trainer.rollout.tasks import train_requests
 from trainer.scheduler.journal import BatchTally
 from trainer.seeds import derive
@@ -42,8 +50,7 @@ __all__ = [
     "script_of",
 ]
 
-_NONE, _ONE = np.zeros(0, np.int32), np.zeros(1, np.int32)
-_LOGPROB = np.zeros(1, np.float32)
+_NONE = np.zeros(0, np.int32)
 _Sample = Callable[[float], Awaitable[float]]
 """Sample so many tokens; return the seconds that it took, without waiting for others."""
 
@@ -205,7 +212,9 @@ class Plans:
     """Draws plans, and keeps what was played of them: a disk that outlives the process."""
 
     config: TrainConfig
-    kept: dict[int, Rollouts] = field(default_factory=dict)
+    stored_plans: dict[int, Rollouts] = field(default_factory=dict)
+    groups: dict[int, list[bytes]] = field(default_factory=dict)
+    """A stream's, by number."""
     outcomes: str = ""
     """A digest of every outcome so far, from which the next plan is drawn."""
 
@@ -230,16 +239,28 @@ class Plans:
 
     def store(self, step: int, rollouts: Rollouts) -> None:
         """Keep a plan's rollouts."""
-        self.kept[step] = rollouts
+        self.stored_plans[step] = rollouts
 
     def stored(self, step: int, tally: BatchTally) -> Rollouts | None:
         """Return them, if they are kept."""
-        return self.kept.get(step)
+        return self.stored_plans.get(step)
 
     def forget(self, steps: Iterable[int]) -> None:
         """Let go of plans."""
         for step in steps:
-            self.kept.pop(step, None)
+            self.stored_plans.pop(step, None)
+
+    def learning(self, step: int, requests: Sequence[RolloutRequest], anchors: Mapping[str, Anchor]) -> Plan:
+        """Return what a step learns, of a stream's groups."""
+        return Plan(step, dict(anchors), list(requests), [], 0.0)
+
+    def keep(self, number: int, encoded: Sequence[bytes]) -> None:
+        """Keep a stream's group."""
+        self.groups[number] = list(encoded)
+
+    def kept(self, number: int) -> Sequence[bytes]:
+        """Return it, if it is kept."""
+        return self.groups.get(number, ())
 
     def halting(self) -> AbstractContextManager[None]:
         """Keep nothing of a run that halts."""
@@ -316,16 +337,18 @@ class SimulatedCalls:
         return turns, sampled_s, all_s + recorded.beside_s
 
     async def _play(self, request: RolloutRequest, script: Script, step: int, sample: _Sample) -> Trajectory:
-        version, now = self._shown, asyncio.get_running_loop().time
+        now, versions = asyncio.get_running_loop().time, list[int]()
         begun, sampled_s = now(), 0.0
         await _pass(script.begin_s)
         for tokens, step_s in script.turns:
+            versions.append(self._shown)
             sampled_s += await sample(tokens)
+            versions.append(self._shown)
             await _pass(step_s)
         await _pass(script.end_s)
         self.env_s += script.env_s
         self.last[step] = sampled_s / (now() - begun) if now() > begun else 0.0
-        return record_of(request, script, step, version)
+        return record_of(request, script, step, versions)
 
 
 async def _pass(seconds: float) -> None:
@@ -333,8 +356,10 @@ async def _pass(seconds: float) -> None:
         await asyncio.sleep(seconds)
 
 
-def record_of(request: RolloutRequest, script: Script, step: int, version: int) -> Trajectory:
-    """Return the smallest record that there can be: one turn of one token."""
+def record_of(request: RolloutRequest, script: Script, step: int, versions: Sequence[int]) -> Trajectory:
+    """Return the smallest record that there can be: one turn, of one token for each version that sampled some."""
+    spans = tuple(VersionTokens(version, 1) for version in dict.fromkeys(versions))
+    count = len(spans)
     played = Trajectory(
         request.id,
         f"{request.env}@1",
@@ -345,7 +370,17 @@ def record_of(request: RolloutRequest, script: Script, step: int, version: int) 
         request.seed,
         request.start,
         first_observation="",
-        turns=(Turn(0, None, _NONE, _ONE, _LOGPROB, "stop", version),),
+        turns=(
+            Turn(
+                0,
+                None,
+                _NONE,
+                np.ones(count, np.int32),
+                np.zeros(count, np.float32),
+                "stop",
+                spans[0].version if count == 1 else spans,
+            ),
+        ),
         actions=("",),
         observations=("",),
         observation_hashes=(b"",),

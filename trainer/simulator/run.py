@@ -16,8 +16,10 @@ from statistics import mean
 import numpy as np
 
 from trainer.config import TrainConfig
+from trainer.scheduler.groups import StreamState
 from trainer.scheduler.journal import JOURNAL, Journal, asked_for, audit, entries
-from trainer.scheduler.sampling import Batch, Sampling
+from trainer.scheduler.sampling import Batch
+from trainer.scheduler.streaming import scheduler_of
 from trainer.seeds import derive
 from trainer.simulator.clock import VirtualLoop, run_virtually
 from trainer.simulator.fleet import FleetTimes
@@ -34,6 +36,7 @@ class Saved:
     step: int = 0
     weights: dict[int, str] = field(default_factory=lambda: {0: ""})
     outcomes: str = ""
+    stream: StreamState | None = None
 
 
 @dataclass(slots=True)
@@ -49,8 +52,12 @@ class Report:
     """That environments took, all together."""
     waited_s: dict[str, float] = field(default_factory=lambda: {"environments": 0.0, "samplers": 0.0})
     """That the learner waited for a batch, by what its last rollout was spent on."""
-    lags: list[int] = field(default_factory=list)
-    """Versions from the one that sampled to the newest, at each step."""
+    lags: list[float] = field(default_factory=list)
+    """Versions from the one that sampled a token to the newest, of each step's tokens on average."""
+    most_lag: int = 0
+    """Of a token that was learned."""
+    too_old: float = 0.0
+    """Share of the batches' tokens that are masked, being older than the lag allows."""
     slots: int = 0
     """Of environments that a plan can fill."""
     engines: int = 0
@@ -73,7 +80,7 @@ class Report:
                 "environments": 1 - self.env_s / (self.slots * total_s),
                 "learner": 1 - self.learn_s / total_s,
             },
-            "lag": {"mean": mean(self.lags), "most": float(max(self.lags))},
+            "lag": {"mean": mean(self.lags), "most": float(self.most_lag), "too_old": self.too_old},
             "bound": {name: spent_s / total_s for name, spent_s in bound.items()},
         }
 
@@ -101,12 +108,14 @@ def simulate(
 async def _drive(config: TrainConfig, fleet: FleetTimes, folder: Path, saved: Saved) -> Report:
     first = saved.step + 1
     journal = Journal(folder, done=saved.step or None)
-    journal.begin()
-    saved.plans.forget([step for step in saved.plans.kept if step < first or step not in journal.kept()])
+    stream = saved.stream
+    journal.begin([one for group in (stream.open if stream else []) for one in group.ids])
+    stored = saved.plans.stored_plans
+    saved.plans.forget([step for step in stored if step < first or step not in journal.kept()])
     saved.plans.outcomes = saved.outcomes
     weights, now = Weights(config, saved.weights), asyncio.get_running_loop().time
     calls = SimulatedCalls(config, fleet, weights)
-    sampling = Sampling(calls, saved.plans, journal, config=config, first=first, last=config.steps, clock=now)
+    sampling = scheduler_of(config, calls, saved.plans, journal, done=saved.step, begun=stream, clock=now)
     running = asyncio.get_running_loop().create_task(sampling.run())
     options, report = config.rollout, Report()
     try:
@@ -117,17 +126,18 @@ async def _drive(config: TrainConfig, fleet: FleetTimes, folder: Path, saved: Sa
             sampled_share = calls.last.pop(step, 0.0)
             report.waited_s["samplers"] += sampled_share * (now() - begun)
             report.waited_s["environments"] += (1 - sampled_share) * (now() - begun)
-            report.lags.append(_check(batch, config))
+            _check(batch, config, report)
             learn_s, other_s = _learner_times(config, fleet, step)
             await asyncio.sleep(learn_s)
             report.learn_s += learn_s
             weights.publish(step, batch.rollouts.trajectories)
-            if options.mode == "pipeline":
+            if options.overlaps:
                 await sampling.learned(step)
             sampling.consumed(batch)
             await asyncio.sleep(other_s)
             if step % config.checkpoint.every == 0 or step == config.steps:
                 saved.step, saved.weights, saved.outcomes = step, dict(weights.kept), batch.after
+                saved.stream = batch.open
                 saved.plans.forget(range(step - config.checkpoint.every, step + 1))
             report.steps_s.append(now() - begun)
         await running
@@ -149,14 +159,15 @@ def _learner_times(config: TrainConfig, fleet: FleetTimes, step: int) -> tuple[f
     return fleet.learner.step_s.draw(random), fleet.learner.other_s.draw(random)
 
 
-def _check(batch: Batch, config: TrainConfig) -> int:
-    """Return how many versions behind a batch was sampled. Raise `PromiseBroken` where it is not the one of its plan."""
+def _check(batch: Batch, config: TrainConfig, report: Report) -> None:
+    """Note how many versions behind a batch was sampled. Raise `PromiseBroken` where it is none that may be learned."""
     step, options, trajectories = batch.plan.step, config.rollout, batch.rollouts.trajectories
-    version = max(0, step - 1 - options.staleness)
-    versions = {span.version for t in trajectories for turn in t.turns for span in turn.spans}
-    if versions != {version}:
+    lags = [step - 1 - span.version for t in trajectories for turn in t.turns for span in turn.spans]
+    expected = step - 1 - max(0, step - 1 - options.staleness)
+    within = [lag for lag in lags if lag <= options.staleness]
+    if min(lags) < 0 or (set(lags) != {expected} and not options.streams):
         raise PromiseBroken(
-            f"step {step} learns rollouts of versions {sorted(versions)}: expected version {version} only"
+            f"step {step} learns tokens that are {sorted(set(lags))} versions old: expected {expected} only"
         )
     groups = Counter(t.group_id for t in trajectories)
     ids: Sequence[str] = [asked_for(t.id) for t in trajectories]
@@ -169,4 +180,6 @@ def _check(batch: Batch, config: TrainConfig) -> int:
             f"step {step} learns {len(ids)} rollouts, {len(set(ids))} of them different, of {len(groups)} groups: expected "
             f"{options.groups_per_step} groups of {options.group_size}"
         )
-    return step - 1 - version
+    report.lags.append(mean(within or [0]))
+    report.most_lag = max(report.most_lag, *within, 0)
+    report.too_old += (1 - len(within) / len(lags)) / config.steps

@@ -84,7 +84,7 @@ def run(tmp_path: Path) -> Path:
     lines = []
     for step in (1, 2):
         requests = Plans(config).plan(step).requests
-        played = [record_of(each, script_of(each, FleetTimes()), step, step - 1) for each in requests]
+        played = [record_of(each, script_of(each, FleetTimes()), step, [step - 1]) for each in requests]
         timed = [
             replace(t, duration_s=3.0 + n, turns=(replace(t.turns[0], sampled_s=1.5),))
             for n, t in enumerate(played)

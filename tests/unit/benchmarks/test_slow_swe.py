@@ -11,10 +11,10 @@ from benchmarks.slow_swe import latency_s, variables
 
 
 def test_latencies_are_set_by_episode_and_turn_with_the_claimed_percentiles() -> None:
-    drawn = [latency_s("episode", turn) for turn in range(4_000)]
+    drawn = [latency_s("episode", turn, 2.0) for turn in range(4_000)]
     assert percentiles(drawn) == pytest.approx((0.25, 2.0), rel=0.15)
-    assert drawn[:9] == [latency_s("episode", turn) for turn in range(9)]
-    assert drawn[:9] != [latency_s("another", turn) for turn in range(9)]
+    assert drawn[:9] == [latency_s("episode", turn, 2.0) for turn in range(9)]
+    assert drawn[:9] != [latency_s("another", turn, 2.0) for turn in range(9)]
 
 
 def test_a_process_finds_it_beside_what_is_installed(tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ def test_batches_stay_full_and_every_token_is_accounted_for(seed, failing, resam
     _, ledger = build_batch(found.trajectories, credits, token_budget=9)
     totals: dict[str, int] = {}
     metrics = ledger.metrics()
-    metrics = account(totals, metrics, found, config)
+    metrics = account(totals, metrics, found, config, 1)
     parts = [
         v
         for n, v in metrics.items()
@@ -215,7 +215,7 @@ def dropped(found: Rollouts, config: TrainConfig) -> dict[str, float]:
         "tokens/experts": 0.0,
         "tokens/reused": 0.0,
     }
-    told = account({}, learned, found, config)
+    told = account({}, learned, found, config, 1)
     head = "trajectories/dropped/"
     return {name.removeprefix(head): count for name, count in told.items() if name.startswith(head)}
 
@@ -326,12 +326,12 @@ def test_a_rollout_that_goes_missing_stops_the_run():
         "tokens/experts": 0.0,
         "tokens/reused": 0.0,
     }
-    account({}, learned, found, config)
+    account({}, learned, found, config, 1)
     with pytest.raises(LedgerError, match="Rollouts were lost or changed on their way to the learner"):
-        account({}, {**learned, "tokens/total": learned["tokens/total"] - 1}, found, config)
+        account({}, {**learned, "tokens/total": learned["tokens/total"] - 1}, found, config, 1)
     found.flat.pop()
     with pytest.raises(LedgerError, match="A rollout was lost between the fleet and the learner"):
-        account({}, learned, found, config)
+        account({}, learned, found, config, 1)
 
 
 def test_a_placeholder_moves_no_baseline_and_still_counts_in_the_constant_divisor():

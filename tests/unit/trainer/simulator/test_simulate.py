@@ -141,7 +141,7 @@ def test_a_group_that_is_learned_twice_is_noticed(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(Collector, "rollouts", twice)
     with pytest.raises(PromiseBroken, match="12 of them different, of 3 groups: expected 4 groups of 4"):
         simulated(tmp_path / "run", config())
-    monkeypatch.setattr("trainer.simulator.run._check", lambda batch, config: 0)
+    monkeypatch.setattr("trainer.simulator.run._check", lambda batch, config, report: report.lags.append(0))
     with pytest.raises(QueueError, match="cannot become consumed: got one that is consumed"):
         simulated(tmp_path / "unchecked", config())
 
@@ -174,7 +174,7 @@ def test_a_lag_that_is_off_by_one_is_noticed(
         sampling._ahead += ahead
 
     monkeypatch.setattr(Sampling, "__init__", off)
-    with pytest.raises(PromiseBroken, match="learns rollouts of versions"):
+    with pytest.raises(PromiseBroken, match="learns tokens that are"):
         simulated(tmp_path / "run", config("pipeline", lag))
 
 
