@@ -16,6 +16,7 @@ import hashlib
 import logging
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -308,15 +309,14 @@ class Session:
             with tracing.within(spans[number]):
                 prompt = await self._renderer.prompt(match)
                 params = self._params(asked.max_tokens, len(prompt.ids))
-            sampling = (
+            one, *more = (
                 self._sample_one(asked, match, prompt, params, call, spans, asked_s) for call in tuple(spans)
             )
-            replies = await asyncio.gather(*sampling, return_exceptions=True)
-            failed = [each for each in replies if isinstance(each, BaseException)]
-            if failed:  # what was sampled meanwhile is in the record all the same
-                raise failed[0]
-            first, *others = [each for each in replies if isinstance(each, ChatReply)]
-            asked.settle(replace(first, others=tuple(others)))
+            if more:
+                reply = _as_one(await asyncio.gather(one, *more, return_exceptions=True))
+            else:  # most requests: each is spared a task and two turns of the event loop
+                reply = await one
+            asked.settle(reply)
         except Refusal as refusal:
             error = refusal
         except PolicyError as failure:
@@ -437,6 +437,15 @@ class Session:
         else:
             return Refusal(RefusalKind.CLOSED, f"this session has ended ({end}). Nothing more is answered.")
         return Refusal(RefusalKind.BUDGET, f"{text}. No repetition helps; raise the session's Budget.")
+
+
+def _as_one(replies: Sequence[ChatReply | BaseException]) -> ChatReply:
+    """Return a request's answers as one reply. Raise the first failure; what was sampled is in the record all the same."""
+    answers = [each for each in replies if isinstance(each, ChatReply)]
+    for each in replies:
+        if isinstance(each, BaseException):
+            raise each
+    return replace(answers[0], others=tuple(answers[1:]))
 
 
 def _upstream(message: str) -> Refusal:

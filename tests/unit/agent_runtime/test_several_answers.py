@@ -15,7 +15,7 @@ from wires import WIRES, events
 from agent_runtime.chat import ChatReply, RefusalKind
 from agent_runtime.gateway.session import IN_FLIGHT, Budget, SessionEnd
 from agent_runtime.graph import validate
-from agent_runtime.policy import PolicyError
+from agent_runtime.policy import Completion, PolicyError, SampleRequest
 from agent_runtime.types import Trajectory, TurnLabel
 from trainer.data.branches import branch_weights, trained_part
 
@@ -89,6 +89,25 @@ async def test_the_same_request_again_gets_the_same_answers_and_another_number_i
     assert len(policy.seen) == 3
     await session.answer(chat("fix it", n=2))
     assert len(policy.seen) == 5
+    await session.close()
+
+
+@pytest.mark.parametrize(("n", "tasks"), [(1, 1), (3, 4)])
+async def test_a_request_for_one_answer_takes_one_task(
+    n: int, tasks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, policy = opened(*FOUR)
+    seen: set[int] = set()
+    sample = policy.sample
+
+    async def noting(request: SampleRequest) -> Completion:
+        seen.add(len(asyncio.all_tasks() - before))
+        return await sample(request)
+
+    monkeypatch.setattr(policy, "sample", noting)
+    before = asyncio.all_tasks()
+    await session.answer(chat("fix it", n=n))
+    assert max(seen) == tasks
     await session.close()
 
 
