@@ -55,7 +55,7 @@ class InferenceActor:
         """Take new weights; return what the engine then has."""
         with self._named.blamed(f"load version {version}", Halted):
             self._engine.load(weights, version)
-        self._named.version = version
+        self._named.take(version)
         return self.arrived()
 
     def arrived(self) -> Arrived | None:
@@ -101,7 +101,7 @@ class SteppedActor:
 
     async def answer(self, request: SampleRequest) -> Completion:
         """Answer one request. Raise `PolicyError` where it failed, or `Halted` for a sampler with a bug."""
-        since = self._named.version
+        since = self._named.loads
         with self._named.blamed("sample", PolicyError):
             sampled = await self._sampler.sample(request)
         return self._named.checked(sampled, request, since)
@@ -112,7 +112,7 @@ class SteppedActor:
 
     async def load(self, weights: Weights, version: int) -> Arrived | None:
         """Take new weights between two tokens; return what the engine then has."""
-        self._named.version = version  # tokens may carry it before the call returns
+        self._named.take(version)  # tokens may carry it before the call returns
         with self._named.blamed(f"load version {version}", Halted):
             await self._sampler.load(weights, version)
         return await self.arrived()

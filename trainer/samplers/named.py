@@ -27,9 +27,18 @@ class Named:
     def __init__(self, name: str, engine: object) -> None:
         kind = type(engine)
         self._who = f"the sampler {name!r} ({kind.__module__}.{kind.__qualname__})"
-        self.version = 0
-        """The version that was loaded last, or is being loaded."""
+        self._versions = [0]
+        """Those that were loaded, in turn; the last may be being loaded."""
         self._logged: Exception | None = None
+
+    @property
+    def loads(self) -> int:
+        """Return how many versions were loaded so far: what a request that begins now gives as `since`."""
+        return len(self._versions) - 1
+
+    def take(self, version: int) -> None:
+        """Take note that a version was loaded, or is about to be."""
+        self._versions.append(version)
 
     @contextmanager
     def blamed(self, doing: str, kind: type[Exception]) -> Iterator[None]:
@@ -56,7 +65,7 @@ class Named:
                 f"expected a list of {len(requests)} completions, one per request, got {type(found).__name__}{count}"
             )
         for request, completion in zip(requests, found, strict=True):
-            self.check(completion, request, self.version)
+            self.check(completion, request, self.loads)
 
     def checked(self, found: object, request: SampleRequest, since: int) -> Completion:
         """Return the completion of one request that stepped, sound. Raise as `check` does."""
@@ -72,16 +81,16 @@ class Named:
         return completion
 
     def check(self, completion: Completion, request: SampleRequest, since: int) -> None:
-        """Raise `Halted` for a completion without form, or of no version between `since` and the one loaded last."""
+        """Raise `Halted` for a completion without form, or of a version not loaded since its request (`loads` then)."""
         if fault := completion_fault(completion):
             raise self._malformed(f"{fault}, for turn {request.turn} of rollout {request.rollout_id!r}")
-        lowest, highest = sorted((since, self.version))
         given = completion.policy_version
         versions: list[object] = [span.version for span in given] if isinstance(given, tuple) else [given]
-        if not all(isinstance(version, int) and lowest <= version <= highest for version in versions):
+        loaded = self._versions[since:]
+        if not all(isinstance(version, int) and version in loaded for version in versions):
             raise Halted(
                 f"{self._who} does not show which weights it samples with: expected completions of policy_version "
-                f"{self.version}, which it loaded, got {given!r}. Keep the `version` that `load` takes, "
+                f"{' or '.join(map(str, loaded))}, which it loaded, got {given!r}. Keep the `version` that `load` takes, "
                 "give it to every Completion, and continue with --resume."
             )
 

@@ -53,8 +53,10 @@ def test_every_token_is_recorded_batched_and_recomputed_under_its_own_version():
     old, new = model_of(0), model_of(1)
     one, sampled, batch = sampled_over_a_change(old, new)
     named = Named("hf", batch)
-    named.version = 7
-    completion = named.checked(sampled, one, since=6)
+    named.take(6)
+    since = named.loads
+    named.take(7)
+    completion = named.checked(sampled, one, since)
     assert completion.policy_version == ((6, CHANGE), (7, COUNT - CHANGE))
 
     made = trajectory("a", [COUNT], 1.0, ids=count())

@@ -23,6 +23,7 @@ from trainer.processes.samplers import InferenceActor, SteppedActor
 from trainer.protocols.engines import SamplerSpec
 from trainer.protocols.token_sampler import Sampled, VersionSpan
 from trainer.samplers.generate import TorchInference
+from trainer.samplers.named import Named
 
 NAMED = r"the sampler 'odd' \(test_named\.Odd\)"
 
@@ -225,6 +226,23 @@ NOT_SOUND: dict[str, tuple[Any, type[Exception], str]] = {
     ),
     "exception": (ValueError("a bug"), PolicyError, "failed to sample: ValueError: a bug"),
 }
+
+
+def test_a_request_may_show_the_versions_that_were_loaded_since_it_began_and_none_between_them() -> None:
+    named, (one,) = Named("steps", Steps()), asked(1)
+    for version in (5, 6):
+        named.take(version)
+    since = named.loads
+    named.take(8)
+    for version in (6, 8):
+        named.checked(replace(SOUND, spans=(VersionSpan(version, 0, 1),)), one, since)
+    both = replace(TWO, spans=(VersionSpan(6, 0, 1), VersionSpan(8, 1, 2)))
+    assert named.checked(both, one, since).policy_version == ((6, 1), (8, 1))
+    for version in (5, 7):
+        with pytest.raises(
+            Halted, match=rf"expected completions of policy_version 6 or 8, .* got {version}\."
+        ):
+            named.checked(replace(SOUND, spans=(VersionSpan(version, 0, 1),)), one, since)
 
 
 @pytest.mark.parametrize("fault", NOT_SOUND)
