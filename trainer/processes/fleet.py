@@ -13,20 +13,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from agent_runtime.policy import Completion, SampleRequest
+from agent_runtime.policy import Completion, PolicyError, SampleRequest
 from agent_runtime.types import RolloutRequest
 from rock_env.errors import InvalidArgument
 from rock_env.local import EmbeddedServer
 from trainer.config import TrainConfig
+from trainer.errors import Halted
 from trainer.models.chosen import check_files, memory_of
 from trainer.processes.accounts import Accounts, most_bytes, processor_s
 from trainer.processes.hosting import check_rock, rock_of
 from trainer.processes.placement import Placed, connect_ray, place
-from trainer.processes.ray_errors import answer_of, result_of
+from trainer.processes.ray_errors import Lost, answer_of, result_of
+from trainer.processes.serving import Published, Replacing, Serving
 from trainer.protocols.memory import Part
 from trainer.reward.router import Rewarded
 from trainer.rollout.starts import Injection
-from trainer.samplers.arrival import check_arrival
 from trainer.samplers.proof import Digests
 
 __all__ = ["Fleet"]
@@ -37,6 +38,7 @@ class Fleet:
 
     _at: Placed
     _accounts: Accounts
+    _serving: Serving
 
     def __init__(self, config: TrainConfig, ray_address: str | None, artifacts: Path | None = None) -> None:
         """Take the folder where artifacts of rollouts are kept, on the machines of the workers; None: they are not."""
@@ -45,10 +47,6 @@ class Fleet:
         self._ray_address = ray_address
         self._stack = ExitStack()
         self._server: EmbeddedServer | None = None
-        self._published: dict[int, tuple[Any, int, Digests]] = {}
-        """By version the weights in Ray's store, for samplers that are behind, and their digests."""
-        self._shown = -1
-        """The version that the samplers hold."""
         self.slots = [config.rollout.concurrency] * config.rollout.workers
         """Most rollouts that each worker runs at once."""
         self.learns_from_rollouts = True
@@ -61,6 +59,7 @@ class Fleet:
             connect_ray(self._config, self._ray_address, stack)
             rock_address, self._server = rock_of(self._config, shelf, stack)
             self._at = place(self._config, rock_address, self._artifacts, stack)
+            self._serving = stack.enter_context(self._samplers())
             self._accounts = Accounts()
             self.time_shares()
             self.learns_from_rollouts = bool(result_of(self._at.learner.learns_from_rollouts.remote()))
@@ -156,12 +155,22 @@ class Fleet:
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[Completion]:
         """Answer single prompts, in order, with the published weights."""
-        count = len(self._at.engines)
-        parts = [engine.sample.remote(requests[n::count]) for n, engine in enumerate(self._at.engines)]
-        completions: dict[int, Completion] = {}
-        for number, part in enumerate(result_of(parts)):
-            completions.update(zip(range(number, len(requests), count), part, strict=True))
-        return [completions[position] for position in range(len(requests))]
+        try:
+            return self._serving.asked(self._serving.sample(requests)).result()
+        except PolicyError as error:
+            raise Halted(f"{error} What was saved before is intact: continue with --resume.") from error
+
+    def samplers(self) -> dict[str, float]:
+        """Return how many samplers were lost and came back, and how many there are; empty where the loss of one halts."""
+        return self._serving.counts()
+
+    def sampler_news(self) -> list[str]:
+        """Return which samplers were lost and came back since this was asked last, a sentence each."""
+        return self._serving.news()
+
+    def holding(self) -> list[int]:
+        """Return the version of the weights that each sampler is known to hold, -1 for one that is lost or takes another."""
+        return self._serving.holding()
 
     # -- learning ---------------------------------------------------------------------------------------------
 
@@ -209,26 +218,20 @@ class Fleet:
 
     def serve_newest(self) -> None:
         """Bring the learner's weights to every inference engine before the first `publish`, as no version of their own."""
-        self._shown = -1
-        self._bring(self._at.learner.weights.remote(), 0, self._sent())
+        published = Published(self._at.learner.weights.remote(), 0, self._sent())
+        self._serving.asked(self._serving.bring(published, anew=True)).result()
 
     def show(self, version: int) -> int:
         """Have every inference engine hold a version, or of those that are kept the oldest after it; return which."""
-        held = self._held(version)
-        if held != self._shown:
-            self._bring(*self._published[held])
-            self._shown = held
-            if not self._config.rollout.staleness:  # nobody asks again: the store need not keep it
-                self._published[held] = None, held, {}
-        return held
+        return self._serving.asked(self._serving.serve(version)).result()
 
     async def serve(self, version: int) -> int:
-        """Do so from an event loop."""
-        held = self._held(version)
-        return held if held == self._shown else await asyncio.to_thread(self.show, version)
+        """Do so from an event loop, where requests may be in flight: each sampler takes the weights between two tokens.
 
-    def _held(self, version: int) -> int:
-        return min(each for each in self._published if each >= version)
+        With `rollout.mode=stream` one that is lost meanwhile, or does not answer, is not waited for: another process takes
+        its place, which rollouts ask once it has shown that it holds the version served last.
+        """
+        return await asyncio.wrap_future(self._serving.asked(self._serving.serve(version)))
 
     def save(self, folder: Path) -> None:
         """Let the learner write its part of a checkpoint."""
@@ -245,20 +248,25 @@ class Fleet:
     # -- inside -----------------------------------------------------------------------------------------------
 
     def _keep(self, version: int, weights: Any) -> None:
-        """Keep what the learner gave away last as a version, beside so many before it as samplers may be behind."""
-        self._published[version] = weights, version, self._sent()
-        self._shown = -1 if self._shown == version else self._shown
-        for old in sorted(self._published)[: -self._config.rollout.staleness - 1]:
-            del self._published[old]
+        """Keep what the learner gave away last as a version."""
+        published = Published(weights, version, self._sent())
+        self._serving.asked(self._serving.keep(published)).result()
 
     def _sent(self) -> Digests:
         digests: Digests = result_of(self._at.learner.sent.remote())
         return digests
 
-    def _bring(self, weights: Any, version: int, sent: Digests) -> None:
-        """Load weights into every engine, and compare what they then have with what was sent."""
-        arrived = result_of([engine.load.remote(weights, version) for engine in self._at.engines])
-        check_arrival(sent, arrived, version)
+    def _samplers(self) -> Serving:
+        """Return who serves weights to the samplers. With `rollout.mode=stream` they may be lost: others promise batches."""
+        options = self._config.rollout
+        replacing = Replacing(self._at.start, self._introduce) if options.mode == "stream" else None
+        return Serving(self._at.engines, kept=options.staleness + 1, replacing=replacing)
+
+    async def _introduce(self, number: int, engine: Any) -> None:
+        """Have rollouts ask an engine in place of the one of its number that was lost."""
+        await asyncio.gather(*(answer_of(worker.meet.remote(number, engine)) for worker in self._at.workers))
+        with suppress(Lost):
+            self._at.pids[1 + number] = await answer_of(engine.process_id.remote())
 
     @contextmanager
     def _asleep(self) -> Iterator[None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +26,7 @@ from trainer.models.placed import processes
 from trainer.processes.asked import AskedEngine, AskedReference
 from trainer.processes.hosting import REACH_S
 from trainer.processes.learner import Learner
-from trainer.processes.ray_errors import result_of
+from trainer.processes.ray_errors import answer_of, result_of
 from trainer.processes.rewards import RewardActor
 from trainer.processes.rollouts import RolloutWorker
 from trainer.processes.samplers import InferenceActor, ReferenceActor, SteppedActor
@@ -93,6 +93,8 @@ class Placed:
     pids: list[int]
     policies: int
     """How many of the `pids` compute with a model: they are the first."""
+    start: Callable[[int], Awaitable[Any]]
+    """Ends the engine of a number, from 0, and returns another in its place, ready. Raises `Lost`."""
 
 
 def place(config: TrainConfig, rock_address: str, artifacts: str, stack: ExitStack) -> Placed:
@@ -110,14 +112,15 @@ def place(config: TrainConfig, rock_address: str, artifacts: str, stack: ExitSta
         .options(**pool.options("learner", 0))
         .remote(config, *map(AskedReference, references))
     )
-    engines: list[Any] = [
-        ray.remote(stepped).options(**pool.options("sampler", number)).remote(config)
-        for number in range(rollout.engines)
-    ]
+
+    def engine(number: int) -> Any:
+        return ray.remote(stepped).options(**pool.options("sampler", number)).remote(config)
+
+    engines = [engine(number) for number in range(rollout.engines)]
     workers = [
         ray.remote(RolloutWorker)
         .options(max_concurrency=1000, **pool.options("environments", number))
-        .remote(config, rock_address, AskedEngine(engines[number % rollout.engines]), artifacts=artifacts)
+        .remote(config, rock_address, _asked(config, engines, number), artifacts=artifacts)
         for number in range(rollout.workers)
     ]
     actors: list[Any] = [learner, *engines, *references, *workers]
@@ -129,6 +132,13 @@ def place(config: TrainConfig, rock_address: str, artifacts: str, stack: ExitSta
     given = Carried(own()) if own() else NO_OWN
     result_of([actor.ready.remote(given) for actor in actors])
     result_of(learner.prove_to.remote(engines[0].arrived.remote()))
+
+    async def start(number: int) -> Any:
+        ray.kill(actors[1 + number])
+        actors[1 + number] = engine(number)
+        await answer_of(actors[1 + number].ready.remote(given))
+        return actors[1 + number]
+
     return Placed(
         learner=learner,
         engines=engines,
@@ -137,7 +147,15 @@ def place(config: TrainConfig, rock_address: str, artifacts: str, stack: ExitSta
         rewarder=rewarder,
         pids=result_of([actor.process_id.remote() for actor in actors]),
         policies=1 + len(engines) + len(references),
+        start=start,
     )
+
+
+def _asked(config: TrainConfig, engines: Sequence[Any], worker: int) -> AskedEngine:
+    """Return the engines that a worker asks: its own, and with `rollout.mode=stream` the others where that one is lost."""
+    first = worker % len(engines)
+    others = engines if config.rollout.mode == "stream" else []
+    return AskedEngine({**dict(enumerate(others)), first: engines[first]}, first)
 
 
 def _stop(actors: Sequence[Any]) -> None:

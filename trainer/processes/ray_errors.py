@@ -14,7 +14,11 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from agent_runtime.policy import PolicyError
 from trainer.errors import Halted
 
-__all__ = ["answer_of", "reason", "result_of", "sampling_error"]
+__all__ = ["Lost", "answer_of", "reason", "result_of", "sampling_error"]
+
+
+class Lost(Halted):
+    """The process that was asked died, or cannot be reached."""
 
 
 def _deliberate(error: RayError) -> Exception | None:
@@ -64,7 +68,8 @@ def _meant(error: RayError) -> Exception:
     cause = _deliberate(error)
     if isinstance(cause, FloatingPointError | PolicyError):
         return Halted(f"{cause} What was saved before is intact.")
-    return cause or Halted(
+    kind = Lost if isinstance(error, RayActorError) else Halted
+    return cause or kind(
         f"{reason(error)}. What was saved before is intact: continue with --resume. If memory ran out, "
         "lower rollout.concurrency or optim.microbatch_tokens."
     )

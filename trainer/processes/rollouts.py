@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from agent_runtime.agents.chat_loop import run_rollout
 from agent_runtime.agents.cli_rollout import BoxedRock
@@ -34,7 +34,7 @@ from trainer.rollout.cli_agents import CliAgents
 from trainer.rollout.filtering import attempts
 from trainer.rollout.sampler import AskingSampler, BatchingSampler, SlotSampler
 
-__all__ = ["Answering", "RolloutWorker"]
+__all__ = ["Answering", "Meeting", "RolloutWorker"]
 
 _Played = TypeVar("_Played")
 
@@ -52,6 +52,15 @@ class Answering(Protocol):
 
     async def answer(self, request: SampleRequest) -> Completion:
         """Return the completion of one request. Asked of engines that step alone (`asks_singly`)."""
+        ...
+
+
+@runtime_checkable
+class Meeting(Protocol):
+    """An `Answering` of several samplers, by number."""
+
+    def meet(self, number: int, actor: Any) -> None:
+        """Ask another process as the sampler of this number."""
         ...
 
 
@@ -93,6 +102,11 @@ class RolloutWorker:
     async def process_id(self) -> int:
         """Return the actor's process, for the accounts."""
         return os.getpid()
+
+    async def meet(self, number: int, actor: Any) -> None:
+        """Ask another process as the sampler of this number: the one before it was lost."""
+        if isinstance(self._engine, Meeting):
+            self._engine.meet(number, actor)
 
     async def close(self) -> None:
         """Close the gateway and the connection, where the process goes on."""

@@ -117,6 +117,10 @@ class SteppedActor:
             await self._sampler.load(weights, version)
         return await self.arrived()
 
+    async def outlive(self) -> None:
+        """Never return: who waits for it notices the end of the process."""
+        await asyncio.Event().wait()
+
     async def arrived(self) -> Arrived | None:
         """Return the weights that the engine has; None where it cannot say."""
         engine = self._engine
