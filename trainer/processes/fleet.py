@@ -259,7 +259,7 @@ class Fleet:
     def _samplers(self) -> Serving:
         """Return who serves weights to the samplers. With `rollout.mode=stream` they may be lost: others promise batches."""
         options = self._config.rollout
-        replacing = Replacing(self._at.start, self._introduce) if options.mode == "stream" else None
+        replacing = Replacing(self._at.start, self._introduce) if options.streams else None
         return Serving(self._at.engines, kept=options.staleness + 1, replacing=replacing)
 
     async def _introduce(self, number: int, engine: Any) -> None:

@@ -154,7 +154,7 @@ def place(config: TrainConfig, rock_address: str, artifacts: str, stack: ExitSta
 def _asked(config: TrainConfig, engines: Sequence[Any], worker: int) -> AskedEngine:
     """Return the engines that a worker asks: its own, and with `rollout.mode=stream` the others where that one is lost."""
     first = worker % len(engines)
-    others = engines if config.rollout.mode == "stream" else []
+    others = engines if config.rollout.streams else []
     return AskedEngine({**dict(enumerate(others)), first: engines[first]}, first)
 
 

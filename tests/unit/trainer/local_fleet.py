@@ -135,6 +135,16 @@ class LocalFleet:
     def engine_calls(self) -> list[list[tuple[float, float]]]:
         return []
 
+    def samplers(self) -> dict[str, float]:
+        return (
+            {"samplers/lost": 0.0, "samplers/back": 0.0, "samplers/up": 1.0}
+            if self._config.rollout.streams
+            else {}
+        )
+
+    def sampler_news(self) -> list[str]:
+        return []
+
     def time_shares(self) -> dict[str, float]:
         return self._accounts.shares({"policy": 0.0, "service": 0.0, "sandboxes": 0.0})
 

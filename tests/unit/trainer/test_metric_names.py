@@ -100,7 +100,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     held = {"entropy_coef": 0.01, "kl_coef": 0.01}
     local_run(folders[-1], config_of(explore=held, optim={"lr_signal": 1.0}))
     folders.append(tmp_path_factory.mktemp("lagging"))
-    config = config_of(algo="grpo", rollout={"staleness": 1}, guard={"mismatch": 0})
+    stream = {"staleness": 1, "mode": "stream", "batching": "eager"}
+    config = config_of(algo="grpo", rollout=stream, guard={"mismatch": 0})
     local_run(folders[-1], config, change=eventful)
     folders.append(tmp_path_factory.mktemp("pretrained"))
     model = random_llama(tmp_path_factory.mktemp("llama"), context=512)
