@@ -18,6 +18,7 @@ import msgspec
 
 from agent_runtime.types import RolloutRequest
 from rock_env.errors import InvalidArgument
+from rock_env.foreign.budget import check_size
 from rock_env.foreign.files import open_regular
 from trainer.errors import RunFolderError
 from trainer.files.appended import Appended
@@ -38,6 +39,8 @@ __all__ = [
 
 JOURNAL = "journal.jsonl"
 _LINE_BYTES = 1 << 26
+_TIMES_LARGER = 4
+"""Than a journal is what was read of it, with the ids that a run gives."""
 
 
 class BatchTally(msgspec.Struct, omit_defaults=True):
@@ -102,6 +105,8 @@ def _ending(path: Path) -> Iterator[tuple[Entry, int]]:
 def learned_batches(folder: Path) -> dict[int, Entry]:
     """Return by step what a run learned, by the process that did it last; nothing without a journal. Raise as `entries`."""
     path = folder / JOURNAL
+    if path.exists():
+        check_size(path.stat().st_size * _TIMES_LARGER, str(path))
     found = entries(path) if path.exists() else ()
     return {entry.step: entry for entry in found if entry.kind == "consumed"}
 

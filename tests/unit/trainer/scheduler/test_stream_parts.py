@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from agent_runtime.store import encode
 from agent_runtime.types import VersionTokens
+from rock_env.errors import InvalidArgument
 from trainer.config import TrainConfig
 from trainer.records import Records
 from trainer.rollout.filling import newest_version, why_set_aside
@@ -136,3 +137,12 @@ def test_what_a_step_learned_is_what_the_last_process_learned(tmp_path: Path) ->
     assert found[1] == Entry("consumed", 1, rollouts=["a"], anchors={"g": ("expert", 2, 0)})
     assert found[2].rollouts == ["c"]
     assert learned_batches(tmp_path / "no run") == {}
+
+
+def test_a_journal_beyond_the_budget_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path, learned=["b"], open_rollouts=["b", "c"])
+    monkeypatch.setenv("ALE_MOST_DECODED_MIB", "1")
+    with path.open("ab") as file:
+        file.write(b'{"kind":"formed","step":1}\n' * 12_000)
+    with pytest.raises(InvalidArgument, match="the budget is 1048576: it was not read"):
+        learned_batches(tmp_path)
