@@ -173,7 +173,7 @@ class Timers:
         self.slots, random = slots, Random(0)
         scripts = [(request, script_of(request, SOFTWARE)) for request in requests]
         self._answers = {
-            request.id: encode(record_of(request, script, 1, [0])) for request, script in scripts
+            request.id: encode(record_of(request, script, 1, {0: 0})) for request, script in scripts
         }
         self._delays = {request.id: random.lognormvariate(3, 1) for request in requests}
 

@@ -114,6 +114,8 @@ class EnvironmentTimes(Section):
     """One turn's step, such as a tool call."""
     task_factor: Times = Samples(samples=(1,))
     """By which the steps of a task take longer, drawn once for each task: its rollouts are alike."""
+    rollout_factor: Times = Samples(samples=(1,))
+    """By which the steps of a rollout take longer, drawn once for each."""
     grade_s: Times = _NOTHING
     """To evaluate it; the reward workers' time is `reward_s`."""
     success: Share = 0.5
@@ -165,7 +167,7 @@ class FleetTimes(Section):
     """To judge rollouts, those of a call beside each other."""
     faults: Faults = Faults()
     recorded: tuple[Recorded, ...] = ()
-    """Where there are any, one after the other says what a plan's rollouts and its step take; a token is then a second of
+    """Where there are any, one after the other says what a plan's rollouts, and a step, take; a token is then a second of
     sampling, and nobody waits for others, because what was recorded waited."""
 
     def recorded_at(self, step: int) -> Recorded | None:

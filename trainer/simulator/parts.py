@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import math
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from pathlib import Path
@@ -18,7 +19,7 @@ from zlib import crc32
 
 import numpy as np
 
-from agent_runtime.store import encode
+from agent_runtime.store import decode, encode
 from agent_runtime.types import (
     RolloutFailure,
     RolloutRequest,
@@ -95,6 +96,7 @@ def script_of(
         begin_s += slow * env.make_s.draw(random)
         count = max(1, round(env.turns.draw(random)))
         step = slow * env.task_factor.draw(Random(derive(0, "task", request.task_id)))
+        step *= env.rollout_factor.draw(Random(derive(request.seed, "factor")))
         turns = [(fleet.sampler.tokens.draw(random), step * env.step_s.draw(random)) for _ in range(count)]
         end_s = slow * env.grade_s.draw(random)
     if is_lost:
@@ -113,6 +115,7 @@ class Engine:
         """Tokens that a rollout has had that was there from the start."""
         self._at = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
+        self._is_stopped = False
         self.busy_s = 0.0
 
     async def sample(self, tokens: float) -> float:
@@ -126,20 +129,33 @@ class Engine:
         await done
         return self._at - asked
 
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Sample nothing in the body; what was asked for goes on after it."""
+        self._go_on()
+        self._is_stopped = True
+        self._wait()
+        try:
+            yield
+        finally:
+            self._go_on()
+            self._is_stopped = False
+            self._wait()
+
     @property
     def _rate(self) -> float:
         return min(self._options.tokens_per_s_of_one, self._options.tokens_per_s / max(1, len(self._jobs)))
 
     def _go_on(self) -> None:
         passed_s, self._at = self._loop.time() - self._at, self._loop.time()
-        if self._jobs:
+        if self._jobs and not self._is_stopped:
             self._served += passed_s * self._rate
             self.busy_s += passed_s
 
     def _wait(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._jobs:
+        if self._jobs and not self._is_stopped:
             left_s = max(0.0, self._jobs[0][0] - self._served) / self._rate
             self._timer = self._loop.call_later(left_s, self._finish)
 
@@ -197,6 +213,10 @@ class Weights:
         self.kept[version] = hashlib.sha256(f"{before}{seen}".encode()).hexdigest()
         for old in sorted(self.kept)[: -self._most]:
             del self.kept[old]
+
+    def mark(self, version: int) -> int:
+        """Return a token that these weights alone sample; -1 for a version that is not kept."""
+        return crc32(self.kept[version].encode()) >> 1 if version in self.kept else -1
 
     def held(self, version: int) -> int:
         """Return this version, or the oldest after it of those that are kept. Raise `PromiseBroken` where none is yet."""
@@ -262,6 +282,10 @@ class Plans:
         """Return it, if it is kept."""
         return self.groups.get(number, ())
 
+    def forget_kept(self, below: float = math.inf, *, but: Collection[int]) -> None:
+        """Let go of a stream's groups with a number below `below`, but of these."""
+        self.groups = {number: own for number, own in self.groups.items() if number >= below or number in but}
+
     def halting(self) -> AbstractContextManager[None]:
         """Keep nothing of a run that halts."""
         return nullcontext()
@@ -276,23 +300,26 @@ class SimulatedCalls:
         self._config, self._fleet, self._weights = config, fleet, weights
         self.slots = [config.rollout.concurrency] * config.rollout.workers
         self.engines = [Engine(fleet.sampler) for _ in range(config.rollout.engines)]
-        self._shown = -1
+        self._shown = self._mark = -1
         self.env_s = 0.0
         """That environments took, of all rollouts."""
-        self.last = dict[int, float]()
-        """By plan, of its rollout that ended last, the share that was spent sampling."""
+        self.ended = dict[str, float]()
+        """By rollout, in the order that they ended, the share that was spent sampling."""
 
     async def serve(self, version: int) -> int:
         """Take the time of loading a version, if it is not there."""
         held = self._weights.held(version)
         if held != self._shown:
-            await _pass(self._fleet.sampler.load_s.draw(Random(derive(self._config.seed, "load", held))))
-            self._shown = held
+            with ExitStack() as stopped:
+                for engine in self.engines:
+                    stopped.enter_context(engine.stopped())
+                await _pass(self._fleet.sampler.load_s.draw(Random(derive(self._config.seed, "load", held))))
+            self._shown, self._mark = held, self._weights.mark(held)
         return held
 
     async def judge(self, encoded: Sequence[bytes], run_folder: Path) -> Rewarded:
         """Take the time of judging."""
-        seed = derive(self._config.seed, "judge", crc32(encoded[0])) if encoded else 0
+        seed = derive(decode(encoded[0]).seed, "judge") if encoded else 0
         await _pass(self._fleet.reward_s.draw(Random(seed)))
         return Rewarded(list(encoded))
 
@@ -337,18 +364,23 @@ class SimulatedCalls:
         return turns, sampled_s, all_s + recorded.beside_s
 
     async def _play(self, request: RolloutRequest, script: Script, step: int, sample: _Sample) -> Trajectory:
-        now, versions = asyncio.get_running_loop().time, list[int]()
+        now, marks = asyncio.get_running_loop().time, dict[int, int]()
         begun, sampled_s = now(), 0.0
         await _pass(script.begin_s)
         for tokens, step_s in script.turns:
-            versions.append(self._shown)
+            marks[self._shown] = self._mark
             sampled_s += await sample(tokens)
-            versions.append(self._shown)
+            marks[self._shown] = self._mark
             await _pass(step_s)
         await _pass(script.end_s)
         self.env_s += script.env_s
-        self.last[step] = sampled_s / (now() - begun) if now() > begun else 0.0
-        return record_of(request, script, step, versions)
+        self.ended[request.id] = sampled_s / (now() - begun) if now() > begun else 0.0
+        return record_of(request, script, step, marks)
+
+    def forget(self, rollouts: Collection[str]) -> float:
+        """Let go of rollouts; return of the one that ended last the share that was spent sampling."""
+        own = [one for one in self.ended if one in rollouts]
+        return [self.ended.pop(one) for one in own][-1] if own else 0.0
 
 
 async def _pass(seconds: float) -> None:
@@ -356,9 +388,9 @@ async def _pass(seconds: float) -> None:
         await asyncio.sleep(seconds)
 
 
-def record_of(request: RolloutRequest, script: Script, step: int, versions: Sequence[int]) -> Trajectory:
+def record_of(request: RolloutRequest, script: Script, step: int, marks: Mapping[int, int]) -> Trajectory:
     """Return the smallest record that there can be: one turn, of one token for each version that sampled some."""
-    spans = tuple(VersionTokens(version, 1) for version in dict.fromkeys(versions))
+    spans = tuple(VersionTokens(version, 1) for version in marks)
     count = len(spans)
     played = Trajectory(
         request.id,
@@ -375,7 +407,7 @@ def record_of(request: RolloutRequest, script: Script, step: int, versions: Sequ
                 0,
                 None,
                 _NONE,
-                np.ones(count, np.int32),
+                np.array(list(marks.values()), np.int32),
                 np.zeros(count, np.float32),
                 "stop",
                 spans[0].version if count == 1 else spans,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -15,6 +15,7 @@ from statistics import mean
 
 import numpy as np
 
+from agent_runtime.types import Trajectory
 from trainer.config import TrainConfig
 from trainer.scheduler.groups import StreamState
 from trainer.scheduler.journal import JOURNAL, Journal, asked_for, audit, entries
@@ -37,6 +38,8 @@ class Saved:
     weights: dict[int, str] = field(default_factory=lambda: {0: ""})
     outcomes: str = ""
     stream: StreamState | None = None
+    over_lag: int = 0
+    """Tokens that were learned as if within the lag, and were sampled by other weights than their record says."""
 
 
 @dataclass(slots=True)
@@ -56,10 +59,14 @@ class Report:
     """Versions from the one that sampled a token to the newest, of each step's tokens on average."""
     most_lag: int = 0
     """Of a token that was learned."""
-    too_old: float = 0.0
-    """Share of the batches' tokens that are masked, being older than the lag allows."""
+    tokens: int = 0
+    """Of the batches, and of groups that were set aside as too old."""
+    too_old: int = 0
+    """Of them, those that are older than the lag allows, so that nothing is learned of them."""
+    rollouts_too_old: int = 0
+    """Of groups that were set aside as too old."""
     slots: int = 0
-    """Of environments that a plan can fill."""
+    """Of environments that a plan can fill, or all that a stream lets in at once."""
     engines: int = 0
     weights: str = ""
     """A digest of all that was learned, in order."""
@@ -80,7 +87,11 @@ class Report:
                 "environments": 1 - self.env_s / (self.slots * total_s),
                 "learner": 1 - self.learn_s / total_s,
             },
-            "lag": {"mean": mean(self.lags), "most": float(self.most_lag), "too_old": self.too_old},
+            "lag": {
+                "mean": mean(self.lags),
+                "most": float(self.most_lag),
+                "too_old": self.too_old / max(1, self.tokens),
+            },
             "bound": {name: spent_s / total_s for name, spent_s in bound.items()},
         }
 
@@ -96,11 +107,17 @@ def simulate(
 
     Raise `PromiseBroken` or `Stalled` where the scheduler is wrong, and `Halted` as a run does.
     """
-    report = run_virtually(_drive(config, fleet, folder, saved or Saved(Plans(config))), loop)
+    saved = saved or Saved(Plans(config))
+    report = run_virtually(_drive(config, fleet, folder, saved), loop)
     found = audit(entries(folder / JOURNAL))
-    if found.lost or found.twice:
+    if found.lost or found.twice or found.open:
         raise PromiseBroken(
-            f"the journal tells of rollouts that are lost: {found.lost[:3]}, or learned twice: {found.twice[:3]}"
+            f"the journal tells of rollouts that are lost: {found.lost[:3]}, learned twice: {found.twice[:3]}, or came to "
+            f"no end: {found.open[:3]}"
+        )
+    if saved.over_lag:
+        raise PromiseBroken(
+            f"{saved.over_lag} tokens were learned that other weights sampled than their record says"
         )
     return report
 
@@ -123,10 +140,15 @@ async def _drive(config: TrainConfig, fleet: FleetTimes, folder: Path, saved: Sa
             begun = now()
             await sampling.learned(step - 1)
             batch = await sampling.batch(step)
-            sampled_share = calls.last.pop(step, 0.0)
+            ended = [
+                *batch.rollouts.trajectories,
+                *(played.trajectory for played in batch.rollouts.set_aside),
+            ]
+            sampled_share = calls.forget({each.id for each in ended})
             report.waited_s["samplers"] += sampled_share * (now() - begun)
             report.waited_s["environments"] += (1 - sampled_share) * (now() - begun)
-            _check(batch, config, report)
+            _check(batch, config)
+            saved.over_lag += _note_lags(batch, config, weights, report)
             learn_s, other_s = _learner_times(config, fleet, step)
             await asyncio.sleep(learn_s)
             report.learn_s += learn_s
@@ -139,6 +161,8 @@ async def _drive(config: TrainConfig, fleet: FleetTimes, folder: Path, saved: Sa
                 saved.step, saved.weights, saved.outcomes = step, dict(weights.kept), batch.after
                 saved.stream = batch.open
                 saved.plans.forget(range(step - config.checkpoint.every, step + 1))
+                if batch.open:
+                    saved.plans.forget_kept(batch.open.groups, but={each.number for each in batch.open.open})
             report.steps_s.append(now() - begun)
         await running
     finally:
@@ -147,7 +171,10 @@ async def _drive(config: TrainConfig, fleet: FleetTimes, folder: Path, saved: Sa
     if left := +sampling.queue.counts:
         raise PromiseBroken(f"the run is over, and rollouts are not: got {dict(left)}, expected none")
     report.env_s, report.sampled_s = calls.env_s, sum(engine.busy_s for engine in calls.engines)
-    report.slots = min(sum(calls.slots), options.groups_per_step * options.group_size)
+    groups = options.groups_per_step
+    if options.streams:
+        groups = groups * (options.staleness + 1) + options.spare_groups
+    report.slots = min(sum(calls.slots), groups * options.group_size)
     report.engines, report.weights = len(calls.engines), weights.kept[max(weights.kept)]
     return report
 
@@ -159,12 +186,39 @@ def _learner_times(config: TrainConfig, fleet: FleetTimes, step: int) -> tuple[f
     return fleet.learner.step_s.draw(random), fleet.learner.other_s.draw(random)
 
 
-def _check(batch: Batch, config: TrainConfig, report: Report) -> None:
-    """Note how many versions behind a batch was sampled. Raise `PromiseBroken` where it is none that may be learned."""
+def _note_lags(batch: Batch, config: TrainConfig, weights: Weights, report: Report) -> int:
+    """Note how many versions behind a batch was sampled; return how many tokens within the lag are not what they say."""
+    newest, lag = batch.plan.step - 1, config.rollout.staleness
+    learned = _tokens(batch.rollouts.trajectories)
+    within = [
+        (newest - version, mark == weights.mark(version))
+        for version, mark in learned
+        if newest - version <= lag
+    ]
+    aside = _tokens(played.trajectory for played in batch.rollouts.too_old)
+    report.lags.append(mean([age for age, _ in within] or [0]))
+    report.most_lag = max([report.most_lag, *(age for age, _ in within)])
+    report.tokens += len(learned) + len(aside)
+    report.too_old += len(learned) + len(aside) - len(within)
+    report.rollouts_too_old += len(batch.rollouts.too_old)
+    return sum(not is_true for _, is_true in within)
+
+
+def _tokens(trajectories: Iterable[Trajectory]) -> list[tuple[int, int]]:
+    """Return of each token the version that sampled it by its record, and the mark of the weights that did."""
+    turns = [turn for t in trajectories for turn in t.turns]
+    return [
+        (span.version, int(mark))
+        for turn in turns
+        for span, mark in zip(turn.spans, turn.completion_ids, strict=True)
+    ]
+
+
+def _check(batch: Batch, config: TrainConfig) -> None:
+    """Raise `PromiseBroken` where a batch is none that may be learned."""
     step, options, trajectories = batch.plan.step, config.rollout, batch.rollouts.trajectories
-    lags = [step - 1 - span.version for t in trajectories for turn in t.turns for span in turn.spans]
+    lags = [step - 1 - version for version, _ in _tokens(trajectories)]
     expected = step - 1 - max(0, step - 1 - options.staleness)
-    within = [lag for lag in lags if lag <= options.staleness]
     if min(lags) < 0 or (set(lags) != {expected} and not options.streams):
         raise PromiseBroken(
             f"step {step} learns tokens that are {sorted(set(lags))} versions old: expected {expected} only"
@@ -180,6 +234,3 @@ def _check(batch: Batch, config: TrainConfig, report: Report) -> None:
             f"step {step} learns {len(ids)} rollouts, {len(set(ids))} of them different, of {len(groups)} groups: expected "
             f"{options.groups_per_step} groups of {options.group_size}"
         )
-    report.lags.append(mean(within or [0]))
-    report.most_lag = max(report.most_lag, *within, 0)
-    report.too_old += (1 - len(within) / len(lags)) / config.steps

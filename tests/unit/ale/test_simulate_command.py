@@ -69,7 +69,7 @@ def test_a_pipeline_takes_the_longer_of_both(files: list[str]) -> None:
     found = json.loads(told(*files, "--json", "-s", "rollout.mode=pipeline", "-s", "rollout.staleness=1"))
     assert list(found) == ["step_s", "idle", "lag", "bound"]
     assert found["step_s"]["p50"] == pytest.approx(10)
-    assert found["lag"] == {"mean": 0.75, "most": 1}
+    assert found["lag"] == {"mean": 0.75, "most": 1, "too_old": 0}
     assert sum(found["bound"].values()) == pytest.approx(1)
 
 
@@ -84,7 +84,7 @@ def run(tmp_path: Path) -> Path:
     lines = []
     for step in (1, 2):
         requests = Plans(config).plan(step).requests
-        played = [record_of(each, script_of(each, FleetTimes()), step, [step - 1]) for each in requests]
+        played = [record_of(each, script_of(each, FleetTimes()), step, {step - 1: 0}) for each in requests]
         timed = [
             replace(t, duration_s=3.0 + n, turns=(replace(t.turns[0], sampled_s=1.5),))
             for n, t in enumerate(played)
