@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,7 +53,7 @@ class Records:
         """Return what was written of a group; none where nothing was. Raise `StoreError`, `OSError`."""
         return Records(self._folder / _WAITING).read(_GROUP, number)
 
-    def forget_waiting(self, below: int, *, but: Collection[int]) -> None:
+    def forget_waiting(self, below: float = math.inf, *, but: Collection[int]) -> None:
         """Remove the groups with a number below `below` but these. Raise `RunFolderError`."""
         with writing("records", self._folder):
             for path in trajectory_files(self._folder / _WAITING / FOLDER):

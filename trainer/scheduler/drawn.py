@@ -115,6 +115,10 @@ class DrawnPlans:
         except (StoreError, OSError):
             return ()
 
+    def forget_kept(self, *, but: Collection[int]) -> None:
+        """Remove the record of all groups but these. Raise `RunFolderError`."""
+        self._records.forget_waiting(but=but)
+
     def halting(self) -> AbstractContextManager[None]:
         """Keep on record what was played where that halts the run."""
         return self._records.kept_if_halted()

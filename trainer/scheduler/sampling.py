@@ -94,6 +94,10 @@ class PlanSource(Protocol):
         """Return them; none where the record is not whole."""
         ...
 
+    def forget_kept(self, *, but: Collection[int]) -> None:
+        """Let go of the record of all groups but these."""
+        ...
+
     def halting(self) -> AbstractContextManager[None]:
         """Keep on record what was played where that halts the run."""
         ...

@@ -69,7 +69,7 @@ class Streaming:
         self._calls, self._source, self._journal, self._config = calls, source, journal, config
         self._clock, self._span = clock, span
         begun = begun or StreamState(plans=done)
-        self._plans, self._drawn, self._begun_groups = begun.plans, begun.groups, begun.groups
+        self._plans, self._drawn = begun.plans, begun.groups
         self._waiting = deque(Group.reopened(state) for state in begun.open)
         """Drawn, and not let in."""
         self._playing: dict[str, Group] = {}
@@ -101,6 +101,7 @@ class Streaming:
     async def run(self) -> None:
         """Play until the last batch is formed. An error goes to whoever waits for a batch, now or next."""
         try:
+            self._go_on()
             await self._load()
             async with asyncio.TaskGroup() as tasks:
                 loading = tasks.create_task(self._keep_loaded())
@@ -153,6 +154,15 @@ class Streaming:
 
     # -- what `run` does --------------------------------------------------------------------------------------
 
+    def _go_on(self) -> None:
+        """Take the groups that a process before left on record, of weights that the run still has; forget all others."""
+        for group in self._waiting:
+            for encoded in self._source.kept(group.number):
+                group.add_record(encoded)
+            if not group.is_whole or group.newest > self._done:
+                group.tries.clear()
+        self._source.forget_kept(but={group.number for group in self._waiting if group.tries})
+
     async def _keep_loaded(self) -> None:
         while True:
             await self._published.wait()
@@ -172,7 +182,10 @@ class Streaming:
                 self._draw()
             group = self._waiting.popleft()
             self._admission.let_in()
-            if not self._is_kept(group):
+            if group.is_whole:
+                self.queue.restore(group.plan, group.ids)
+                self._take(group)
+            else:
                 self._journal.admitted(group.plan, self._learned, group.ids)
                 self.queue.add(group.plan, group.requests)
                 self._playing[group.id] = group
@@ -186,19 +199,6 @@ class Streaming:
         for name, requests in own.items():
             self._waiting.append(Group(self._drawn, plan.step, requests, plan.anchors.get(name)))
             self._drawn += 1
-
-    def _is_kept(self, group: Group) -> bool:
-        """Return whether a process before left a group on record, of weights that the run still has; take it then."""
-        if group.number >= self._begun_groups:
-            return False
-        for encoded in self._source.kept(group.number):
-            group.add_record(encoded)
-        if group.is_whole and group.newest <= self._done:
-            self.queue.restore(group.plan, group.ids)
-            self._take(group)
-            return True
-        group.tries.clear()
-        return False
 
     def _start(self, tasks: asyncio.TaskGroup) -> None:
         while max(self._free) and (request := self.queue.take()):
