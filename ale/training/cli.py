@@ -301,6 +301,15 @@ def simulate(
             autocompletion=completion.runs,
         ),
     ] = None,
+    lag: Annotated[
+        int | None,
+        typer.Option(
+            "--lag",
+            min=0,
+            metavar="N",
+            help="Beside the settings, say what rollout.mode=stream with this rollout.staleness would take.",
+        ),
+    ] = None,
     overrides: SetOptions = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")] = False,
 ) -> None:
@@ -309,7 +318,9 @@ def simulate(
         from ale.training.simulating import SimulateCommand, simulate_command  # brings torch
 
     simulate_command(
-        SimulateCommand(file=config, fleet=fleet, run=begin_from, overrides=overrides or [], as_json=as_json)
+        SimulateCommand(
+            file=config, fleet=fleet, run=begin_from, lag=lag, overrides=overrides or [], as_json=as_json
+        )
     )
 
 

@@ -45,6 +45,8 @@ class SimulateCommand:
     fleet: Path | None
     run: str | None
     """The run whose records say what everything takes, and whose settings are the file below options."""
+    lag: int | None
+    """Of a stream to compare the settings with."""
     overrides: Sequence[str]
     as_json: bool
 
@@ -56,24 +58,42 @@ def simulate_command(command: SimulateCommand) -> None:
             f"--from {command.run} brings the settings and times of that run: got --config or --fleet beside it, expected "
             "none. Change its settings with -s."
         )
-    file, folder = command.file, runs.locate(command.run) if command.run is not None else None
+    file, folder, streamed = (
+        command.file,
+        runs.locate(command.run) if command.run is not None else None,
+        False,
+    )
     if folder is not None:
-        runs.recorded_config(folder)
+        streamed = runs.recorded_config(folder).rollout.streams
         file = folder / runs.CONFIG
-    config = configuration.resolve(file=file, overrides=command.overrides).config
-    if not config.steps:
+    changes = [()] if command.lag is None else [(), stream_settings(command.lag)]
+    configs = [
+        configuration.resolve(file=file, overrides=[*command.overrides, *own]).config for own in changes
+    ]
+    if not configs[0].steps:
         raise ConfigError("steps=0 leaves nothing to simulate: expected at least 1. Set steps.")
-    fleet = measured(folder) if folder is not None else read_fleet(command.fleet)
-    with (
-        TemporaryDirectory(prefix="ale-simulate-") as journal,
-        waiting_for("the simulated steps"),
-    ):
-        report = simulate(config, fleet, Path(journal))
+    fleet = measured(folder, streamed) if folder is not None else read_fleet(command.fleet)
+    reports = [_simulated(config, fleet) for config in configs]
     if command.as_json:
-        stdout().print(json.dumps(report.summary(), indent=1))
+        found = [report.summary() for report in reports]
+        told = found[0] if len(found) == 1 else {"settings": found[0], f"lag {command.lag}": found[1]}
+        stdout().print(json.dumps(told, indent=1))
         return
-    for line in findings(config, report):
-        stdout().print(line)
+    for config, report in zip(configs, reports, strict=True):
+        for line in findings(config, report):
+            stdout().print(line)
+    if len(reports) == 2:
+        stdout().print(compared(command.lag or 0, *reports))
+
+
+def stream_settings(lag: int) -> tuple[str, ...]:
+    """Return the settings of a stream; with lag 0 it is `sync`."""
+    return "rollout.mode=stream", "rollout.batching=eager", f"rollout.staleness={lag}"
+
+
+def _simulated(config: TrainConfig, fleet: FleetTimes) -> Report:
+    with TemporaryDirectory(prefix="ale-simulate-") as journal, waiting_for("the simulated steps"):
+        return simulate(config, fleet, Path(journal))
 
 
 def read_fleet(path: Path | None) -> FleetTimes:
@@ -87,13 +107,14 @@ def read_fleet(path: Path | None) -> FleetTimes:
         raise ConfigError(f"bad {name!r} in {path}: {problem(error)} (docs/simulate.md)") from error
 
 
-def measured(folder: Path) -> FleetTimes:
-    """Return what the steps of a run took, by its records. Raise `RecordError` where it has none."""
+def measured(folder: Path, streamed: bool = False) -> FleetTimes:
+    """Return what the steps of a run took, by its records; one that `streamed` waited for no plan. Raise `RecordError` where
+    it has none."""
     steps = {record["step"]: record for record in read_metrics(folder) if record["kind"] == "train"}
     recorded = [
         step
         for number, record in sorted(steps.items())
-        if (step := _measured(folder, number, record, steps.get(number - 1))) is not None
+        if (step := _measured(folder, number, record, steps.get(number - 1), streamed)) is not None
     ]
     if not recorded:
         raise RecordError(
@@ -104,7 +125,7 @@ def measured(folder: Path) -> FleetTimes:
 
 
 def _measured(
-    folder: Path, step: int, record: dict[str, Any], before: dict[str, Any] | None
+    folder: Path, step: int, record: dict[str, Any], before: dict[str, Any] | None, streamed: bool
 ) -> Recorded | None:
     """Return what a step took; None where no rollout of it is on record. All attempts at one took their times in turn."""
     took = defaultdict[str, list[tuple[int, float, float]]](list)
@@ -125,7 +146,7 @@ def _measured(
     step_s = record["train_s"] - before["train_s"] if before else 0.0
     return Recorded(
         rollouts=rollouts,  # type: ignore[arg-type]
-        beside_s=max(0.0, rollout_s - max(all_s for _, _, all_s in rollouts)),
+        beside_s=0.0 if streamed else max(0.0, rollout_s - max(all_s for _, _, all_s in rollouts)),
         learn_s=learn_s,
         other_s=max(0.0, step_s - rollout_s - learn_s),
     )
@@ -143,9 +164,19 @@ def findings(config: TrainConfig, report: Report) -> list[str]:
         f"{_told(step_s['p99'])} at the 99th percentile.",
         f"Samplers are idle {idle['samplers']:.0%} of the time, environments {idle['environments']:.0%}, the learner "
         f"{idle['learner']:.0%}.",
-        f"Rollouts are learned {lag['mean']:.2g} versions behind on average, {lag['most']:.0f} at most.",
+        f"Rollouts are learned {lag['mean']:.2g} versions behind on average, {lag['most']:.0f} at most."
+        + (f" {lag['too_old']:.1%} of their tokens are too old to be learned." if options.streams else ""),
         f"Bound by: {', '.join(f'{name} {share:.0%}' for name, share in bound)}.",
     ]
+
+
+def compared(lag: int, settings: Report, stream: Report) -> str:
+    """Return what a lag would change."""
+    times = settings.total_s / stream.total_s if stream.total_s else 1.0
+    return (
+        f"With --lag {lag} the steps take {_told(stream.total_s)} instead of {_told(settings.total_s)}: "
+        f"{times:.2f} times as fast."
+    )
 
 
 def _told(seconds: float) -> str:

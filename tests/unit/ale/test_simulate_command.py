@@ -112,6 +112,33 @@ def test_a_recorded_run_takes_what_it_took(run: Path) -> None:
     )
 
 
+def test_a_lag_is_compared_with_the_settings(files: list[str], run: Path) -> None:
+    first, *_, last = told(*files, "--lag", "1").splitlines()
+    assert "(rollout.mode=sync, rollout.staleness=0, rollout.batching=lockstep) take 80 s." in first
+    assert last == "With --lag 1 the steps take 50 s instead of 80 s: 1.60 times as fast."
+    lines = told(*files, "--lag", "1").splitlines()
+    assert lines[5].startswith(
+        "4 steps of 4 rollouts (rollout.mode=stream, rollout.staleness=1, rollout.batching=eager)"
+    )
+    assert lines[8].endswith("0.0% of their tokens are too old to be learned.")
+    found = json.loads(told("--from", str(run), "--lag", "2", "--json", "-s", "steps=20"))
+    assert list(found) == ["settings", "lag 2"]
+    assert found["settings"] == json.loads(told("--from", str(run), "--json", "-s", "steps=20"))
+    assert found["lag 2"]["step_s"]["mean"] < found["settings"]["step_s"]["mean"]
+    same = json.loads(told("--from", str(run), "--lag", "0", "--json"))
+    assert same["settings"] == same["lag 0"]
+
+
+def test_a_recorded_stream_waited_for_no_plan(run: Path) -> None:
+    assert [step.beside_s for step in measured(run, streamed=True).recorded] == [0, 0]
+    text = (run / "config.toml").read_text()
+    text = text.replace('mode = "sync"', 'mode = "stream"').replace("staleness = 0", "staleness = 1")
+    (run / "config.toml").write_text(text)
+    found = json.loads(told("--from", str(run), "--json", "-s", "steps=50"))
+    assert found["lag"]["most"] == 1
+    assert found["step_s"]["p50"] <= 6.5
+
+
 def without_metrics(run: Path) -> None:
     (run / "metrics.jsonl").unlink()
 
