@@ -4,42 +4,58 @@
 (`trainer.simulator`). The workload is like software tasks: 16 groups of 8 rollouts a step, each 5 to 20 turns of 100
 tokens (median; 99th percentile 800) at 50 tokens a second and a tool call of 1 s (median; log-normal, 99th percentile
 30 s), on 64 slots, half of a step's rollouts; `batching=eager`; a learner of 60 s a step. `pipeline` has lag 1.
-Medians over seeds. The last line is one JSON object:
+Medians over seeds.
+
+The workload of `stream` was fixed before the first run: 8 groups of 8 rollouts a step; a rollout's environment takes 20 s
+(median; log-normal, sigma 1.5: 62 s on average, 99th percentile 656 s) in 4 even turns with 50 tokens each, at 50 tokens a
+second; 32 slots, half of a step's rollouts as above; a learner of 60 s a step; lags 1, 2 and 4; 100 steps.
+`environments` is another: 128 slots and as many environments, each turn .1 to 30 s (uniform) after 50 tokens, 8 turns a
+rollout, 8 groups of 8 a step, a learner of 20 s, lag 4, 100 steps: environments are the bottleneck.
+
+The last line is one JSON object:
 
 - `over_clairvoyant`: by mode, time over that of longest-first with perfect knowledge of every duration, under the
   same admission: plans one after the other, none before its lag allows (goal: at most 1.10). How long a rollout takes
   is not known before it ends, and here no rollout tells of another, so that all orders are as good on average;
 - `over_clairvoyant_by_task`: the same where half of the variance of log latencies is between tasks;
 - `lower_bound_ratio`: by mode, time over max(sum of all work / slots, steps x learner seconds), which no order beats;
-- `idle_share`: by mode, of samplers, environments (slots) and the learner;
+- `idle_share`: by mode, of samplers, environments (slots) and the learner; of `environments` (goal for its environments:
+  less than 0.10);
+- `stream`: by lag, `speedup_over_batch`: time of `sync` over time of `stream` for as many steps (goals: at least 2.0 at
+  lag 2, 2.4 at lag 4); `over_clairvoyant`: time over that of a stream that knows every duration and brings the groups that
+  were learned in the best of a few orders, under the same admission (goal: at most 1.10); `over_bound`: time over what no
+  schedule of these groups beats (both: `benchmarks/clairvoyant.py`); `too_old`: share of the tokens that were played and
+  not learned, being older than the lag; `idle`;
 - `events_per_core_s`: rollouts that the scheduler starts, takes in and puts into batches per second of processor
   time, with 10,240 in flight; calls and judges are timers. `core_at_100`: share of a core at 100 a second (goal: less
   than 0.10);
 - `memory_growth_mib`: of the process, from step 500 to step 2,000 of one run (goal: less than 4);
 - `kills`, `lost`, `twice`, `differ`: by mode, how often a run was dropped at a random round of the loop (half of the
   journal's lines that were just being written are torn) to go on from its last checkpoint; rollouts that the journal
-  tells were lost or learned twice; runs whose end differs from the undisturbed one's (goal: 200 kills of each mode,
-  and 0 of the others).
+  tells were lost or learned twice; runs whose end differs from the undisturbed one's, of `stream`, whose schedule differs
+  after a kill, those that did not learn as many rollouts or let one in that came to no end; and `over_lag`, the tokens that
+  were learned as if within the lag although weights beyond it, or of steps that a kill took back, had sampled them (goal:
+  200 kills of `sync` and `pipeline`, 2,000 of `stream`, and 0 of the others).
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import heapq
 import math
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
-from statistics import median
+from statistics import NormalDist, median
 from tempfile import TemporaryDirectory
 from time import process_time
 from typing import Any
 
 from agent_runtime.store import encode
 from agent_runtime.types import RolloutRequest
+from benchmarks.clairvoyant import Rule, plans_s, stream_bound_s, stream_s
 from benchmarks.scaffold import finish, parser_of, say
 from trainer.config import TrainConfig
 from trainer.reward.router import Rewarded
@@ -52,6 +68,8 @@ from trainer.simulator.parts import Plans, Script, record_of, script_of
 from trainer.simulator.run import Report, Saved, simulate
 
 MODES = {"sync": 0, "pipeline": 1}
+LAGS = (1, 2, 4)
+SIGMA, MEDIAN_S, TURNS = 1.5, 20.0, 4
 LEARN_S, TOKENS_PER_S = 60.0, 50.0
 SOFTWARE = FleetTimes.model_validate(
     {
@@ -81,11 +99,30 @@ FAULTY = FleetTimes.model_validate(
         "sampler": {"load_s": 2},
     }
 )
+HEAVY_TAILED = FleetTimes.model_validate(
+    {
+        "sampler": {"tokens_per_s": 1e9, "tokens_per_s_of_one": TOKENS_PER_S, "tokens": 50},
+        "environment": {
+            "turns": TURNS,
+            "step_s": MEDIAN_S / TURNS,
+            "rollout_factor": {"median": 1, "p99": math.exp(SIGMA * NormalDist().inv_cdf(0.99))},
+        },
+        "learner": {"step_s": LEARN_S},
+    }
+)
+ENVIRONMENTS = FleetTimes.model_validate(
+    {
+        "sampler": {"tokens_per_s": 1e9, "tokens_per_s_of_one": TOKENS_PER_S, "tokens": 50},
+        "environment": {"turns": 8, "step_s": {"low": 0.1, "high": 30}},
+        "learner": {"step_s": 20},
+    }
+)
+LEAST_SPEEDUP, MOST_IDLE = {1: 1.0, 2: 2.0, 4: 2.4}, 0.10
 MOST_OVER, MOST_OF_A_CORE, MOST_GROWTH_MIB = 1.10, 0.10, 4.0
 
 
 def settings(mode: str, **changes: Any) -> TrainConfig:
-    own = {"mode": mode, "staleness": MODES[mode], "batching": "eager", "max_failure_rate": 1}
+    own = {"mode": mode, "staleness": MODES.get(mode, 2), "batching": "eager", "max_failure_rate": 1}
     rollout = {**own, **changes.pop("rollout", {})}
     return TrainConfig.model_validate({"rollout": rollout, **changes})
 
@@ -111,25 +148,6 @@ def work_s(script: Script) -> float:
     return script.env_s + sum(tokens for tokens, _ in script.turns) / TOKENS_PER_S
 
 
-def longest_first_s(durations: Sequence[float], slots: int) -> float:
-    """Return when rollouts are done that start longest first, each in the slot that is free first."""
-    free = [0.0] * slots
-    for duration in sorted(durations, reverse=True):
-        heapq.heapreplace(free, free[0] + duration)
-    return max(free)
-
-
-def clairvoyant_s(plans: Sequence[Sequence[float]], slots: int, ahead: int) -> float:
-    """Return when a run ends whose plans are played longest first, one after the other, each at most `ahead` + 1 versions
-    after the newest."""
-    played, learned = 0.0, [0.0]
-    for step, durations in enumerate(plans, start=1):
-        begin = max(played, learned[max(0, step - 1 - ahead)])
-        played = begin + longest_first_s(durations, slots)
-        learned.append(max(played, learned[-1]) + LEARN_S)
-    return learned[-1]
-
-
 def order(mode: str, seed: int, steps: int, fleet: FleetTimes) -> tuple[float, float, dict[str, float]]:
     """Return time over the clairvoyant's, time over the lower bound, and the idle shares of one run."""
     config = settings(
@@ -140,7 +158,7 @@ def order(mode: str, seed: int, steps: int, fleet: FleetTimes) -> tuple[float, f
         report = simulate(config, fleet, Path(folder), Saved(plans))
     durations = [[work_s(script_of(request, fleet)) for request in drawn] for drawn in plans.drawn]
     slots = config.rollout.workers * config.rollout.concurrency
-    best_s = clairvoyant_s(durations, slots, MODES[mode])
+    best_s = plans_s(durations, slots, MODES[mode], LEARN_S)
     bound_s = max(sum(map(sum, durations)) / slots, steps * LEARN_S)
     return report.total_s / best_s, report.total_s / bound_s, report.summary()["idle"]
 
@@ -159,6 +177,56 @@ def orders(seeds: int, steps: int) -> dict[str, Any]:
         found["idle_share"][mode] = {name: round(median(own[name] for own in idle), 3) for name in idle[0]}
         say(f"{mode}: over clairvoyant {min(over):.3f} to {max(over):.3f} over {seeds} seeds")
     return found
+
+
+# -- streams ---------------------------------------------------------------------------------------------------
+
+
+def streamed(lag: int, seed: int, steps: int) -> tuple[Report, list[list[float]]]:
+    """Return what a stream took, or with lag 0 a synchronous run, and the work of the groups that it learned."""
+    sizes = {"concurrency": 16, "groups_per_step": 8, "group_size": 8, "staleness": lag}
+    config = settings("stream", steps=steps, seed=seed, rollout=sizes, filter={"dynamic": "off"})
+    plans = Remembered(config)
+    with TemporaryDirectory() as folder:
+        report = simulate(config, HEAVY_TAILED, Path(folder), Saved(plans))
+        lines = [entry for entry in entries(Path(folder) / JOURNAL) if entry.kind == "consumed"]
+    learned = {one for entry in lines for one in entry.rollouts}
+    groups: dict[str, list[float]] = {}
+    for request in (request for drawn in plans.drawn for request in drawn if request.id in learned):
+        groups.setdefault(request.group_id, []).append(work_s(script_of(request, HEAVY_TAILED)))
+    return report, list(groups.values())
+
+
+def streams(seeds: int, steps: int) -> dict[str, dict[str, Any]]:
+    sync_s = [streamed(0, seed, steps)[0].total_s for seed in range(seeds)]
+    found: dict[str, dict[str, Any]] = {}
+    for lag in LAGS:
+        rows = []
+        for seed in range(seeds):
+            report, groups = streamed(lag, seed, steps)
+            told, rule = report.summary(), Rule(batch=8, lag=lag, slots=32, learn_s=LEARN_S)
+            rows.append(
+                {
+                    "speedup_over_batch": sync_s[seed] / report.total_s,
+                    "over_clairvoyant": report.total_s / stream_s(groups, rule),
+                    "over_bound": report.total_s / stream_bound_s(groups, rule),
+                    "too_old": told["lag"]["too_old"],
+                    "lag": told["lag"]["mean"],
+                    **{f"idle_{name}": share for name, share in told["idle"].items()},
+                }
+            )
+        found[str(lag)] = {name: round(median(row[name] for row in rows), 3) for name in rows[0]}
+        say(f"stream, lag {lag}: {found[str(lag)]}")
+    return found
+
+
+def idle_environments(steps: int) -> dict[str, float]:
+    """Return the idle shares where environments are the bottleneck."""
+    sizes = {"concurrency": 64, "groups_per_step": 8, "group_size": 8, "staleness": 4}
+    config = settings("stream", steps=steps, rollout=sizes, filter={"dynamic": "off"})
+    with TemporaryDirectory() as folder:
+        report = simulate(config, ENVIRONMENTS, Path(folder))
+    return {name: round(share, 3) for name, share in report.summary()["idle"].items()}
 
 
 # -- cost ------------------------------------------------------------------------------------------------------
@@ -268,10 +336,10 @@ def kill_at(last: int, journal: Path, saved: Saved, random: Random) -> Callable[
 
 def killed(mode: str, kills: int) -> dict[str, int]:
     """Kill runs until there were so many kills; return what they lost."""
-    found = {"kills": 0, "lost": 0, "twice": 0, "differ": 0}
+    found = {"kills": 0, "lost": 0, "twice": 0, "differ": 0, "over_lag": 0}
     random, number = Random(mode), 0
     while found["kills"] < kills:
-        batching, number = ("eager", "lockstep")[number % 2], number + 1
+        batching, number = ("eager", "lockstep")[number % 2 and mode != "stream"], number + 1
         sizes = {"groups_per_step": 4, "group_size": 2, "concurrency": 2, "batching": batching}
         config = settings(
             mode, steps=6, seed=number, rollout=sizes, filter={"dynamic": "on"}, checkpoint={"every": 2}
@@ -286,19 +354,22 @@ def killed(mode: str, kills: int) -> dict[str, int]:
             whole = simulate(config, FAULTY, Path(folder), loop=VirtualLoop(count))
         for _ in range(5):
             with TemporaryDirectory() as folder:
-                report = _until_done(config, Path(folder), rounds, random, found)
+                saved = Saved(Plans(config))
+                report = _until_done(config, Path(folder), rounds, random, found, saved)
                 journal = audit(entries(Path(folder) / JOURNAL))
             found["lost"] += len(journal.lost)
             found["twice"] += len(journal.twice)
-            found["differ"] += report.weights != whole.weights or journal.consumed != 6 * 8
+            found["over_lag"] += saved.over_lag
+            differs = bool(journal.open) if mode == "stream" else report.weights != whole.weights
+            found["differ"] += differs or journal.consumed != 6 * 8
     return found
 
 
 def _until_done(
-    config: TrainConfig, folder: Path, rounds: int, random: Random, found: dict[str, int]
+    config: TrainConfig, folder: Path, rounds: int, random: Random, found: dict[str, int], saved: Saved
 ) -> Report:
     """Kill a run once, and then as often as chance has it, until it is done."""
-    saved, journal = Saved(Plans(config)), folder / JOURNAL
+    journal = folder / JOURNAL
     while True:
         last = random.randint(2, rounds - 1)
         try:
@@ -309,21 +380,27 @@ def _until_done(
 
 
 def main() -> int:
-    options = parser_of(
-        __doc__, quick="4 seeds of 10 steps instead of 20 of 20, and fewer rollouts"
-    ).parse_args()
+    options = parser_of(__doc__, quick="fewer seeds, shorter runs, fewer kills").parse_args()
     found = orders(*(4, 10) if options.quick else (20, 20))
+    found["stream"] = streams(*(1, 20) if options.quick else (3, 100))
+    found["idle_share"]["environments"] = idle_environments(20 if options.quick else 100)
     rate = events_per_core_s(1600 if options.quick else 4000)
     found["events_per_core_s"], found["core_at_100"] = round(rate), round(100 / rate, 4)
     found["memory_growth_mib"] = memory_growth_mib()
-    for mode in MODES:
-        for name, count in killed(mode, 200).items():
+    kills = {**dict.fromkeys(MODES, 200), "stream": 200 if options.quick else 2000}
+    for mode, wanted in kills.items():
+        for name, count in killed(mode, wanted).items():
             found.setdefault(name, {})[mode] = count
     bad = (
         max(found["over_clairvoyant"].values()) > MOST_OVER
         or found["core_at_100"] >= MOST_OF_A_CORE
         or found["memory_growth_mib"] >= MOST_GROWTH_MIB
-        or any(found[name][mode] for name in ("lost", "twice", "differ") for mode in MODES)
+        or any(found[name][mode] for name in ("lost", "twice", "differ", "over_lag") for mode in kills)
+        or any(own["over_clairvoyant"] > MOST_OVER for own in found["stream"].values())
+        or any(
+            found["stream"][str(lag)]["speedup_over_batch"] < least for lag, least in LEAST_SPEEDUP.items()
+        )
+        or found["idle_share"]["environments"]["environments"] >= MOST_IDLE
     )
     return finish(found, bad=bad)
 
