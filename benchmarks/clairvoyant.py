@@ -59,11 +59,12 @@ def plans_s(plans: Sequence[Sequence[float]], slots: int, ahead: int, learn_s: f
     return learned[-1]
 
 
-def stream_bound_s(groups: Groups, rule: Rule) -> float:
-    """Return what no stream that learns these groups takes less than."""
+def stream_bound_s(groups: Groups, rule: Rule, *, ends: bool = True) -> float:
+    """Return what no stream that learns these groups takes less than; no seat is taken after the run `ends`."""
     batch, lag, learn_s = rule.batch, rule.lag, rule.learn_s
     longest = sorted(map(max, groups))
-    seated = sum(longest) + len(groups) * learn_s + batch * learn_s * lag * (lag + 1) / 2
+    empty = batch * learn_s * lag * (lag + 1) / 2 if ends else 0.0
+    seated = sum(longest) + len(groups) * learn_s + empty
     return max(
         sum(map(sum, groups)) / rule.slots + learn_s,
         longest[batch - 1] + len(groups) // batch * learn_s,

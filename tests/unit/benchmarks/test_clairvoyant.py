@@ -27,6 +27,7 @@ def test_each_part_of_the_bound_binds_where_it_alone_can() -> None:
     # two seats for three groups: 3 x (30 + 10), and one of them stands empty while the last step is learned
     assert stream_bound_s([[30]] * 3, rule()) == (3 * 40 + 10) / 2
     assert stream_bound_s([[90]] * 6, rule(lag=2)) == (6 * 100 + 10 * 3) / 3
+    assert stream_bound_s([[90]] * 6, rule(lag=2), ends=False) == 6 * 100 / 3
 
 
 def test_the_best_order_is_found_and_admission_kept() -> None:
