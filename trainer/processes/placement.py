@@ -23,7 +23,7 @@ from trainer.config import TrainConfig
 from trainer.errors import ConfigError, Halted
 from trainer.models.chosen import asks_singly
 from trainer.models.placed import processes
-from trainer.processes.asked import AskedEngine, AskedReference
+from trainer.processes.asked import BACK_S, AskedEngine, AskedReference
 from trainer.processes.hosting import REACH_S
 from trainer.processes.learner import Learner
 from trainer.processes.ray_errors import answer_of, result_of
@@ -154,8 +154,9 @@ def place(config: TrainConfig, rock_address: str, artifacts: str, stack: ExitSta
 def _asked(config: TrainConfig, engines: Sequence[Any], worker: int) -> AskedEngine:
     """Return the engines that a worker asks: its own, and with `rollout.mode=stream` the others where that one is lost."""
     first = worker % len(engines)
-    others = engines if config.rollout.streams else []
-    return AskedEngine({**dict(enumerate(others)), first: engines[first]}, first)
+    if not config.rollout.streams:
+        return AskedEngine({first: engines[first]}, first)
+    return AskedEngine(dict(enumerate(engines)), first, patience_s=BACK_S)
 
 
 def _stop(actors: Sequence[Any]) -> None:

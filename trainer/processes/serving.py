@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 
 from agent_runtime.policy import Completion, SampleRequest
 from trainer.errors import Halted
-from trainer.processes.asked import AskedEngine
+from trainer.processes.asked import BACK_S, AskedEngine
 from trainer.processes.ray_errors import Lost, answer_of
 from trainer.samplers.arrival import check_arrival
 from trainer.samplers.proof import Digests
@@ -48,7 +48,7 @@ class Replacing:
     """Has rollouts ask the process that took a sampler's place."""
     load_s: float = 120.0
     """Longest that a sampler may take to answer a load, from the call on."""
-    back_s: float = 600.0
+    back_s: float = BACK_S
     """Longest that is waited where no sampler is left and one may come back."""
 
 

@@ -107,8 +107,13 @@ def learned_batches(folder: Path) -> dict[int, Entry]:
     path = folder / JOURNAL
     if path.exists():
         check_size(path.stat().st_size * _TIMES_LARGER, str(path))
-    found = entries(path) if path.exists() else ()
-    return {entry.step: entry for entry in found if entry.kind == "consumed"}
+    found: dict[int, Entry] = {}
+    for entry in entries(path) if path.exists() else ():
+        if entry.kind == "begun":
+            found = {step: batch for step, batch in found.items() if step <= entry.step}
+        elif entry.kind == "consumed":
+            found[entry.step] = entry
+    return found
 
 
 class Journal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -79,3 +80,25 @@ async def test_a_sampler_that_came_back_meanwhile_is_asked_too() -> None:
     answers: list[Any] = [await engine.answer(request()) for _ in range(2)]
     assert answers == ["back", "back"]
     assert len(actors[1].asked) == 1  # the one that came back is the first again
+
+
+@pytest.mark.parametrize("lost", LOST, ids=lambda error: type(error).__name__)
+async def test_a_request_waits_for_another_process_where_all_are_lost(lost: Exception) -> None:
+    engine = AskedEngine({0: Actor("0", lost)}, first=0, patience_s=60)
+    answer = asyncio.create_task(engine.answer(request()))
+    other = asyncio.create_task(engine.answer(request()))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(engine._waiting) == 2
+    other.cancel()
+    engine.meet(0, Actor("another"))
+    answered: Any = await answer
+    assert answered == "another"
+    assert engine._waiting == []
+
+
+async def test_patience_ends() -> None:
+    engine = AskedEngine({0: Actor("0", LOST[0])}, first=0, patience_s=1e-6)
+    with pytest.raises(PolicyError, match="failed turn 3"):
+        await engine.answer(request())
+    assert engine._waiting == []

@@ -78,7 +78,7 @@ def test_admission_follows_the_versions_and_ends_with_the_run() -> None:
 
 def test_groups_that_wait_are_kept_until_a_checkpoint_has_learned_them(tmp_path: Path) -> None:
     records, request = Records(tmp_path), Plans(config()).plan(1).requests[0]
-    encoded = encode(record_of(request, script_of(request, FleetTimes()), 1, [0]))
+    encoded = encode(record_of(request, script_of(request, FleetTimes()), 1, {0: 0}))
     for number in range(4):
         records.keep(number, [encoded, encoded])
     assert records.waiting(2) == [encoded, encoded]
@@ -89,7 +89,7 @@ def test_groups_that_wait_are_kept_until_a_checkpoint_has_learned_them(tmp_path:
 
 def test_a_rollout_is_set_aside_for_its_age_where_no_token_is_within_the_lag() -> None:
     request = Plans(config()).plan(1).requests[0]
-    played = record_of(request, replace(script_of(request, FleetTimes()), is_lost=False), 1, [0, 1])
+    played = record_of(request, replace(script_of(request, FleetTimes()), is_lost=False), 1, {0: 0, 1: 0})
     assert played.turns[0].spans == (VersionTokens(0, 1), VersionTokens(1, 1))
     assert newest_version(played) == 1
     assert why_set_aside(played, config(), 4) == "group without variance"

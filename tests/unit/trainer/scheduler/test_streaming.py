@@ -243,7 +243,7 @@ def test_a_group_without_a_token_within_the_lag_is_set_aside_as_too_old(tmp_path
     driven = drive(settings, Calls(takes_long, renews=lambda one: False), tmp_path)
     assert [groups_of(batch.rollouts.too_old) for batch in driven.batches] == [[]] * 6 + [["000001-0000"], []]
     late = driven.batches[6].rollouts
-    assert {why_set_aside(each.trajectory, settings, 7) for each in late.too_old} == {"beyond the lag bound"}
+    assert {why_set_aside(each.trajectory, settings, 7) for each in late.too_old} == {"too old"}
     assert "000001-0000" not in {name for batch in driven.groups() for name in batch}
     assert set(told(tmp_path, "consumed")[6].set_aside) == {"000001-0000-000", SLOW}
     assert audited(tmp_path).consumed == 8 * 4
