@@ -175,13 +175,14 @@ def fleet_of(seed: int) -> tuple[TrainConfig, Calls]:
         spare_groups=draw.choice([0, 0, 1, 5]),
         concurrency=99,
     )
+    sigma = draw.choice([0.1, 1.5, 2.5])
     return settings, Calls(
-        takes=lambda one: Random(f"{seed} {one}").lognormvariate(1, draw_sigma),
+        takes=lambda one: Random(f"{seed} {one}").lognormvariate(1, sigma),
         won=lambda one: Random(f"won {seed} {one}").random() < 0.5,
         lost=lambda one: Random(f"lost {seed} {one}").random() < 0.1 and one.endswith("1"),
         renews=lambda one: Random(f"renews {seed} {one}").random() < 0.5,
         slots=[draw.randint(1, 12), draw.randint(1, 12)],
-    ) if (draw_sigma := draw.choice([0.1, 1.5, 2.5])) else (settings, Calls())
+    )
 
 
 @pytest.mark.parametrize("seed", range(16))

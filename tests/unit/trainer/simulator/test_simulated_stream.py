@@ -67,11 +67,14 @@ def test_an_engine_that_is_stopped_goes_on_where_it_was() -> None:
         assert now() == pytest.approx(6.5)
         return await asked, engine.busy_s
 
-    assert run_virtually(run()) == (pytest.approx(7), pytest.approx(2))
+    assert run_virtually(run()) == pytest.approx((7, 2))
 
 
 def test_weights_load_while_rollouts_run_and_nothing_is_sampled_meanwhile(tmp_path: Path) -> None:
-    turns = {"sampler": {"tokens": 500, "tokens_per_s": 1e9}, "environment": {"turns": 3, "step_s": 1}}
+    turns: dict[str, Any] = {
+        "sampler": {"tokens": 500, "tokens_per_s": 1e9},
+        "environment": {"turns": 3, "step_s": 1},
+    }
     quick = {**turns, "learner": {"step_s": 1}}
     loading = {**quick, "sampler": {**turns["sampler"], "load_s": 7}}
     for mode in ("stream", "pipeline"):
