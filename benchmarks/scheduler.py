@@ -392,7 +392,7 @@ def main() -> int:
     found["idle_share"]["environments"] = idle_environments(20 if options.quick else 100)
     rate = events_per_core_s(1600 if options.quick else 4000)
     found["events_per_core_s"], found["core_at_100"] = round(rate), round(100 / rate, 4)
-    found["memory_growth_mib"] = memory_growth_mib()
+    found["memory_growth_mib"] = memory_growth_mib(800 if options.quick else 2000)
     kills = {**dict.fromkeys(MODES, 200), "stream": 200 if options.quick else 2000}
     for mode, wanted in kills.items():
         for name, count in killed(mode, wanted).items():
