@@ -19,9 +19,10 @@ from trainer.config import TrainConfig
 from trainer.processes.fleet import Fleet
 from trainer.rollout.tasks import eval_requests
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ray, pytest.mark.turn(1), pytest.mark.timeout(600)]
 
 PARAMS = '{"max_turns": 5}'
+STREAM = {"mode": "stream", "staleness": 2, "batching": "eager", "workers": 2, "engines": 2}
 POOL = {"pool": [{"cpus": 1}, {"cpus": 2}, {"cpus": 2}], "layout": "disaggregated"}
 """A sampler and a worker in each bundle of two: of raylets with three processors each, they are on one each."""
 
@@ -98,7 +99,7 @@ async def test_rollouts_end_elsewhere_and_a_killed_sampler_comes_back(
             "env": "frozen_lake",
             "model": random_llama(tmp_path / "llama", context=1024),
             "sampling": {"max_tokens": 24},
-            "rollout": {"mode": "stream", "batching": "eager", "workers": 2, "engines": 2},
+            "rollout": STREAM,
             "eval": {"temperature": 1.0},
             **({"placement": POOL} if address else {}),
         }
