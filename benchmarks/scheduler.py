@@ -53,7 +53,7 @@ from random import Random
 from statistics import NormalDist, median
 from tempfile import TemporaryDirectory
 from time import process_time
-from typing import Any
+from typing import Any, NoReturn
 
 from agent_runtime.store import encode
 from agent_runtime.types import RolloutRequest
@@ -253,6 +253,10 @@ class Timers:
 
     async def serve(self, version: int) -> int:
         return version
+
+    async def fails(self) -> NoReturn:
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
 
     async def judge(self, encoded: Sequence[bytes], run_folder: Path) -> Rewarded:
         return Rewarded(list(encoded))

@@ -67,7 +67,10 @@ def run(
         "steps_s": steps_of(folder)["steps_s"],
         "success": summary.success_final if summary else math.nan,
         "lag_mean": mean([row["lag/mean"] for row in rows if "lag/mean" in row] or [0.0]),
-        "too_old": sum(row.get("tokens/masked/too_old", 0.0) for row in rows) / max(tokens, 1.0),
+        "too_old": sum(
+            row.get(f"tokens/{fate}/too_old", 0.0) for row in rows for fate in ("masked", "dropped")
+        )
+        / max(tokens, 1.0),
     }
     told = {name: round(number, 3) for name, number in found.items()}
     say(f"{env} {algo} lag {lag} seed {seed}: {told}, load {os.getloadavg()[0]:.1f}")

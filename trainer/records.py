@@ -57,8 +57,8 @@ class Records:
         """Remove the groups with a number below `below` but these. Raise `RunFolderError`."""
         with writing("records", self._folder):
             for path in trajectory_files(self._folder / _WAITING / FOLDER):
-                number = int(path.stem.rpartition("-")[2])
-                if number < below and number not in but:
+                number = path.stem.rpartition("-")[2]
+                if number.isdigit() and int(number) < below and int(number) not in but:
                     path.unlink()
 
     @contextmanager

@@ -240,7 +240,8 @@ class _Learning:
     def _recorded(self, step: int) -> tuple[Plan, list[bytes], list[Trajectory]]:
         encoded = self._stored("step", step)
         played = [decode(data) for data in encoded]
-        plan = self._streamed(step, played) if self._batches else self._planner.plan(step, self._rates)
+        streams = self._config.rollout.streams
+        plan = self._streamed(step, played) if streams else self._planner.plan(step, self._rates)
         self._check(plan, played)
         return plan, encoded, played
 

@@ -144,12 +144,15 @@ def _measured(
             )
     rollout_s, learn_s = record["rollout_s"], record["learn_s"]
     step_s = record["train_s"] - before["train_s"] if before else 0.0
-    return Recorded(
-        rollouts=rollouts,  # type: ignore[arg-type]
-        beside_s=0.0 if streamed else max(0.0, rollout_s - max(all_s for _, _, all_s in rollouts)),
-        learn_s=learn_s,
-        other_s=max(0.0, step_s - rollout_s - learn_s),
-    )
+    try:
+        return Recorded(
+            rollouts=rollouts,  # type: ignore[arg-type]
+            beside_s=0.0 if streamed else max(0.0, rollout_s - max(all_s for _, _, all_s in rollouts)),
+            learn_s=learn_s,
+            other_s=max(0.0, step_s - rollout_s - learn_s),
+        )
+    except ValidationError as error:
+        raise RecordError(f"the times of step {step} of {folder} are damaged: {problem(error)}") from error
 
 
 def findings(config: TrainConfig, report: Report) -> list[str]:

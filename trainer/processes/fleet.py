@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from agent_runtime.policy import Completion, PolicyError, SampleRequest
 from agent_runtime.types import RolloutRequest
@@ -232,6 +232,11 @@ class Fleet:
         its place, which rollouts ask once it has shown that it holds the version served last.
         """
         return await asyncio.wrap_future(self._serving.asked(self._serving.serve(version)))
+
+    async def fails(self) -> NoReturn:
+        """Raise `Halted` as soon as no sampler is left, where they may be lost; else never return."""
+        await asyncio.wrap_future(self._serving.asked(self._serving.fails()))
+        raise AssertionError("it raises")
 
     def save(self, folder: Path) -> None:
         """Let the learner write its part of a checkpoint."""

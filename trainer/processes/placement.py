@@ -29,7 +29,7 @@ from trainer.processes.learner import Learner
 from trainer.processes.ray_errors import answer_of, result_of
 from trainer.processes.rewards import RewardActor
 from trainer.processes.rollouts import RolloutWorker
-from trainer.processes.samplers import InferenceActor, ReferenceActor, SteppedActor
+from trainer.processes.samplers import WATCH, InferenceActor, ReferenceActor, SteppedActor, WatchedActor
 from trainer.reward.router import reward_spec
 from trainer.rollout.own import Carried
 from trainer.signals import ours_while_ray_starts
@@ -102,7 +102,7 @@ def place(config: TrainConfig, rock_address: str, artifacts: str, stack: ExitSta
     rollout = config.rollout
     pool = _Pool(config)
     pool.reserve(stack)
-    stepped = SteppedActor if asks_singly(config) else InferenceActor
+    sampler = _sampler_class(config)
     references = [
         ray.remote(ReferenceActor).options(**pool.options("reference", number)).remote(config)
         for number in range(len(config.placement.reference))
@@ -114,7 +114,7 @@ def place(config: TrainConfig, rock_address: str, artifacts: str, stack: ExitSta
     )
 
     def engine(number: int) -> Any:
-        return ray.remote(stepped).options(**pool.options("sampler", number)).remote(config)
+        return sampler.options(**pool.options("sampler", number)).remote(config)
 
     engines = [engine(number) for number in range(rollout.engines)]
     workers = [
@@ -149,6 +149,16 @@ def place(config: TrainConfig, rock_address: str, artifacts: str, stack: ExitSta
         policies=1 + len(engines) + len(references),
         start=start,
     )
+
+
+def _sampler_class(config: TrainConfig) -> Any:
+    """Return the actors' class: one that steps, or one that answers batch after batch, watched where it may be lost."""
+    remote: Any = ray.remote
+    if asks_singly(config):
+        return remote(SteppedActor)
+    if config.rollout.streams:
+        return remote(concurrency_groups={WATCH: 1})(WatchedActor)
+    return remote(InferenceActor)
 
 
 def _asked(config: TrainConfig, engines: Sequence[Any], worker: int) -> AskedEngine:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 from agent_runtime.policy import Completion, SampleRequest
 from trainer.errors import Halted
@@ -62,6 +62,10 @@ class _Sampler:
     """What starts it again, or did."""
 
 
+def _is_coming(sampler: _Sampler) -> bool:
+    return sampler.replacing is not None and not sampler.replacing.done()
+
+
 class Serving:
     """Brings published weights to samplers. A context manager; all methods but `close` may be called from any thread."""
 
@@ -76,6 +80,8 @@ class Serving:
         self._watching: set[asyncio.Task[None]] = set()
         self._news: deque[str] = deque()
         self._lost = self._back = 0
+        self._ended = asyncio.Event()
+        """Something that should bring a sampler back has come to its end."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="serving", daemon=True)
 
@@ -166,6 +172,15 @@ class Serving:
         parts = await asyncio.gather(*asked)
         return [parts[position % count][position // count] for position in range(len(requests))]
 
+    async def fails(self) -> NoReturn:
+        """Raise `Halted` as soon as no sampler is left and none is coming, or why one cannot come back."""
+        while True:
+            await self._ended.wait()
+            self._ended.clear()
+            self._raise_failed()
+            if not any(each.is_up or _is_coming(each) for each in self._samplers):
+                raise self._none_left()
+
     # -- inside -----------------------------------------------------------------------------------------------
 
     def _forget_held(self, version: int) -> None:
@@ -216,6 +231,7 @@ class Serving:
         )
         sampler.is_up, sampler.holds = False, -1
         sampler.replacing = self._loop.create_task(self._replace(number, self._replacing))
+        sampler.replacing.add_done_callback(lambda _: self._ended.set())
 
     async def _replace(self, number: int, how: Replacing) -> None:
         sampler = self._samplers[number]
@@ -245,17 +261,21 @@ class Serving:
         try:
             async with asyncio.timeout(self._replacing.back_s):
                 while not any(sampler.is_up for sampler in self._samplers):
-                    coming = [each.replacing for each in self._samplers if each.replacing]
-                    coming = [task for task in coming if not task.done()]
+                    coming = [
+                        each.replacing for each in self._samplers if each.replacing and _is_coming(each)
+                    ]
                     self._raise_failed()
                     if not coming:
                         raise TimeoutError
                     await asyncio.wait(coming, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError as error:
-            raise Halted(
-                f"no sampler is left: all {len(self._samplers)} were lost, and none came back. What was saved before is "
-                "intact. Look for the reason in Ray's logs (/tmp/ray/session_latest/logs), and continue with --resume."
-            ) from error
+            raise self._none_left() from error
+
+    def _none_left(self) -> Halted:
+        return Halted(
+            f"no sampler is left: all {len(self._samplers)} were lost, and none came back. What was saved before is "
+            "intact. Look for the reason in Ray's logs (/tmp/ray/session_latest/logs), and continue with --resume."
+        )
 
     async def _watch_all(self) -> None:
         for number in range(len(self._samplers)):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +19,7 @@ import msgspec
 
 from agent_runtime.types import RolloutRequest
 from rock_env.errors import InvalidArgument
-from rock_env.foreign.budget import check_size
+from rock_env.foreign.budget import check_json, check_size
 from rock_env.foreign.files import open_regular
 from trainer.errors import RunFolderError
 from trainer.files.appended import Appended
@@ -39,8 +40,8 @@ __all__ = [
 
 JOURNAL = "journal.jsonl"
 _LINE_BYTES = 1 << 26
-_TIMES_LARGER = 4
-"""Than a journal is what was read of it, with the ids that a run gives."""
+_ID_BYTES = 72
+"""Of memory that a rollout's id takes in a list."""
 
 
 class BatchTally(msgspec.Struct, omit_defaults=True):
@@ -93,6 +94,7 @@ def _ending(path: Path) -> Iterator[tuple[Entry, int]]:
             if not line.endswith(b"\n") and len(line) < _LINE_BYTES:
                 return
             end += len(line)
+            check_json(line, str(path))
             try:
                 yield msgspec.json.decode(line, type=Entry), end
             except (msgspec.DecodeError, RecursionError) as error:
@@ -103,16 +105,24 @@ def _ending(path: Path) -> Iterator[tuple[Entry, int]]:
 
 
 def learned_batches(folder: Path) -> dict[int, Entry]:
-    """Return by step what a run learned, by the process that did it last; nothing without a journal. Raise as `entries`."""
+    """Return by step what a run learned, by the process that did it last; nothing without a journal. Raise as `entries`.
+
+    The folder may be a stranger's: what is kept stays within the budget of records.
+    """
     path = folder / JOURNAL
-    if path.exists():
-        check_size(path.stat().st_size * _TIMES_LARGER, str(path))
     found: dict[int, Entry] = {}
-    for entry in entries(path) if path.exists() else ():
+    newest: list[int] = []
+    """The steps in `found`, negated: a heap."""
+    taken = 0
+    for entry, _ in _ending(path) if path.exists() else ():
         if entry.kind == "begun":
-            found = {step: batch for step, batch in found.items() if step <= entry.step}
+            while newest and -newest[0] > entry.step:
+                found.pop(-heappop(newest), None)
         elif entry.kind == "consumed":
+            taken += _ID_BYTES * (len(entry.rollouts) + len(entry.set_aside) + 4 * len(entry.anchors))
+            check_size(taken, str(path))
             found[entry.step] = entry
+            heappush(newest, -entry.step)
     return found
 
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from agent_runtime.types import RolloutRequest, Trajectory
 from trainer.config import TrainConfig
@@ -50,6 +50,10 @@ class Calls(Protocol):
         self, worker: int, requests: Sequence[RolloutRequest], policy_step: int
     ) -> list[list[bytes]]:
         """Return all attempts at each request, the one that counts last."""
+        ...
+
+    async def fails(self) -> NoReturn:
+        """Raise `Halted` as soon as nobody can sample any more; else never return. Asked by a stream."""
         ...
 
     async def judge(self, encoded: Sequence[bytes], run_folder: Path) -> Rewarded:

@@ -79,7 +79,6 @@ class Streaming:
         self._flat: list[Group] = []
         self._too_old: list[Group] = []
         """Both are set aside for the next batch to tell of."""
-        self._flat_groups = 0
         self._formed: dict[int, list[tuple[Group, State]]] = {}
         """By step, what became of a batch's groups once it is learned."""
         self._step = self._done = done
@@ -104,14 +103,15 @@ class Streaming:
             self._go_on()
             await self._load()
             async with asyncio.TaskGroup() as tasks:
-                loading = tasks.create_task(self._keep_loaded())
+                beside = [tasks.create_task(self._keep_loaded()), tasks.create_task(self._calls.fails())]
                 while self._step < self._config.steps:
                     self._let_in()
                     self._start(tasks)
                     if not self._form():
                         await self._changed.wait()
                     self._changed.clear()
-                loading.cancel()
+                for task in beside:
+                    task.cancel()
         except Exception as error:  # noqa: BLE001 - boundary: it belongs to the loop, which asks for batches
             self._fail(error)
 
@@ -150,7 +150,9 @@ class Streaming:
             yield
 
     def close(self) -> None:
-        """Nothing is left that nobody asked for."""
+        """End what still waits for a batch."""
+        if self._asked is not None:
+            self._asked[1].cancel()
 
     # -- what `run` does --------------------------------------------------------------------------------------
 
@@ -223,9 +225,8 @@ class Streaming:
 
     def _take(self, group: Group) -> None:
         """Put a group that is in where it belongs."""
-        flat = group.is_flat(self._config.filter)
-        self._flat_groups += flat
-        if flat and group.anchor is None and len(self._flat) < self._allowed:
+        flat = group.anchor is None and group.is_flat(self._config.filter)
+        if flat and len(self._flat) < self._allowed:
             self._flat.append(group)
             self._admission.give_back()
         else:
@@ -245,7 +246,7 @@ class Streaming:
         batch = self._batch(step, learned)
         self._step, self._asked = step, None
         done.set_result(batch)
-        self._flat, self._too_old, self._flat_groups = [], [], 0
+        self._flat, self._too_old = [], []
         return True
 
     def _set_aside_too_old(self, step: int) -> bool:
@@ -302,7 +303,7 @@ class Streaming:
             rejected=rejected,
             flat=[played for group in self._flat for played in group.played],
             too_old=[played for group in self._too_old for played in group.played],
-            flat_groups=self._flat_groups,
+            flat_groups=len(self._flat) + sum(not each.anchor and each.is_flat(options) for each in learned),
             extra_groups=len(self._flat),
             troubled_share=troubled / asked,
             duration_s=duration_s,

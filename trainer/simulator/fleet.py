@@ -24,6 +24,8 @@ __all__ = ["FleetTimes", "Recorded", "Sampler", "Times"]
 
 _P99 = NormalDist().inv_cdf(0.99)
 Share = Annotated[float, Field(ge=0, le=1)]
+Measured = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+"""Seconds; more than a run can have taken is a damaged record."""
 
 
 class Uniform(Section):
@@ -148,12 +150,12 @@ class Faults(Section):
 class Recorded(Section):
     """A step of a run as it was measured."""
 
-    rollouts: tuple[tuple[NonNegativeInt, NonNegativeFloat, NonNegativeFloat], ...] = Field(min_length=1)
+    rollouts: tuple[tuple[NonNegativeInt, Measured, Measured], ...] = Field(min_length=1)
     """Of each the turns, the seconds sampled, and the seconds in all."""
-    beside_s: NonNegativeFloat = 0
+    beside_s: Measured = 0
     """By which playing them took longer than the longest."""
-    learn_s: NonNegativeFloat = 0
-    other_s: NonNegativeFloat = 0
+    learn_s: Measured = 0
+    other_s: Measured = 0
     """As `LearnerTimes.other_s`."""
 
 

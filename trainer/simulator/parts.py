@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from pathlib import Path
 from random import Random
+from typing import NoReturn
 from zlib import crc32
 
 import numpy as np
@@ -316,6 +317,11 @@ class SimulatedCalls:
                 await _pass(self._fleet.sampler.load_s.draw(Random(derive(self._config.seed, "load", held))))
             self._shown, self._mark = held, self._weights.mark(held)
         return held
+
+    async def fails(self) -> NoReturn:
+        """Never return: simulated samplers are never lost."""
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
 
     async def judge(self, encoded: Sequence[bytes], run_folder: Path) -> Rewarded:
         """Take the time of judging."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from agent_runtime.types import Trajectory
 from trainer.config import TrainConfig
+from trainer.rollout.filling import newest_version
 from trainer.scheduler.groups import StreamState
 from trainer.scheduler.journal import JOURNAL, Journal, asked_for, audit, entries
 from trainer.scheduler.sampling import Batch
@@ -214,6 +215,20 @@ def _tokens(trajectories: Iterable[Trajectory]) -> list[tuple[int, int]]:
     ]
 
 
+def _check_ages(batch: Batch, config: TrainConfig) -> None:
+    """Raise `PromiseBroken` where a stream learns a group of which no token is within the lag."""
+    if (oldest := config.rollout.oldest(batch.plan.step)) is None:
+        return
+    newest: dict[str, int] = {}
+    for played in batch.rollouts.trajectories:
+        version = newest_version(played)
+        newest[played.group_id] = max(newest.get(played.group_id, -1), -1 if version is None else version)
+    if aged := [group for group, version in newest.items() if version < oldest]:
+        raise PromiseBroken(
+            f"step {batch.plan.step} learns group {aged[0]} of version {newest[aged[0]]}: expected {oldest} at least"
+        )
+
+
 def _check(batch: Batch, config: TrainConfig) -> None:
     """Raise `PromiseBroken` where a batch is none that may be learned."""
     step, options, trajectories = batch.plan.step, config.rollout, batch.rollouts.trajectories
@@ -223,6 +238,7 @@ def _check(batch: Batch, config: TrainConfig) -> None:
         raise PromiseBroken(
             f"step {step} learns tokens that are {sorted(set(lags))} versions old: expected {expected} only"
         )
+    _check_ages(batch, config)
     groups = Counter(t.group_id for t in trajectories)
     ids: Sequence[str] = [asked_for(t.id) for t in trajectories]
     if (

@@ -42,12 +42,21 @@ from rock_env.foreign.folder import read_inside
 from trainer import checkpoint
 from trainer.files import digests
 from trainer.rollout.experts import HELD_OUT
+from trainer.scheduler.journal import JOURNAL
 
 __all__ = ["pack_command", "unpack_command"]
 
 ASKS_ABOVE = 100_000_000
 """Bytes of a pack before compression from which somebody has to agree."""
-_TEXTS = ("config.toml", "own.json", "lineage.json", "metrics.jsonl", "summary.json", "stopping.json")
+_TEXTS = (
+    "config.toml",
+    "own.json",
+    "lineage.json",
+    "metrics.jsonl",
+    "summary.json",
+    "stopping.json",
+    JOURNAL,
+)
 _MOST_FILES = 100_000
 _MOST_BYTES = 64 << 30
 _MOST_PARTS = 8

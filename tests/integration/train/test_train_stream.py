@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import time
 from pathlib import Path
 
+import psutil
 import pytest
-from test_train import ONE_EACH, SMALL, assert_same_weights, kill_and_resume, train, train_records
+from test_train import (
+    ONE_EACH,
+    SMALL,
+    assert_same_weights,
+    environment,
+    kill_and_resume,
+    train,
+    train_command,
+    train_records,
+)
+from typer.testing import CliRunner
 
 from agent_runtime.store import read_segment, segment_path, write_segment
+from ale.cli import app
 from ale.replay.retraining import retrain
 from trainer.errors import RunFolderError
 from trainer.scheduler.journal import JOURNAL, audit, entries, learned_batches
@@ -66,6 +80,44 @@ def test_a_stream_is_not_computed_again_from_other_rollouts(killed: Path, tmp_pa
     write_segment(path, [*read_segment(path)][::-1])
     with pytest.raises(RunFolderError, match="tells of other rollouts than the records of step 3"):
         retrain(copy, 3)
+
+
+@pytest.mark.timeout(600)
+def test_a_step_of_a_stream_is_computed_again_from_its_pack(killed: Path, tmp_path: Path) -> None:
+    pack, there = tmp_path / "step.tar.gz", tmp_path / "there"
+    for words in (
+        ["pack", str(killed), "--step", "4", "--out", str(pack)],
+        ["unpack", str(pack), "--out", str(there)],
+    ):
+        done = CliRunner().invoke(app, ["replay", *words])
+        assert done.exit_code == 0, done.output
+    assert retrain(there, 4).equal
+    (there / JOURNAL).unlink()
+    with pytest.raises(RunFolderError, match="tells of other rollouts than the records of step 4"):
+        retrain(there, 4)
+
+
+@pytest.mark.timeout(600)
+def test_a_stream_goes_on_where_its_only_sampler_is_killed(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = train_command(run, "--steps", "12", *SMALL, *ONE_EACH, *STREAM)
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment()
+    ) as process:
+        while not (run / "checkpoints" / "step-000002").exists() and process.poll() is None:
+            time.sleep(0.02)
+        (sampler,) = (
+            child
+            for child in psutil.Process(process.pid).children(recursive=True)
+            if any("WatchedActor" in word for word in child.cmdline())
+        )
+        sampler.kill()
+        said, _ = process.communicate(timeout=400)
+    assert process.returncode == 0, said
+    last = train_records(run)[-1]
+    assert (last["step"], last["samplers/lost"], last["samplers/back"], last["samplers/up"]) == (12, 1, 1, 1)
+    found = audit(entries(run / JOURNAL))
+    assert (found.lost, found.twice, found.open) == ([], [], [])
 
 
 @pytest.mark.turn(1)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -144,6 +144,10 @@ class LocalFleet:
 
     def sampler_news(self) -> list[str]:
         return []
+
+    async def fails(self) -> NoReturn:
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
 
     def time_shares(self) -> dict[str, float]:
         return self._accounts.shares({"policy": 0.0, "service": 0.0, "sandboxes": 0.0})

@@ -245,3 +245,29 @@ def test_answers_are_in_the_order_of_what_was_asked() -> None:
     asked = [SampleRequest(f"r{n}", 0, ids, SamplingParams(max_tokens=3), n) for n in range(5)]
     with Run(Actor(), Actor()) as run:
         assert run.does(run.serving.sample(asked)) == ["r0", "r1", "r2", "r3", "r4"]
+
+
+def dies_now(run: Run, actor: Actor) -> None:
+    async def die() -> None:
+        assert actor.dies is not None
+        actor.dies.set_exception(ActorDiedError())
+
+    run.does(die())
+
+
+def test_nobody_waits_for_a_load_to_hear_that_all_are_gone() -> None:
+    with Run(only := Actor(), spare=(Actor(dies), Actor(dies), Actor(dies))) as run:
+        run.serve(1)
+        failing = run.serving.asked(run.serving.fails())
+        dies_now(run, only)
+        with pytest.raises(Halted, match="no sampler is left: all 1 were lost"):
+            failing.result(timeout=60)
+
+
+def test_nobody_waits_for_a_load_to_hear_why_one_cannot_come_back() -> None:
+    with Run(first := Actor(), Actor(), spare=(Actor(other),)) as run:
+        run.serve(1)
+        failing = run.serving.asked(run.serving.fails())
+        dies_now(run, first)
+        with pytest.raises(Halted, match="did not arrive"):
+            failing.result(timeout=60)

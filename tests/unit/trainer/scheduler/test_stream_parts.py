@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from agent_runtime.store import encode
-from agent_runtime.types import VersionTokens
+from agent_runtime.types import Trajectory, VersionTokens
 from rock_env.errors import InvalidArgument
 from trainer.config import TrainConfig
 from trainer.records import Records
@@ -30,6 +30,11 @@ def config(**rollout: object) -> TrainConfig:
         **rollout,
     }
     return TrainConfig.model_validate({"steps": 5, "rollout": own})
+
+
+def played() -> Trajectory:
+    request = Plans(config()).plan(1).requests[0]
+    return record_of(request, replace(script_of(request, FleetTimes()), is_lost=False), 1, {0: 0, 1: 0})
 
 
 @pytest.mark.parametrize(
@@ -88,13 +93,11 @@ def test_groups_that_wait_are_kept_until_a_checkpoint_has_learned_them(tmp_path:
 
 
 def test_a_rollout_is_set_aside_for_its_age_where_no_token_is_within_the_lag() -> None:
-    request = Plans(config()).plan(1).requests[0]
-    played = record_of(request, replace(script_of(request, FleetTimes()), is_lost=False), 1, {0: 0, 1: 0})
-    assert played.turns[0].spans == (VersionTokens(0, 1), VersionTokens(1, 1))
-    assert newest_version(played) == 1
-    assert why_set_aside(played, config(), 4) == "group without variance"
-    assert why_set_aside(played, config(), 5) == "too old"
-    assert why_set_aside(played, config(mode="pipeline"), 5) == "group without variance"
+    assert played().turns[0].spans == (VersionTokens(0, 1), VersionTokens(1, 1))
+    assert newest_version(played()) == 1
+    assert why_set_aside(played(), config(), 4) == "group without variance"
+    assert why_set_aside(played(), config(), 5) == "too old"
+    assert why_set_aside(played(), config(mode="pipeline"), 5) == "group without variance"
 
 
 def written(folder: Path, *, learned: list[str], open_rollouts: list[str]) -> Path:
@@ -143,6 +146,18 @@ def test_a_journal_beyond_the_budget_is_not_read(tmp_path: Path, monkeypatch: py
     path = written(tmp_path, learned=["b"], open_rollouts=["b", "c"])
     monkeypatch.setenv("ALE_MOST_DECODED_MIB", "1")
     with path.open("ab") as file:
-        file.write(b'{"kind":"formed","step":1}\n' * 12_000)
+        file.writelines(
+            b'{"kind":"consumed","step":%d,"rollouts":["a","b"]}\n' % step for step in range(3, 10_003)
+        )
     with pytest.raises(InvalidArgument, match="the budget is 1048576: it was not read"):
         learned_batches(tmp_path)
+
+
+def test_a_file_that_is_no_group_stays_where_it_is(tmp_path: Path) -> None:
+    records = Records(tmp_path)
+    records.keep(1, [encode(played())])
+    mine = tmp_path / "waiting" / "trajectories" / "group-000001 copy.rollouts"
+    mine.write_bytes(b"")
+    records.forget_waiting(but=())
+    assert mine.exists()
+    assert records.waiting(1) == []

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import pytest
@@ -54,6 +54,7 @@ class Calls:
     renews: Callable[[str], bool] = lambda one: True
     """Whether its last token is sampled as it ends, else as it begins."""
     breaks: str = ""
+    halts_s: float = 0.0
     slots: list[int] = field(default_factory=lambda: [999])
     server_end: str = ""
     shown: int = -1
@@ -62,6 +63,13 @@ class Calls:
     async def serve(self, version: int) -> int:
         self.shown = version
         return version
+
+    async def fails(self) -> NoReturn:
+        if self.halts_s:
+            await asyncio.sleep(self.halts_s)
+            raise Halted("no sampler is left")
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
 
     async def judge(self, encoded: Any, run_folder: Path) -> Rewarded:
         return Rewarded(list(encoded))
@@ -239,6 +247,13 @@ def test_flat_groups_are_replaced_as_often_as_allowed_and_learned_else(tmp_path:
     assert not drive(config(steps=4), Calls(won=bool), tmp_path / "off").batches[0].rollouts.flat
 
 
+def test_a_batch_counts_its_own_flat_groups(tmp_path: Path) -> None:
+    driven = drive(config(lag=4), Calls(won=lambda one: one.endswith("0") or one[5] in "13"), tmp_path)
+    flat = [sum(name[5] in "13" for name in groups) for groups in driven.groups()]
+    assert [batch.rollouts.flat_groups for batch in driven.batches] == flat
+    assert 0 < sum(flat) < 16
+
+
 def test_a_group_without_a_token_within_the_lag_is_set_aside_as_too_old(tmp_path: Path) -> None:
     settings = config()
     driven = drive(settings, Calls(takes_long, renews=lambda one: False), tmp_path)
@@ -279,6 +294,11 @@ def test_an_error_of_a_rollout_reaches_whoever_waits_and_who_asks_later(tmp_path
 
     for waits_s in (0.5, 5.0):
         run_virtually(asked(waits_s))
+
+
+def test_a_stream_ends_where_nobody_can_sample_any_more(tmp_path: Path) -> None:
+    with pytest.raises(Halted, match="no sampler is left"):
+        drive(config(), Calls(lambda one: 1e6, halts_s=20), tmp_path)
 
 
 def test_too_many_failures_halt(tmp_path: Path) -> None:
