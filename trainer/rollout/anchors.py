@@ -141,17 +141,17 @@ class AnchorPool:
             if anchor and any(t.failure and t.failure.code == "reset_divergence" for t in members):
                 self.drop(anchor.expert.id)
                 continue
-            self._observe_group(anchor, [t for t in members if t.has_reward])
+            self._observe_group(step, anchor, [t for t in members if t.has_reward])
         self._count(step, [t for t in trajectories if t.has_reward])
         if self._options.refresh and step % self._options.refresh == 0:
             self._refresh()
         self._expire(step)
 
-    def _observe_group(self, anchor: Anchor | None, done: Sequence[Trajectory]) -> None:
+    def _observe_group(self, step: int, anchor: Anchor | None, done: Sequence[Trajectory]) -> None:
         if anchor is None:
             shortest = min((t for t in done if t.passed), key=lambda t: len(t.env_turns), default=None)
             if shortest is not None and shortest.env_turns:
-                self._take(expert_from(shortest, Origin.SELF))
+                self._take(replace(expert_from(shortest, Origin.SELF), step=step))
         elif done and self._schedule and anchor.expert.id in self._state.progress:
             progress, passed = self._state.progress[anchor.expert.id], sum(t.passed for t in done)
             self._schedule.observe(anchor, progress, passed=passed, rollouts=len(done))

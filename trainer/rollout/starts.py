@@ -39,7 +39,7 @@ class Expert:
     source: str = ""
     """`oracle of ENV@VERSION` or the file it was read from; empty for the policy's own."""
     step: int = 0
-    """The training step that sampled it; 0 for what was there before."""
+    """The training step that learned it first; 0 for what was there before."""
 
 
 @dataclass(frozen=True, slots=True)

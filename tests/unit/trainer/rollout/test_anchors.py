@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -292,6 +293,13 @@ def test_what_the_policy_did_itself_leaves_when_it_is_too_old():
     pool.observe(1, {}, [played(["b"], passed=True, name="own", task="train/9")])
     pool.observe(4, {}, [])
     assert [e.id for e in pool.experts] == ["e", "own"]
+    pool.observe(5, {}, [])
+    assert [e.id for e in pool.experts] == ["e"]
+
+
+def test_what_the_policy_did_itself_is_as_old_as_the_step_that_learned_it():
+    pool = pool_of(expert("e"), max_age=3)
+    pool.observe(1, {}, [replace(played(["b"], passed=True, name="own", task="train/9"), policy_step=6)])
     pool.observe(5, {}, [])
     assert [e.id for e in pool.experts] == ["e"]
 
