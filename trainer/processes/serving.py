@@ -161,7 +161,8 @@ class Serving:
             await self._one_up()
 
     async def sample(self, requests: Sequence[SampleRequest]) -> list[Completion]:
-        """Answer single prompts, in order, each sampler its part. Raise `PolicyError`."""
+        """Answer single prompts, in order, each sampler its part. Raise `PolicyError`, or `Halted` where none is left."""
+        await self._one_up()
         actors = {number: sampler.actor for number, sampler in enumerate(self._samplers)}
         count = len(actors)
         engines = [

@@ -241,10 +241,14 @@ def test_weights_are_loaded_once_anew_where_others_have_their_number_and_an_olde
 
 
 def test_answers_are_in_the_order_of_what_was_asked() -> None:
-    ids = np.arange(3, dtype=np.int32)
-    asked = [SampleRequest(f"r{n}", 0, ids, SamplingParams(max_tokens=3), n) for n in range(5)]
+    asked = prompts(5)
     with Run(Actor(), Actor()) as run:
         assert run.does(run.serving.sample(asked)) == ["r0", "r1", "r2", "r3", "r4"]
+
+
+def prompts(count: int) -> list[SampleRequest]:
+    ids = np.arange(5, dtype=np.int32)
+    return [SampleRequest(f"r{n}", 0, ids, SamplingParams(max_tokens=3), n) for n in range(count)]
 
 
 def dies_now(run: Run, actor: Actor) -> None:
@@ -271,3 +275,14 @@ def test_nobody_waits_for_a_load_to_hear_why_one_cannot_come_back() -> None:
         dies_now(run, first)
         with pytest.raises(Halted, match="did not arrive"):
             failing.result(timeout=60)
+
+
+def test_single_prompts_wait_for_the_sampler_that_comes_back() -> None:
+    with Run(only := Actor(), spare=(Actor(),)) as run:
+        run.serve(1)
+        run.lets_start(False)
+        dies_now(run, only)
+        asked = run.serving.asked(run.serving.sample(prompts(1)))
+        run.lets_start(True)
+        assert asked.result(timeout=60) == ["r0"]
+        assert run.serving.counts()["samplers/back"] == 1
