@@ -77,7 +77,12 @@ MISTAKES = [
     (f"{LAKE} -s rollout.group_size=0", 2, "'rollout.group_size'", "greater than 0"),
     (f"{LAKE} -s rollout.mode=async", 2, "'rollout.mode'", "'pipeline' or 'stream'"),
     (f"{LAKE} -s rollout.mode=stream", 2, "got rollout.batching='lockstep'", "Set rollout.batching='eager'"),
-    (f"{LAKE} -s rollout.spare_groups=2", 2, "'rollout.spare_groups", "expected 'stream' with at least 1"),
+    (
+        f"{LAKE} -s rollout.spare_groups=2",
+        2,
+        "rollout.spare_groups=2 would do nothing",
+        "expected 'stream' with at least 1",
+    ),
     (f"{LAKE} -s eval.split=heldout", 2, "unknown eval.split", "Did you mean 'held_out'?"),
     # environments and their arguments
     ("train --env frozen_lak", 2, "'frozen_lak'", "Did you mean 'frozen_lake'?"),
