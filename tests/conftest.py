@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,6 +18,31 @@ settings.load_profile("ale")
 
 FIRST = [Path(__file__).with_name(name) for name in ("unit", "contract")]
 """All of these folders belongs to `make test` but what is marked `slow`; of others, what is marked `first`."""
+ALWAYS = [Path(__file__).with_name(name) for name in ("chaos", "escape")]
+"""CI runs these at every commit, but what is marked with a turn."""
+
+
+class NamesAtOnce:
+    """Print each failure as it comes: a run that is cut off has no summary, and its failures would have no names."""
+
+    def __init__(self, terminal: pytest.TerminalReporter) -> None:
+        self.terminal = terminal
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Name a test that failed, with the end of what it said."""
+        if report.failed:
+            self.terminal.ensure_newline()
+            self.terminal.write_line(
+                f"FAILED {report.nodeid} ({report.when})\n{report.longreprtext[-1500:]}", red=True
+            )
+
+
+@pytest.hookimpl(trylast=True)  # after pytest made its terminal
+def pytest_configure(config: pytest.Config) -> None:
+    """Name failures at once where tests are spread over processes; without these pytest shows them soon enough."""
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None and getattr(config.option, "numprocesses", None):
+        config.pluginmanager.register(NamesAtOnce(terminal))
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at -m
@@ -26,10 +52,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("slow") is None and any(map(item.path.is_relative_to, FIRST)):
             item.add_marker("first")
-        marker = item.get_closest_marker("turn")
-        if turn and marker is not None and marker.args[0] != int(turn):
-            why = f"takes long: CI runs it at commits of turn {marker.args[0]}, this one has {turn}; `make test-all` runs it"
+        if turn and (own := turn_of(item)) not in (None, int(turn)):
+            why = f"CI runs it at commits of turn {own}, this one has {turn}; `make test-all` runs it"
             item.add_marker(pytest.mark.skip(reason=why))
+
+
+def turn_of(item: pytest.Item) -> int | None:
+    """Return at which third of the commits CI runs a test, None for all: as its marker says.
+
+    Where CI spreads `make rest` over its commits (ALE_CI_SPREAD), the others have a turn by the name of their file.
+    """
+    marker = item.get_closest_marker("turn")
+    if marker is not None:
+        return int(marker.args[0])
+    if not os.environ.get("ALE_CI_SPREAD") or any(map(item.path.is_relative_to, ALWAYS)):
+        return None
+    return crc32(item.path.name.encode()) % 3
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ import importlib.util
 import re
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -53,6 +54,30 @@ def test_each_test_with_a_turn_has_one_that_comes() -> None:
     files = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py") if path != Path(__file__)]
     turns = {turn for text in files for turn in re.findall(r"mark\.turn\(([^)]*)\)", text)}
     assert turns == {"0", "1", "2", "place % 3"}
+
+
+def test_ci_spreads_the_rest_over_three_commits_and_leaves_out_nothing(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conftest = request.config.pluginmanager.get_plugin(str(ROOT / "tests/conftest.py"))
+    assert conftest is not None
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+
+    def turns(marked: int | None = None) -> list[int | None]:
+        marker = marked if marked is None else SimpleNamespace(args=(marked,))
+        return [
+            conftest.turn_of(SimpleNamespace(path=file, get_closest_marker=lambda _: marker))
+            for file in files
+        ]
+
+    monkeypatch.delenv("ALE_CI_SPREAD", raising=False)
+    assert set(turns()) == {None}
+    monkeypatch.setenv("ALE_CI_SPREAD", "0")
+    spread = turns()
+    always = {file.parent.name for file, turn in zip(files, spread, strict=True) if turn is None}
+    assert always == {"chaos", "escape"}
+    assert all(spread.count(turn) > len(files) / 4 for turn in (0, 1, 2))
+    assert set(turns(marked=2)) == {2}
 
 
 def test_no_two_modules_of_tests_have_one_name() -> None:
