@@ -19,7 +19,7 @@ from rock_env.store.sqlite.records import SqliteStore
 
 
 async def emptied(stub: Any) -> None:
-    """Delete all that a test left at servers that go on."""
+    """Delete all that tests left at servers that go on."""
     for snapshot in (await stub.ListSnapshots(pb.ListSnapshotsRequest())).snapshots:
         await stub.DeleteSnapshot(pb.DeleteSnapshotRequest(id=snapshot.id))
     for info in (await stub.List(pb.ListSandboxesRequest())).sandboxes:
@@ -38,6 +38,7 @@ async def serving(
     if there is not None:
         async with transports.channel(there.address if transport == "grpc" else there.http) as channel:
             stub = SandboxServiceStub(channel)
+            await emptied(stub)  # the work of an environment's test may outlive it
             yield stub
             await emptied(stub)
         return
