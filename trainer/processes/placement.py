@@ -29,7 +29,8 @@ from trainer.processes.learner import Learner
 from trainer.processes.ray_errors import answer_of, result_of
 from trainer.processes.rewards import RewardActor
 from trainer.processes.rollouts import RolloutWorker
-from trainer.processes.samplers import WATCH, InferenceActor, ReferenceActor, SteppedActor, WatchedActor
+from trainer.processes.samplers import InferenceActor, ReferenceActor, SteppedActor
+from trainer.processes.watched import WATCH, WatchedActor
 from trainer.reward.router import reward_spec
 from trainer.rollout.own import Carried
 from trainer.signals import ours_while_ray_starts

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections.abc import Sequence
 
-import ray
 import torch
 
 from agent_runtime.policy import Completion, PolicyError, SampleRequest
@@ -24,10 +22,7 @@ from trainer.samplers.arrival import Arrived, StatesWeights
 from trainer.samplers.named import Named
 from trainer.samplers.threaded import Sleeps, SteppedBatch, ThreadedSampler
 
-__all__ = ["WATCH", "InferenceActor", "ReferenceActor", "SteppedActor", "WatchedActor"]
-
-WATCH = "watch"
-"""The concurrency group of a thread that does nothing but end with its process."""
+__all__ = ["InferenceActor", "ReferenceActor", "SteppedActor"]
 
 
 class InferenceActor:
@@ -76,15 +71,6 @@ class InferenceActor:
         """Take it again."""
         if isinstance(self._engine, Sleeps):
             self._engine.wake()
-
-
-class WatchedActor(InferenceActor):
-    """An `InferenceActor` whose end is noticed at once, beside whatever it computes."""
-
-    @ray.method(concurrency_group=WATCH)
-    def outlive(self) -> None:
-        """Never return: who waits for it notices the end of the process."""
-        threading.Event().wait()
 
 
 class SteppedActor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 
 import pytest
@@ -20,6 +21,13 @@ def _no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name == "ray" or name.startswith("trainer.processes.fleet")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ray", None)
+
+
+@pytest.mark.usefixtures("_no_ray")
+def test_it_is_imported_where_ray_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("trainer.processes.")]:
+        monkeypatch.delitem(sys.modules, name)
+    importlib.import_module("trainer.processes.here")
 
 
 @pytest.mark.usefixtures("_no_ray")
