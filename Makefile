@@ -92,6 +92,7 @@ bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.chaos --quick
 	$(BIN)/python -m benchmarks.chaos --amid-calls --quick
 	$(BIN)/python -m benchmarks.replicas --quick
+	$(BIN)/python -m benchmarks.kills --quick
 	$(BIN)/python -m benchmarks.small_loop --quick
 	$(BIN)/python -m benchmarks.stream --quick
 	$(BIN)/python -m benchmarks.reward_hacks --quick
