@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import asyncio.sslproto
 import contextlib
+import math
 import resource
 import socket
 import ssl
@@ -25,9 +26,11 @@ SETTLED = "rock.settled"
 """In the state of a request of HTTP: what to call when it has shown a token."""
 _STRANGERS, _PER_ADDRESS = 512, 256
 """At once, of all addresses and of one."""
-_ACCEPTS, _PAUSE_S, _CROWD, _CROWD_PAUSE_S = 2, 0.00125, 64, 0.005
-"""So many connections at a time, so far apart, and farther where there is a crowd of strangers: whoever opens and closes
-connections leaves the event loop to those that have one."""
+_ACCEPTS, _APART_S, _CROWD, _CROWD_APART_S = 2, 0.000625, 64, 0.0025
+"""So many connections in a turn of the loop, so far apart in the long run, and farther where there is a crowd of strangers:
+whoever opens and closes connections leaves the event loop to those that have one."""
+_AT_ONCE = 32
+"""So many need no distance after a rest, where there is no crowd: clients that start together do not wait for each other."""
 _TURN_S = 0.002
 """Between two calls of strangers that were refused before, and two pieces of what strangers send, of all connections."""
 _TLS_BYTES = 32 << 10
@@ -65,6 +68,7 @@ class Arrivals:
         self._hosts: Counter[str] = Counter()
         self._paused: asyncio.TimerHandle | None = None
         self._next = self._next_read = 0.0
+        self._next_accept = -math.inf
         if context:
             # Python gives each connection of TLS 256 KiB at once, for hundreds of handshakes that never end, too.
             asyncio.sslproto.SSLProtocol.max_size = _TLS_BYTES
@@ -106,9 +110,9 @@ class Arrivals:
         return max(last_s, self._loop.time()) + _TURN_S
 
     def _accept(self) -> None:
-        self._loop.remove_reader(self._listener)
-        pause_s = _PAUSE_S if len(self._guests) < _CROWD else _CROWD_PAUSE_S
-        self._paused = self._loop.call_later(pause_s, self.open)
+        crowded, now = len(self._guests) >= _CROWD, self._loop.time()
+        apart_s = _CROWD_APART_S if crowded else _APART_S
+        self._next_accept = max(self._next_accept, now - (0 if crowded else (_AT_ONCE - 1) * apart_s))
         for _ in range(_ACCEPTS):
             try:
                 accepted, where = self._listener.accept()
@@ -116,9 +120,18 @@ class Arrivals:
                 return
             except OSError:  # out of handles: what a stranger holds is free at once
                 self._end_oldest()
+                self._pause(now + _CROWD_APART_S)
                 return
             accepted.setblocking(False)
             self._came(accepted, str(where[0]))
+            self._next_accept += apart_s
+            if self._next_accept > now:
+                self._pause(self._next_accept)
+                return
+
+    def _pause(self, until_s: float) -> None:
+        self._loop.remove_reader(self._listener)
+        self._paused = self._loop.call_at(until_s, self.open)
 
     def _came(self, accepted: socket.socket, host: str) -> None:
         newcomer, guest = self._make(), _Guest(host)
@@ -126,6 +139,8 @@ class Arrivals:
         self._hosts[host] += 1
         guest.timer = self._loop.call_later(STRANGER_S, self._end, newcomer)
         guest.handshake = self._loop.create_task(self._connect(newcomer, accepted))
+        # One that is cancelled before it begins has no line that runs.
+        guest.handshake.add_done_callback(lambda task: accepted.close() if task.cancelled() else None)
         if self._hosts[host] > _PER_ADDRESS:
             self._end_oldest(host)
         elif len(self._guests) > _STRANGERS:
@@ -134,7 +149,7 @@ class Arrivals:
     async def _connect(self, newcomer: Newcomer, accepted: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(lambda: newcomer, accepted, **self._tls)  # type: ignore[type-var]
-        except (OSError, asyncio.CancelledError):
+        except OSError:
             accepted.close()
             self.settled(newcomer)
 
