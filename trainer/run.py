@@ -260,8 +260,8 @@ class Run:
             **self._timeline.end_step(),
             **self._fleet.samplers(),
         }
-        for news in self._fleet.sampler_news():
-            self._observer.on_log(f"note: {news}")
+        for event in self._fleet.sampler_news():
+            self._observer.on_event(event)
         self._metrics.write(plan.step, "train", metrics)
         before, state.start_success = state.start_success, metrics.get("start_success", math.nan)
         if fell := fall(plan.step, before, state.start_success, len({t.group_id for t in moved.from_start})):

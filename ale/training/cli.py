@@ -103,6 +103,25 @@ DryRunOption = Annotated[
     bool,
     typer.Option("--dry-run", help="Print the resolved settings, then stop.", rich_help_panel=SETTINGS),
 ]
+NotifyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--notify",
+        metavar="COMMAND|URL",
+        envvar="ALE_NOTIFY",
+        help="Told of faults, recoveries, a halt and the end: a command, or a webhook.",
+        rich_help_panel=PLACE,
+    ),
+]
+NotifyWhenOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--notify-when",
+        metavar="METRIC<NUMBER",
+        help="And of a metric that comes beyond a bound, < or >: 'success<0.2'.",
+        rich_help_panel=PLACE,
+    ),
+]
 
 
 def train(
@@ -123,6 +142,8 @@ def train(
     ray_address: RayOption = None,
     quiet: QuietOption = False,
     dry_run: DryRunOption = False,
+    notify: NotifyOption = None,
+    notify_when: NotifyWhenOption = None,
 ) -> None:
     """Train a model in an environment, as an agent of ours or behind a CLI agent: ale train --env swe --agent qwen-code.
 
@@ -142,6 +163,8 @@ def train(
                 quiet=quiet,
                 dry_run=dry_run,
                 begin_from=begin_from,
+                notify=notify,
+                notify_when=notify_when or (),
             )
         )
     )

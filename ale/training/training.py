@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from ale import config as configuration
 from ale.own_class import is_class
 from ale.terminal import stderr, stdout
 from ale.training import runs
+from ale.training.notifying import train_notifying
 from ale.training.progress import LiveProgress, PlainProgress, bracketed, sampled
 from ale.waiting import LIBRARIES, waiting_for
 from trainer import checkpoint
@@ -27,7 +29,7 @@ from trainer.errors import ConfigError
 from trainer.signals import held
 
 if TYPE_CHECKING:
-    from trainer.metrics import RunSummary
+    from trainer.metrics import Observer, RunSummary
 
 __all__ = ["TrainCommand", "sft_overrides", "train_command"]
 
@@ -51,6 +53,9 @@ class TrainCommand:
     """The run whose model this one begins with."""
     imitation: bool = False
     """`ale sft`: nothing but imitation."""
+    notify: str | None = None
+    notify_when: Sequence[str] = ()
+    """Whom to tell what becomes of the run, and beyond which bounds of metrics (`ale.training.notifying`)."""
 
     @property
     def verb(self) -> str:
@@ -105,7 +110,13 @@ def train_command(command: TrainCommand) -> int:
     else:
         progress = PlainProgress(console, quiet=command.quiet)
     with progress.stop:
-        summary = _train(command, config, folder, progress)
+        summary = train_notifying(
+            partial(_train, command, config, folder, progress),
+            progress,
+            folder,
+            command.notify,
+            command.notify_when,
+        )
         if summary is None:
             _say_how_to_continue(command, folder, console)
             return EXIT_INTERRUPTED
@@ -114,7 +125,11 @@ def train_command(command: TrainCommand) -> int:
 
 
 def _train(
-    command: TrainCommand, config: TrainConfig, folder: Path, progress: LiveProgress | PlainProgress
+    command: TrainCommand,
+    config: TrainConfig,
+    folder: Path,
+    progress: LiveProgress | PlainProgress,
+    observer: Observer,
 ) -> RunSummary | None:
     with waiting_for(LIBRARIES), held():
         from ale import api  # brings torch and Ray, which a wrong option should not have to wait for
@@ -128,7 +143,7 @@ def _train(
             run_folder=folder,
             resume=command.resume,
             ray_address=command.ray_address,
-            observer=progress,
+            observer=observer,
         )
 
 

@@ -19,6 +19,7 @@ from rock_env.errors import InvalidArgument
 from rock_env.local import EmbeddedServer
 from trainer.config import TrainConfig
 from trainer.errors import Halted
+from trainer.metrics import RunEvent
 from trainer.models.chosen import check_files, memory_of
 from trainer.processes.accounts import Accounts, most_bytes, processor_s
 from trainer.processes.hosting import check_rock, rock_of
@@ -164,8 +165,8 @@ class Fleet:
         """Return how many samplers were lost and came back, and how many there are; empty where the loss of one halts."""
         return self._serving.counts()
 
-    def sampler_news(self) -> list[str]:
-        """Return which samplers were lost and came back since this was asked last, a sentence each."""
+    def sampler_news(self) -> list[RunEvent]:
+        """Return which samplers were lost and came back since this was asked last."""
         return self._serving.news()
 
     def holding(self) -> list[int]:

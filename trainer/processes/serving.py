@@ -11,10 +11,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, Literal, NoReturn, Self, TypeVar
 
 from agent_runtime.policy import Completion, SampleRequest
 from trainer.errors import Halted
+from trainer.metrics import RunEvent
 from trainer.processes.asked import BACK_S, AskedEngine
 from trainer.processes.ray_errors import Lost, answer_of
 from trainer.samplers.arrival import check_arrival
@@ -78,7 +79,7 @@ class Serving:
         """What the samplers were to have last."""
         self._turn = asyncio.Lock()
         self._watching: set[asyncio.Task[None]] = set()
-        self._news: deque[str] = deque()
+        self._news: deque[RunEvent] = deque()
         self._lost = self._back = 0
         self._ended = asyncio.Event()
         """Something that should bring a sampler back has come to its end."""
@@ -100,8 +101,8 @@ class Serving:
         """Return what a method of this class will give, which runs where the state is."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def news(self) -> list[str]:
-        """Return what happened to samplers since this was asked last, a sentence each."""
+    def news(self) -> list[RunEvent]:
+        """Return what happened to samplers since this was asked last."""
         return [self._news.popleft() for _ in range(len(self._news))]
 
     def counts(self) -> dict[str, float]:
@@ -228,6 +229,7 @@ class Serving:
         self._lost += 1
         self._say(
             number,
+            "fault",
             f"was lost: {why}. Its rollouts go on with the others, and another process is started in its place",
         )
         sampler.is_up, sampler.holds = False, -1
@@ -249,11 +251,10 @@ class Serving:
             self._watch(number)
             await how.introduce(number, actor)
             self._back += 1
-            self._say(number, f"is back and holds version {sampler.holds}")
+            self._say(number, "recovery", f"is back and holds version {sampler.holds}")
             return
-        self._say(
-            number, f"is gone: it was lost {_TRIES} times before it was back. The run goes on without it"
-        )
+        said = f"is gone: it was lost {_TRIES} times before it was back. The run goes on without it"
+        self._say(number, "fault", said)
 
     async def _one_up(self) -> None:
         """Return as soon as a sampler is there. Raise `Halted` where none will be."""
@@ -296,8 +297,8 @@ class Serving:
         except Lost as error:
             self._lose(number, actor, error)
 
-    def _say(self, number: int, what: str) -> None:
-        self._news.append(f"sampler {number + 1} of {len(self._samplers)} {what}")
+    def _say(self, number: int, kind: Literal["fault", "recovery"], what: str) -> None:
+        self._news.append(RunEvent(kind, f"sampler {number + 1} of {len(self._samplers)} {what}"))
 
     async def _end(self) -> None:
         tasks = asyncio.all_tasks() - {asyncio.current_task()}

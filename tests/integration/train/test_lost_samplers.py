@@ -116,7 +116,8 @@ async def test_rollouts_end_elsewhere_and_a_killed_sampler_comes_back(
         await played.loses(1)  # workers ask the one that came back, too: no other is left meanwhile
         played.check(lost=2)
         news = fleet.sampler_news()
-    assert [line.partition(":")[0].partition(" and ")[0] for line in news] == [
+    assert [event.kind for event in news] == ["fault", "recovery"] * 2
+    assert [event.message.partition(":")[0].partition(" and ")[0] for event in news] == [
         "sampler 1 of 2 was lost",
         "sampler 1 of 2 is back",
         "sampler 2 of 2 was lost",

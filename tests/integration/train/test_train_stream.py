@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import time
@@ -99,8 +100,9 @@ def test_a_step_of_a_stream_is_computed_again_from_its_pack(killed: Path, tmp_pa
 
 @pytest.mark.timeout(600)
 def test_a_stream_goes_on_where_its_only_sampler_is_killed(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    words = train_command(run, "--steps", "12", *SMALL, *ONE_EACH, *STREAM)
+    run, heard = tmp_path / "run", tmp_path / "heard"
+    notified = ["--notify", f"sh -c 'cat >> {heard}; echo >> {heard}'"]
+    words = train_command(run, "--steps", "12", *SMALL, *ONE_EACH, *STREAM, *notified)
     with subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment()
     ) as process:
@@ -118,6 +120,8 @@ def test_a_stream_goes_on_where_its_only_sampler_is_killed(tmp_path: Path) -> No
     assert (last["step"], last["samplers/lost"], last["samplers/back"], last["samplers/up"]) == (12, 1, 1, 1)
     found = audit(entries(run / JOURNAL))
     assert (found.lost, found.twice, found.open) == ([], [], [])
+    kinds = [json.loads(line)["kind"] for line in heard.read_text().splitlines()]
+    assert kinds == ["fault", "recovery", "end"]
 
 
 @pytest.mark.turn(1)

@@ -19,7 +19,7 @@ from rock_env.env import StepResult, observation_hash
 from rock_env.errors import EnvLost, ResetDivergence
 from rock_env.plugins import env_params, load, load_env
 from trainer.config import FilterOptions, TrainConfig
-from trainer.metrics import Evaluation
+from trainer.metrics import Evaluation, RunEvent
 from trainer.processes.accounts import Accounts
 from trainer.processes.learner import Learner
 from trainer.processes.samplers import InferenceActor
@@ -142,7 +142,7 @@ class LocalFleet:
             else {}
         )
 
-    def sampler_news(self) -> list[str]:
+    def sampler_news(self) -> list[RunEvent]:
         return []
 
     async def fails(self) -> NoReturn:
@@ -252,6 +252,9 @@ class Listening:
 
     def on_log(self, message: str) -> None:
         self.said.append(message)
+
+    def on_event(self, event: RunEvent) -> None:
+        self.said.append(event.message)
 
 
 def config_of(**changes: Any) -> TrainConfig:
