@@ -69,6 +69,9 @@ class _Root(LazyGroup):
         "timeline": Place(
             "ale.training.timeline:timeline", "Show who waited for whom in a run, and what bounds it."
         ),
+        "status": Place(
+            "ale.watching.status:status", "Ask a run what it is busy with, and how long that has taken."
+        ),
         "compare": Place(
             "ale.training.comparing:compare",
             "Compare runs: their success, cost and the settings that differ; those that differ by seed alone are one row.",

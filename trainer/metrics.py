@@ -163,9 +163,9 @@ class RunSummary:
 
 
 class RunEvent(NamedTuple):
-    """Something broke within a run that goes on, or was mended."""
+    """Something broke within a run that goes on, was mended, or takes far longer than it did before."""
 
-    kind: Literal["fault", "recovery"]
+    kind: Literal["fault", "recovery", "late"]
     message: str
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
@@ -24,7 +25,10 @@ from trainer.files.folder import fill_whole, writing
 from trainer.gathering import Gathering
 from trainer.guard import Guard
 from trainer.learners.rates import warmup_rate
-from trainer.metrics import Evaluation, MetricsLog, Observer, RunSummary, write_summary
+from trainer.live.door import Door
+from trainer.live.status import Status, status_of
+from trainer.live.watch import Watch
+from trainer.metrics import Evaluation, MetricsLog, Observer, RunEvent, RunSummary, write_summary
 from trainer.models.chosen import learner_of
 from trainer.processes.fleet import Fleet
 from trainer.records import Records
@@ -98,11 +102,17 @@ class Run:
         self._lineage = begun or lineage.begin(self._config, key_of(self._environments))
         lineage.write(self._folder, self._lineage)
         self._started = time.monotonic() - self._state.train_s
+        self._live = ExitStack()
+        self._live.enter_context(Watch(self._timeline, self._status, self._say_late))
+        door = self._live.enter_context(Door(self._folder, self._status))
+        if door.why_not:
+            self._observer.on_log(f"note: {door.why_not}")
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._live.close()
         self._beside.close()
         self._journal.close()
         self._timeline.close()
@@ -326,6 +336,20 @@ class Run:
         return summary
 
     # -- inside -----------------------------------------------------------------------------------------------
+
+    def _status(self) -> Status:
+        """Say what goes on at this moment; asked from any thread."""
+        return status_of(
+            [*self._timeline.running().values()],
+            self._fleet.flights,
+            self._fleet.samplers(),
+            step=self._state.step,
+            steps=self._config.steps,
+            now_s=time.time(),
+        )
+
+    def _say_late(self, said: str) -> None:
+        self._observer.on_event(RunEvent("late", said))
 
     def _measured_again(self) -> list[tuple[str, int]]:
         """Return the (kind, step) of what a resumed run measures although the step is done and may have been measured."""

@@ -71,6 +71,8 @@ class Timeline:
         self._lock = threading.Lock()
         self._ended: list[Span] = []
         self._running: dict[object, Span] = {}
+        self._moved: Callable[[], object] = lambda: None
+        self._told: Callable[[Span], object] = lambda _: None
         path = folder / TIMELINE
         with writing("the timeline", folder):
             keep_lines(path, lambda line: resume_step is not None and line["step"] <= resume_step)
@@ -85,6 +87,19 @@ class Timeline:
         with self._lock:
             self._ended.append(span)
 
+    def tell(self, moved: Callable[[], object], ended: Callable[[Span], object]) -> None:
+        """Have `moved` called where work that `span` records begins or ends, and `ended` with it before, from any thread."""
+        self._moved, self._told = moved, ended
+
+    def now(self) -> float:
+        """Return the time in Unix seconds."""
+        return self._clock()
+
+    def running(self) -> dict[object, Span]:
+        """Return what goes on, each under a key of its own, with its begin for an end."""
+        with self._lock:
+            return self._running.copy()
+
     def add_calls(self, step: int, calls: Sequence[Sequence[tuple[float, float]]]) -> None:
         """Record when each rollout worker's engine sampled for it, from when to when."""
         for worker, own in enumerate(calls, start=1):
@@ -96,13 +111,17 @@ class Timeline:
         """Record the body. Meanwhile `end_step` counts it as far as it has come."""
         begin_s, this = self._clock(), object()
         with self._lock:
-            self._running[this] = Span(role, what[:_CHARS], step, begin_s, begin_s)
+            begun = self._running[this] = Span(role, what[:_CHARS], step, begin_s, begin_s)
+        self._moved()
         try:
             yield
         finally:
             with self._lock:
                 del self._running[this]
-            self.add(role, what, step, begin_s, self._clock(), process)
+            end_s = max(begin_s, self._clock())
+            self.add(role, what, step, begin_s, end_s, process)
+            self._told(msgspec.structs.replace(begun, end_s=end_s))
+            self._moved()
 
     def end_step(self) -> dict[str, float]:
         """Write what has ended since the last call; return `busy/ROLE`, `bound/ROLE` (docs/timeline.md) since then."""

@@ -20,9 +20,9 @@ from ale import config as configuration
 from ale.own_class import is_class
 from ale.terminal import stderr, stdout
 from ale.training import runs
-from ale.training.notifying import train_notifying
 from ale.training.progress import LiveProgress, PlainProgress, bracketed, sampled
 from ale.waiting import LIBRARIES, waiting_for
+from ale.watching.notifying import train_notifying
 from trainer import checkpoint
 from trainer.config import TrainConfig, dealt
 from trainer.errors import ConfigError
@@ -55,7 +55,7 @@ class TrainCommand:
     """`ale sft`: nothing but imitation."""
     notify: str | None = None
     notify_when: Sequence[str] = ()
-    """Whom to tell what becomes of the run, and beyond which bounds of metrics (`ale.training.notifying`)."""
+    """Whom to tell what becomes of the run, and beyond which bounds of metrics (`ale.watching.notifying`)."""
 
     @property
     def verb(self) -> str:

@@ -19,6 +19,7 @@ from rock_env.errors import InvalidArgument
 from rock_env.local import EmbeddedServer
 from trainer.config import TrainConfig
 from trainer.errors import Halted
+from trainer.live.status import Flights
 from trainer.metrics import RunEvent
 from trainer.models.chosen import check_files, memory_of
 from trainer.processes.accounts import Accounts, most_bytes, processor_s
@@ -50,6 +51,7 @@ class Fleet:
         self._server: EmbeddedServer | None = None
         self.slots = [config.rollout.concurrency] * config.rollout.workers
         """Most rollouts that each worker runs at once."""
+        self.flights = Flights()
         self.learns_from_rollouts = True
         """Whether the algorithm needs training rollouts at all."""
 
@@ -128,9 +130,10 @@ class Fleet:
         self, worker: int, requests: Sequence[RolloutRequest], policy_step: int
     ) -> list[list[bytes]]:
         """Run rollouts on one worker, and rejected ones again; return all attempts at each, the one that counts last."""
-        played: list[list[bytes]] = await answer_of(
-            self._at.workers[worker].play.remote(requests, policy_step)
-        )
+        with self.flights.of(worker, [request.id for request in requests]):
+            played: list[list[bytes]] = await answer_of(
+                self._at.workers[worker].play.remote(requests, policy_step)
+            )
         return played
 
     def engine_calls(self) -> list[list[tuple[float, float]]]:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from tenacity import wait_none
 
-from ale.training import notifying
-from ale.training.notifying import Bound, Notifier, NotReceivedError, parse_bound, receiver, train_notifying
+from ale.watching import notifying
+from ale.watching.notifying import Bound, Notifier, NotReceivedError, parse_bound, receiver, train_notifying
 from trainer.errors import ConfigError, Halted
 from trainer.metrics import Evaluation, Observer, RunEvent, RunSummary
 

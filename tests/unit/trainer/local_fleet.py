@@ -19,6 +19,7 @@ from rock_env.env import StepResult, observation_hash
 from rock_env.errors import EnvLost, ResetDivergence
 from rock_env.plugins import env_params, load, load_env
 from trainer.config import FilterOptions, TrainConfig
+from trainer.live.status import Flights
 from trainer.metrics import Evaluation, RunEvent
 from trainer.processes.accounts import Accounts
 from trainer.processes.learner import Learner
@@ -129,6 +130,7 @@ class LocalFleet:
         self._published: dict[int, Any] = {}
         self._shown = -1
         self.slots = [config.rollout.concurrency]
+        self.flights = Flights()
         self._accounts = Accounts()
         self.time_shares()
 

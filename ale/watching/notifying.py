@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Bound", "Notifier", "parse_bound", "receiver", "train_notifying"]
 
-Kind = Literal["fault", "recovery", "bound", "halt", "stopped", "end"]
+Kind = Literal["fault", "recovery", "late", "bound", "halt", "stopped", "end"]
 Receive = Callable[[bytes], None]
 """Takes a notification, a JSON object; raises `NotReceivedError`."""
 

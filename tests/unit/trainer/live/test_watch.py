@@ -1,0 +1,86 @@
+"""Work that takes far longer than before is said once, and again when it has taken twice as long; other work never."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainer.live.status import Flights, Status, status_of
+from trainer.live.watch import Watch
+from trainer.timeline import Timeline
+
+
+class Watched:
+    """A timeline whose clock a test sets, and what is said of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now = 1000.0
+        self.timeline = Timeline(folder, clock=lambda: self.now)
+        self.said: list[str] = []
+        self.watch = Watch(self.timeline, self.status, self.said.append, first_s=60.0, least_s=10.0)
+
+    def status(self) -> Status:
+        running = [*self.timeline.running().values()]
+        return status_of(running, Flights(), {}, step=1, steps=9, now_s=self.now)
+
+    def at(self, now: float) -> float | None:
+        """Set the clock, and look as the thread does when it wakes."""
+        self.now = now
+        return self.watch._look()
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    found = Watched(tmp_path)
+    found.timeline.tell(lambda: None, found.watch._ended)
+    yield found
+    found.timeline.close()
+
+
+def test_work_beyond_its_budget_is_said_once_and_when_it_has_taken_twice_as_long(watched: Watched) -> None:
+    with watched.timeline.span("learner", "learn", 1):
+        assert watched.at(1004.0) == 56.0  # the first of its kind
+        watched.now = 1008.0
+    with watched.timeline.span("learner", "learn", 2):
+        assert watched.at(1008.0) == 40.0  # five times the longest
+        assert watched.at(1047.0) == 1.0
+        assert watched.said == []
+        assert watched.at(1050.0) == 42.0
+        assert watched.at(1090.0) == 2.0
+        assert len(watched.said) == 1
+        assert watched.at(1092.0) == 84.0
+        assert len(watched.said) == 2
+    assert watched.at(2000.0) is None
+    first, second = watched.said
+    assert first.startswith(
+        "learner has been at learn of step 2 for 42 s, beyond 40 s (at most 8 s before). Now:\n"
+    )
+    assert "  learner: learn of step 2, for 42 s" in first
+    assert "for 84 s" in second
+
+
+def test_short_work_has_some_seconds(watched: Watched) -> None:
+    for step in (1, 2):
+        with watched.timeline.span("weights", "load", step):
+            assert watched.at(watched.now + 0.1) == pytest.approx(59.9 if step == 1 else 9.9)
+
+
+def test_the_thread_wakes_for_work_and_sleeps_without(tmp_path: Path) -> None:
+    timeline, said = Timeline(tmp_path), threading.Event()
+    told: list[str] = []
+
+    def say(text: str) -> None:
+        told.append(text)
+        said.set()
+
+    def status() -> Status:
+        return status_of([*timeline.running().values()], Flights(), {}, step=0, steps=1, now_s=timeline.now())
+
+    with Watch(timeline, status, say, first_s=0.05), timeline.span("learner", "learn", 1):
+        assert said.wait(20)
+    timeline.close()
+    assert told[0].startswith("learner has been at learn of step 1 for")
+    assert "the first of its kind" in told[0]

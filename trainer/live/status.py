@@ -1,0 +1,137 @@
+"""What a run is busy with at this moment, as it tells it and as a person reads it. Pure: it asks nobody."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import msgspec
+
+from trainer.timeline import Span
+
+__all__ = ["Doing", "Flight", "Flights", "Status", "lasting", "lines", "stacks", "status_of"]
+
+_SHOWN = 20
+"""Most rollouts in flight that are told, those that have taken longest."""
+_STACK_CHARS = 8000
+
+
+class Doing(msgspec.Struct):
+    """Work of one kind that goes on."""
+
+    role: str
+    what: str
+    step: int
+    lasted_s: float
+
+
+class Flight(msgspec.Struct):
+    """A rollout that is being played."""
+
+    id: str
+    worker: int
+    """From 1, as everywhere in what a run says."""
+    lasted_s: float
+
+
+class Status(msgspec.Struct):
+    """One answer."""
+
+    pid: int
+    host: str
+    step: int
+    """Done so far, of `steps`."""
+    steps: int
+    doing: list[Doing]
+    in_flight: int
+    flights: list[Flight]
+    samplers: dict[str, float]
+    stacks: dict[str, str] = {}
+    """By thread of the run's own process, where they were asked for."""
+
+
+class Flights:
+    """The rollouts in flight. Written by the thread that plays them, read by any."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._since: dict[str, tuple[int, float]] = {}
+
+    @contextmanager
+    def of(self, worker: int, ids: Sequence[str]) -> Iterator[None]:
+        """Count rollouts of a worker, from 0, as in flight in the body."""
+        begun = (worker, self._clock())
+        self._since.update(dict.fromkeys(ids, begun))
+        try:
+            yield
+        finally:
+            for each in ids:
+                self._since.pop(each, None)
+
+    def longest(self) -> list[Flight]:
+        """Return all, the one that has taken longest first."""
+        now, found = self._clock(), self._since.copy()  # a copy is made at once
+        flights = [Flight(name, worker + 1, max(0.0, now - since)) for name, (worker, since) in found.items()]
+        return sorted(flights, key=lambda flight: -flight.lasted_s)
+
+
+def status_of(
+    running: Sequence[Span],
+    flights: Flights,
+    samplers: Mapping[str, float],
+    *,
+    step: int,
+    steps: int,
+    now_s: float,
+) -> Status:
+    """Put together what a run says; `running` are spans that go on, `now_s` is the time in Unix seconds."""
+    aloft = flights.longest()
+    doing = [Doing(each.role, each.what, each.step, max(0.0, now_s - each.begin_s)) for each in running]
+    host = socket.gethostname()
+    return Status(os.getpid(), host, step, steps, doing, len(aloft), aloft[:_SHOWN], dict(samplers))
+
+
+def stacks() -> dict[str, str]:
+    """Return what each thread of this process is in, by its name."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    return {
+        f"{names.get(ident, 'thread')} ({ident})": "".join(traceback.format_stack(frame))[-_STACK_CHARS:]
+        for ident, frame in sys._current_frames().items()
+    }
+
+
+def lasting(seconds: float) -> str:
+    """Return `3.2 s`, `45 s`, `12 min` or `2.5 h`."""
+    for size, unit in ((3600.0, "h"), (60.0, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s" if seconds >= 0.1 else "0 s"
+
+
+def lines(status: Status) -> Iterator[str]:
+    """Yield what a person reads."""
+    yield f"step {status.step} of {status.steps} is done; process {status.pid} on {status.host}"
+    if not status.doing:
+        yield "nothing that is timed goes on: the run begins, or ends, or is between two steps"
+    for each in status.doing:
+        yield f"{each.role}: {each.what} of {_which(each)}, for {lasting(each.lasted_s)}"
+    if status.in_flight:
+        yield f"rollouts in flight: {status.in_flight}, the longest"
+        for flight in status.flights[:5]:
+            yield f"  {flight.id} on worker {flight.worker}, for {lasting(flight.lasted_s)}"
+    if status.samplers:
+        lost, up = (int(status.samplers.get(f"samplers/{name}", 0)) for name in ("lost", "up"))
+        yield f"samplers: {up} up, {lost} lost so far"
+    for thread, stack in status.stacks.items():
+        yield f"thread {thread}"
+        yield from (f"  {line}" for line in stack.splitlines())
+
+
+def _which(doing: Doing) -> str:
+    return f"version {doing.step}" if doing.role == "weights" else f"step {doing.step}"
