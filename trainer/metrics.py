@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
@@ -32,7 +32,6 @@ __all__ = [
     "Interval",
     "MetricsLog",
     "Observer",
-    "RunEvent",
     "RunSummary",
     "read_summary",
     "share_of",
@@ -162,15 +161,8 @@ class RunSummary:
     eval_final: Mapping[str, float] = field(default_factory=dict)
 
 
-class RunEvent(NamedTuple):
-    """Something broke within a run that goes on, was mended, or takes far longer than it did before."""
-
-    kind: Literal["fault", "recovery", "late"]
-    message: str
-
-
 class Observer(Protocol):
-    """Whoever watches a run (the command line's progress display, a test)."""
+    """Whoever watches a run (the command line's progress display, a test). See also `trainer.live.events.HearsEvents`."""
 
     @property
     def stop_requested(self) -> bool:
@@ -184,8 +176,6 @@ class Observer(Protocol):
     def on_eval(self, evaluation: Evaluation) -> None: ...
 
     def on_log(self, message: str) -> None: ...
-
-    def on_event(self, event: RunEvent) -> None: ...
 
 
 class MetricsLog:

@@ -26,9 +26,10 @@ from trainer.gathering import Gathering
 from trainer.guard import Guard
 from trainer.learners.rates import warmup_rate
 from trainer.live.door import Door
+from trainer.live.events import RunEvent, hear
 from trainer.live.status import Status, status_of
 from trainer.live.watch import Watch
-from trainer.metrics import Evaluation, MetricsLog, Observer, RunEvent, RunSummary, write_summary
+from trainer.metrics import Evaluation, MetricsLog, Observer, RunSummary, write_summary
 from trainer.models.chosen import learner_of
 from trainer.processes.fleet import Fleet
 from trainer.records import Records
@@ -112,11 +113,11 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._live.close()
-        self._beside.close()
-        self._journal.close()
-        self._timeline.close()
-        self._metrics.close()
+        with self._live:  # last: whoever ends a run may wait, too
+            self._beside.close()
+            self._journal.close()
+            self._timeline.close()
+            self._metrics.close()
 
     # -- before reinforcement learning ------------------------------------------------------------------------
 
@@ -271,7 +272,7 @@ class Run:
             **self._fleet.samplers(),
         }
         for event in self._fleet.sampler_news():
-            self._observer.on_event(event)
+            hear(self._observer, event)
         self._metrics.write(plan.step, "train", metrics)
         before, state.start_success = state.start_success, metrics.get("start_success", math.nan)
         if fell := fall(plan.step, before, state.start_success, len({t.group_id for t in moved.from_start})):
@@ -349,7 +350,7 @@ class Run:
         )
 
     def _say_late(self, said: str) -> None:
-        self._observer.on_event(RunEvent("late", said))
+        hear(self._observer, RunEvent("late", said))
 
     def _measured_again(self) -> list[tuple[str, int]]:
         """Return the (kind, step) of what a resumed run measures although the step is done and may have been measured."""
@@ -363,7 +364,10 @@ class Run:
         count, apart = (options.tasks, options.apart) if whole else (options.progress_tasks, ())
         with self._beside.paused():
             self._fleet.show(step)
-            with self._timeline.span("evaluation", "evaluate", step), self._records.kept_if_halted():
+            with (
+                self._timeline.span("evaluation", "evaluate all" if whole else "evaluate", step),
+                self._records.kept_if_halted(),
+            ):
                 evaluation, encoded = self._evaluator.play(step, count, apart, sampled=whole)
             beside = self._guard.beside_evaluation()
             self._fleet.engine_calls()  # were the evaluation's

@@ -22,7 +22,7 @@ from trainer.teaching import taught
 from trainer.timeline import told
 
 if TYPE_CHECKING:
-    from trainer.metrics import Evaluation, RunEvent
+    from trainer.metrics import Evaluation
 
 __all__ = ["LiveProgress", "PlainProgress", "StepClock", "bracketed", "duration", "sampled"]
 
@@ -118,9 +118,6 @@ class PlainProgress:
         self._clock.restart()
         self._line(f"step {evaluation.step}  held-out {_evaluation(evaluation)}")
 
-    def on_event(self, event: RunEvent) -> None:
-        self.on_log(f"note: {event.message}")
-
     def on_log(self, message: str) -> None:
         self._console.print(message, markup=False, highlight=False, soft_wrap=True)
 
@@ -168,9 +165,6 @@ class LiveProgress:
         self._clock.restart()
         self._evaluation = evaluation
         self.on_log(f"step {evaluation.step}  held-out {_evaluation(evaluation)}")
-
-    def on_event(self, event: RunEvent) -> None:
-        self.on_log(f"note: {event.message}")
 
     def on_log(self, message: str) -> None:
         self._console.print(message, markup=False, highlight=False, soft_wrap=False)

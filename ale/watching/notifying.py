@@ -7,17 +7,18 @@ run when it is resumed; an address often holds a secret.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shlex
 import socket
 import subprocess
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Full, Queue
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
@@ -26,9 +27,10 @@ import httpx
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from trainer.errors import ConfigError
+from trainer.live.events import RunEvent, hear
 
 if TYPE_CHECKING:
-    from trainer.metrics import Evaluation, Observer, RunEvent, RunSummary
+    from trainer.metrics import Evaluation, Observer, RunSummary
 
 __all__ = ["Bound", "Notifier", "parse_bound", "receiver", "train_notifying"]
 
@@ -37,9 +39,10 @@ Receive = Callable[[bytes], None]
 """Takes a notification, a JSON object; raises `NotReceivedError`."""
 
 _WAITING = 100
-"""Most notifications that wait to be received; what comes beyond is counted, and told with the next one."""
-_TAKES_S, _TRIES, _END_S = 10.0, 3, 45.0
-"""How long a receiver may take, how often a webhook is tried, and how long a run's end waits for what is still to go."""
+"""Most notifications that wait to be received; those before are left out, and counted in the next one."""
+_TAKES_S, _TRIES, _END_S, _ABORT_S = 10.0, 3, 15.0, 2.0
+"""How long a receiver may take, how often a webhook is tried, and how long a run's end waits for what is still to go: less
+than the grace of a stop (docs/cli.md)."""
 _WAIT = wait_exponential(max=4)
 _CHARS = 4000
 _BOUND = re.compile(r"(?P<name>[\w/@.+-]+)\s*(?P<side>[<>])\s*(?P<limit>[-+]?[0-9.]+(?:e[-+]?[0-9]+)?)")
@@ -82,7 +85,8 @@ def parse_bound(text: str) -> Bound:
 
 def receiver(target: str) -> Receive:
     """Return what takes notifications: a webhook for http:// and https://, else a command. Raise `ConfigError`."""
-    if target.startswith(("http://", "https://")):
+    target = target.strip()
+    if target.lower().startswith(("http://", "https://")):
         try:
             host = urlsplit(target).hostname
         except ValueError:
@@ -94,8 +98,8 @@ def receiver(target: str) -> Receive:
         words = shlex.split(target)
     except ValueError as error:
         raise ConfigError(f"--notify {target!r} is no command: {error}") from error
-    if not words:
-        raise ConfigError("--notify is empty: expected a command, or the address of a webhook")
+    if not words or "://" in words[0]:
+        raise ConfigError("--notify is neither a command nor the address of a webhook, http:// or https://")
     return lambda body: _run(words, body)
 
 
@@ -110,6 +114,26 @@ def _post(url: str, host: str, body: bytes) -> None:
 
 
 def _post_once(url: str, host: str, body: bytes) -> None:
+    """Raise `NotReceivedError`. A thread tries, because whoever answers may take its time with each byte."""
+    failed: list[BaseException | None] = []
+
+    def attempt() -> None:
+        try:
+            _post_and_read(url, host, body)
+            failed.append(None)
+        except Exception as error:  # noqa: BLE001 - boundary: it is raised below, where somebody waits
+            failed.append(error)
+
+    trying = threading.Thread(target=attempt, name="webhook", daemon=True)
+    trying.start()
+    trying.join(_TAKES_S)
+    if not failed:
+        raise NotReceivedError(f"the webhook at {host} took longer than {_TAKES_S:g} s")
+    if failed[0] is not None:
+        raise failed[0]
+
+
+def _post_and_read(url: str, host: str, body: bytes) -> None:
     try:
         kind = {"Content-Type": "application/json"}
         with httpx.stream("POST", url, content=body, headers=kind, timeout=_TAKES_S) as answer:
@@ -121,8 +145,8 @@ def _post_once(url: str, host: str, body: bytes) -> None:
 
 
 def _run(words: Sequence[str], body: bytes) -> None:
-    with TemporaryFile() as errors:  # a pipe would stay open with whatever the command leaves behind
-        try:
+    try:
+        with TemporaryFile() as errors:  # a pipe would stay open with whatever the command leaves behind
             done = subprocess.run(
                 words,
                 input=body,
@@ -132,16 +156,16 @@ def _run(words: Sequence[str], body: bytes) -> None:
                 check=False,
                 start_new_session=True,  # Ctrl-C stops the run, which is then told
             )
-        except (OSError, ValueError) as error:
-            raise NotReceivedError(f"the command {words[0]!r} cannot be run: {error}") from error
-        except subprocess.TimeoutExpired as error:
-            raise NotReceivedError(f"the command {words[0]!r} took longer than {_TAKES_S:g} s") from error
-        if done.returncode:
             errors.seek(0)
             said = errors.read(500).decode(errors="replace").strip()
-            raise NotReceivedError(
-                f"the command {words[0]!r} exited with {done.returncode}: {said or 'no words'}"
-            )
+    except (OSError, ValueError) as error:
+        raise NotReceivedError(f"the command {words[0]!r} cannot be run: {error}") from error
+    except subprocess.TimeoutExpired as error:
+        raise NotReceivedError(f"the command {words[0]!r} took longer than {_TAKES_S:g} s") from error
+    if done.returncode:
+        raise NotReceivedError(
+            f"the command {words[0]!r} exited with {done.returncode}: {said or 'no words'}"
+        )
 
 
 class Notifier:
@@ -151,22 +175,26 @@ class Notifier:
         self._to, self._folder, self._receive = to, folder, receive
         self._bounds = dict.fromkeys(bounds, False)
         """Whether the metric was beyond it when it was last measured."""
-        self._step = 0
+        self._step: int | None = None
         self._unsaid = 0
-        self._waiting: Queue[bytes | None] = Queue(_WAITING)
+        self._waiting: deque[dict[str, Any]] = deque()
+        self._moved = threading.Condition()
+        self._ends = False
         self._thread = threading.Thread(target=self._deliver, name="notifier", daemon=True)
 
     def __enter__(self) -> Notifier:
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Return when what waits was received, or after a while without."""
-        with suppress(Full):
-            self._waiting.put(None, timeout=_END_S)
-        self._thread.join(_END_S)
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Return when what waits was received, or after a while without; who aborts a run waits for a moment only."""
+        with self._moved:
+            self._ends = True
+            self._moved.notify()
+        end_s = _END_S if kind is None or issubclass(kind, Exception) else _ABORT_S
+        self._thread.join(end_s)
         if self._thread.is_alive():
-            self._to.on_log(f"note: notifications were not received within {_END_S:g} s and are given up")
+            self._to.on_log(f"note: notifications were not received within {end_s:g} s and are given up")
 
     @property
     def stop_requested(self) -> bool:
@@ -181,6 +209,7 @@ class Notifier:
         self._compare(metrics)
 
     def on_eval(self, evaluation: Evaluation) -> None:
+        self._step = evaluation.step
         self._to.on_eval(evaluation)
         self._compare(evaluation.metrics())
 
@@ -188,27 +217,28 @@ class Notifier:
         self._to.on_log(message)
 
     def on_event(self, event: RunEvent) -> None:
-        self._to.on_event(event)
+        hear(self._to, event)
         self.notify(event.kind, event.message)
 
     def notify(self, kind: Kind, message: str, **more: Any) -> None:
-        """Have a notification received, some time."""
+        """Have a notification received, some time. Where too many wait the oldest is left out."""
+        at = "" if self._step is None else f", step {self._step}"
         about = {
             "kind": kind,
-            "text": f"{self._folder.name}, step {self._step}: {kind}: {message}"[:_CHARS],
+            "text": f"{self._folder.name}{at}: {kind}: {message}"[:_CHARS],
             "run": str(self._folder),
             "host": socket.gethostname(),
             "time": time.time(),
             "step": self._step,
             "message": message[:_CHARS],
-            "unsaid": self._unsaid,
             **more,
         }
-        try:
-            self._waiting.put_nowait(json.dumps(about).encode())
-            self._unsaid = 0
-        except Full:
-            self._unsaid += 1
+        with self._moved:
+            if len(self._waiting) == _WAITING:
+                self._waiting.popleft()
+                self._unsaid += 1
+            self._waiting.append(about)
+            self._moved.notify()
 
     def _compare(self, metrics: Mapping[str, float]) -> None:
         """Notify of each metric that has come beyond its bound since it was measured before."""
@@ -218,20 +248,32 @@ class Notifier:
                 continue
             now = self._bounds[bound] = bound.is_passed(value)
             if now and not was:
-                self.notify(
-                    "bound", f"{bound.metric} is {value:g} ({bound})", metric=bound.metric, value=str(value)
-                )
+                said = f"{bound.metric} is {value:g} ({bound})"
+                self.notify("bound", said, metric=bound.metric, value=str(value))
+
+    def _next(self) -> dict[str, Any] | None:
+        with self._moved:
+            while not self._waiting and not self._ends:
+                self._moved.wait()
+            if not self._waiting:
+                return None
+            unsaid, self._unsaid = self._unsaid, 0
+            return {**self._waiting.popleft(), "unsaid": unsaid}
 
     def _deliver(self) -> None:
         failed = ""
-        while (body := self._waiting.get()) is not None:
+        while (about := self._next()) is not None:
             try:
-                self._receive(body)
-                failed = ""
+                self._receive(json.dumps(about).encode())
+                said = ""
             except NotReceivedError as error:
-                if str(error) != failed:  # once, however many are not received
-                    self._to.on_log(f"note: a notification was not received: {error}")
-                failed = str(error)
+                said = str(error)
+            except Exception as error:  # noqa: BLE001 - boundary: the next one may be received; its text may hold a secret
+                said = f"{type(error).__name__}. Look at the variables of proxies and certificates"
+            if said and said != failed:  # once, however many are not received
+                with suppress(Exception):
+                    self._to.on_log(f"note: a notification was not received: {said}")
+            failed = said
 
 
 def train_notifying(
@@ -247,6 +289,7 @@ def train_notifying(
         if passed:
             raise ConfigError("--notify-when says when, and nothing says whom: give --notify, too")
         return train(to)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs whole addresses
     with Notifier(to, folder, receiver(target), passed) as notifier:
         try:
             summary = train(notifier)

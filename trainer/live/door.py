@@ -30,6 +30,7 @@ __all__ = ["Door", "ask", "name_of"]
 
 _ASKS_S, _ANSWERS_S = 2.0, 5.0
 """How long a question may take to come, and how long is waited for the answer."""
+_QUEUE, _PAUSE_S = 64, 0.5
 _MOST_BYTES = 1 << 20
 _SHORT, _WHOLE = b"s", b"w"
 _PEER = struct.Struct("3i")
@@ -53,43 +54,52 @@ class Door:
 
     def __init__(self, folder: Path, answer: Callable[[], Status]) -> None:
         self._folder, self._answer = folder, answer
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._thread = threading.Thread(target=self._serve, name="status", daemon=True)
+        self._listener: socket.socket | None = None
+        self._ends = threading.Event()
         self.why_not = ""
 
     def __enter__(self) -> Door:
+        listener = None
         try:
             if not hasattr(socket, "SO_PEERCRED"):
                 raise OSError("there are no sockets of Linux here")
-            self._listener.bind(name_of(self._folder))
-            self._listener.listen(4)
-            self._thread.start()
-        except OSError as error:
-            self.why_not = f"nobody can ask this run how it is: {error.strerror or error}"
+            listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            listener.bind(name_of(self._folder))
+            listener.listen(_QUEUE)
+            threading.Thread(target=self._serve, args=(listener,), name="status", daemon=True).start()
+            self._listener = listener
+        except (OSError, RuntimeError) as error:
+            self.why_not = f"nobody can ask this run how it is: {getattr(error, 'strerror', None) or error}"
+            if listener is not None:
+                listener.close()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self.why_not:
-            self._listener.shutdown(socket.SHUT_RDWR)  # ends `accept`
-            self._thread.join()
-        self._listener.close()
+        self._ends.set()
+        if self._listener is not None:
+            self._listener.shutdown(socket.SHUT_RDWR)  # ends `accept`, and nobody comes any more
+            self._listener.close()
 
-    def _serve(self) -> None:
-        while True:
+    def _serve(self, listener: socket.socket) -> None:
+        while not self._ends.is_set():
             try:
-                caller, _ = self._listener.accept()
+                caller, _ = listener.accept()
             except OSError:
-                return
-            with caller, suppress(OSError):
-                caller.settimeout(_ASKS_S)
-                if _user_of(caller) not in (_ROOT, os.geteuid()):
-                    continue
-                question = caller.recv(1)
-                if question in (_SHORT, _WHOLE):
-                    status = self._answer()
-                    if question == _WHOLE:
-                        status.stacks = stacks()
-                    caller.sendall(msgspec.json.encode(status))
+                self._ends.wait(_PAUSE_S)  # too many open files pass
+                continue
+            with caller, suppress(Exception):
+                self._reply(caller)
+
+    def _reply(self, caller: socket.socket) -> None:
+        caller.settimeout(_ASKS_S)
+        if _user_of(caller) not in (_ROOT, os.geteuid()):
+            return
+        question = caller.recv(1)
+        if question in (_SHORT, _WHOLE):
+            status = self._answer()
+            if question == _WHOLE:
+                status.stacks = stacks()
+            caller.sendall(msgspec.json.encode(status))
 
 
 def ask(folder: Path, *, whole: bool = False) -> Status | None:
@@ -107,10 +117,12 @@ def ask(folder: Path, *, whole: bool = False) -> Status | None:
             caller.sendall(_WHOLE if whole else _SHORT)
             while len(data) <= _MOST_BYTES and (piece := caller.recv(64 << 10)):
                 data += piece
-                caller.settimeout(max(0.001, until_s - time.monotonic()))
+                if (left_s := until_s - time.monotonic()) <= 0:
+                    raise TimeoutError
+                caller.settimeout(left_s)
     except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
         return None
-    except TimeoutError as error:
+    except (TimeoutError, BlockingIOError) as error:  # the latter where as many wait as may
         raise RunFolderError(
             f"the run in {folder} is there and does not answer within {_ANSWERS_S:g} s: its process is stopped, or "
             "something keeps Python's lock. Look at it with `py-spy dump`, or end it and continue with --resume."
@@ -124,7 +136,7 @@ def ask(folder: Path, *, whole: bool = False) -> Status | None:
             raise InvalidArgument(f"it has more than {_MOST_BYTES} bytes")
         budget.check_json(bytes(data), "the answer")
         return msgspec.json.decode(data, type=Status)
-    except (InvalidArgument, msgspec.DecodeError, RecursionError) as error:
+    except (InvalidArgument, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RunFolderError(
             f"what answers in {folder} is no run of this version: {error}. Use the ALE that runs it."
         ) from error

@@ -18,7 +18,7 @@ from trainer.timeline import Span
 __all__ = ["Doing", "Flight", "Flights", "Status", "lasting", "lines", "stacks", "status_of"]
 
 _SHOWN = 20
-"""Most rollouts in flight that are told, those that have taken longest."""
+"""Most kinds of work, and rollouts in flight, that are told: those that have taken longest."""
 _STACK_CHARS = 8000
 
 
@@ -29,6 +29,8 @@ class Doing(msgspec.Struct):
     what: str
     step: int
     lasted_s: float
+    """Of the one that has gone on longest, of so many."""
+    count: int = 1
 
 
 class Flight(msgspec.Struct):
@@ -92,18 +94,34 @@ def status_of(
 ) -> Status:
     """Put together what a run says; `running` are spans that go on, `now_s` is the time in Unix seconds."""
     aloft = flights.longest()
-    doing = [Doing(each.role, each.what, each.step, max(0.0, now_s - each.begin_s)) for each in running]
-    host = socket.gethostname()
-    return Status(os.getpid(), host, step, steps, doing, len(aloft), aloft[:_SHOWN], dict(samplers))
+    kinds: dict[tuple[str, str, int], Doing] = {}
+    for each in sorted(running, key=lambda span: span.begin_s):
+        kind = (each.role, each.what, each.step)
+        if kind in kinds:
+            kinds[kind].count += 1
+        else:
+            kinds[kind] = Doing(*kind, max(0.0, now_s - each.begin_s))
+    return Status(
+        os.getpid(),
+        socket.gethostname(),
+        step,
+        steps,
+        [*kinds.values()][:_SHOWN],
+        len(aloft),
+        aloft[:_SHOWN],
+        dict(samplers),
+    )
 
 
 def stacks() -> dict[str, str]:
     """Return what each thread of this process is in, by its name."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    return {
-        f"{names.get(ident, 'thread')} ({ident})": "".join(traceback.format_stack(frame))[-_STACK_CHARS:]
-        for ident, frame in sys._current_frames().items()
-    }
+    found = {}
+    for ident, frame in sys._current_frames().items():
+        stack = "".join(traceback.format_stack(frame))[-_STACK_CHARS:]
+        name = f"{names.get(ident, 'thread')} ({ident})"
+        found[name] = stack.encode(errors="replace").decode()  # a path need not be UTF-8
+    return found
 
 
 def lasting(seconds: float) -> str:
@@ -120,7 +138,8 @@ def lines(status: Status) -> Iterator[str]:
     if not status.doing:
         yield "nothing that is timed goes on: the run begins, or ends, or is between two steps"
     for each in status.doing:
-        yield f"{each.role}: {each.what} of {_which(each)}, for {lasting(each.lasted_s)}"
+        many = f" ({each.count} at once)" if each.count > 1 else ""
+        yield f"{each.role}: {each.what} of {_which(each)}{many}, for {lasting(each.lasted_s)}"
     if status.in_flight:
         yield f"rollouts in flight: {status.in_flight}, the longest"
         for flight in status.flights[:5]:

@@ -10,25 +10,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
 
 from trainer.live.status import Status, lasting, lines
 from trainer.timeline import Span, Timeline
 
 __all__ = ["Watch"]
 
-_FIRST_S, _LEAST_S, _TIMES = 1800.0, 300.0, 5.0
+_FIRST_S, _LEAST_S, _TIMES, _JOIN_S = 1800.0, 300.0, 5.0, 5.0
 
 
-@dataclass(slots=True)
-class _Watched:
-    due_s: float
-    """When it is said next, in Unix seconds."""
-    budget_s: float
+_Kind = tuple[str, str]
+"""Role and what."""
 
 
 class Watch:
-    """A context manager; its thread calls `say` with what a person reads."""
+    """A context manager; its thread calls `say` with what a person reads. Neither `say` nor `answer` can end it."""
 
     def __init__(
         self,
@@ -41,21 +38,24 @@ class Watch:
     ) -> None:
         self._timeline, self._answer, self._say = timeline, answer, say
         self._first_s, self._least_s = first_s, least_s
-        self._longest: dict[tuple[str, str], float] = {}
-        self._watched: dict[object, _Watched] = {}
+        self._longest: dict[_Kind, float] = {}
+        self._quiet_s: dict[_Kind, float] = {}
+        """Until when, in Unix seconds, a kind of work that goes on and was said is not said again."""
         self._moved = threading.Event()
         self._ends = False
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
     def __enter__(self) -> Watch:
         self._timeline.tell(self._moved.set, self._ended)
-        self._thread.start()
+        with suppress(RuntimeError):  # no thread can be started: the run goes on unwatched
+            self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ends = True
         self._moved.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join(_JOIN_S)  # `say` may wait for whoever ends the run
 
     def _ended(self, span: Span) -> None:
         kind = (span.role, span.what)
@@ -71,21 +71,26 @@ class Watch:
             wait_s = self._look()
 
     def _look(self) -> float | None:
-        """Say what is due; return in how many seconds something is, None where nothing goes on."""
-        now, running = self._timeline.now(), self._timeline.running()
-        self._watched = {key: self._watched.get(key) or self._watch(span) for key, span in running.items()}
-        for key, watched in self._watched.items():
-            if watched.due_s <= now:
-                span = running[key]
+        """Say what is due, of each kind its oldest; return in how many seconds something is, None where nothing goes on."""
+        now, oldest = self._timeline.now(), dict[_Kind, Span]()
+        for span in sorted(self._timeline.running().values(), key=lambda span: span.begin_s):
+            oldest.setdefault((span.role, span.what), span)
+        self._quiet_s = {kind: until for kind, until in self._quiet_s.items() if kind in oldest}
+        due: list[float] = []
+        for kind, span in oldest.items():
+            budget_s = self._budget_s(kind)
+            due_s = max(span.begin_s + budget_s, self._quiet_s.get(kind, 0.0))
+            if due_s <= now:
                 lasted_s = now - span.begin_s
-                watched.due_s = span.begin_s + 2 * lasted_s
-                self._say(self._told(span, lasted_s, watched.budget_s))
-        return min((each.due_s - now for each in self._watched.values()), default=None)
+                due_s = self._quiet_s[kind] = now + lasted_s
+                with suppress(Exception):  # watching ends no run, and goes on
+                    self._say(self._told(span, lasted_s, budget_s))
+            due.append(due_s - now)
+        return min(due, default=None)
 
-    def _watch(self, span: Span) -> _Watched:
-        longest_s = self._longest.get((span.role, span.what))
-        budget_s = self._first_s if longest_s is None else max(self._least_s, _TIMES * longest_s)
-        return _Watched(span.begin_s + budget_s, budget_s)
+    def _budget_s(self, kind: _Kind) -> float:
+        longest_s = self._longest.get(kind)
+        return self._first_s if longest_s is None else max(self._least_s, _TIMES * longest_s)
 
     def _told(self, span: Span, lasted_s: float, budget_s: float) -> str:
         longest_s = self._longest.get((span.role, span.what))

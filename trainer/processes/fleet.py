@@ -19,8 +19,8 @@ from rock_env.errors import InvalidArgument
 from rock_env.local import EmbeddedServer
 from trainer.config import TrainConfig
 from trainer.errors import Halted
+from trainer.live.events import RunEvent
 from trainer.live.status import Flights
-from trainer.metrics import RunEvent
 from trainer.models.chosen import check_files, memory_of
 from trainer.processes.accounts import Accounts, most_bytes, processor_s
 from trainer.processes.hosting import check_rock, rock_of

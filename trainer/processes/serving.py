@@ -15,7 +15,7 @@ from typing import Any, Literal, NoReturn, Self, TypeVar
 
 from agent_runtime.policy import Completion, SampleRequest
 from trainer.errors import Halted
-from trainer.metrics import RunEvent
+from trainer.live.events import RunEvent
 from trainer.processes.asked import BACK_S, AskedEngine
 from trainer.processes.ray_errors import Lost, answer_of
 from trainer.samplers.arrival import check_arrival

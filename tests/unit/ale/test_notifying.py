@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from tenacity import wait_none
 from ale.watching import notifying
 from ale.watching.notifying import Bound, Notifier, NotReceivedError, parse_bound, receiver, train_notifying
 from trainer.errors import ConfigError, Halted
-from trainer.metrics import Evaluation, Observer, RunEvent, RunSummary
+from trainer.live.events import RunEvent, hear
+from trainer.metrics import Evaluation, Observer, RunSummary
 
 
 class Watching:
@@ -37,9 +39,6 @@ class Watching:
 
     def on_log(self, message: str) -> None:
         self.said.append(message)
-
-    def on_event(self, event: RunEvent) -> None:
-        self.said.append(event.message)
 
 
 @contextmanager
@@ -84,8 +83,8 @@ def told(
 def test_a_fault_a_recovery_and_the_end_are_told_in_order() -> None:
     def train(observer: Observer) -> RunSummary:
         observer.on_step(1, 3, {})
-        observer.on_event(RunEvent("fault", "sampler 1 of 2 was lost"))
-        observer.on_event(RunEvent("recovery", "sampler 1 of 2 is back"))
+        hear(observer, RunEvent("fault", "sampler 1 of 2 was lost"))
+        hear(observer, RunEvent("recovery", "sampler 1 of 2 is back"))
         return summary()
 
     watching = Watching()
@@ -95,7 +94,7 @@ def test_a_fault_a_recovery_and_the_end_are_told_in_order() -> None:
     assert (fault["run"], fault["step"], fault["type"]) == ("runs/lake", 1, "application/json")
     assert end["message"] == "held-out success 0.250 -> 0.750 after 3 steps"
     assert watching.steps == [1]
-    assert watching.said == ["sampler 1 of 2 was lost", "sampler 1 of 2 is back"]
+    assert watching.said == ["note: sampler 1 of 2 was lost", "note: sampler 1 of 2 is back"]
 
 
 def test_a_halt_is_told_with_its_reason_and_raised() -> None:
@@ -180,13 +179,65 @@ def test_training_goes_on_while_nobody_takes_notifications() -> None:
         for number in range(notifying._WAITING + 50):
             notifier.on_step(number, 200, {})
             notifier.notify("fault", str(number))
-        free.set()
-        while notifier._waiting.qsize():
-            pass
         notifier.notify("end", "last")
+        free.set()
     assert len(watching.steps) == notifying._WAITING + 50
     assert got[-1]["message"] == "last"
-    assert got[-1]["unsaid"] + len(got) == notifying._WAITING + 51
+    assert sum(each["unsaid"] for each in got) + len(got) == notifying._WAITING + 51
+
+
+def test_whatever_a_receiver_raises_the_next_one_is_received() -> None:
+    got, watching = list[bytes](), Watching()
+
+    def broken_once(body: bytes) -> None:
+        got.append(body)
+        if len(got) == 1:
+            raise ImportError("a proxy with a s3cret")
+
+    with Notifier(watching, Path("lake"), broken_once) as notifier:
+        notifier.notify("fault", "first")
+        notifier.notify("end", "last")
+    assert len(got) == 2
+    assert watching.said == [
+        "note: a notification was not received: ImportError. Look at the variables of proxies and certificates"
+    ]
+
+
+def test_a_webhook_that_drips_its_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notifying, "_TAKES_S", 0.2)
+    monkeypatch.setattr(notifying, "_TRIES", 1)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def drip() -> None:
+            caller, _ = listener.accept()
+            with caller, suppress(OSError):
+                while True:
+                    caller.sendall(b"H")
+                    if closed.wait(0.05):
+                        return
+
+        closed = threading.Event()
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        with pytest.raises(NotReceivedError, match=r"took longer than 0\.2 s"):
+            receiver(f"http://127.0.0.1:{listener.getsockname()[1]}/")(b"{}")
+        closed.set()
+        dripping.join()
+
+
+def test_who_aborts_a_run_waits_for_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notifying, "_ABORT_S", 0.05)
+    free = threading.Event()
+
+    def never(_: bytes) -> None:
+        free.wait()
+
+    notifier = Notifier(Watching(), Path("lake"), never)
+    with suppress(KeyboardInterrupt), notifier:
+        notifier.notify("halt", "KeyboardInterrupt")
+        raise KeyboardInterrupt
+    assert notifier._thread.is_alive(), "nobody waited for the receiver"
+    free.set()
 
 
 def test_the_end_of_a_run_waits_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +263,7 @@ def test_a_bound_that_is_none_is_refused(text: str) -> None:
 
 def test_bounds_and_targets_are_read() -> None:
     assert parse_bound("lag/mean > -1.5e-3") == Bound("lag/mean", ">", -1.5e-3)
-    for target in ("https://", "http:///path", "'open", "  "):
+    for target in ("https://", "http:///path", "HTTPS://", "ftp://host/s3cret", "'open", "  "):
         with pytest.raises(ConfigError, match="--notify"):
             receiver(target)
     with pytest.raises(ConfigError, match="give --notify, too"):

@@ -19,8 +19,9 @@ from rock_env.env import StepResult, observation_hash
 from rock_env.errors import EnvLost, ResetDivergence
 from rock_env.plugins import env_params, load, load_env
 from trainer.config import FilterOptions, TrainConfig
+from trainer.live.events import RunEvent
 from trainer.live.status import Flights
-from trainer.metrics import Evaluation, RunEvent
+from trainer.metrics import Evaluation
 from trainer.processes.accounts import Accounts
 from trainer.processes.learner import Learner
 from trainer.processes.samplers import InferenceActor
@@ -254,9 +255,6 @@ class Listening:
 
     def on_log(self, message: str) -> None:
         self.said.append(message)
-
-    def on_event(self, event: RunEvent) -> None:
-        self.said.append(event.message)
 
 
 def config_of(**changes: Any) -> TrainConfig:

@@ -17,6 +17,8 @@ from trainer.live.door import Door, ask, name_of
 from trainer.live.status import Doing, Flight, Flights, Status, lasting, lines, status_of
 from trainer.timeline import Span
 
+BAD_TEXT = b'{"pid":1,"host":"\xff","step":1,"steps":1,"doing":[],"in_flight":0,"flights":[],"samplers":{}}'
+
 
 def some_status() -> Status:
     doing = [Doing("learner", "learn", 3, 12.5)]
@@ -114,7 +116,7 @@ class Strange:
                 self._done.wait()
 
 
-@pytest.mark.parametrize("answer", [b"", b"{}", b"[" * 100_000, b"\xff", b" " * (2 << 20)])
+@pytest.mark.parametrize("answer", [b"", b"{}", b"[" * 100_000, b"\xff", BAD_TEXT, b" " * (2 << 20)])
 def test_what_is_no_status_is_one_error(tmp_path: Path, answer: bytes) -> None:
     with Strange(tmp_path, answer), pytest.raises(RunFolderError, match=r"what answers in .* is no run"):
         ask(tmp_path)
@@ -129,6 +131,26 @@ def test_a_run_that_does_not_answer_is_told_from_none(
         pytest.raises(RunFolderError, match=r"is there and does not answer within 0\.1 s"),
     ):
         ask(tmp_path)
+
+
+def test_an_answer_that_cannot_be_given_keeps_the_next_ones(tmp_path: Path) -> None:
+    answers = iter([Status(7, "\ud800", 2, 10, [], 0, [], {}), some_status()])
+    with Door(tmp_path, lambda: next(answers)):
+        with pytest.raises(RunFolderError, match="is no run"):
+            ask(tmp_path)
+        assert ask(tmp_path) == some_status()
+
+
+def test_many_askers_of_a_run_that_is_stopped_are_told_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "_ANSWERS_S", 0.05)
+    with socket.socket(socket.AF_UNIX) as stopped:
+        stopped.bind(name_of(tmp_path))
+        stopped.listen(1)
+        for _ in range(4):
+            with pytest.raises(RunFolderError, match="is there and does not answer"):
+                ask(tmp_path)
 
 
 def test_a_status_is_read_as_sentences() -> None:

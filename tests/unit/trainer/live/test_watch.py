@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,33 @@ def test_work_beyond_its_budget_is_said_once_and_when_it_has_taken_twice_as_long
     )
     assert "  learner: learn of step 2, for 42 s" in first
     assert "for 84 s" in second
+
+
+def test_many_that_hang_are_said_as_one(watched: Watched) -> None:
+    """A stream has a span for each rollout."""
+    with ExitStack() as hung:
+        for number in range(300):
+            hung.enter_context(watched.timeline.span("environments", "rollouts", number // 100))
+            watched.now += 0.01
+        for now in range(1060, 1100):
+            watched.at(now)
+        (said,) = watched.said
+        assert "environments: rollouts of step 0 (100 at once), for 6" in said
+        assert said.count("\n") < 10
+        watched.at(1200.0)
+        assert len(watched.said) == 2
+
+
+def test_who_listens_badly_ends_no_watch(watched: Watched) -> None:
+    def say(text: str) -> None:
+        watched.said.append(text)
+        raise OSError
+
+    watched.watch._say = say
+    with watched.timeline.span("learner", "learn", 1):
+        watched.at(1060.0)
+        watched.at(1120.0)
+    assert len(watched.said) == 2
 
 
 def test_short_work_has_some_seconds(watched: Watched) -> None:
