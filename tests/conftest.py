@@ -47,25 +47,28 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at -m
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what belongs to `make test`, and skip what is another commit's turn in CI; without ALE_CI_TURN all run."""
-    turn = os.environ.get("ALE_CI_TURN", "")
+    """Mark what belongs to `make test`, and skip what is another commit's turn in CI; without ALE_CI_TURN all run.
+
+    The turn is not handed on to what tests start: tests of guides run whole suites.
+    """
+    turn, spread = (os.environ.pop(f"ALE_CI_{name}", "") for name in ("TURN", "SPREAD"))
     for item in items:
         if item.get_closest_marker("slow") is None and any(map(item.path.is_relative_to, FIRST)):
             item.add_marker("first")
-        if turn and (own := turn_of(item)) not in (None, int(turn)):
+        if turn and (own := turn_of(item, spread=bool(spread))) not in (None, int(turn)):
             why = f"CI runs it at commits of turn {own}, this one has {turn}; `make test-all` runs it"
             item.add_marker(pytest.mark.skip(reason=why))
 
 
-def turn_of(item: pytest.Item) -> int | None:
+def turn_of(item: pytest.Item, *, spread: bool) -> int | None:
     """Return at which third of the commits CI runs a test, None for all: as its marker says.
 
-    Where CI spreads `make rest` over its commits (ALE_CI_SPREAD), the others have a turn by the name of their file.
+    Where CI spreads `make rest` over its commits, the others have a turn by the name of their file.
     """
     marker = item.get_closest_marker("turn")
     if marker is not None:
         return int(marker.args[0])
-    if not os.environ.get("ALE_CI_SPREAD") or any(map(item.path.is_relative_to, ALWAYS)):
+    if not spread or any(map(item.path.is_relative_to, ALWAYS)):
         return None
     return crc32(item.path.name.encode()) % 3
 

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -57,27 +58,26 @@ def test_each_test_with_a_turn_has_one_that_comes() -> None:
 
 
 def test_ci_spreads_the_rest_over_three_commits_and_leaves_out_nothing(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
 ) -> None:
     conftest = request.config.pluginmanager.get_plugin(str(ROOT / "tests/conftest.py"))
     assert conftest is not None
     files = sorted((ROOT / "tests").rglob("test_*.py"))
 
-    def turns(marked: int | None = None) -> list[int | None]:
+    def turns(*, spread: bool, marked: int | None = None) -> list[int | None]:
         marker = marked if marked is None else SimpleNamespace(args=(marked,))
         return [
-            conftest.turn_of(SimpleNamespace(path=file, get_closest_marker=lambda _: marker))
+            conftest.turn_of(SimpleNamespace(path=file, get_closest_marker=lambda _: marker), spread=spread)
             for file in files
         ]
 
-    monkeypatch.delenv("ALE_CI_SPREAD", raising=False)
-    assert set(turns()) == {None}
-    monkeypatch.setenv("ALE_CI_SPREAD", "0")
-    spread = turns()
+    assert set(turns(spread=False)) == {None}
+    spread = turns(spread=True)
     always = {file.parent.name for file, turn in zip(files, spread, strict=True) if turn is None}
     assert always == {"chaos", "escape"}
     assert all(spread.count(turn) > len(files) / 4 for turn in (0, 1, 2))
-    assert set(turns(marked=2)) == {2}
+    assert set(turns(spread=True, marked=2)) == {2}
+    assert not {name for name in os.environ if name.startswith("ALE_CI_")}, "tests start whole suites"
 
 
 def test_no_two_modules_of_tests_have_one_name() -> None:
