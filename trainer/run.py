@@ -341,7 +341,7 @@ class Run:
     def _status(self) -> Status:
         """Say what goes on at this moment; asked from any thread."""
         return status_of(
-            [*self._timeline.running().values()],
+            self._timeline.running(),
             self._fleet.flights,
             self._fleet.samplers(),
             step=self._state.step,

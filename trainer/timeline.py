@@ -71,7 +71,6 @@ class Timeline:
         self._lock = threading.Lock()
         self._ended: list[Span] = []
         self._running: dict[object, Span] = {}
-        self._moved: Callable[[], object] = lambda: None
         self._told: Callable[[Span], object] = lambda _: None
         path = folder / TIMELINE
         with writing("the timeline", folder):
@@ -87,18 +86,18 @@ class Timeline:
         with self._lock:
             self._ended.append(span)
 
-    def tell(self, moved: Callable[[], object], ended: Callable[[Span], object]) -> None:
-        """Have `moved` called where work that `span` records begins or ends, and `ended` with it before, from any thread."""
-        self._moved, self._told = moved, ended
+    def tell(self, ended: Callable[[Span], object]) -> None:
+        """Have `ended` called with each piece of work that `span` records, as it ends, from any thread."""
+        self._told = ended
 
     def now(self) -> float:
         """Return the time in Unix seconds."""
         return self._clock()
 
-    def running(self) -> dict[object, Span]:
-        """Return what goes on, each under a key of its own, with its begin for an end."""
+    def running(self) -> list[Span]:
+        """Return what goes on, each with its begin for an end."""
         with self._lock:
-            return self._running.copy()
+            return [*self._running.values()]
 
     def add_calls(self, step: int, calls: Sequence[Sequence[tuple[float, float]]]) -> None:
         """Record when each rollout worker's engine sampled for it, from when to when."""
@@ -112,7 +111,6 @@ class Timeline:
         begin_s, this = self._clock(), object()
         with self._lock:
             begun = self._running[this] = Span(role, what[:_CHARS], step, begin_s, begin_s)
-        self._moved()
         try:
             yield
         finally:
@@ -121,7 +119,6 @@ class Timeline:
             end_s = max(begin_s, self._clock())
             self.add(role, what, step, begin_s, end_s, process)
             self._told(msgspec.structs.replace(begun, end_s=end_s))
-            self._moved()
 
     def end_step(self) -> dict[str, float]:
         """Write what has ended since the last call; return `busy/ROLE`, `bound/ROLE` (docs/timeline.md) since then."""

@@ -2,8 +2,8 @@
 
 Each kind of work of the timeline has a budget: so many times the longest of its kind that ended, and no less than five
 minutes; the first of a kind has half an hour. What is beyond it is said once, and again whenever it has taken twice as
-long. A thread sleeps until the next budget is used up; it is woken where work begins or ends, and never looks at a clock
-otherwise.
+long. A thread sleeps until the next budget is used up, at most for the least budget: what begins meanwhile is seen before
+its own is, so that work never wakes it.
 """
 
 from __future__ import annotations
@@ -41,19 +41,17 @@ class Watch:
         self._longest: dict[_Kind, float] = {}
         self._quiet_s: dict[_Kind, float] = {}
         """Until when, in Unix seconds, a kind of work that goes on and was said is not said again."""
-        self._moved = threading.Event()
-        self._ends = False
+        self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
     def __enter__(self) -> Watch:
-        self._timeline.tell(self._moved.set, self._ended)
+        self._timeline.tell(self._ended)
         with suppress(RuntimeError):  # no thread can be started: the run goes on unwatched
             self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ends = True
-        self._moved.set()
+        self._ends.set()
         if self._thread.is_alive():
             self._thread.join(_JOIN_S)  # `say` may wait for whoever ends the run
 
@@ -63,17 +61,13 @@ class Watch:
 
     def _run(self) -> None:
         wait_s: float | None = None
-        while True:
-            self._moved.wait(wait_s)
-            self._moved.clear()
-            if self._ends:
-                return
+        while not self._ends.wait(self._least_s if wait_s is None else min(wait_s, self._least_s)):
             wait_s = self._look()
 
     def _look(self) -> float | None:
         """Say what is due, of each kind its oldest; return in how many seconds something is, None where nothing goes on."""
         now, oldest = self._timeline.now(), dict[_Kind, Span]()
-        for span in sorted(self._timeline.running().values(), key=lambda span: span.begin_s):
+        for span in sorted(self._timeline.running(), key=lambda span: span.begin_s):
             oldest.setdefault((span.role, span.what), span)
         self._quiet_s = {kind: until for kind, until in self._quiet_s.items() if kind in oldest}
         due: list[float] = []

@@ -24,7 +24,7 @@ class Watched:
         self.watch = Watch(self.timeline, self.status, self.said.append, first_s=60.0, least_s=10.0)
 
     def status(self) -> Status:
-        running = [*self.timeline.running().values()]
+        running = self.timeline.running()
         return status_of(running, Flights(), {}, step=1, steps=9, now_s=self.now)
 
     def at(self, now: float) -> float | None:
@@ -36,7 +36,7 @@ class Watched:
 @pytest.fixture
 def watched(tmp_path: Path) -> Iterator[Watched]:
     found = Watched(tmp_path)
-    found.timeline.tell(lambda: None, found.watch._ended)
+    found.timeline.tell(found.watch._ended)
     yield found
     found.timeline.close()
 
@@ -96,7 +96,7 @@ def test_short_work_has_some_seconds(watched: Watched) -> None:
             assert watched.at(watched.now + 0.1) == pytest.approx(59.9 if step == 1 else 9.9)
 
 
-def test_the_thread_wakes_for_work_and_sleeps_without(tmp_path: Path) -> None:
+def test_the_thread_sees_what_begins_while_it_sleeps(tmp_path: Path) -> None:
     timeline, said = Timeline(tmp_path), threading.Event()
     told: list[str] = []
 
@@ -105,9 +105,9 @@ def test_the_thread_wakes_for_work_and_sleeps_without(tmp_path: Path) -> None:
         said.set()
 
     def status() -> Status:
-        return status_of([*timeline.running().values()], Flights(), {}, step=0, steps=1, now_s=timeline.now())
+        return status_of(timeline.running(), Flights(), {}, step=0, steps=1, now_s=timeline.now())
 
-    with Watch(timeline, status, say, first_s=0.05), timeline.span("learner", "learn", 1):
+    with Watch(timeline, status, say, first_s=0.05, least_s=0.01), timeline.span("learner", "learn", 1):
         assert said.wait(20)
     timeline.close()
     assert told[0].startswith("learner has been at learn of step 1 for")
