@@ -25,8 +25,9 @@ from trainer.files.folder import fill_whole, writing
 from trainer.gathering import Gathering
 from trainer.guard import Guard
 from trainer.learners.rates import warmup_rate
-from trainer.live.door import Door
+from trainer.live.door import Door, name_of
 from trainer.live.events import RunEvent, hear
+from trainer.live.inside import stacks
 from trainer.live.status import Status, status_of
 from trainer.live.watch import Watch
 from trainer.metrics import Evaluation, MetricsLog, Observer, RunSummary, write_summary
@@ -104,8 +105,10 @@ class Run:
         lineage.write(self._folder, self._lineage)
         self._started = time.monotonic() - self._state.train_s
         self._live = ExitStack()
-        self._live.enter_context(Watch(self._timeline, self._status, self._say_late))
-        door = self._live.enter_context(Door(self._folder, self._status))
+        self._fleet.waits = lambda what: self._timeline.wait(what, self._state.step)
+        late_s = self._config.guard.late_s
+        self._live.enter_context(Watch(self._timeline, self._status, self._say_late, least_s=late_s))
+        door = self._live.enter_context(Door(name_of(self._folder), self._status))
         if door.why_not:
             self._observer.on_log(f"note: {door.why_not}")
         return self
@@ -130,7 +133,8 @@ class Run:
         self._state.epochs_left = self._gathering.epochs
         if not self._gathering.is_wanted:
             return
-        experts = self._gathering.record()
+        with self._timeline.wait("having experts play", 0):
+            experts = self._gathering.record()
         self._lineage.sources, self._lineage.experts = experts.sources, experts.records
         self._lineage.experts_digest = experts.digest
         lineage.write(self._folder, self._lineage)
@@ -167,7 +171,8 @@ class Run:
             tasks = task_ids(env.source, env.config.train_split, _TRIED, derive(config.seed, "first tries"))
             asked = train_requests(env.config, env.params.canonical(), 0, tasks=tasks)
             pairs = [request for request in asked if request.index < 2]
-            tries = [decode(data) for data in self._fleet.run(pairs, 0)]
+            with self._timeline.wait("first tries", 0):
+                tries = [decode(data) for data in self._fleet.run(pairs, 0)]
             context, longest = spec.template(config.model, options).max_context, config.sampling.max_tokens
             fresh = config.model == config.engine
             if said := check_first(tries, context=context, longest=longest, fresh=fresh):
@@ -204,7 +209,8 @@ class Run:
         `stream` they are of whatever plans finished first.
         """
         self._observer.on_phase("rollout")
-        return self._beside.batch(step)
+        with self._timeline.wait("waiting for the batch", step):
+            return self._beside.batch(step)
 
     def _sampling(self) -> Scheduler:
         drawn = DrawnPlans(self._config, self._planner, self._pools, self._state, self._records)
@@ -237,7 +243,8 @@ class Run:
 
     def _imitate(self, lr: float, *which: str | int) -> dict[str, float]:
         size, seed = self._config.warmup.batch_trajectories, derive(self._config.seed, *which)
-        return self._fleet.imitate(lr=lr, batch_trajectories=size, seed=seed)
+        with self._timeline.wait("imitating", self._state.step):
+            return self._fleet.imitate(lr=lr, batch_trajectories=size, seed=seed)
 
     def publish(self, step: int) -> None:
         """Make the new weights version `step`, for the inference engines to take, and count the step as done."""
@@ -318,7 +325,7 @@ class Run:
         """Save, evaluate once more, export the model, and write the summary."""
         self.save()  # an evaluation may fail, and the steps are done
         final, said = self._evaluate(self._config.steps, whole=True)
-        with writing("the model", self._folder):
+        with writing("the model", self._folder), self._timeline.wait("exporting the model", self._state.step):
             fill_whole(self._folder / lineage.MODEL, digests.sealing(self._fleet.export))
         story, state = self._lineage, self._state
         story.steps, story.final_digest = state.step, lineage.digest_of(self._folder / lineage.MODEL)
@@ -338,16 +345,20 @@ class Run:
 
     # -- inside -----------------------------------------------------------------------------------------------
 
-    def _status(self) -> Status:
-        """Say what goes on at this moment; asked from any thread."""
-        return status_of(
+    def _status(self, whole: bool = False) -> Status:
+        """Say what goes on at this moment, `whole` with all stacks; asked from any thread."""
+        status = status_of(
             self._timeline.running(),
             self._fleet.flights,
             self._fleet.samplers(),
             step=self._state.step,
             steps=self._config.steps,
             now_s=time.time(),
+            processes=self._fleet.processes(whole),
         )
+        if whole:
+            status.stacks = stacks()
+        return status
 
     def _say_late(self, said: str) -> None:
         hear(self._observer, RunEvent("late", said))
@@ -362,7 +373,7 @@ class Run:
         self._observer.on_phase("evaluate")
         options = self._config.eval
         count, apart = (options.tasks, options.apart) if whole else (options.progress_tasks, ())
-        with self._beside.paused():
+        with self._timeline.wait("evaluating", step), self._beside.paused():
             self._fleet.show(step)
             with (
                 self._timeline.span("evaluation", "evaluate all" if whole else "evaluate", step),

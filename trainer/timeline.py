@@ -71,6 +71,7 @@ class Timeline:
         self._lock = threading.Lock()
         self._ended: list[Span] = []
         self._running: dict[object, Span] = {}
+        self._waiting: dict[object, Span] = {}
         self._told: Callable[[Span], object] = lambda _: None
         path = folder / TIMELINE
         with writing("the timeline", folder):
@@ -97,7 +98,7 @@ class Timeline:
     def running(self) -> list[Span]:
         """Return what goes on, each with its begin for an end."""
         with self._lock:
-            return [*self._running.values()]
+            return [*self._running.values(), *self._waiting.values()]
 
     def add_calls(self, step: int, calls: Sequence[Sequence[tuple[float, float]]]) -> None:
         """Record when each rollout worker's engine sampled for it, from when to when."""
@@ -119,6 +120,19 @@ class Timeline:
             end_s = max(begin_s, self._clock())
             self.add(role, what, step, begin_s, end_s, process)
             self._told(msgspec.structs.replace(begun, end_s=end_s))
+
+    @contextmanager
+    def wait(self, what: str, step: int) -> Iterator[None]:
+        """Count the body as the driver's among what goes on, and write nothing of it: others work meanwhile."""
+        begin_s, this = self._clock(), object()
+        with self._lock:
+            begun = self._waiting[this] = Span("driver", what[:_CHARS], step, begin_s, begin_s)
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._waiting[this]
+            self._told(msgspec.structs.replace(begun, end_s=max(begin_s, self._clock())))
 
     def end_step(self) -> dict[str, float]:
         """Write what has ended since the last call; return `busy/ROLE`, `bound/ROLE` (docs/timeline.md) since then."""

@@ -24,7 +24,7 @@ def status(
     run: Annotated[str, typer.Argument(metavar="RUN|FOLDER", autocompletion=completion.runs)],
     *,
     stacks: Annotated[
-        bool, typer.Option("--stacks", help="And where each thread of its process is.")
+        bool, typer.Option("--stacks", help="And where each thread of its processes is.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
 ) -> None:

@@ -45,6 +45,9 @@ class GuardOptions(Section):
     """Tasks of `eval.split` played before and after the warm-up for that, of a model that brings its weights."""
     turns: PositiveInt = 4
     """First turns of them that are played."""
+    late_s: PositiveFloat = 300.0
+    """Longest that something may take, or five times the longest of its kind before where that is more, until the run says
+    who waits for whom, in seconds; the first of a kind may take six times as long. It ends nothing."""
     mismatch: NonNegativeFloat | None = None
     """Most that the log-probabilities of learner and sampler may differ by in the first batch, with equal weights: of any
     token in float32 (unset: 0.001), on average in bfloat16 (unset: 0.05). 0 does not look."""

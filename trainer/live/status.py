@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
-import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import msgspec
 
+from trainer.live.inside import At
 from trainer.timeline import Span
 
-__all__ = ["Doing", "Flight", "Flights", "Status", "lasting", "lines", "stacks", "status_of"]
+__all__ = ["Doing", "Flight", "Flights", "Process", "Status", "lasting", "lines", "status_of"]
 
 _SHOWN = 20
 """Most kinds of work, and rollouts in flight, that are told: those that have taken longest."""
-_STACK_CHARS = 8000
+_WAITS, _STACKED = 6, 6
+"""Most places that are told of a process, and of the way to one."""
 
 
 class Doing(msgspec.Struct):
@@ -42,6 +41,16 @@ class Flight(msgspec.Struct):
     lasted_s: float
 
 
+class Process(msgspec.Struct):
+    """Another process of the run."""
+
+    name: str
+    """Such as `sampler 2`."""
+    at: At | None
+    silent: str = ""
+    """Why nothing is known of it."""
+
+
 class Status(msgspec.Struct):
     """One answer."""
 
@@ -54,6 +63,8 @@ class Status(msgspec.Struct):
     in_flight: int
     flights: list[Flight]
     samplers: dict[str, float]
+    processes: list[Process] = []
+    """The others of the run."""
     stacks: dict[str, str] = {}
     """By thread of the run's own process, where they were asked for."""
 
@@ -91,6 +102,7 @@ def status_of(
     step: int,
     steps: int,
     now_s: float,
+    processes: Sequence[Process] = (),
 ) -> Status:
     """Put together what a run says; `running` are spans that go on, `now_s` is the time in Unix seconds."""
     aloft = flights.longest()
@@ -110,18 +122,8 @@ def status_of(
         len(aloft),
         aloft[:_SHOWN],
         dict(samplers),
+        [*processes],
     )
-
-
-def stacks() -> dict[str, str]:
-    """Return what each thread of this process is in, by its name."""
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
-    found = {}
-    for ident, frame in sys._current_frames().items():
-        stack = "".join(traceback.format_stack(frame))[-_STACK_CHARS:]
-        name = f"{names.get(ident, 'thread')} ({ident})"
-        found[name] = stack.encode(errors="replace").decode()  # a path need not be UTF-8
-    return found
 
 
 def lasting(seconds: float) -> str:
@@ -147,9 +149,32 @@ def lines(status: Status) -> Iterator[str]:
     if status.samplers:
         lost, up = (int(status.samplers.get(f"samplers/{name}", 0)) for name in ("lost", "up"))
         yield f"samplers: {up} up, {lost} lost so far"
+    for process in status.processes:
+        yield from _of_process(process)
     for thread, stack in status.stacks.items():
         yield f"thread {thread}"
         yield from (f"  {line}" for line in stack.splitlines())
+
+
+def _of_process(process: Process) -> Iterator[str]:
+    """Yield where a process is; nothing of one that has nothing to do."""
+    at = process.at
+    if at is None:
+        yield f"{process.name}: {process.silent}"
+        return
+    named = f"{process.name} (process {at.pid})"
+    for wait in at.waits[:_WAITS]:
+        names = f", such as {wait.names[0]}" if wait.names else ""
+        yield f"{named}: {wait.count} waiting for {wait.what}{names}"
+        yield from (f"    {place}" for place in wait.stack[-_STACKED:])
+    for thread, place in at.threads.items():
+        yield f"{named}: {thread} in {place}"
+    for thread, stack in at.stacks.items():
+        yield f"{named}: thread {thread}"
+        yield from (f"    {line}" for line in stack.splitlines())
+    if (at.waits or at.threads) and at.log:
+        yield f"{named} wrote last"
+        yield from (f"    {line}" for line in at.log)
 
 
 def _which(doing: Doing) -> str:

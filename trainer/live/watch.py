@@ -1,9 +1,9 @@
 """Says, while a run goes on, what takes far longer than it did before: who waits for whom, and since when.
 
-Each kind of work of the timeline has a budget: so many times the longest of its kind that ended, and no less than five
-minutes; the first of a kind has half an hour. What is beyond it is said once, and again whenever it has taken twice as
-long. A thread sleeps until the next budget is used up, at most for the least budget: what begins meanwhile is seen before
-its own is, so that work never wakes it.
+Each kind of work and of waiting of the timeline has a budget: five times the longest of its kind that ended, and no less
+than `guard.late_s`; the first of a kind has six times that. What is beyond it is said once, with where every process of the
+run is, and again whenever it has taken twice as long. A thread sleeps until the next budget is used up, at most for the
+least budget: what begins meanwhile is seen before its own is, so that work never wakes it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from trainer.timeline import Span, Timeline
 
 __all__ = ["Watch"]
 
-_FIRST_S, _LEAST_S, _TIMES, _JOIN_S = 1800.0, 300.0, 5.0, 5.0
+_FIRST, _TIMES, _JOIN_S = 6.0, 5.0, 5.0
 
 
+_MORE = "  `ale status RUN --stacks` shows where all threads are"
 _Kind = tuple[str, str]
 """Role and what."""
 
@@ -30,14 +31,14 @@ class Watch:
     def __init__(
         self,
         timeline: Timeline,
-        answer: Callable[[], Status],
+        answer: Callable[[bool], Status],
         say: Callable[[str], None],
         *,
-        first_s: float = _FIRST_S,
-        least_s: float = _LEAST_S,
+        least_s: float,
     ) -> None:
+        """Budgets are at least `least_s`, those of the first of a kind six times as much."""
         self._timeline, self._answer, self._say = timeline, answer, say
-        self._first_s, self._least_s = first_s, least_s
+        self._first_s, self._least_s = _FIRST * least_s, least_s
         self._longest: dict[_Kind, float] = {}
         self._quiet_s: dict[_Kind, float] = {}
         """Until when, in Unix seconds, a kind of work that goes on and was said is not said again."""
@@ -71,15 +72,19 @@ class Watch:
             oldest.setdefault((span.role, span.what), span)
         self._quiet_s = {kind: until for kind, until in self._quiet_s.items() if kind in oldest}
         due: list[float] = []
+        late: list[str] = []
         for kind, span in oldest.items():
             budget_s = self._budget_s(kind)
             due_s = max(span.begin_s + budget_s, self._quiet_s.get(kind, 0.0))
             if due_s <= now:
                 lasted_s = now - span.begin_s
                 due_s = self._quiet_s[kind] = now + lasted_s
-                with suppress(Exception):  # watching ends no run, and goes on
-                    self._say(self._told(span, lasted_s, budget_s))
+                late.append(self._told(span, lasted_s, budget_s))
             due.append(due_s - now)
+        if late:
+            with suppress(Exception):  # watching ends no run, and goes on
+                about = [f"  {line}" for line in lines(self._answer(False))]
+                self._say("\n".join([f"{'; '.join(late)}. Now:", *about, _MORE]))
         return min(due, default=None)
 
     def _budget_s(self, kind: _Kind) -> float:
@@ -89,8 +94,7 @@ class Watch:
     def _told(self, span: Span, lasted_s: float, budget_s: float) -> str:
         longest_s = self._longest.get((span.role, span.what))
         before = f"at most {lasting(longest_s)} before" if longest_s else "the first of its kind"
-        about = "\n".join(f"  {line}" for line in lines(self._answer()))
         return (
             f"{span.role} has been at {span.what} of step {span.step} for {lasting(lasted_s)}, beyond {lasting(budget_s)} "
-            f"({before}). Now:\n{about}\n  `ale status RUN --stacks` shows where the run's own threads are"
+            f"({before})"
         )

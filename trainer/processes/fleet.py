@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
@@ -19,8 +21,9 @@ from rock_env.errors import InvalidArgument
 from rock_env.local import EmbeddedServer
 from trainer.config import TrainConfig
 from trainer.errors import Halted
+from trainer.live.door import ask_actor
 from trainer.live.events import RunEvent
-from trainer.live.status import Flights
+from trainer.live.status import Flights, Process
 from trainer.models.chosen import check_files, memory_of
 from trainer.processes.accounts import Accounts, most_bytes, processor_s
 from trainer.processes.hosting import check_rock, rock_of
@@ -52,6 +55,8 @@ class Fleet:
         self.slots = [config.rollout.concurrency] * config.rollout.workers
         """Most rollouts that each worker runs at once."""
         self.flights = Flights()
+        self.waits: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
+        """Told of what is waited for beside the rollouts, in the body; whoever watches the run sets it."""
         self.learns_from_rollouts = True
         """Whether the algorithm needs training rollouts at all."""
 
@@ -154,7 +159,8 @@ class Fleet:
         """
         if self._at.rewarder is None or not encoded:
             return Rewarded(list(encoded))
-        rewarded: Rewarded = await answer_of(self._at.rewarder.reward.remote(list(encoded), run_folder))
+        with self.waits("waiting for the reward workers"):
+            rewarded: Rewarded = await answer_of(self._at.rewarder.reward.remote(list(encoded), run_folder))
         return rewarded
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[Completion]:
@@ -171,6 +177,20 @@ class Fleet:
     def sampler_news(self) -> list[RunEvent]:
         """Return which samplers were lost and came back since this was asked last."""
         return self._serving.news()
+
+    def processes(self, whole: bool) -> list[Process]:
+        """Return what goes on in each process, `whole` with all stacks; asked from any thread, of all at once."""
+        names = self._at.told_as.copy()
+        with ThreadPoolExecutor(max(1, len(names))) as asking:
+            said = [*asking.map(partial(ask_actor, whole=whole), names)]
+        return [
+            Process(
+                name.rpartition(" ")[0],
+                None if isinstance(at, str) else at,
+                at if isinstance(at, str) else "",
+            )
+            for name, at in zip(names, said, strict=True)
+        ]
 
     def holding(self) -> list[int]:
         """Return the version of the weights that each sampler is known to hold, -1 for one that is lost or takes another."""

@@ -46,6 +46,7 @@ from trainer.learners.explorer import Explorer, Held
 from trainer.learners.versions import Versions, versions_kept
 from trainer.models.chosen import learner_of, sampler_of
 from trainer.models.plain_text import plain_batch, plain_text, text_nll
+from trainer.processes.telling import tell
 from trainer.protocols.engines import LearnsValues, LossFn, Weights
 from trainer.protocols.memory import Part, TellsPart
 from trainer.rollout.curriculum import mask_negatives
@@ -94,9 +95,10 @@ class Learner:
         self._sent: Digests = {}
         self._is_compared = False
 
-    def ready(self, own: Own = NO_OWN) -> None:
+    def ready(self, own: Own = NO_OWN, told_as: str = "") -> None:
         """Build the engine and the algorithm, among `own` plugins too. First of all calls."""
         give(own)
+        tell(told_as)
         config = self._config
         torch.set_num_threads(config.optim.threads)
         spec, options = learner_of(config)

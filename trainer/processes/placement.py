@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 import ray
 from ray.util.placement_group import placement_group, remove_placement_group
@@ -94,6 +95,9 @@ class Placed:
     pids: list[int]
     policies: int
     """How many of the `pids` compute with a model: they are the first."""
+    told_as: list[str]
+    """Names under which the actors tell what they do (`trainer.processes.telling`): such as `sampler 2`, and what tells it
+    from those of other runs."""
     start: Callable[[int], Awaitable[Any]]
     """Ends the engine of a number, from 0, and returns another in its place, ready. Raises `Lost`."""
 
@@ -125,19 +129,24 @@ def place(config: TrainConfig, rock_address: str, artifacts: str, stack: ExitSta
         for number in range(rollout.workers)
     ]
     actors: list[Any] = [learner, *engines, *references, *workers]
+    told_as = ["learner", *_numbered("sampler", engines), *_numbered("reference", references)]
+    told_as += _numbered("worker", workers)
     rewarder: Any = None
     if config.reward.routes:
         rewarder = ray.remote(RewardActor).options(**pool.options("reward", 0)).remote(config, rock_address)
         actors.append(rewarder)
+        told_as.append("rewards")
     stack.callback(_stop, actors)
     given = Carried(own()) if own() else NO_OWN
-    result_of([actor.ready.remote(given) for actor in actors])
+    told_as = [_unique(name) for name in told_as]
+    result_of([actor.ready.remote(given, name) for actor, name in zip(actors, told_as, strict=True)])
     result_of(learner.prove_to.remote(engines[0].arrived.remote()))
 
     async def start(number: int) -> Any:
         ray.kill(actors[1 + number])
         actors[1 + number] = engine(number)
-        await answer_of(actors[1 + number].ready.remote(given))
+        told_as[1 + number] = _unique(f"sampler {number + 1}")
+        await answer_of(actors[1 + number].ready.remote(given, told_as[1 + number]))
         return actors[1 + number]
 
     return Placed(
@@ -148,8 +157,17 @@ def place(config: TrainConfig, rock_address: str, artifacts: str, stack: ExitSta
         rewarder=rewarder,
         pids=result_of([actor.process_id.remote() for actor in actors]),
         policies=1 + len(engines) + len(references),
+        told_as=told_as,
         start=start,
     )
+
+
+def _numbered(role: str, actors: Sequence[Any]) -> list[str]:
+    return [f"{role} {number}" for number in range(1, len(actors) + 1)]
+
+
+def _unique(name: str) -> str:
+    return f"{name} {uuid4().hex}"
 
 
 def _sampler_class(config: TrainConfig) -> Any:

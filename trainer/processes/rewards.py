@@ -12,6 +12,7 @@ from pathlib import Path
 from agent_runtime.store import decode, encode
 from rock_env.plugins import NO_OWN, Own, give
 from trainer.config import TrainConfig
+from trainer.processes.telling import tell
 from trainer.reward.kept import KeptAnswers
 from trainer.reward.router import Rewarded, Router
 
@@ -25,9 +26,10 @@ class RewardActor:
         self._config, self._rock_address = config, rock_address
         self._kept: KeptAnswers | None = None
 
-    async def ready(self, own: Own = NO_OWN) -> None:
+    async def ready(self, own: Own = NO_OWN, told_as: str = "") -> None:
         """Open the workers. First of all calls; see `trainer.processes.learner`."""
         give(own)
+        tell(told_as)
         self._router = await Router(self._config, self._rock_address).__aenter__()
 
     async def process_id(self) -> int:

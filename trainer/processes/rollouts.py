@@ -30,6 +30,7 @@ from rock_env.plugins import NO_OWN, Own, env_params, give, load_env
 from rock_env.spec import EnvSpec
 from trainer.config import TrainConfig
 from trainer.models.chosen import asks_singly, learner_of, sampler_of
+from trainer.processes.telling import tell
 from trainer.rollout.cli_agents import CliAgents
 from trainer.rollout.filtering import attempts
 from trainer.rollout.sampler import AskingSampler, BatchingSampler, SlotSampler
@@ -86,9 +87,10 @@ class RolloutWorker:
         self._asked_s = 0.0
         self._asked: list[tuple[float, float]] = []
 
-    async def ready(self, own: Own = NO_OWN) -> None:
+    async def ready(self, own: Own = NO_OWN, told_as: str = "") -> None:
         """Open the chat template, the gateway and the connection. First of all calls; see `trainer.processes.learner`."""
         give(own)
+        tell(told_as)
         spec, options = learner_of(self._config)
         self._template = spec.template(self._config.model, options)
         self._stops = sampler_of(self._config)[0].stops
@@ -183,8 +185,11 @@ class RolloutWorker:
         slots = min(self._config.rollout.concurrency, len(requests))
 
         async def slot() -> None:
+            this = asyncio.current_task()
+            assert this is not None
             try:
                 for number, request in queue:
+                    this.set_name(request.id)  # for whoever asks where it waits
                     results[number] = await play(request)
             finally:
                 if sampler is not None:

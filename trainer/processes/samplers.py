@@ -17,6 +17,7 @@ from trainer.config import TrainConfig
 from trainer.data.batch import TrainBatch
 from trainer.errors import ConfigError, Halted
 from trainer.models.chosen import learner_of, sampler_of
+from trainer.processes.telling import tell
 from trainer.protocols.engines import RemembersTurns, Weights
 from trainer.samplers.arrival import Arrived, StatesWeights
 from trainer.samplers.named import Named
@@ -31,9 +32,10 @@ class InferenceActor:
     def __init__(self, config: TrainConfig) -> None:
         self._config = config
 
-    def ready(self, own: Own = NO_OWN) -> None:
+    def ready(self, own: Own = NO_OWN, told_as: str = "") -> None:
         """Build the engine, among `own` plugins too. First of all calls."""
         give(own)
+        tell(told_as)
         torch.set_num_threads(1)
         spec, options = sampler_of(self._config)
         self._engine = spec.inference(self._config.model, options, self._config.seed)
@@ -82,9 +84,10 @@ class SteppedActor:
     def __init__(self, config: TrainConfig) -> None:
         self._config = config
 
-    def ready(self, own: Own = NO_OWN) -> None:
+    def ready(self, own: Own = NO_OWN, told_as: str = "") -> None:
         """Build the engine, among `own` plugins too. First of all calls. Raise `ConfigError` for one that does not step."""
         give(own)
+        tell(told_as)
         torch.set_num_threads(1)
         spec, options = sampler_of(self._config)
         engine = spec.inference(self._config.model, options, self._config.seed)
@@ -141,9 +144,10 @@ class ReferenceActor:
     def __init__(self, config: TrainConfig) -> None:
         self._config = config
 
-    def ready(self, own: Own = NO_OWN) -> None:
+    def ready(self, own: Own = NO_OWN, told_as: str = "") -> None:
         """Build the policy, among `own` plugins too. First of all calls."""
         give(own)
+        tell(told_as)
         config = self._config
         torch.set_num_threads(config.optim.threads)
         spec, options = learner_of(config)

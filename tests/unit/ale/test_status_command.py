@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from ale.cli import app
 from trainer.errors import RunFolderError
-from trainer.live.door import Door
+from trainer.live.door import Door, name_of
+from trainer.live.inside import stacks
 from trainer.live.status import Doing, Status
 
 
@@ -35,7 +36,12 @@ def record(run: Path, step: int) -> None:
 
 def test_a_run_that_goes_on_says_what_it_does(run: Path) -> None:
     status = Status(7, "host", 2, 10, [Doing("learner", "learn", 3, 12.5)], 0, [], {})
-    with Door(run, lambda: status):
+
+    def answer(whole: bool) -> Status:
+        status.stacks = stacks() if whole else {}
+        return status
+
+    with Door(name_of(run), answer):
         assert said(str(run)).splitlines() == [
             "step 2 of 10 is done; process 7 on host",
             "learner: learn of step 3, for 12.5 s",

@@ -14,6 +14,7 @@ import pytest
 from trainer.errors import RunFolderError
 from trainer.live import door
 from trainer.live.door import Door, ask, name_of
+from trainer.live.inside import stacks
 from trainer.live.status import Doing, Flight, Flights, Status, lasting, lines, status_of
 from trainer.timeline import Span
 
@@ -25,9 +26,15 @@ def some_status() -> Status:
     return Status(7, "host", 2, 10, doing, 1, [Flight("t-1", 2, 40.0)], {"samplers/up": 1.0})
 
 
+def answer(whole: bool) -> Status:
+    status = some_status()
+    status.stacks = stacks() if whole else {}
+    return status
+
+
 def test_a_question_is_answered_while_the_run_hangs(tmp_path: Path) -> None:
     asked: list[Status | None] = []
-    with Door(tmp_path, some_status):
+    with Door(name_of(tmp_path), answer):
         # Nothing of this thread is needed.
         thread = threading.Thread(target=lambda: asked.append(ask(tmp_path)))
         thread.start()
@@ -41,15 +48,15 @@ def test_a_question_is_answered_while_the_run_hangs(tmp_path: Path) -> None:
 def test_nobody_answers_for_a_run_that_is_not_there(tmp_path: Path) -> None:
     assert ask(tmp_path) is None
     assert ask(tmp_path / "none") is None
-    with Door(tmp_path, some_status):
+    with Door(name_of(tmp_path), answer):
         assert [*tmp_path.iterdir()] == [], "a killed run leaves nothing"
     assert ask(tmp_path) is None
-    with Door(tmp_path, some_status):
+    with Door(name_of(tmp_path), answer):
         assert ask(tmp_path) == some_status()
 
 
 def test_where_somebody_has_the_name_the_run_goes_on(tmp_path: Path) -> None:
-    with Strange(tmp_path, b""), Door(tmp_path, some_status) as opened:
+    with Strange(tmp_path, b""), Door(name_of(tmp_path), answer) as opened:
         assert opened.why_not.startswith("nobody can ask this run how it is: Address already in use")
         with suppress(RunFolderError):
             ask(tmp_path)
@@ -59,7 +66,7 @@ def test_who_says_nothing_or_nonsense_keeps_nobody_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(door, "_ASKS_S", 0.05)
-    with Door(tmp_path, some_status):
+    with Door(name_of(tmp_path), answer):
         silent, rude, hasty = (socket.socket(socket.AF_UNIX) for _ in range(3))
         for each in (silent, rude, hasty):
             each.connect(name_of(tmp_path))
@@ -75,7 +82,7 @@ def test_who_says_nothing_or_nonsense_keeps_nobody_out(
 
 def test_another_user_gets_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And an answer of another user's is not read."""
-    with Door(tmp_path, some_status):
+    with Door(name_of(tmp_path), answer):
         monkeypatch.setattr(door, "_ROOT", -1)
         monkeypatch.setattr(os, "geteuid", lambda: 4321)
         with pytest.raises(RunFolderError, match="Ask as the user who runs it"):
@@ -135,7 +142,7 @@ def test_a_run_that_does_not_answer_is_told_from_none(
 
 def test_an_answer_that_cannot_be_given_keeps_the_next_ones(tmp_path: Path) -> None:
     answers = iter([Status(7, "\ud800", 2, 10, [], 0, [], {}), some_status()])
-    with Door(tmp_path, lambda: next(answers)):
+    with Door(name_of(tmp_path), lambda _: next(answers)):
         with pytest.raises(RunFolderError, match="is no run"):
             ask(tmp_path)
         assert ask(tmp_path) == some_status()

@@ -21,9 +21,9 @@ class Watched:
         self.now = 1000.0
         self.timeline = Timeline(folder, clock=lambda: self.now)
         self.said: list[str] = []
-        self.watch = Watch(self.timeline, self.status, self.said.append, first_s=60.0, least_s=10.0)
+        self.watch = Watch(self.timeline, self.status, self.said.append, least_s=10.0)
 
-    def status(self) -> Status:
+    def status(self, whole: bool) -> Status:
         running = self.timeline.running()
         return status_of(running, Flights(), {}, step=1, steps=9, now_s=self.now)
 
@@ -104,10 +104,10 @@ def test_the_thread_sees_what_begins_while_it_sleeps(tmp_path: Path) -> None:
         told.append(text)
         said.set()
 
-    def status() -> Status:
+    def status(whole: bool) -> Status:
         return status_of(timeline.running(), Flights(), {}, step=0, steps=1, now_s=timeline.now())
 
-    with Watch(timeline, status, say, first_s=0.05, least_s=0.01), timeline.span("learner", "learn", 1):
+    with Watch(timeline, status, say, least_s=0.01), timeline.span("learner", "learn", 1):
         assert said.wait(20)
     timeline.close()
     assert told[0].startswith("learner has been at learn of step 1 for")
