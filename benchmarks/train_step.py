@@ -1,12 +1,17 @@
 """What a step of training takes on a processor, beside TRL's GRPOTrainer and beside plain torch with `generate`.
 
-`python -m benchmarks.train_step [--quick]`. A step samples answers to prompts, gives them to an update of GRPO, and takes
-the new weights to what samples. All three have the same random model of 0.16 or 3.4 million parameters, the same prompts, as
-many tokens (no answer ends early), float32, AdamW and one thread, and take their steps in turns in one process. Without
-`trl` its ratios are null, and the line before the last says why. The last line is one JSON object:
+`python -m benchmarks.train_step [--quick] [--part steps|checkpoints]`. A step samples answers to prompts, gives them to an
+update of GRPO, and takes the new weights to what samples. All three have the same random model of 0.16 or 3.4 million
+parameters, the same prompts, as many tokens (no answer ends early), float32, AdamW and one thread, and take their steps in
+turns in one process. Without `trl` its ratios are null, and the line before the last says why. The last line is one JSON
+object:
 
 - `over_plain_0_16m`, `over_plain_3_4m`: ALE's step over plain torch's, a ratio of medians (goals: .75 and .90);
-- `over_trl_0_16m`, `over_trl_3_4m`: ALE's step over TRL's (goals: .55 and .85).
+- `over_trl_0_16m`, `over_trl_3_4m`: ALE's step over TRL's (goals: .55 and .85);
+- `checkpoint_share`: by how much of its time a step of 3.4 million parameters takes longer because a checkpoint, with its
+  moments, is written beside it (goal: .03); `checkpoint_share_waited`: because one is waited for before it, as it was once.
+  Three kinds of step by turns, a ratio of medians; `checkpoint_cpu_share`, `checkpoint_cpu_share_waited`: the same of the
+  processor time of what follows one another (sampling, update, what is waited for), which other work changes less.
 """
 
 from __future__ import annotations
@@ -16,11 +21,12 @@ import os
 import tempfile
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time, thread_time
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -34,11 +40,14 @@ from agent_runtime.policy import SampleRequest
 from agent_runtime.types import SamplingParams
 from benchmarks.models import batch_of
 from benchmarks.scaffold import finish, parser_of, seconds_of
+from trainer import checkpoint
 from trainer.algo.grpo import GRPO, GRPOOptions
 from trainer.algo.terms.monitors import Monitors
 from trainer.data.batch import Counts, TrainBatch
+from trainer.files.finishing import Finishing
 from trainer.models.hf import ENGINE, HFOptions
 from trainer.protocols.engines import OptimOptions
+from trainer.run_state import RunState
 from trainer.samplers.hf.continuous import Bounds, ContinuousBatch
 from trainer.samplers.hf.ragged import RaggedModel
 
@@ -111,16 +120,18 @@ class Ours:
 
     def __init__(self, folder: str) -> None:
         options = HFOptions(device="cpu")
-        self._train = ENGINE.train(folder, options, 0, OptimOptions(lr=LR, microbatch_tokens=1 << 16))
+        self.train = ENGINE.train(folder, options, 0, OptimOptions(lr=LR, microbatch_tokens=1 << 16))
         ragged = RaggedModel(
             transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32), max_context=512
         )
         self._sampler = ContinuousBatch(ragged, end_id=-1, bounds=Bounds())  # no answer ends early
-        self._sampler.load(self._train.weights(), 0)
+        self._sampler.load(self.train.weights(), 0)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         self._prompts = [np.array(tokenizer(words).input_ids, np.int32) for words in WORDS]
         self._loss = GRPO.build(GRPOOptions.model_validate({})).loss
         self._steps = 0
+        self.update_cpu_s = 0.0
+        self.learn: Callable[[Callable[[], None]], None] = lambda learn: learn()
 
     def step(self) -> None:
         requests = [
@@ -136,9 +147,14 @@ class Ours:
         ]
         sampled = self._sampler.sample(requests)
         batch = self._batch(requests, [each.ids for each in sampled], [each.logprobs for each in sampled])
-        self._train.step(batch, Monitors().watch(self._loss), lr=LR)
+        self.learn(lambda: self._update(batch))
         self._steps += 1
-        self._sampler.load(self._train.weights(), self._steps)
+        self._sampler.load(self.train.weights(), self._steps)
+
+    def _update(self, batch: TrainBatch) -> None:
+        began = thread_time()
+        self.train.step(batch, Monitors().watch(self._loss), lr=LR)
+        self.update_cpu_s = thread_time() - began
 
     def _batch(self, requests: list[SampleRequest], ids: list[Any], logprobs: list[Any]) -> TrainBatch:
         tokens_BT = torch.tensor(
@@ -277,14 +293,88 @@ def measured(size: str, rounds: int, why: str) -> dict[str, float | None]:
     }
 
 
+class Saving:
+    """ALE's step with a learner that does what it is asked in order, as its actor does, and checkpoints of its state."""
+
+    def __init__(self, folder: str, checkpoints: Path) -> None:
+        self._ours, self._checkpoints = Ours(folder), checkpoints
+        self._learner, self._finishing = ThreadPoolExecutor(1), Finishing()
+        self._learner.submit(torch.set_num_threads, 1).result()
+        self._number = 0
+        self._ours.learn = lambda learn: self._learner.submit(learn).result()
+
+    def step(self, kind: str) -> tuple[float, float]:
+        """Save, or not, and take the next step; return its seconds, and the processor's of what follows one another."""
+        began, used = perf_counter(), process_time()
+        if kind != "none":
+            self._save()
+        if kind == "waited":
+            self._finishing.wait()
+        waited = process_time() - used
+        mine = thread_time()
+        self._ours.step()
+        mine = waited + thread_time() - mine + self._ours.update_cpu_s
+        taken = perf_counter() - began
+        self._finishing.wait()  # what is left of it is no other step's
+        return taken, mine
+
+    def _save(self) -> None:
+        self._number += 1
+        train = self._ours.train
+
+        def begin(into: Path) -> Callable[[], object]:
+            return self._learner.submit(train.save, into).result
+
+        write = checkpoint.begin(
+            self._checkpoints, self._number, RunState(self._number), engine=begin, keep=2
+        )
+        self._finishing.begin(lambda: [write()].clear())
+
+
+KINDS = ("none", "beside", "waited")
+
+
+def checkpoints(rounds: int) -> dict[str, float | None]:
+    """Return what a checkpoint adds to a step of 3.4 million parameters."""
+    with tempfile.TemporaryDirectory() as place:
+        saving = Saving(written(Path(place) / "model", SIZES["3_4m"]), Path(place) / "checkpoints")
+        taken: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
+        for number in range(rounds + 1):
+            for kind in (*KINDS[number % 3 :], *KINDS[: number % 3]):
+                found = saving.step(kind)
+                taken[kind] += [found] if number else []  # what the first step alone does
+    wall, cpu = ({kind: median(t[which] for t in taken[kind]) for kind in KINDS} for which in (0, 1))
+    for kind in KINDS:
+        print(
+            f"checkpoint {kind}: {wall[kind] * 1e3:.0f} ms, {cpu[kind] * 1e3:.0f} ms of processor time",
+            flush=True,
+        )
+    return {
+        "checkpoint_share": round(wall["beside"] / wall["none"] - 1, 4),
+        "checkpoint_share_waited": round(wall["waited"] / wall["none"] - 1, 4),
+        "checkpoint_cpu_share": round(cpu["beside"] / cpu["none"] - 1, 4),
+        "checkpoint_cpu_share_waited": round(cpu["waited"] / cpu["none"] - 1, 4),
+    }
+
+
 def main() -> None:
     parser = parser_of(__doc__, quick="5 rounds instead of 25")
-    rounds = 5 if parser.parse_args().quick else 25
+    parser.add_argument("--part", choices=["steps", "checkpoints"])
+    options = parser.parse_args()
+    rounds = 5 if options.quick else 25
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     logging.disable(logging.WARNING)
+    found: dict[str, float | None] = {} if options.part == "checkpoints" else compared(rounds)
+    if options.part != "steps":
+        found |= checkpoints(rounds)
+    finish(dict(sorted(found.items())))
+
+
+def compared(rounds: int) -> dict[str, float | None]:
+    """Return the ratios of all sizes."""
     missing = [name for name in ("trl", "datasets") if find_spec(name) is None]
     why = (
         f"no comparison with TRL: {' and '.join(missing)} not installed here (pip install trl)"
@@ -296,7 +386,7 @@ def main() -> None:
         found |= measured(size, rounds, why)
     if why:
         print(why)
-    finish(dict(sorted(found.items())))
+    return found
 
 
 if __name__ == "__main__":

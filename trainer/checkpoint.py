@@ -1,6 +1,7 @@
 """Checkpoints: a folder per step, complete or absent.
 
-A checkpoint is written beside its place and renamed there, so `kill -9` at any moment leaves the previous one. It holds
+A checkpoint is written beside its place and renamed there, so `kill -9` at any moment leaves the previous one. What it holds
+is fixed as it begins; a thread may write it to the disk while the run goes on (ADR 0089). It holds
 the engine's part (parameters, optimizer), the controller's (`state.msgpack`) and the digests of both; the rest of a run is
 derived. Steps count from 1, 0 is the end of the warm-up, and -N is N warm-up epochs before it. A run resumes from the
 newest, and `ale replay` learns steps again from older ones.
@@ -25,6 +26,7 @@ from trainer.files import digests
 __all__ = [
     "Resumed",
     "before_step",
+    "begin",
     "check",
     "damaged",
     "history",
@@ -32,7 +34,6 @@ __all__ = [
     "latest",
     "place",
     "read_state",
-    "save",
     "to_resume",
 ]
 
@@ -50,44 +51,46 @@ class Resumed(NamedTuple):
     """What whoever resumes should know: a line each."""
 
 
-def save(
+def begin(
     folder: Path,
     step: int,
     state: Any,
     *,
-    engine: Callable[[Path], None],
+    engine: Callable[[Path], Callable[[], object]],
     keep: int,
     history_bytes: float = 0,
     settings: str = "",
     beside: Mapping[str, digests.Digest] | None = None,
-) -> Path:
-    """Write checkpoint `step` atomically; keep the newest `keep`, and of older ones those that `history` chooses.
+) -> Callable[[], Path]:
+    """Begin checkpoint `step` of `state` as it is now; return what writes it, which may be called on any thread.
 
-    Raise `OSError` when the disk refuses. One that is there already stays: a step has one state, and to write it again would
-    risk it. `settings` and `beside` are the run's, to be checked with the checkpoint (`digests.Sealed`).
+    That writes it atomically, and then keeps the newest `keep` and of older ones those that `history` chooses. `engine`
+    begins to fill a folder and returns what waits for that. One at a time. Raise `OSError`, here or there, when the disk
+    refuses. One that is there already stays: a step has one state, and to write it again would risk it. `settings` and
+    `beside` are the run's, to be checked with the checkpoint (`digests.Sealed`).
     """
-    folder.mkdir(parents=True, exist_ok=True)
     final = place(folder, step)
     temporary = folder / f".{final.name}.tmp"
     if (final / _STATE).is_file():
-        return final
+        return lambda: final
     shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
-    try:
-        engine(temporary)
-        (temporary / _STATE).write_bytes(msgspec.msgpack.encode(state))
-        digests.seal(temporary, beside=beside, settings=settings)
-        shutil.rmtree(final, ignore_errors=True)  # incomplete, or it would have been kept
-        temporary.rename(final)
-        digests.sync(folder)
-    except OSError:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    older = {number: path for path, number in [*_complete(folder).items()][:-keep]}
-    sizes = {number: _bytes(path) for number, path in older.items() if number >= 0}
-    for number in older.keys() - history(sizes, history_bytes):
-        _remove(older[number])
-    return final
+    temporary.mkdir(parents=True)
+    encoded = msgspec.msgpack.encode(state)
+    with _removed_if_refused(temporary):
+        filled = engine(temporary)
+
+    def write() -> Path:
+        with _removed_if_refused(temporary):
+            filled()
+            (temporary / _STATE).write_bytes(encoded)
+            digests.seal(temporary, beside=beside, settings=settings)
+            shutil.rmtree(final, ignore_errors=True)  # incomplete, or it would have been kept
+            temporary.rename(final)
+            digests.sync(folder)
+        _thin_out(folder, keep, history_bytes)
+        return final
+
+    return write
 
 
 def history(sizes: Mapping[int, int], most: float) -> set[int]:
@@ -216,6 +219,22 @@ def _moved_aside(broken: Path, why: CheckpointError, whole: Path) -> str:
     return (
         f"note: the run goes on from {whole.name}, because {broken.name} is damaged and now in {aside}: {why}"
     )
+
+
+@contextmanager
+def _removed_if_refused(temporary: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _thin_out(folder: Path, keep: int, history_bytes: float) -> None:
+    older = {number: path for path, number in [*_complete(folder).items()][:-keep]}
+    sizes = {number: _bytes(path) for number, path in older.items() if number >= 0}
+    for number in older.keys() - history(sizes, history_bytes):
+        _remove(older[number])
 
 
 def _bytes(checkpoint: Path) -> int:

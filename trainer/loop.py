@@ -78,7 +78,7 @@ def _train(run: Run) -> RunSummary | None:
         if run.is_evaluation_due(step):
             run.evaluate(step)
         if run.is_checkpoint_due(step):
-            run.save()
+            run.save_beside()
     if run.should_stop():
         run.save()
         return None

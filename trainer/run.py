@@ -21,6 +21,7 @@ from trainer.config import TrainConfig
 from trainer.environments import key_of, open_environments
 from trainer.evaluation import Evaluator
 from trainer.files import digests
+from trainer.files.finishing import Finishing
 from trainer.files.folder import fill_whole, writing
 from trainer.gathering import Gathering
 from trainer.guard import Guard
@@ -50,7 +51,7 @@ from trainer.scheduler.streaming import scheduler_of
 from trainer.seeds import derive
 from trainer.stopping import StopClock
 from trainer.teaching import signal_metrics, starving
-from trainer.timeline import Timeline
+from trainer.timeline import BESIDE, Timeline
 
 __all__ = ["Run"]
 
@@ -78,6 +79,7 @@ class Run:
         )
         self._beside = Beside(self._sampling)
         self._clock = StopClock(folder, lambda: observer.stop_requested)
+        self._saving = Finishing()
 
     def __enter__(self) -> Run:
         with writing("records", self._folder):
@@ -117,10 +119,17 @@ class Run:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self._live:  # last: whoever ends a run may wait, too
-            self._beside.close()
-            self._journal.close()
-            self._timeline.close()
-            self._metrics.close()
+            try:
+                self._saving.wait()
+            except Exception as failed:
+                if error is None:
+                    raise
+                self._observer.on_log(f"note: {failed}")
+            finally:
+                self._beside.close()
+                self._journal.close()
+                self._timeline.close()
+                self._metrics.close()
 
     # -- before reinforcement learning ------------------------------------------------------------------------
 
@@ -203,14 +212,17 @@ class Run:
         return iter(range(self._state.step + 1, self._config.steps + 1))
 
     def batch(self, step: int) -> Batch:
-        """Return the rollouts of the step's plan when they are in. Raise `Halted` where too many were rejected.
+        """Return the rollouts of the step's plan when they are in. Raise `Halted` where too many were rejected, and
+        `RunFolderError` where meanwhile a checkpoint could not be written.
 
         With `rollout.mode=pipeline` they may be in already, and later plans are played while the step is learned; with
         `stream` they are of whatever plans finished first.
         """
         self._observer.on_phase("rollout")
         with self._timeline.wait("waiting for the batch", step):
-            return self._beside.batch(step)
+            batch = self._beside.batch(step)
+        self._saving.check()
+        return batch
 
     def _sampling(self) -> Scheduler:
         drawn = DrawnPlans(self._config, self._planner, self._pools, self._state, self._records)
@@ -307,19 +319,41 @@ class Run:
         return step % self._config.checkpoint.every == 0
 
     def save(self) -> None:
-        """Write a checkpoint of the last finished step."""
+        """Write a checkpoint of the last finished step; it is on the disk when this returns. Raise `RunFolderError`."""
+        self._save(beside=False)
+
+    def save_beside(self) -> None:
+        """Begin a checkpoint of the last finished step, which is written while the run goes on (`trainer.checkpoint.begin`).
+
+        One at a time: the one before is waited for. What it raises is raised by the next batch, save, or end of the run.
+        """
+        self._save(beside=True)
+
+    def _save(self, *, beside: bool) -> None:
         if not self._beside.has_begun or not self._config.rollout.overlaps:
             self._state.anchors = self._pools.state()
         self._state.train_s = time.monotonic() - self._started
         step = self._state.step - self._state.epochs_left
-        with (
-            writing(f"checkpoint {step}", self._folder / "checkpoints"),
-            self._clock.saving(),
-            self._timeline.span("checkpoint", "save", step),
-        ):
-            self._states.save(step, self._state, engine=self._fleet.save, options=self._config.checkpoint)
-            if stream := self._state.stream:
-                self._records.forget_waiting(stream.groups, but={group.number for group in stream.open})
+        stream, folder = self._state.stream, self._folder / "checkpoints"
+        with self._clock.saving() as saved, self._timeline.span("checkpoint", "save", step):
+            self._saving.wait()
+            with writing(f"checkpoint {step}", folder):
+                write = self._states.begin(
+                    step, self._state, engine=self._fleet.begin_save, options=self._config.checkpoint
+                )
+
+            def finish() -> None:
+                with writing(f"checkpoint {step}", folder), self._timeline.span("checkpoint", BESIDE, step):
+                    write()
+                    if stream:  # whose groups the checkpoint before needs
+                        self._records.forget_waiting(
+                            stream.groups, but={group.number for group in stream.open}
+                        )
+                    saved()
+
+            self._saving.begin(finish)
+            if not beside:
+                self._saving.wait()
 
     def finish(self) -> RunSummary:
         """Save, evaluate once more, export the model, and write the summary."""

@@ -81,14 +81,19 @@ class SavedStates:
             self._folder / "checkpoints", RunState, steps_done=steps_recorded(self._folder)
         )
 
-    def save(
-        self, step: int, state: RunState, *, engine: Callable[[Path], None], options: CheckpointOptions
-    ) -> None:
-        """Write a checkpoint, and keep of those there are what the options say. Raise `OSError`."""
+    def begin(
+        self,
+        step: int,
+        state: RunState,
+        *,
+        engine: Callable[[Path], Callable[[], object]],
+        options: CheckpointOptions,
+    ) -> Callable[[], Path]:
+        """Begin a checkpoint as `checkpoint.begin` does, and return what writes it. Raise `OSError`, here or there."""
         if self._beside is None:
             experts = [kept_segment(self._folder, kind) for kind in ("expert", HELD_OUT)]
             self._beside = listed(self._folder, experts)
-        checkpoint.save(
+        return checkpoint.begin(
             self._folder / "checkpoints",
             step,
             state,

@@ -34,7 +34,7 @@ class _Took(msgspec.Struct):
     work_s: float
     """The longest time between two moments at which the run could stop, since it was started or resumed."""
     save_s: float
-    """The last save."""
+    """The longest save since then, up to where it was on the disk."""
 
 
 class StopClock:
@@ -43,7 +43,7 @@ class StopClock:
     def __init__(self, folder: Path, asked: Callable[[], bool]) -> None:
         self._folder, self._asked = folder, asked
         self._last = time.monotonic()
-        self._work_s = 0.0
+        self._work_s = self._save_s = 0.0
 
     def asked(self) -> bool:
         """Return whether somebody wants the run to stop. Called wherever it can."""
@@ -52,13 +52,21 @@ class StopClock:
         return self._asked()
 
     @contextmanager
-    def saving(self) -> Iterator[None]:
-        """Keep how long the body takes to save. Raise `OSError` where that cannot be written."""
+    def saving(self) -> Iterator[Callable[[], None]]:
+        """Give the body, in which the run saves, what to call on any thread once that is on the disk.
+
+        It keeps how long that took, and raises `OSError` where it cannot write it.
+        """
         self.asked()
-        yield
-        took = _Took(self._work_s, time.monotonic() - self._last)
+        begun = self._last
+
+        def saved() -> None:
+            self._save_s = max(self._save_s, time.monotonic() - begun)  # what is saved already takes no time
+            took = _Took(self._work_s, self._save_s)
+            write_whole(self._folder / _FILE, lambda beside: beside.write_bytes(msgspec.json.encode(took)))
+
+        yield saved
         self._last = time.monotonic()
-        write_whole(self._folder / _FILE, lambda beside: beside.write_bytes(msgspec.json.encode(took)))
 
 
 def too_slow(folder: Path, environment: Mapping[str, str] = os.environ) -> str:

@@ -21,7 +21,19 @@ import msgspec
 from trainer.files.appended import Appended, keep_lines
 from trainer.files.folder import writing
 
-__all__ = ["ROLES", "TIMELINE", "Role", "Span", "Timeline", "bound_by", "busy", "joined", "stretches", "told"]
+__all__ = [
+    "BESIDE",
+    "ROLES",
+    "TIMELINE",
+    "Role",
+    "Span",
+    "Timeline",
+    "bound_by",
+    "busy",
+    "joined",
+    "stretches",
+    "told",
+]
 
 TIMELINE = "timeline.jsonl"
 MOST_A_STEP = 300
@@ -34,6 +46,8 @@ Role = Literal[
     "samplers", "environments", "rewards", "learner", "weights", "evaluation", "checkpoint", "driver"
 ]
 ROLES: tuple[Role, ...] = get_args(Role)
+BESIDE = "write beside"
+"""What a `checkpoint` is at while the run goes on, which bounds nothing: where it is waited for, another span says so."""
 _ROLLOUTS: tuple[Role, ...] = ("samplers", "environments")
 _VERSIONS: tuple[Role, ...] = ("learner", "weights")
 
@@ -212,9 +226,10 @@ def stretches(spans: Iterable[Span]) -> list[Stretch]:
     An instant is the learner's while it works without rollouts. While it is idle, the first of `ROLES` at work has it, or
     the driver. While both work, the next wait decides whose it is: the learner's if the samplers wait; if the learner waits,
     the samplers' or, with no engine call in flight, the environments'. After the last wait it is that side's which ends
-    later; the learner's where both end at once.
+    later; the learner's where both end at once. A checkpoint that is written `BESIDE` has none.
     """
-    spans = sorted((span for span in spans if span.begin_s < span.end_s), key=lambda span: span.begin_s)
+    spans = [span for span in spans if span.begin_s < span.end_s and span.what != BESIDE]
+    spans.sort(key=lambda span: span.begin_s)
     learns = [span for span in spans if span.role == "learner"]
     plays = [span for span in spans if span.role in _ROLLOUTS]
     found: list[tuple[float, float, Mapping[Role, int], tuple[Role, str] | None]] = []

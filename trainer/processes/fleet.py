@@ -262,9 +262,12 @@ class Fleet:
         await asyncio.wrap_future(self._serving.asked(self._serving.fails()))
         raise AssertionError("it raises")
 
-    def save(self, folder: Path) -> None:
-        """Let the learner write its part of a checkpoint."""
-        result_of(self._at.learner.save.remote(folder.absolute()))
+    def begin_save(self, folder: Path) -> Callable[[], None]:
+        """Let the learner write its part of a checkpoint; return what waits for that, on any thread.
+
+        It does what it is asked in order: what it learns next is learned when that is written.
+        """
+        return partial(result_of, self._at.learner.save.remote(folder.absolute()))
 
     def load(self, folder: Path) -> None:
         """Let the learner read its part of a checkpoint."""

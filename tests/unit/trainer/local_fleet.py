@@ -124,7 +124,7 @@ class LocalFleet:
         self._engine.ready()
         self._learner.prove_to(self._engine.arrived())
         self.learns_from_rollouts = self._learner.learns_from_rollouts()
-        for name in ("take_experts", "measure", "text_nll", "imitate", "save", "load", "export"):
+        for name in ("take_experts", "measure", "text_nll", "imitate", "load", "export"):
             setattr(self, name, getattr(self._learner, name))
         self.update, self.weights = self._learner.update, self._learner.weights
         self.sample = self._engine.sample
@@ -134,6 +134,10 @@ class LocalFleet:
         self.flights = Flights()
         self._accounts = Accounts()
         self.time_shares()
+
+    def begin_save(self, folder: Path) -> Callable[[], object]:
+        self._learner.save(folder)
+        return lambda: None
 
     def engine_calls(self) -> list[list[tuple[float, float]]]:
         return []

@@ -1,5 +1,6 @@
 import errno
 import shutil
+from functools import partial
 
 import msgspec
 import pytest
@@ -20,28 +21,33 @@ def write(folder):
     (folder / "inner" / "optimizer").write_bytes(b"o" * 1000)
 
 
+def save(*what, engine, **how):
+    """Write a checkpoint at once."""
+    return checkpoint.begin(*what, engine=lambda folder: partial(engine, folder), **how)()
+
+
 def test_the_newest_checkpoints_are_kept(tmp_path):
     for step in (1, 2, 3):
-        checkpoint.save(tmp_path, step, State(step), engine=write, keep=2)
+        save(tmp_path, step, State(step), engine=write, keep=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000002", "step-000003"]
     assert checkpoint.read_state(checkpoint.latest(tmp_path), State).step == 3
 
 
 def test_a_failed_save_leaves_the_one_before_and_no_rubbish(tmp_path):
-    checkpoint.save(tmp_path, 1, State(1), engine=write, keep=2)
+    save(tmp_path, 1, State(1), engine=write, keep=2)
 
     def full(folder):
         write(folder)
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(OSError, match="No space"):
-        checkpoint.save(tmp_path, 2, State(2), engine=full, keep=2)
+        save(tmp_path, 2, State(2), engine=full, keep=2)
     assert [path.name for path in tmp_path.iterdir()] == ["step-000001"]
 
 
 def test_a_killed_save_is_not_seen(tmp_path):
     """What `kill -9` leaves behind: a temporary folder, or a folder without the controller's state."""
-    checkpoint.save(tmp_path, 1, State(1), engine=write, keep=2)
+    save(tmp_path, 1, State(1), engine=write, keep=2)
     (tmp_path / ".step-000002.tmp").mkdir()
     (tmp_path / "step-000003").mkdir()
     assert checkpoint.latest(tmp_path).name == "step-000001"
@@ -56,8 +62,8 @@ def damage(path):
 
 @pytest.mark.parametrize("name", ["weights", "inner/optimizer", "state.msgpack", "digests.json"])
 def test_the_state_before_a_damaged_one_is_taken_and_nothing_is_lost(tmp_path, name):
-    first = checkpoint.save(tmp_path, 1, State(1), engine=write, keep=2)
-    newest = checkpoint.save(tmp_path, 2, State(2), engine=write, keep=2)
+    first = save(tmp_path, 1, State(1), engine=write, keep=2)
+    newest = save(tmp_path, 2, State(2), engine=write, keep=2)
     damage(newest / name)
     before = (newest / name).read_bytes()
     found = checkpoint.to_resume(tmp_path, State, steps_done=2)
@@ -66,7 +72,7 @@ def test_the_state_before_a_damaged_one_is_taken_and_nothing_is_lost(tmp_path, n
     assert "goes on from step-000001" in said
     assert str(newest / name) in said
     assert (tmp_path / "step-000002.damaged" / name).read_bytes() == before
-    again = checkpoint.save(tmp_path, 2, State(2), engine=write, keep=2)
+    again = save(tmp_path, 2, State(2), engine=write, keep=2)
     assert checkpoint.to_resume(tmp_path, State, steps_done=2) == (again, State(2), ())
     damage(again / name)
     assert checkpoint.to_resume(tmp_path, State, steps_done=2).checkpoint == first
@@ -75,7 +81,7 @@ def test_the_state_before_a_damaged_one_is_taken_and_nothing_is_lost(tmp_path, n
 
 def test_where_no_state_is_whole_the_first_is_named_and_nothing_changes(tmp_path):
     for step in (1, 2):
-        damage(checkpoint.save(tmp_path, step, State(step), engine=write, keep=2) / "weights")
+        damage(save(tmp_path, step, State(step), engine=write, keep=2) / "weights")
     before = sorted(path.name for path in tmp_path.iterdir())
     with pytest.raises(
         CheckpointError,
@@ -106,7 +112,7 @@ def add(folder):
     ],
 )
 def test_what_differs_is_named(tmp_path, change, said):
-    change(checkpoint.save(tmp_path, 1, State(1), engine=write, keep=2))
+    change(save(tmp_path, 1, State(1), engine=write, keep=2))
     with pytest.raises(CheckpointError, match=said):
         checkpoint.to_resume(tmp_path, State, steps_done=1)
 
@@ -117,7 +123,7 @@ def test_files_of_the_run_are_checked_with_its_states(tmp_path):
     experts.write_bytes(b"experts")
     beside = digests.listed(tmp_path, [experts, experts.with_name("absent")])
     folder = tmp_path / "checkpoints"
-    checkpoint.save(folder, 1, State(1), engine=write, keep=2, beside=beside)
+    save(folder, 1, State(1), engine=write, keep=2, beside=beside)
     assert checkpoint.to_resume(folder, State, steps_done=1).state == State(1)
     damage(experts)
     with pytest.raises(CheckpointError, match=r"expert\.rollouts: expected the digest"):
@@ -125,7 +131,7 @@ def test_files_of_the_run_are_checked_with_its_states(tmp_path):
 
 
 def test_a_state_of_an_earlier_version_is_read_and_said_to_be_unchecked(tmp_path):
-    (checkpoint.save(tmp_path, 1, State(1), engine=write, keep=2) / "digests.json").unlink()
+    (save(tmp_path, 1, State(1), engine=write, keep=2) / "digests.json").unlink()
     found = checkpoint.to_resume(tmp_path, State, steps_done=1)
     assert found.state == State(1)
     assert ["read unchecked" in said for said in found.said] == [True]
@@ -152,7 +158,7 @@ def test_a_run_whose_checkpoints_are_gone_does_not_start_over(tmp_path):
 
 def test_what_is_saved_in_the_warm_up_comes_before_any_step(tmp_path):
     for step in (-12, -3, 0):
-        checkpoint.save(tmp_path, step, State(step), engine=write, keep=2)
+        save(tmp_path, step, State(step), engine=write, keep=2)
         assert checkpoint.to_resume(tmp_path, State, steps_done=0).state.step == step
     assert {path.name for path in tmp_path.iterdir()} == {"warmup-000003", "step-000000"}
 
@@ -167,22 +173,22 @@ def test_a_step_that_is_saved_twice_never_loses_its_checkpoint(tmp_path):
     def full(folder):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    first = checkpoint.save(tmp_path, 1, State(1), engine=write, keep=2)
-    assert checkpoint.save(tmp_path, 1, State(1), engine=full, keep=2) == first
+    first = save(tmp_path, 1, State(1), engine=write, keep=2)
+    assert save(tmp_path, 1, State(1), engine=full, keep=2) == first
     assert checkpoint.read_state(checkpoint.latest(tmp_path), State).step == 1
 
 
 def test_an_incomplete_checkpoint_is_replaced(tmp_path):
     (tmp_path / "step-000001").mkdir()
     (tmp_path / "step-000001" / "rubbish").touch()
-    checkpoint.save(tmp_path, 1, State(1), engine=write, keep=2)
+    save(tmp_path, 1, State(1), engine=write, keep=2)
     names = sorted(path.name for path in (tmp_path / "step-000001").iterdir())
     assert names == ["digests.json", "inner", "state.msgpack", "weights"]
 
 
 def test_a_run_of_a_million_steps_keeps_its_newest(tmp_path):
     for step in (999_998, 999_999, 1_000_000):
-        checkpoint.save(tmp_path, step, State(step), engine=write, keep=2)
+        save(tmp_path, step, State(step), engine=write, keep=2)
     assert checkpoint.read_state(checkpoint.latest(tmp_path), State).step == 1_000_000
     assert {path.name for path in tmp_path.iterdir()} == {"step-999999", "step-1000000"}
 
@@ -193,10 +199,10 @@ def kept(folder):
 
 def test_older_ones_are_thinned_out_evenly_and_the_warm_ups_end_stays(tmp_path):
     for step in range(0, 161, 10):
-        checkpoint.save(tmp_path, step, State(step), engine=write, keep=2, history_bytes=10**6)
+        save(tmp_path, step, State(step), engine=write, keep=2, history_bytes=10**6)
     assert kept(tmp_path) == list(range(0, 161, 10))  # all of them fit
     for step in range(170, 401, 10):
-        checkpoint.save(tmp_path, step, State(step), engine=write, keep=2, history_bytes=8 * 2600)
+        save(tmp_path, step, State(step), engine=write, keep=2, history_bytes=8 * 2600)
     steps = kept(tmp_path)
     assert {*range(0, 390, 80), 390, 400} <= set(steps)  # as 5 fit, and the 10 of every 40th do not
     assert len(steps) - 2 <= 8
@@ -216,7 +222,7 @@ def test_the_same_ones_stay_however_often_it_is_asked(most, expected):
 
 def test_no_room_for_history_leaves_what_a_resumed_run_needs(tmp_path):
     for step in (-2, 0, 10, 20):
-        checkpoint.save(tmp_path, step, State(step), engine=write, keep=1, history_bytes=0)
+        save(tmp_path, step, State(step), engine=write, keep=1, history_bytes=0)
     assert kept(tmp_path) == [20]
     with pytest.raises(CheckpointError, match=r"got 20: only later steps can be computed again.*history_gb"):
         checkpoint.before_step(tmp_path, 20)
@@ -224,7 +230,7 @@ def test_no_room_for_history_leaves_what_a_resumed_run_needs(tmp_path):
 
 def test_a_removal_that_is_killed_leaves_none_that_looks_complete(tmp_path, monkeypatch):
     for step in (0, 10):
-        checkpoint.save(tmp_path, step, State(step), engine=write, keep=2)
+        save(tmp_path, step, State(step), engine=write, keep=2)
     remove = shutil.rmtree
 
     def killed(path, **options):
@@ -235,6 +241,6 @@ def test_a_removal_that_is_killed_leaves_none_that_looks_complete(tmp_path, monk
 
     monkeypatch.setattr(shutil, "rmtree", killed)
     with pytest.raises(KeyboardInterrupt):
-        checkpoint.save(tmp_path, 20, State(20), engine=write, keep=2)
+        save(tmp_path, 20, State(20), engine=write, keep=2)
     assert [path.name for path in sorted(tmp_path.glob("step-*"))] == ["step-000010", "step-000020"]
     assert checkpoint.before_step(tmp_path, 20)[1] == 10

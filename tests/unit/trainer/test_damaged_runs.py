@@ -101,9 +101,9 @@ def test_an_edited_setting_is_named_with_both_values(tmp_path: Path) -> None:
     config = resolve(options={"seed": 3}).config
     runs.open_new(tmp_path / "run", config)
     path = tmp_path / "run" / "config.toml"
-    SavedStates(tmp_path / "run").save(
-        1, RunState(step=1), engine=lambda folder: None, options=config.checkpoint
-    )
+    SavedStates(tmp_path / "run").begin(
+        1, RunState(step=1), engine=lambda folder: lambda: None, options=config.checkpoint
+    )()
     text = path.read_text()
     path.write_text(f"# a word of mine\n{text}")
     assert runs.recorded_config(tmp_path / "run") == config

@@ -11,8 +11,10 @@ from trainer.stopping import GRACE, StopClock, too_slow
 def test_a_stop_that_takes_longer_than_its_grace_is_said_with_what_to_set(tmp_path: Path) -> None:
     assert too_slow(tmp_path) == ""  # never saved
     clock = StopClock(tmp_path, lambda: True)
-    with clock.saving():
+    with clock.saving() as saved:
         pass
+    assert too_slow(tmp_path, {GRACE: "1e-9"}) == ""  # it is not on the disk yet
+    saved()
     assert clock.asked()
     assert too_slow(tmp_path, {}) == ""
     said = too_slow(tmp_path, {GRACE: "1e-9"})
