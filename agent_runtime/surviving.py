@@ -86,9 +86,13 @@ class ReplayingRock(Protocol):
 class Surviving:
     """Makes environments whose episodes go on when their server is gone. `losses` counts how often that happened."""
 
-    def __init__(self, rock: ReplayingRock, *, in_sandbox: bool = False) -> None:
-        """`in_sandbox`: a program works in the sandbox itself, which therefore is to outlive its server."""
+    def __init__(self, rock: ReplayingRock, *, in_sandbox: bool = False, patient: bool = True) -> None:
+        """`in_sandbox`: a program works in the sandbox itself, which therefore is to outlive its server.
+
+        Not `patient`: an episode is lost as soon as a call for another environment, which is tried again, reaches no server.
+        """
         self._rock = rock
+        self.patient = patient
         self._in_sandbox = in_sandbox
         self.losses = 0
 
@@ -190,7 +194,8 @@ class _SurvivingEnv(WrappedBoxedEnv[ReplayingEnv]):
             self._tries -= 1
             try:
                 made = await self._make()
-            except _LOST:
+            except _LOST as again:
+                self._may_try_again(again)
                 continue
             except RockError:
                 break
@@ -234,6 +239,7 @@ class _SurvivingEnv(WrappedBoxedEnv[ReplayingEnv]):
             try:
                 self.inside = await self.inside.take_over()
             except (EnvLost, ResourceExhausted, Unavailable) as again:
+                self._may_try_again(again)
                 await asyncio.sleep(min(again.retry_after_s or 1.0, _LONGEST_WAIT_S))
             except RockError as why:
                 logger.warning("an episode was lost with its server, and not taken over: %s", why)
@@ -243,6 +249,11 @@ class _SurvivingEnv(WrappedBoxedEnv[ReplayingEnv]):
                 logger.warning("an episode goes on in its sandbox after its server was lost")
                 return
         raise lost
+
+    def _may_try_again(self, error: RockError) -> None:
+        """Raise it where no server can be reached and nobody is patient."""
+        if isinstance(error, Unavailable) and not self._surviving.patient:
+            raise error
 
     async def _given_up(self, error: RockError) -> None:
         try:

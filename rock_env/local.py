@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -32,13 +33,13 @@ _STOP_S = 30.0
 class EmbeddedServer:
     """A running embedded server; also a context manager that closes it."""
 
-    def __init__(self, process: subprocess.Popen[str], folder: Path, address: str, *, http: str = "") -> None:
-        self.address = address
-        self.http = http
-        """The URL of REST, with the option `--http=HOST:PORT`."""
-        self.pid = process.pid
-        self._process = process
-        self._folder = folder
+    def __init__(self, command: Sequence[str], folder: Path) -> None:
+        """Start it with this command, which has it listen in a folder that is ours alone. Raise `InfraError`."""
+        self._command, self._folder = command, folder
+        self._starting = threading.Lock()
+        self.address = self.http = ""
+        """The latter is the URL of REST, with the option `--http=HOST:PORT`."""
+        self._start()
 
     def __enter__(self) -> Self:
         return self
@@ -55,6 +56,34 @@ class EmbeddedServer:
         if code is None:
             return ""
         return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+
+    def start_again(self) -> None:
+        """Where it ended, start another one at the same address; environments are lost. Raise `InfraError`."""
+        with self._starting:
+            if self.end:
+                _stop(self._process)
+                self._folder.mkdir(mode=0o700, exist_ok=True)  # one that ended by itself removed it
+                self._start()
+
+    def _start(self) -> None:
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,  # closes when we die, however we die
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C is the owner's to handle
+        )
+        self.pid = self._process.pid
+        assert self._process.stdout is not None  # a pipe was asked for
+        self.address = self._process.stdout.readline().strip()
+        if not self.address:
+            self.close()
+            raise InfraError(
+                f"the embedded ROCK server did not start (exit code {self._process.returncode}); its message is above. "
+                f"Command: {' '.join(self._command)}"
+            )
+        if any(option.startswith("--http=") for option in self._command):
+            self.http = self._process.stdout.readline().strip()
 
     def close(self) -> None:
         """Stop the server and its environments. Safe to call twice, and after the server died."""
@@ -75,24 +104,7 @@ def start_embedded(options: Sequence[str] = ()) -> EmbeddedServer:
         folder = Path(tempfile.mkdtemp(prefix="rock-", dir="/tmp"))
     command = [sys.executable, "-P", "-m", "rock_env.server", f"--listen=unix://{folder}/s"]
     command += ["--exit-with-parent", "--remove-folder", *options]
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,  # closes when we die, however we die
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # Ctrl-C is the owner's to handle
-    )
-    assert process.stdout is not None  # a pipe was asked for
-    address = process.stdout.readline().strip()
-    if not address:
-        _stop(process)
-        shutil.rmtree(folder, ignore_errors=True)
-        raise InfraError(
-            f"the embedded ROCK server did not start (exit code {process.returncode}); its message is above. "
-            f"Command: {' '.join(command)}"
-        )
-    asked = any(option.startswith("--http=") for option in options)
-    return EmbeddedServer(process, folder, address, http=process.stdout.readline().strip() if asked else "")
+    return EmbeddedServer(command, folder)
 
 
 def _stop(process: subprocess.Popen[str]) -> None:

@@ -7,7 +7,9 @@ TrainerError
 ├── CheckpointError (RuntimeError)    a checkpoint is incomplete or of another run
 ├── BatchError (ValueError)           a recording or a credit that must not be trained on
 ├── LedgerError (ValueError)          the account of a step's tokens does not add up
+├── Stopped (RuntimeError)            somebody wanted the run to end while it waited
 └── Halted (RuntimeError)             the run stopped itself: too many failures, no experts, not finite
+    └── OutageTooLong                 what was learned is sound, and ROCK is not there
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ __all__ = [
     "Halted",
     "LedgerError",
     "NothingToLearn",
+    "OutageTooLong",
     "RunFolderError",
+    "Stopped",
     "TrainerError",
 ]
 
@@ -57,7 +61,15 @@ class LedgerError(TrainerError, ValueError):
     pass
 
 
+class Stopped(TrainerError, RuntimeError):
+    exit_code = 75
+
+
 class Halted(TrainerError, RuntimeError):
     exit_code = 75
     rollouts: Sequence[bytes] = ()
     """What had been played, encoded, where that is why (`rollout.failures.handing_over`)."""
+
+
+class OutageTooLong(Halted):
+    pass

@@ -21,6 +21,7 @@ from trainer.rollout.failures import check_failures, handing_over
 from trainer.rollout.report import episode_metrics, illegal_share
 from trainer.rollout.success import combined, interval_of, pass_at, passed_by_task, powers_up_to
 from trainer.rollout.tasks import eval_requests, is_sample, sample_requests, task_ids
+from trainer.scheduler.outages import Outages
 from trainer.seeds import derive
 
 __all__ = ["Evaluator", "evaluation_of", "mixed"]
@@ -29,9 +30,16 @@ __all__ = ["Evaluator", "evaluation_of", "mixed"]
 class Evaluator:
     """Asks the fleet; what it asks is a function of configuration and step."""
 
-    def __init__(self, config: TrainConfig, environments: Sequence[Environment], fleet: Fleet) -> None:
+    def __init__(
+        self,
+        config: TrainConfig,
+        environments: Sequence[Environment],
+        fleet: Fleet,
+        outages: Outages | None = None,
+    ) -> None:
+        """Where `outages` are waited for, what they cost is played again."""
         self._config, self._fleet = config, fleet
-        self._parts = {each.name: _Part(each, fleet) for each in environments}
+        self._parts = {each.name: _Part(each, fleet, outages) for each in environments}
 
     def play(
         self, step: int, count: int, apart: Sequence[str] = (), *, sampled: bool = False
@@ -148,8 +156,8 @@ def mixed(evaluations: Mapping[str, Evaluation], shares: Mapping[str, float]) ->
 class _Part:
     """Evaluates one of the run's environments."""
 
-    def __init__(self, env: Environment, fleet: Fleet) -> None:
-        self._env, self._config, self._fleet = env, env.config, fleet
+    def __init__(self, env: Environment, fleet: Fleet, outages: Outages | None) -> None:
+        self._env, self._config, self._fleet, self._outages = env, env.config, fleet, outages
         self._source = env.source
         self._optima: dict[str, float] = {}
 
@@ -165,7 +173,7 @@ class _Part:
         if sampled:
             params = self._env.params.canonical()
             requests += sample_requests(self._config, params, step, ids, label=self._env.label)
-        encoded = self._fleet.run(requests, step)
+        encoded = self._run(requests, step)
         trajectories = [decode(data) for data in encoded]
         samples = [t for t in trajectories if is_sample(t)]
         by_split: dict[str, list[Trajectory]] = {split: [] for split in (config.split, *apart)}
@@ -186,8 +194,13 @@ class _Part:
         config = self._config.model_copy(update={"agent": agent})
         seed = derive(self._config.seed, "held-out tasks")
         ids = task_ids(self._source, config.eval.split, config.eval.tasks, seed)[:count]
-        encoded = self._fleet.run(self._requests(config, 0, ids), 0)
+        encoded = self._run(self._requests(config, 0, ids), 0)
         return 1 - illegal_share([t for t in map(decode, encoded) if t.has_reward])
+
+    def _run(self, requests: Sequence[RolloutRequest], step: int) -> list[bytes]:
+        if self._outages is None:
+            return self._fleet.run(requests, step)
+        return self._outages.run(requests, lambda left: self._fleet.run(left, step))
 
     def _requests(self, config: TrainConfig, step: int, tasks: Sequence[str]) -> list[RolloutRequest]:
         return eval_requests(config, self._env.params.canonical(), step, tasks, label=self._env.label)

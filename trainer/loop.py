@@ -12,6 +12,7 @@ from pathlib import Path
 
 from agent_runtime.artifacts import folder_in
 from trainer.config import TrainConfig
+from trainer.errors import OutageTooLong, Stopped
 from trainer.files.folder import claimed, remove_unfinished
 from trainer.metrics import Observer, RunSummary
 from trainer.processes.fleet import Fleet
@@ -48,7 +49,14 @@ def train(
             Fleet(config, ray_address, folder_in(run_folder)) as fleet,
             Run(config, run_folder, fleet, observer, resume=found or resume) as run,
         ):
-            return _train(run)
+            try:
+                return _train(run)
+            except OutageTooLong:
+                run.save()
+                raise
+            except Stopped:
+                run.save()
+                return None
 
 
 def _train(run: Run) -> RunSummary | None:

@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -46,6 +47,7 @@ from trainer.run_state import RunState, SavedStates, summary_of
 from trainer.scheduler.beside import Beside
 from trainer.scheduler.drawn import DrawnPlans, Moved
 from trainer.scheduler.journal import Journal
+from trainer.scheduler.outages import Outages, WaitingCalls
 from trainer.scheduler.sampling import Batch, Scheduler
 from trainer.scheduler.streaming import scheduler_of
 from trainer.seeds import derive
@@ -72,7 +74,14 @@ class Run:
         self._state = RunState()
         self._resume = resume
         self._learn_metrics: dict[str, float] = {}
-        self._evaluator = Evaluator(config, self._environments, fleet)
+        self._outages = Outages(
+            config,
+            fleet.rock_answers,
+            clock=time.monotonic,
+            say=partial(hear, observer),
+            is_stopping=lambda: observer.stop_requested,
+        )
+        self._evaluator = Evaluator(config, self._environments, fleet, self._outages)
         self._records = Records(folder)
         self._gathering = Gathering(
             config, folder, self._records, fleet, observer, self._environments, self._pools
@@ -228,7 +237,7 @@ class Run:
         drawn = DrawnPlans(self._config, self._planner, self._pools, self._state, self._records)
         return scheduler_of(
             self._config,
-            self._fleet,
+            WaitingCalls(self._fleet, self._outages),
             drawn,
             self._journal,
             done=self._state.step,
@@ -289,6 +298,7 @@ class Run:
             **{f"time/{name}": share for name, share in self._fleet.time_shares().items()},
             **self._timeline.end_step(),
             **self._fleet.samplers(),
+            **self._outages.metrics(),
         }
         for event in self._fleet.sampler_news():
             hear(self._observer, event)

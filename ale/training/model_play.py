@@ -73,6 +73,8 @@ def play_requests(
 
     `artifacts` is the folder where what environments attach is kept; None: it is not.
     """
+    waits_for_none = config.rollout.model_copy(update={"outage_s": 0.0})  # only a run waits for a server
+    config = config.model_copy(update={"rollout": waits_for_none})
     waiting = f"episodes of {config.env} ({len(requests)} in all)"
     if ray_address is None and is_small(config):
         with waiting_for(waiting):

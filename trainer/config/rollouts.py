@@ -133,6 +133,9 @@ class RolloutOptions(Section):
     rock_address: str = ""
     """A running ROCK server (`unix:PATH`, `HOST:PORT`, `grpc://`, `grpcs://`, `http://` or `https://`); empty starts an
     embedded one."""
+    outage_s: NonNegativeFloat = 3600.0
+    """Longest that sampling waits for a ROCK server that cannot be reached; then the run halts, saved. Rollouts that it cost
+    are played again, and are no failures. 0: a rollout whose server cannot be reached has failed."""
     games: Literal["auto", "served"] = "auto"
     """`auto` plays games that ship with ALE in the worker's own process; `served` has a server host them, as all others."""
     freeze: NonNegativeInt = 0

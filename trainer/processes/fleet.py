@@ -26,7 +26,7 @@ from trainer.live.events import RunEvent
 from trainer.live.status import Flights, Process
 from trainer.models.chosen import check_files, memory_of
 from trainer.processes.accounts import Accounts, most_bytes, processor_s
-from trainer.processes.hosting import check_rock, rock_of
+from trainer.processes.hosting import answers, check_rock, rock_of
 from trainer.processes.placement import Placed, connect_ray, place
 from trainer.processes.ray_errors import Lost, answer_of, result_of
 from trainer.processes.serving import Published, Replacing, Serving
@@ -42,6 +42,7 @@ class Fleet:
     """The processes of one run. `with Fleet(...) as fleet:` starts them all and stops what it started."""
 
     _at: Placed
+    _rock_address: str
     _accounts: Accounts
     _serving: Serving
 
@@ -65,8 +66,8 @@ class Fleet:
         shelf = check_rock(self._config)
         with ExitStack() as stack:
             connect_ray(self._config, self._ray_address, stack)
-            rock_address, self._server = rock_of(self._config, shelf, stack)
-            self._at = place(self._config, rock_address, self._artifacts, stack)
+            self._rock_address, self._server = rock_of(self._config, shelf, stack)
+            self._at = place(self._config, self._rock_address, self._artifacts, stack)
             self._serving = stack.enter_context(self._samplers())
             self._accounts = Accounts()
             self.time_shares()
@@ -83,6 +84,10 @@ class Fleet:
     def server_end(self) -> str:
         """Say how the embedded ROCK server ended; empty while it runs, and for a server that is not ours."""
         return self._server.end if self._server else ""
+
+    async def rock_answers(self) -> bool:
+        """Return whether the ROCK server takes calls, if there is one. The run's own is started again where it ended."""
+        return not self._rock_address or await answers(self._rock_address, self._server)
 
     def time_shares(self) -> dict[str, float]:
         """Return where the processors' time went since the start; empty where processes are on other machines."""

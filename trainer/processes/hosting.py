@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from contextlib import ExitStack
 
 from rock_env.client.admin import AdminClient
 from rock_env.client.retry import retrying
+from rock_env.errors import RockError
 from rock_env.local import EmbeddedServer, start_embedded
 from rock_env.threads import completed
 from trainer.config import TrainConfig
@@ -13,7 +16,9 @@ from trainer.rollout.cli_agents import agent_options
 from trainer.rollout.games import is_played_here
 from trainer.rollout.own import own_env
 
-__all__ = ["REACH_S", "check_rock", "rock_of"]
+__all__ = ["REACH_S", "answers", "check_rock", "rock_of"]
+
+logger = logging.getLogger(__name__)
 
 REACH_S = 10.0
 """How long a Ray cluster's head, or a ROCK server, may take to accept a connection."""
@@ -42,6 +47,18 @@ def rock_of(config: TrainConfig, shelf: list[str], stack: ExitStack) -> tuple[st
     server = start_embedded(options)
     stack.callback(server.close)
     return server.address, server
+
+
+async def answers(rock_address: str, server: EmbeddedServer | None) -> bool:
+    """Return whether the ROCK server there takes calls. The run's own is started again where it ended."""
+    try:
+        if server and server.end:
+            await asyncio.to_thread(server.start_again)
+        async with AdminClient(rock_address) as admin:
+            return await admin.serving()
+    except RockError as error:
+        logger.debug("no ROCK server: %s", error)
+        return False
 
 
 def _hosted_on(config: TrainConfig) -> list[str]:

@@ -41,7 +41,7 @@ _Played = TypeVar("_Played")
 
 _OWN_SERVER_S = 3.0
 _SERVER_S = 60.0
-"""How long a call is tried again. The run's own server never starts again; another's may be upgraded meanwhile."""
+"""How long a call is tried again, before it is an outage: another's server may be upgraded meanwhile."""
 
 
 class Answering(Protocol):
@@ -131,7 +131,9 @@ class RolloutWorker:
         play, sampler = await self._player(policy_step)
 
         async def until_accepted(request: RolloutRequest) -> list[bytes]:
-            return [encode(one) for one in await attempts(request, play, self._config.filter)]
+            waits = bool(self._config.rollout.outage_s)
+            tries = await attempts(request, play, self._config.filter, waits=waits)
+            return [encode(one) for one in tries]
 
         return await self._spread(requests, until_accepted, sampler)
 
@@ -232,7 +234,8 @@ class RolloutWorker:
     async def _freezing(self) -> Freezer:
         """Return where rollouts get their environments, which some may leave open."""
         if self._freezer is None:
-            surviving = Surviving(await self._connect(), in_sandbox=self._agents is not None)
+            in_sandbox, waits = self._agents is not None, bool(self._config.rollout.outage_s)
+            surviving = Surviving(await self._connect(), in_sandbox=in_sandbox, patient=not waits)
             self._freezer = Freezer(surviving, self._config.rollout.freeze)
         return self._freezer
 
@@ -242,8 +245,11 @@ class RolloutWorker:
 
     async def _connect(self) -> Client:
         if self._client is None:
-            own = not self._config.rollout.rock_address
-            client = Client(self._rock_address, retry_for_s=_OWN_SERVER_S if own else _SERVER_S)
+            rollout = self._config.rollout
+            patience_s = _SERVER_S if rollout.rock_address else _OWN_SERVER_S
+            if rollout.outage_s:  # the rest of an outage is waited for elsewhere
+                patience_s = min(patience_s, rollout.outage_s / 10)
+            client = Client(self._rock_address, retry_for_s=patience_s)
             await client.__aenter__()
             self._client = client
         return self._client

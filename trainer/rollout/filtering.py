@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
 from agent_runtime.types import RolloutRequest, Trajectory, TurnFault, TurnLabel
+from rock_env.errors import Unavailable
 from trainer.config import FilterOptions, TrainConfig
 from trainer.errors import Halted
 from trainer.rollout.failures import check_server
@@ -69,18 +70,26 @@ def again(request: RolloutRequest, attempt: int) -> RolloutRequest:
 
 
 async def attempts(
-    request: RolloutRequest, play: Callable[[RolloutRequest], Awaitable[Trajectory]], options: FilterOptions
+    request: RolloutRequest,
+    play: Callable[[RolloutRequest], Awaitable[Trajectory]],
+    options: FilterOptions,
+    *,
+    waits: bool = False,
 ) -> list[Trajectory]:
-    """Play a request until a rollout is accepted, or cannot be any more; return all, the one that counts last."""
+    """Play a request until a rollout is accepted, or cannot be any more; return all, the one that counts last.
+
+    `waits` says that whoever asked waits for a server that is away (`trainer.scheduler.outages`): here nobody does then.
+    """
+    futile = _FUTILE | {Unavailable.code} if waits else _FUTILE
     played = [await play(request)]
-    while len(played) <= options.resamples and _is_worth_another(played[-1], options):
+    while len(played) <= options.resamples and _is_worth_another(played[-1], options, futile):
         played.append(await play(again(request, len(played))))
     return played
 
 
-def _is_worth_another(trajectory: Trajectory, options: FilterOptions) -> bool:
+def _is_worth_another(trajectory: Trajectory, options: FilterOptions, futile: Container[str]) -> bool:
     failure = trajectory.failure
-    return bool(rejection(trajectory, options)) and (failure is None or failure.code not in _FUTILE)
+    return bool(rejection(trajectory, options)) and (failure is None or failure.code not in futile)
 
 
 def varies(group: Sequence[Trajectory], options: FilterOptions) -> bool:

@@ -142,6 +142,8 @@ class Faults(Section):
     """Of the starts: ROCK has no room, and is asked again later."""
     refused_s: Times = Samples(samples=(5,))
     """Until it is asked again."""
+    away: tuple[tuple[NonNegativeFloat, PositiveFloat], ...] = ()
+    """When ROCK cannot be reached: after so many seconds of the run, for so many."""
     slow: Share = 0
     """Of the plans of each worker: environments take `slow_factor` times as long."""
     slow_factor: Annotated[float, Field(ge=1)] = 5

@@ -29,6 +29,7 @@ from agent_runtime.types import (
     Turn,
     VersionTokens,
 )
+from rock_env.errors import Unavailable
 from trainer.config import TrainConfig
 from trainer.errors import TrainerError
 from trainer.reward.router import Rewarded
@@ -53,6 +54,8 @@ __all__ = [
 ]
 
 _NONE = np.zeros(0, np.int32)
+_PATIENCE_S = 60.0
+"""How long a rollout tries a call again that does not reach ROCK."""
 _Sample = Callable[[float], Awaitable[float]]
 """Sample so many tokens; return the seconds that it took, without waiting for others."""
 
@@ -347,7 +350,9 @@ class SimulatedCalls:
 
         async def lane() -> None:
             for place, request in pending:
-                played[place] = [encode(each) for each in await attempts(request, play, self._config.filter)]
+                waits = bool(self._config.rollout.outage_s)
+                tries = await attempts(request, play, self._config.filter, waits=waits)
+                played[place] = [encode(each) for each in tries]
             if together:
                 together.leave()
 
@@ -372,16 +377,43 @@ class SimulatedCalls:
     async def _play(self, request: RolloutRequest, script: Script, step: int, sample: _Sample) -> Trajectory:
         now, marks = asyncio.get_running_loop().time, dict[int, int]()
         begun, sampled_s = now(), 0.0
-        await _pass(script.begin_s)
+
+        def cut_off() -> Trajectory:
+            failure = RolloutFailure(Unavailable.code, "the simulated server is away", 0)
+            return record_of(request, script, step, marks or {self._shown: self._mark}).as_failed(failure)
+
+        if not await self._reached(script.begin_s):
+            return cut_off()
         for tokens, step_s in script.turns:
             marks[self._shown] = self._mark
             sampled_s += await sample(tokens)
             marks[self._shown] = self._mark
-            await _pass(step_s)
-        await _pass(script.end_s)
+            if not await self._reached(step_s):
+                return cut_off()
+        if not await self._reached(script.end_s):
+            return cut_off()
         self.env_s += script.env_s
         self.ended[request.id] = sampled_s / (now() - begun) if now() > begun else 0.0
         return record_of(request, script, step, marks)
+
+    async def _reached(self, call_s: float) -> bool:
+        """Take the time of a call; return whether ROCK is there after it, or within the time that a call is tried again."""
+        await _pass(call_s)
+        if left_s := self._away_s():
+            await asyncio.sleep(min(_PATIENCE_S, left_s))
+        return not self._away_s()
+
+    def _away_s(self) -> float:
+        """Return for how long ROCK is still away."""
+        now = asyncio.get_running_loop().time()
+        ends = [
+            begin_s + for_s for begin_s, for_s in self._fleet.faults.away if begin_s <= now < begin_s + for_s
+        ]
+        return max(ends, default=now) - now
+
+    async def rock_answers(self) -> bool:
+        """Return whether ROCK is there."""
+        return not self._away_s()
 
     def forget(self, rollouts: Collection[str]) -> float:
         """Let go of rollouts; return of the one that ended last the share that was spent sampling."""

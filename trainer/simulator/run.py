@@ -20,6 +20,7 @@ from trainer.config import TrainConfig
 from trainer.rollout.filling import newest_version
 from trainer.scheduler.groups import StreamState
 from trainer.scheduler.journal import JOURNAL, Journal, asked_for, audit, entries
+from trainer.scheduler.outages import Outages, WaitingCalls
 from trainer.scheduler.sampling import Batch
 from trainer.scheduler.streaming import scheduler_of
 from trainer.seeds import derive
@@ -69,6 +70,10 @@ class Report:
     slots: int = 0
     """Of environments that a plan can fill, or all that a stream lets in at once."""
     engines: int = 0
+    outages: float = 0
+    """Of ROCK."""
+    away_s: float = 0
+    """That sampling waited for it."""
     weights: str = ""
     """A digest of all that was learned, in order."""
 
@@ -133,7 +138,9 @@ async def _drive(config: TrainConfig, fleet: FleetTimes, folder: Path, saved: Sa
     saved.plans.outcomes = saved.outcomes
     weights, now = Weights(config, saved.weights), asyncio.get_running_loop().time
     calls = SimulatedCalls(config, fleet, weights)
-    sampling = scheduler_of(config, calls, saved.plans, journal, done=saved.step, begun=stream, clock=now)
+    outages = Outages(config, calls.rock_answers, clock=now)
+    waiting = WaitingCalls(calls, outages)
+    sampling = scheduler_of(config, waiting, saved.plans, journal, done=saved.step, begun=stream, clock=now)
     running = asyncio.get_running_loop().create_task(sampling.run())
     options, report = config.rollout, Report()
     try:
@@ -172,6 +179,8 @@ async def _drive(config: TrainConfig, fleet: FleetTimes, folder: Path, saved: Sa
     if left := +sampling.queue.counts:
         raise PromiseBroken(f"the run is over, and rollouts are not: got {dict(left)}, expected none")
     report.env_s, report.sampled_s = calls.env_s, sum(engine.busy_s for engine in calls.engines)
+    counted = outages.metrics()
+    report.outages, report.away_s = counted.get("outages/count", 0.0), counted.get("outages/s", 0.0)
     groups = options.groups_per_step
     if options.streams:
         groups = groups * (options.staleness + 1) + options.spare_groups

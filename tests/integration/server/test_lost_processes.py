@@ -22,6 +22,7 @@ SMALL = [
     *("-s", "rollout.groups_per_step=2", "-s", "rollout.group_size=2", "-s", "checkpoint.every=1"),
     *("-s", "rollout.workers=1", "-s", "rollout.engines=1", "-s", "rollout.games=served"),
 ]
+SERVER = r"\S+ -P -m rock_env\.server "
 STEPS = 15  # about 0.3 s each: enough for the kill to come before the end
 
 
@@ -51,9 +52,9 @@ def kill_child(pid: int, pattern: str) -> None:
     found.send_signal(signal.SIGKILL)
 
 
-def run_and_kill(run: Path, pattern: str) -> str:
+def run_and_kill(run: Path, pattern: str, *more: str) -> str:
     """Train, kill a process after two steps, and return the line that the run ended with."""
-    words = ["--env", "frozen_lake", "--steps", str(STEPS), "--run", str(run), *SMALL]
+    words = ["--env", "frozen_lake", "--steps", str(STEPS), "--run", str(run), *SMALL, *more]
     with subprocess.Popen(
         command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
     ) as training:
@@ -70,9 +71,37 @@ def run_and_kill(run: Path, pattern: str) -> str:
     return line
 
 
-def test_a_server_that_dies_in_mid_step_stops_the_run_which_then_continues(tmp_path: Path) -> None:
+def test_a_server_that_dies_in_mid_step_is_started_again(tmp_path: Path) -> None:
+    """The model is that of an undisturbed run."""
+    digests = []
+    for name in ("calm", "disturbed"):
+        run = tmp_path / name
+        words = ["--env", "frozen_lake", "--steps", str(STEPS), "--run", str(run), *SMALL]
+        with subprocess.Popen(
+            command(*words), stderr=subprocess.PIPE, text=True, env=environment()
+        ) as training:
+            assert training.stderr is not None
+            said = []
+            for line in training.stderr:
+                said.append(line)
+                if name == "disturbed" and line.startswith("step 2/"):
+                    kill_child(training.pid, SERVER)
+        assert training.returncode == 0, "".join(said)
+        digests.append(json.loads((run / "summary.json").read_text())["model_digest"])
+    assert [line.partition(" after ")[0].partition(" since ")[0] for line in said if "ROCK" in line] == [
+        "note: the run's own ROCK server is away",
+        "note: the run's own ROCK server is back",
+    ]
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    steps = [record for record in records if record["kind"] == "train"]
+    assert {step["failed"] for step in steps} == {0.0}
+    assert steps[-1]["outages/count"] == 1
+    assert digests[0] == digests[1]
+
+
+def test_a_server_that_dies_stops_a_run_that_waits_for_none_which_then_continues(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    line = run_and_kill(run, r"\S+ -P -m rock_env\.server ")
+    line = run_and_kill(run, SERVER, "-s", "rollout.outage_s=0")
     assert "the embedded ROCK server ended (killed by signal 9)" in line
     assert "continue with --resume" in line
     resumed = train("--resume", "--run", str(run), "--quiet")

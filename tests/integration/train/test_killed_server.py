@@ -109,6 +109,61 @@ def test_kills_of_the_server_cost_time_and_no_rollout(tmp_path: Path) -> None:
     assert models[0] == models[1]
 
 
+OUTAGE = {
+    **SETTINGS,
+    "warmup.trajectories": 4,
+    "warmup.epochs": 1,
+    "eval.tasks": 4,
+    "rollout.group_size": 4,
+    "rollout.workers": 1,
+    "rollout.engines": 1,
+    "rollout.outage_s": 60,  # a rollout tries a call again for a tenth of it
+}
+
+
+@pytest.mark.turn(1)
+def test_an_outage_is_waited_for_and_costs_no_rollout(tmp_path: Path) -> None:
+    """The server is killed after a step, and started again when the run says that it is away."""
+    address, models = f"unix://{tmp_path}/s", []
+    words = ["--env", "frozen_lake", "--algo", "ipa", "--steps", "6", "--seed", "5"]
+    for name, value in {**OUTAGE, "rollout.rock_address": address}.items():
+        words += ["-s", f"{name}={value}"]
+    for name in ("calm", "disturbed"):
+        server = start(address)
+        command = [sys.executable, "-m", "ale", "train", "--run", str(tmp_path / name), *words]
+        with subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=ENVIRONMENT,
+        ) as training:
+            assert training.stderr is not None
+            said = []
+            for line in training.stderr:
+                said.append(line)
+                if name == "disturbed" and line.startswith("step 2/"):
+                    server.kill()
+                    server.communicate()
+                if f"note: ROCK at {address} is away since" in line:
+                    server = start(address)
+        server.terminate()
+        server.communicate()
+        assert training.returncode == 0, "".join(said)
+        models.append((tmp_path / name / "model" / "model.safetensors").read_bytes())
+    assert [line.partition(" after ")[0].partition(" since ")[0] for line in said if "ROCK" in line] == [
+        f"note: ROCK at {address} is away",
+        f"note: ROCK at {address} is back",
+    ]
+    rows = [json.loads(line) for line in (tmp_path / "disturbed" / "metrics.jsonl").read_text().splitlines()]
+    steps = [row for row in rows if row["kind"] == "train"]
+    assert [step["failed"] for step in steps] == [0.0] * 6
+    assert steps[-1]["outages/count"] == 1
+    assert 1 <= steps[-1]["outages/s"] < 60
+    assert models[0] == models[1]
+
+
 BEHIND_AN_AGENT: dict[str, object] = {
     "env_args.source": '"handmade"',
     "rollout.groups_per_step": 2,

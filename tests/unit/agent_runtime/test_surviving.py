@@ -197,6 +197,19 @@ async def test_without_another_server_the_loss_is_told() -> None:
         await env.step("a1")
 
 
+@pytest.mark.parametrize("patient", [True, False])
+async def test_where_somebody_else_waits_for_the_server_an_episode_is_lost_at_once(
+    patient: bool, waits: list[float]
+) -> None:
+    rock = FakeRock(None, EnvLost("the server is gone"))
+    env = await Surviving(rock, patient=patient).make("e", "{}")
+    await env.reset("t", 0)
+    rock.full = True
+    with pytest.raises(EnvLost if patient else Unavailable):
+        await env.step("a1")
+    assert len(waits) == (MOST_TRIES - 1 if patient else 0)
+
+
 async def test_who_worked_in_the_sandbox_itself_has_lost_that() -> None:
     rock = FakeRock(None, EnvLost("x"))
     env = await Surviving(rock).make("e", "{}")

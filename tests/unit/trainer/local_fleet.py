@@ -152,6 +152,9 @@ class LocalFleet:
     def sampler_news(self) -> list[RunEvent]:
         return []
 
+    async def rock_answers(self) -> bool:
+        return True
+
     async def fails(self) -> NoReturn:
         await asyncio.Event().wait()
         raise AssertionError("nobody sets it")
