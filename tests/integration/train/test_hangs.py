@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 from own_agent import own_agent_yaml, shelf_with_own_agent
+from own_rule import write_rule
 
 from trainer.live.door import ask
 
@@ -35,13 +36,6 @@ SMALL = {
     "engine_options.width": 16,
     "engine_options.heads": 2,
 }
-RULE = '''
-from trainer.reward.base import Answer
-
-def unlike(sample):
-    """Tell answers apart by their tokens."""
-    return Answer(reward=sum(int(turn.completion_ids.sum()) for turn in sample.trajectory.turns) % 1009 / 1008)
-'''
 NO_MORE = """
 from trainer.scheduler import admission
 
@@ -159,8 +153,8 @@ def test_a_reply_of_the_server_that_is_lost_is_named_with_its_rollout(tmp_path: 
 
 @pytest.mark.turn(2)
 def test_a_reward_worker_that_does_not_answer_is_named(tmp_path: Path) -> None:
-    (tmp_path / "own_rule.py").write_text(RULE)
-    rule = {"reward.routes": '[{worker="rule",options={check="own_rule:unlike"}}]'}
+    write_rule(tmp_path)
+    rule = {"reward.routes": '[{worker="rule",options={check="told_apart:unlike"}}]'}
     with training(tmp_path, "--env=frozen_lake", "--algo=ipa", settings=rule) as (run, said):
         stop(run, "rewards")
         late(said, "waiting for the reward workers", "rewards: it does not answer within 2 s")

@@ -14,6 +14,7 @@ from calling_llama import calling_llama
 from command_line import ale, refused
 from flat_branches import token_arrays
 from own_agent import own_agent_yaml, shelf_with_own_agent
+from own_rule import UNLIKE, write_rule
 from safetensors.numpy import load_file
 
 from agent_runtime.agents.install import default_shelf, find_installed
@@ -30,15 +31,6 @@ from sandboxes.swe import handmade
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(1800)]
 
 STEPS = 2
-RULED = [{"worker": "rule", "options": {"check": "own_rule:unlike"}}]
-RULE = '''
-from trainer.reward.base import Answer
-
-def unlike(sample):
-    """Tell answers apart by their tokens."""
-    said = sum(int(turn.completion_ids.sum()) for turn in sample.trajectory.turns)
-    return Answer(reward=said % 1009 / 1008)
-'''
 SETTINGS: dict[str, Any] = {
     "env_args.source": "handmade",
     "rollout.groups_per_step": 1,
@@ -61,7 +53,7 @@ TINY: dict[str, Any] = {
     "sampling.max_tokens": 6,
     "optim.lr": 1e-2,
     "rollout.group_size": 3,
-    "reward.routes": RULED,
+    "reward.routes": UNLIKE,
 }
 """A model begun from nothing fixes no bug: a rule tells its answers apart, so that there is something to learn."""
 CALLING: dict[str, Any] = {
@@ -72,14 +64,14 @@ CALLING: dict[str, Any] = {
 AGENTS: dict[str, dict[str, Any]] = {
     "mini-swe-agent": {"rollout.group_size": 6, "agent.max_turns": 6},
     "pi": {"rollout.group_size": 6, "agent.max_turns": 6},
-    "qwen-code": {"rollout.group_size": 3, "agent.max_turns": 2, "reward.routes": RULED},
+    "qwen-code": {"rollout.group_size": 3, "agent.max_turns": 2, "reward.routes": UNLIKE},
 }
 """Rewarded by the hidden tests; `qwen-code`, which opens with 26,000 tokens, plays too little for them to tell apart."""
 
 
 def train(folder: Path, agent: str, shelf: Path, *, model: str = "tiny", **more: object) -> list[Trajectory]:
     """Train on swe behind an agent; return the rollouts of all steps, checked."""
-    (folder / "own_rule.py").write_text(RULE)
+    write_rule(folder)
     run, settings = folder / "run", {**SETTINGS, **more}
     named = {"env": "swe", "agent": agent, "algo": "ipa", "model": model, "steps": STEPS, "run": run}
     words = [word for name, value in named.items() for word in (f"--{name}", str(value))]
@@ -184,7 +176,7 @@ def test_what_a_hugging_face_sampler_gave_is_what_the_record_has(
     texts = [path.read_text() for path in sorted((Path(__file__).parents[3] / "docs").glob("*.md"))]
     spoken = [*map(call_text, calls), "That is all."]
     model = calling_llama(tmp_path / "model", spoken, texts, context=16384)
-    more = {"rollout.group_size": 3, "agent.max_turns": 6, "reward.routes": RULED, "sampler": "noting"}
+    more = {"rollout.group_size": 3, "agent.max_turns": 6, "reward.routes": UNLIKE, "sampler": "noting"}
     rollouts = train(tmp_path, "own.yaml", shelf_with_own_agent(tmp_path), model=model, **{**CALLING, **more})
 
     noted = [json.loads(line) for line in (tmp_path / "noted").read_text().splitlines()]

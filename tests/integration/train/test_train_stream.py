@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import psutil
 import pytest
+from own_agent import own_agent_yaml, shelf_with_own_agent
+from own_rule import write_rule
 from test_train import (
     ONE_EACH,
     SMALL,
     assert_same_weights,
+    by_turn,
     environment,
     kill_and_resume,
     train,
@@ -132,3 +137,64 @@ def test_a_stream_without_lag_is_synchronous(tmp_path: Path) -> None:
         done = train(tmp_path / name, *words, "-s", f"rollout.mode={mode}")
         assert done.returncode == 0, done.stderr
     assert_same_weights(tmp_path / "stream", tmp_path / "sync")
+
+
+MIXED = ["--env", "frozen_lake:0.5,fork_chain:0.5", "-s", "sampling.max_tokens=3"]
+PATHS: dict[str, list[str]] = {
+    "mixture": ["--algo", "ipa", *MIXED],
+    "critic": ["--algo", "ppo"],
+    "reference": [
+        "--algo",
+        "grpo",
+        "-s",
+        "algo_options.kl_reference=frozen",
+        "-s",
+        "algo_options.kl_weight=0.1",
+    ],
+    "reuse": ["--algo", "ipa", "-s", "reuse.trajectories=2", "-s", "reuse.max_lag=4"],
+    "agent": [
+        *(
+            "--env",
+            "swe",
+            "--algo",
+            "ipa",
+            "--model",
+            "tiny",
+            "--agent",
+            "own.yaml",
+            "--env-arg",
+            "source=handmade",
+        ),
+        *("-s", "engine_options.layers=1", "-s", "engine_options.width=16", "-s", "engine_options.heads=2"),
+        *(
+            "-s",
+            "engine_options.max_context=4096",
+            "-s",
+            "sampling.max_tokens=6",
+            "-s",
+            "warmup.trajectories=0",
+        ),
+        *("-s", "rollout.group_size=2", "-s", "rollout.groups_per_step=2", "-s", "anchors.inject=0"),
+        *("-s", 'reward.routes=[{worker="rule",options={check="told_apart:unlike"}}]', "-s", "eval.tasks=1"),
+    ],
+}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("path", by_turn(*PATHS))
+def test_a_stream_takes_every_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    (tmp_path / "own.yaml").write_text(own_agent_yaml("insist"))
+    write_rule(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ALE_AGENTS", str(shelf_with_own_agent(tmp_path)))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    done = train(tmp_path / "run", "--steps", "3", *SMALL, *ONE_EACH, *STREAM, *PATHS[path])
+    assert done.returncode == 0, done.stderr
+    found, rows = audit(entries(tmp_path / "run" / JOURNAL)), train_records(tmp_path / "run")
+    assert (found.lost, found.twice) == ([], [])
+    assert [row["step"] for row in rows] == [1, 2, 3]
+    assert sum(row["updates"] for row in rows) > 0
+    assert max(row.get("lag/max", 0) for row in rows) <= (4 if path == "reuse" else 2)
+    for row in rows:
+        fates = ("tokens/trained", "tokens/imitated", "tokens/masked/", "tokens/dropped/")
+        assert sum(value for name, value in row.items() if name.startswith(fates)) == row["tokens/total"]
