@@ -1,190 +1,74 @@
-"""Kill parts of real runs with SIGKILL, and account for every rollout afterwards.
+"""Kill runs, simulated and real, at random points, and account for every rollout afterwards.
 
-    python -m benchmarks.kills [--quick] [--steps N] [--every SECONDS]
+    python -m benchmarks.kills [--quick] [--part simulated real versions] [--kills N]
 
-`rollout.mode=stream` with lag 2 on a Ray cluster of two raylets that share nothing: a sampler and a worker on each, a
-random Llama on `frozen_lake`. Every 20 s the sampler that is older is killed, so that both are in turn. The last line is
-one JSON object: `kills`; `samplers_lost` and `samplers_back` as the run counted them; `lost` and `twice`, rollouts that
-were let in and came to no end or were learned twice, by the journal; `over_lag`, learned tokens beyond the lag; `failed`,
-rollouts that end in a failure; `turns`, how many answers were computed again, token by token, with the weights of every
-version that was served (`several_versions`: the weights changed within); `wrong_versions`, those whose recorded
-log-probabilities the recorded versions do not give (within 1e-3), and `told_apart`, those that no other version gives.
-`--quick`: one step, a kill after 10 s.
+`simulated` (`benchmarks/simulated_kills.py`): at least 10,000 kills of the simulator, at random rounds of its loop and in
+saves. `real` (`benchmarks/real_kills.py`): 60 kills (or `--kills`) with SIGKILL of runs of `ale train`, of their learner,
+worker and sampler, and of the servers that they play through. `versions` (`benchmarks/version_kills.py`): samplers of a
+stream are killed and its answers computed again with the weights of every version.
+
+The last line is one JSON object: `kills_simulated` and `kills_real`; `lost`, rollouts that were to be learned and came to
+no end, and `twice`, those that were learned more than once, by the journal; `over_lag`, tokens learned beyond the lag;
+`failed`, rollouts that end in a failure; `differ`, runs that did not learn as many rollouts as they should or, of `sync` and
+`pipeline`, ended with other weights than an undisturbed one, bit for bit (all tensors of the last checkpoint). Then by part
+the same of each mode, `runs`, and `kills` by victim. Of `versions`: `samplers_lost` and `samplers_back` as the run counted
+them; `turns`, how many answers were computed again, token by token, with the weights of every version that was served
+(`several_versions`: the weights changed within); `wrong_versions`, those whose recorded log-probabilities the recorded
+versions do not give (within 1e-3), and `told_apart`, those that no other version gives. Needs PostgreSQL's programs.
+`--quick`: 300 simulated kills and 6 real ones of `frozen_lake`; `versions` one step, a kill after 10 s.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
+import asyncio
 import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-import psutil
-import torch
-from integration.ray_cluster import JOINING, ray_cluster
-from random_llama import random_llama
-from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
+from benchmarks.real_kills import CELLS, SOME, real
+from benchmarks.scaffold import commit, finish, parser_of
+from benchmarks.simulated_kills import simulated
+from benchmarks.version_kills import versions
 
-from agent_runtime.store import read_segment, segment_path
-from benchmarks.runs import settings_words, train_rows
-from benchmarks.scaffold import commit, finish, parser_of, say
-from trainer.scheduler.journal import JOURNAL, audit, entries
-
-LAG, CONTEXT = 2, 1024
-SAMPLERS = ("SteppedActor", "WatchedActor")
-NEAR = 1e-3
-"""Farthest that a log-probability computed again may be from the record of the version that sampled it, in nats."""
-SETTINGS: dict[str, object] = {
-    "rollout.mode": "stream",
-    "rollout.staleness": LAG,
-    "rollout.batching": "eager",
-    "rollout.workers": 2,
-    "rollout.engines": 2,
-    "rollout.groups_per_step": 24,
-    "rollout.group_size": 8,
-    "placement.pool": "[{cpus=1},{cpus=2},{cpus=2}]",
-    "placement.layout": "disaggregated",
-    "sampling.max_tokens": 24,
-    "warmup.trajectories": 4,
-    "warmup.epochs": 1,
-    "optim.lr": 3e-3,
-    "anchors.inject": 4,
-    "anchors.inject_gate": "none",
-    "guard.legal_fall": 0,
-    "guard.text_rise": 0,
-    "eval.tasks": 2,
-    "eval.every": 0,
-    "checkpoint.every": 1,
-    "checkpoint.keep": 99,
-}
-"""Weights of each version are kept, to compute with them afterwards; `lr` is such that they differ. Experts are imitated in
-each step, because a random model has no successes."""
-
-
-def samplers() -> list[psutil.Process]:
-    """Return the processes of samplers that this process' children started, the oldest first."""
-    found = []
-    for child in psutil.Process().children(recursive=True):
-        try:
-            if child.cmdline()[0].removeprefix("ray::").partition(".")[0] in SAMPLERS:
-                found.append((child.create_time(), child.pid, child))
-        except (psutil.NoSuchProcess, psutil.ZombieProcess, IndexError):
-            continue
-    return [child for _, _, child in sorted(found)]
-
-
-def train_killed(run: Path, address: str, model: str, steps: int, every_s: float) -> int:
-    """Train while samplers are killed; return how many were. Raise `RuntimeError` where the run does not end well."""
-    words = ["--env", "frozen_lake", "--algo", "ipa", "--seed", "4", "--steps", str(steps), "--quiet"]
-    words += ["--model", model, "--run", str(run), "--ray-address", address, *settings_words(SETTINGS)]
-    kills = 0
-    with (run.parent / "output").open("w+") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "ale", "train", *words],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **JOINING},
-        )
-        while not (run / "checkpoints" / "step-000000").exists() and process.poll() is None:
-            time.sleep(0.2)
-        due = time.monotonic() + every_s
-        while process.poll() is None:
-            time.sleep(0.2)
-            up = samplers()
-            if time.monotonic() >= due and len(up) == 2:
-                up[0].kill()
-                kills += 1
-                due += every_s
-                say(f"kill {kills}, {len(train_rows(run))} steps are learned")
-        if process.returncode:
-            output.seek(0)
-            raise RuntimeError(f"the run exited with {process.returncode}:\n{output.read()}")
-    return kills
-
-
-def given_by(
-    nets: dict[int, torch.nn.Module], ids: list[int], answers: int
-) -> dict[int, np.ndarray[Any, Any]]:
-    """Return by version the log-probabilities of the last `answers` tokens."""
-    tokens = torch.tensor([ids])
-    found = {}
-    for version, net in nets.items():
-        with torch.no_grad():
-            logits = net(tokens).logits[0, -answers - 1 : -1].double()
-        found[version] = torch.log_softmax(logits, -1).gather(1, tokens[0, -answers:, None])[:, 0].numpy()
-    return found
-
-
-def versions_again(run: Path, model: str, steps: int, a_step: int) -> dict[str, int]:
-    """Compute the answers of so many rollouts of each step again, those of several versions first; return what was seen."""
-    nets: dict[int, torch.nn.Module] = {}
-    folder = run / "checkpoints" / f"step-{steps:06d}"
-    for path in sorted(folder.parent.glob("*/version-*.safetensors")):
-        version = int(path.stem.removeprefix("version-"))
-        if version not in nets:
-            net = nets[version] = AutoModelForCausalLM.from_pretrained(model).eval()
-            net.load_state_dict(load_file(path), strict=False)
-    seen = {"turns": 0, "several_versions": 0, "told_apart": 0, "wrong_versions": 0}
-    for step in range(1, steps + 1):
-        rollouts = read_segment(segment_path(run, "step", step))
-        branches = (branch for rollout in rollouts for branch in rollout.branches())
-        mixed_first = sorted(branches, key=lambda branch: -max(len(turn.spans) for turn in branch.turns))
-        for branch in mixed_first[:a_step]:
-            ids: list[int] = []
-            for turn in branch.turns:
-                ids += [*turn.context_ids.tolist(), *turn.completion_ids.tolist()]
-                found = given_by(nets, ids, len(turn.completion_ids))
-                told = np.array([found[version][at] for at, version in enumerate(turn.versions)])
-                fits = {
-                    version for version, given in found.items() if np.abs(given - turn.logprobs).max() <= NEAR
-                }
-                seen["turns"] += 1
-                seen["several_versions"] += len(turn.spans) > 1
-                seen["told_apart"] += fits <= set(turn.versions.tolist())
-                seen["wrong_versions"] += bool(np.abs(told - turn.logprobs).max() > NEAR)
-    return seen
-
-
-def account(run: Path, model: str, steps: int) -> dict[str, Any]:
-    """Return what became of the rollouts of a run that ended."""
-    rows, found = train_rows(run), audit(entries(run / JOURNAL))
-    late = [(name, tokens) for row in rows for name, tokens in row.items() if name.startswith("lag/tokens/")]
-    rollouts = [
-        each for step in range(1, steps + 1) for each in read_segment(segment_path(run, "step", step))
-    ]
-    return {
-        "steps": len(rows),
-        "samplers_lost": rows[-1]["samplers/lost"],
-        "samplers_back": rows[-1]["samplers/back"],
-        "rollouts": len(rollouts),
-        "failed": sum(each.failure is not None for each in rollouts),
-        "lost": len(found.lost),
-        "twice": len(found.twice),
-        "over_lag": sum(tokens for name, tokens in late if int(name.rpartition("/")[2]) > LAG),
-        **versions_again(run, model, steps, a_step=12),
-    }
+PARTS = ("simulated", "real", "versions")
+BAD = ("lost", "twice", "over_lag", "failed", "differ")
 
 
 def main() -> int:
-    parser = parser_of(__doc__, quick="one step, a kill after 10 s")
-    parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--every", type=float, default=20.0, help="seconds between two kills")
+    parser = parser_of(__doc__, quick="few kills")
+    parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--kills", type=int, default=0, help="real ones, in place of 60, or 6")
+    parser.add_argument("--seed", type=int, default=0, help="of the random points of real kills")
+    parser.add_argument("--steps", type=int, default=10, help="of `versions`")
+    parser.add_argument("--every", type=float, default=20.0, help="of `versions`, seconds between two kills")
     options = parser.parse_args()
-    steps, every_s = (1, 10.0) if options.quick else (options.steps, options.every)
-    with tempfile.TemporaryDirectory(prefix="ale-kills-") as name:
-        folder = Path(name)
-        model = random_llama(folder / "model", context=CONTEXT)
-        with ray_cluster(folder, raylets=2) as address:
-            kills = train_killed(folder / "run", address, model, steps, every_s)
-        found = {"commit": commit(), "kills": kills, **account(folder / "run", model, steps)}
-    bad = any(found[name] for name in ("lost", "twice", "over_lag", "wrong_versions", "failed"))
-    return finish(found, bad=bad or found["steps"] != steps)
+    parts: dict[str, Any] = {}
+    began, quick = time.monotonic(), options.quick
+    if "simulated" in options.part:
+        parts["simulated"] = simulated(300 if quick else 10_000)
+    if "real" in options.part:
+        wanted = options.kills or (6 if quick else 60)
+        parts["real"] = asyncio.run(real(SOME if quick else CELLS, wanted, options.seed))
+    if "versions" in options.part:
+        parts["versions"] = {
+            "frozen_lake stream": versions(quick=quick, steps=options.steps, every_s=options.every)
+        }
+    found = totals(parts)
+    bad = any(found[name] for name in BAD) or any(
+        own["wrong_versions"] for own in parts.get("versions", {}).values()
+    )
+    return finish({"commit": commit(), **found, "seconds": round(time.monotonic() - began), **parts}, bad=bad)
+
+
+def totals(parts: dict[str, dict[str, dict[str, Any]]]) -> dict[str, int]:
+    """Return the counts of all parts together."""
+    rows = [row for part in parts.values() for row in part.values()]
+    real_ones = [row["kills"] for part in ("real", "versions") for row in parts.get(part, {}).values()]
+    return {
+        "kills_simulated": sum(row["kills"] for row in parts.get("simulated", {}).values()),
+        "kills_real": sum(sum(kills.values()) for kills in real_ones),
+        **{name: sum(row.get(name, 0) for row in rows) for name in BAD},
+    }
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How near the scheduler is to the best order, what it costs, and what a kill costs, all in virtual time.
+"""How near the scheduler is to the best order, and what it costs, all in virtual time.
 
 `python -m benchmarks.scheduler [--quick]`. Scheduler, queue, collector and journal are the trainer's
 (`trainer.simulator`). The workload is like software tasks: 16 groups of 8 rollouts a step, each 5 to 20 turns of 100
@@ -31,13 +31,7 @@ The last line is one JSON object:
 - `events_per_core_s`: rollouts that the scheduler starts, takes in and puts into batches per second of processor
   time, with 10,240 in flight; calls and judges are timers. `core_at_100`: share of a core at 100 a second (goal: less
   than 0.10);
-- `memory_growth_mib`: of the process, from step 500 to step 2,000 of one run (goal: less than 4);
-- `kills`, `lost`, `twice`, `differ`: by mode, how often a run was dropped at a random round of the loop (half of the
-  journal's lines that were just being written are torn) to go on from its last checkpoint; rollouts that the journal
-  tells were lost or learned twice; runs whose end differs from the undisturbed one's, of `stream`, whose schedule differs
-  after a kill, those that did not learn as many rollouts or let one in that came to no end; and `over_lag`, the tokens that
-  were learned as if within the lag although weights beyond it, or of steps that a kill took back, had sampled them (goal:
-  200 kills of `sync` and `pipeline`, 2,000 of `stream`, and 0 of the others).
+- `memory_growth_mib`: of the process, from step 500 to step 2,000 of one run (goal: less than 4).
 """
 
 from __future__ import annotations
@@ -47,7 +41,7 @@ import gc
 import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from statistics import NormalDist, median
@@ -62,7 +56,7 @@ from benchmarks.scaffold import finish, parser_of, say
 from trainer.config import TrainConfig
 from trainer.reward.router import Rewarded
 from trainer.rollout.planning import Plan
-from trainer.scheduler.journal import JOURNAL, Journal, audit, entries
+from trainer.scheduler.journal import JOURNAL, Journal, entries
 from trainer.scheduler.sampling import Sampling
 from trainer.simulator.clock import VirtualLoop, run_virtually
 from trainer.simulator.fleet import FleetTimes
@@ -321,91 +315,18 @@ def memory_growth_mib(steps: int = 2000) -> float:
     return round(seen[1] - seen[0], 2)
 
 
-# -- kills -----------------------------------------------------------------------------------------------------
-
-
-class Killed(BaseException):
-    """What ends a process at once."""
-
-
-def kill_at(last: int, journal: Path, saved: Saved, random: Random) -> Callable[[int], None]:
-    """End a loop at round `last`, unless the run is done; `Killed` holds what is then in the journal, its last line torn or
-    not."""
-    size = journal.stat().st_size if journal.exists() else 0
-
-    def look(turn: int) -> None:
-        nonlocal size
-        if turn == last and saved.step < saved.plans.config.steps:
-            data = journal.read_bytes()
-            raise Killed(data[: random.randint(size, len(data))] if random.random() < 0.5 else data)
-        if turn > 1:
-            size = journal.stat().st_size
-
-    return look
-
-
-def killed(mode: str, kills: int) -> dict[str, int]:
-    """Kill runs until there were so many kills; return what they lost."""
-    found = {"kills": 0, "lost": 0, "twice": 0, "differ": 0, "over_lag": 0}
-    random, number = Random(mode), 0
-    while found["kills"] < kills:
-        batching, number = ("eager", "lockstep")[number % 2 and mode != "stream"], number + 1
-        sizes = {"groups_per_step": 4, "group_size": 2, "concurrency": 2, "batching": batching}
-        config = settings(
-            mode, steps=6, seed=number, rollout=sizes, filter={"dynamic": "on"}, checkpoint={"every": 2}
-        )
-        rounds = 0
-
-        def count(turn: int) -> None:
-            nonlocal rounds
-            rounds = turn
-
-        with TemporaryDirectory() as folder:
-            whole = simulate(config, FAULTY, Path(folder), loop=VirtualLoop(count))
-        for _ in range(5):
-            with TemporaryDirectory() as folder:
-                saved = Saved(Plans(config))
-                report = _until_done(config, Path(folder), rounds, random, found, saved)
-                journal = audit(entries(Path(folder) / JOURNAL))
-            found["lost"] += len(journal.lost)
-            found["twice"] += len(journal.twice)
-            found["over_lag"] += saved.over_lag
-            differs = bool(journal.open) if mode == "stream" else report.weights != whole.weights
-            found["differ"] += differs or journal.consumed != 6 * 8
-    return found
-
-
-def _until_done(
-    config: TrainConfig, folder: Path, rounds: int, random: Random, found: dict[str, int], saved: Saved
-) -> Report:
-    """Kill a run once, and then as often as chance has it, until it is done."""
-    journal = folder / JOURNAL
-    while True:
-        last = random.randint(2, rounds - 1)
-        try:
-            return simulate(config, FAULTY, folder, saved, VirtualLoop(kill_at(last, journal, saved, random)))
-        except Killed as kill:
-            found["kills"] += 1
-            journal.write_bytes(kill.args[0])
-
-
 def main() -> int:
-    options = parser_of(__doc__, quick="fewer seeds, shorter runs, fewer kills").parse_args()
+    options = parser_of(__doc__, quick="fewer seeds, shorter runs").parse_args()
     found = orders(*(2, 10) if options.quick else (20, 20))
     found["stream"] = streams(*(1, 20) if options.quick else (3, 100))
     found["idle_share"]["environments"] = idle_environments(20 if options.quick else 100)
     rate = events_per_core_s(1600 if options.quick else 4000)
     found["events_per_core_s"], found["core_at_100"] = round(rate), round(100 / rate, 4)
     found["memory_growth_mib"] = memory_growth_mib(800 if options.quick else 2000)
-    kills = {**dict.fromkeys(MODES, 200), "stream": 200 if options.quick else 2000}
-    for mode, wanted in kills.items():
-        for name, count in killed(mode, wanted).items():
-            found.setdefault(name, {})[mode] = count
     bad = (
         max(found["over_clairvoyant"].values()) > MOST_OVER
         or found["core_at_100"] >= MOST_OF_A_CORE
         or found["memory_growth_mib"] >= MOST_GROWTH_MIB
-        or any(found[name][mode] for name in ("lost", "twice", "differ", "over_lag") for mode in kills)
         or any(own["over_clairvoyant"] > MOST_OVER for own in found["stream"].values())
         or any(
             found["stream"][str(lag)]["speedup_over_batch"] < least for lag, least in LEAST_SPEEDUP.items()
