@@ -13,7 +13,7 @@ import msgspec
 from trainer.live.inside import At
 from trainer.timeline import Span
 
-__all__ = ["Doing", "Flight", "Flights", "Process", "Status", "lasting", "lines", "status_of"]
+__all__ = ["Doing", "Flight", "Flights", "ProcessStatus", "Status", "lasting", "lines", "status_of"]
 
 _SHOWN = 20
 """Most kinds of work, and rollouts in flight, that are told: those that have taken longest."""
@@ -41,7 +41,7 @@ class Flight(msgspec.Struct):
     lasted_s: float
 
 
-class Process(msgspec.Struct):
+class ProcessStatus(msgspec.Struct):
     """Another process of the run."""
 
     name: str
@@ -63,7 +63,7 @@ class Status(msgspec.Struct):
     in_flight: int
     flights: list[Flight]
     samplers: dict[str, float]
-    processes: list[Process] = []
+    processes: list[ProcessStatus] = []
     """The others of the run."""
     stacks: dict[str, str] = {}
     """By thread of the run's own process, where they were asked for."""
@@ -102,7 +102,7 @@ def status_of(
     step: int,
     steps: int,
     now_s: float,
-    processes: Sequence[Process] = (),
+    processes: Sequence[ProcessStatus] = (),
 ) -> Status:
     """Put together what a run says; `running` are spans that go on, `now_s` is the time in Unix seconds."""
     aloft = flights.longest()
@@ -156,7 +156,7 @@ def lines(status: Status) -> Iterator[str]:
         yield from (f"  {line}" for line in stack.splitlines())
 
 
-def _of_process(process: Process) -> Iterator[str]:
+def _of_process(process: ProcessStatus) -> Iterator[str]:
     """Yield where a process is; nothing of one that has nothing to do."""
     at = process.at
     if at is None:

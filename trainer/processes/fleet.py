@@ -23,7 +23,7 @@ from trainer.config import TrainConfig
 from trainer.errors import Halted
 from trainer.live.door import ask_actor
 from trainer.live.events import RunEvent
-from trainer.live.status import Flights, Process
+from trainer.live.status import Flights, ProcessStatus
 from trainer.models.chosen import check_files, memory_of
 from trainer.processes.accounts import Accounts, most_bytes, processor_s
 from trainer.processes.hosting import answers, check_rock, rock_of
@@ -183,13 +183,13 @@ class Fleet:
         """Return which samplers were lost and came back since this was asked last."""
         return self._serving.news()
 
-    def processes(self, whole: bool) -> list[Process]:
+    def processes(self, whole: bool) -> list[ProcessStatus]:
         """Return what goes on in each process, `whole` with all stacks; asked from any thread, of all at once."""
         names = self._at.told_as.copy()
         with ThreadPoolExecutor(max(1, len(names))) as asking:
             said = [*asking.map(partial(ask_actor, whole=whole), names)]
         return [
-            Process(
+            ProcessStatus(
                 name.rpartition(" ")[0],
                 None if isinstance(at, str) else at,
                 at if isinstance(at, str) else "",

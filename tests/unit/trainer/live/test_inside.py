@@ -16,7 +16,7 @@ from agent_runtime.policy import Completion, SampleRequest
 from agent_runtime.types import SamplingParams
 from trainer.live.door import Door, ask_actor, name_of_actor
 from trainer.live.inside import At, reader
-from trainer.live.status import Flights, Process, Status, lines
+from trainer.live.status import Flights, ProcessStatus, Status, lines
 from trainer.rollout.sampler import BatchingSampler
 
 
@@ -56,7 +56,7 @@ def test_tasks_that_wait_for_the_same_are_told_as_one_with_their_rollouts() -> N
     assert rollouts.what == "its batch: the other rollouts of it, or the sampler's answer"
     assert "trainer.rollout.sampler.BatchingSampler.sample" in rollouts.stack[-1]
     assert not any("sleep" in wait.place for wait in at.waits)
-    told = list(lines(Status(1, "host", 0, 1, [], 0, [], {}, [Process("worker 1", at)])))
+    told = list(lines(Status(1, "host", 0, 1, [], 0, [], {}, [ProcessStatus("worker 1", at)])))
     assert any("3 waiting for its batch" in line and "such as step-1-g" in line for line in told)
 
 
@@ -85,7 +85,7 @@ def test_a_thread_that_hangs_is_told_with_its_place_and_on_demand_its_stack() ->
 def test_who_does_not_answer_is_said_with_the_reason() -> None:
     said = ask_actor(uuid4().hex)
     assert said == "it has ended, or is on another machine"
-    told = list(lines(Status(1, "host", 0, 1, [], 0, [], {}, [Process("sampler 2", None, said)])))
+    told = list(lines(Status(1, "host", 0, 1, [], 0, [], {}, [ProcessStatus("sampler 2", None, said)])))
     assert told[-1] == f"sampler 2: {said}"
 
 
