@@ -28,6 +28,8 @@ _MAX_SOCKET_PATH = 100
 """A unix socket's path may have 107 bytes (sun_path, less the final zero); keep some for its name."""
 _STOP_S = 30.0
 """The server's own grace times sum to less."""
+_START_S = 300.0
+"""Longest that a start may take, on a machine that is busy, too."""
 
 
 class EmbeddedServer:
@@ -75,7 +77,10 @@ class EmbeddedServer:
         )
         self.pid = self._process.pid
         assert self._process.stdout is not None  # a pipe was asked for
+        too_long = threading.Timer(_START_S, self._process.kill)
+        too_long.start()
         self.address = self._process.stdout.readline().strip()
+        too_long.cancel()
         if not self.address:
             self.close()
             raise InfraError(

@@ -52,10 +52,10 @@ def train(
             try:
                 return _train(run)
             except OutageTooLong:
-                run.save()
+                run.save_steps()
                 raise
             except Stopped:
-                run.save()
+                run.save_steps()
                 return None
 
 

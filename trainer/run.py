@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -332,6 +332,11 @@ class Run:
         """Write a checkpoint of the last finished step; it is on the disk when this returns. Raise `RunFolderError`."""
         self._save(beside=False)
 
+    def save_steps(self) -> None:
+        """Do so where steps have begun: what was before them is saved when the warm-up and its checks are through."""
+        if self._beside.has_begun:
+            self.save()
+
     def save_beside(self) -> None:
         """Begin a checkpoint of the last finished step, which is written while the run goes on (`trainer.checkpoint.begin`).
 
@@ -404,8 +409,8 @@ class Run:
             status.stacks = stacks()
         return status
 
-    def _say_late(self, said: str) -> None:
-        hear(self._observer, RunEvent("late", said))
+    def _say_late(self, said: str, logs: Sequence[str]) -> None:
+        hear(self._observer, RunEvent("late", said, tuple(logs)))
 
     def _measured_again(self) -> list[tuple[str, int]]:
         """Return the (kind, step) of what a resumed run measures although the step is done and may have been measured."""

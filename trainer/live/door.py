@@ -35,7 +35,8 @@ __all__ = ["Door", "ask", "ask_actor", "name_of", "name_of_actor"]
 _ASKS_S, _ANSWERS_S, _ACTOR_S = 2.0, 8.0, 2.0
 """How long a question may take to come; and the answer: of a run, which asks its actors first, and of one of these."""
 _QUEUE, _PAUSE_S = 64, 0.5
-_MOST_BYTES = 1 << 20
+_MOST_BYTES = 16 << 20
+"""Of an answer: 48 KiB at most of each process."""
 _SHORT, _WHOLE = b"s", b"w"
 _PEER = struct.Struct("3i")
 _ROOT = 0

@@ -15,6 +15,8 @@ class RunEvent(NamedTuple):
 
     kind: Literal["fault", "recovery", "late"]
     message: str
+    logs: tuple[str, ...] = ()
+    """What processes wrote last, line by line: it may hold secrets, and is for whoever sits at the run."""
 
 
 @runtime_checkable
@@ -31,4 +33,4 @@ def hear(observer: Observer, event: RunEvent) -> None:
     if isinstance(observer, HearsEvents):
         observer.on_event(event)
     else:
-        observer.on_log(f"note: {event.message}")
+        observer.on_log("\n  ".join([f"note: {event.message}", *event.logs]))

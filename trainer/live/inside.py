@@ -12,6 +12,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -32,7 +33,9 @@ _WAITED_FOR = {
 }
 """By module, or what it lies in, whom a coroutine that has come there waits for."""
 _NOT_WORK = ("trainer.live.door", "trainer.live.watch")
-_NAMES, _STACK_CHARS, _LOG_BYTES, _LOG_LINES, _LINE_CHARS = 5, 8000, 4096, 5, 300
+_WAITS, _PLACES, _NAMES, _THREADS = 6, 6, 5, 12
+"""Most that are told of a process: places where tasks wait, places on the way to one, names of tasks, stacks of threads."""
+_STACK_CHARS, _LOG_BYTES, _LOG_LINES, _LINE_CHARS = 4000, 4096, 5, 300
 _RAY_SAYS = (":job_id:", ":actor_name:", ":task_name:")
 
 
@@ -83,7 +86,7 @@ def reader() -> Callable[[bool], At]:
         loop = None
 
     def tell(whole: bool) -> At:
-        waits = [*_waits(loop)] if loop else []
+        waits = [*islice(_waits(loop), _WAITS)] if loop else []
         return At(os.getpid(), waits, places(), logged(), stacks() if whole else {})
 
     return tell
@@ -91,10 +94,10 @@ def reader() -> Callable[[bool], At]:
 
 def stacks() -> dict[str, str]:
     """Return by name the whole stack of the main thread, and of each other that is in code of ours."""
-    found = {}
-    main = threading.main_thread()
-    for name, frame in _threads():
-        if _ours(frame) or name == _named(main.name, main.ident):
+    found: dict[str, str] = {}
+    main = _named(threading.main_thread().name, threading.main_thread().ident)
+    for name, frame in sorted(_threads(), key=lambda each: each[0] != main):
+        if len(found) < _THREADS and (_ours(frame) or name == main):
             stack = "".join(traceback.format_stack(frame))[-_STACK_CHARS:]
             found[name] = stack.encode(errors="replace").decode()  # a path need not be UTF-8
     return found
@@ -153,11 +156,11 @@ def _waits(loop: asyncio.AbstractEventLoop) -> Iterator[Wait]:
             continue
         place = str(stack[-1])
         wait = found.setdefault(
-            (what, place), Wait(what or place, place, 0, [], [str(each) for each in stack])
+            (what, place), Wait(what or place, place, 0, [], [str(each) for each in stack[-_PLACES:]])
         )
         wait.count += 1
         if is_named and len(wait.names) < _NAMES:
-            wait.names.append(task.get_name())
+            wait.names.append(task.get_name().encode(errors="replace").decode())
     yield from sorted(found.values(), key=lambda wait: -wait.count)
 
 

@@ -13,12 +13,10 @@ import msgspec
 from trainer.live.inside import At
 from trainer.timeline import Span
 
-__all__ = ["Doing", "Flight", "Flights", "ProcessStatus", "Status", "lasting", "lines", "status_of"]
+__all__ = ["Doing", "Flight", "Flights", "ProcessStatus", "Status", "lasting", "lines", "logs", "status_of"]
 
 _SHOWN = 20
 """Most kinds of work, and rollouts in flight, that are told: those that have taken longest."""
-_WAITS, _STACKED = 6, 6
-"""Most places that are told of a process, and of the way to one."""
 
 
 class Doing(msgspec.Struct):
@@ -134,8 +132,8 @@ def lasting(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 0.1 else "0 s"
 
 
-def lines(status: Status) -> Iterator[str]:
-    """Yield what a person reads."""
+def lines(status: Status, *, logs: bool = True) -> Iterator[str]:
+    """Yield what a person reads, with what the processes wrote last or without."""
     yield f"step {status.step} of {status.steps} is done; process {status.pid} on {status.host}"
     if not status.doing:
         yield "nothing that is timed goes on: the run begins, or ends, or is between two steps"
@@ -151,6 +149,7 @@ def lines(status: Status) -> Iterator[str]:
         yield f"samplers: {up} up, {lost} lost so far"
     for process in status.processes:
         yield from _of_process(process)
+        yield from _log_of(process) if logs else ()
     for thread, stack in status.stacks.items():
         yield f"thread {thread}"
         yield from (f"  {line}" for line in stack.splitlines())
@@ -163,17 +162,27 @@ def _of_process(process: ProcessStatus) -> Iterator[str]:
         yield f"{process.name}: {process.silent}"
         return
     named = f"{process.name} (process {at.pid})"
-    for wait in at.waits[:_WAITS]:
+    for wait in at.waits:
         names = f", such as {wait.names[0]}" if wait.names else ""
         yield f"{named}: {wait.count} waiting for {wait.what}{names}"
-        yield from (f"    {place}" for place in wait.stack[-_STACKED:])
+        yield from (f"    {place}" for place in wait.stack)
     for thread, place in at.threads.items():
         yield f"{named}: {thread} in {place}"
     for thread, stack in at.stacks.items():
         yield f"{named}: thread {thread}"
         yield from (f"    {line}" for line in stack.splitlines())
-    if (at.waits or at.threads) and at.log:
-        yield f"{named} wrote last"
+
+
+def logs(status: Status) -> Iterator[str]:
+    """Yield what those of the processes that are at work wrote last."""
+    for process in status.processes:
+        yield from _log_of(process)
+
+
+def _log_of(process: ProcessStatus) -> Iterator[str]:
+    at = process.at
+    if at is not None and (at.waits or at.threads) and at.log:
+        yield f"{process.name} (process {at.pid}) wrote last"
         yield from (f"    {line}" for line in at.log)
 
 

@@ -50,13 +50,14 @@ def rock_of(config: TrainConfig, shelf: list[str], stack: ExitStack) -> tuple[st
 
 
 async def answers(rock_address: str, server: EmbeddedServer | None) -> bool:
-    """Return whether the ROCK server there takes calls. The run's own is started again where it ended."""
+    """Return whether the ROCK server there takes calls. The run's own, where it ended, did not, and is started again."""
     try:
         if server and server.end:
             await asyncio.to_thread(server.start_again)
+            return False
         async with AdminClient(rock_address) as admin:
             return await admin.serving()
-    except RockError as error:
+    except (RockError, OSError) as error:  # the latter where no process can be started now
         logger.debug("no ROCK server: %s", error)
         return False
 

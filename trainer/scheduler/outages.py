@@ -1,8 +1,9 @@
 """Waits out an outage of ROCK: sampling pauses, and the rollouts that it cost are played again from their requests.
 
-A rollout whose server cannot be reached is no failure of a plan. Nobody begins another one meanwhile, those under way end as
-they may, and when the server takes calls again what failed is played as if for the first time: the same requests with the
-same seeds. `WaitingCalls` does so for the scheduler, real or simulated, `Outages.run` for evaluations.
+A rollout whose server is away is no failure of a plan. Nobody begins another one meanwhile, those under way end as they
+may, and when the server takes calls again what failed is played as if for the first time: the same requests, the same
+seeds. `WaitingCalls` does so for the scheduler, real or simulated, `Outages.run` for evaluations. Whether the server is away
+only its own health check says: a failure's code may come from whatever it hosts.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from agent_runtime.store import decode
 from agent_runtime.types import RolloutRequest
-from rock_env.errors import DeadlineExceeded, Unavailable
+from rock_env.errors import DeadlineExceeded, EnvLost, NotFound, SandboxLost, Unavailable
 from rock_env.threads import completed
 from trainer.config import TrainConfig
 from trainer.errors import OutageTooLong, Stopped
@@ -34,8 +35,12 @@ _ASK_S, _MOST_ASK_S = 1.0, 30.0
 """Until the server is first asked whether it is back; twice as long after each no, up to this."""
 _LOOK_S = 0.5
 """Between two looks whether somebody wants to stop, or another one found the server back."""
-_CODES = tuple(kind.code.encode() for kind in (Unavailable, DeadlineExceeded))
-"""Of failures that an outage explains: the latter where the server is away at that time."""
+_CODES = frozenset(each.code for each in (Unavailable, DeadlineExceeded, EnvLost, SandboxLost, NotFound))
+"""Of failures that an outage may explain: where the server is away, or was since the rollout began."""
+_ENCODED = tuple(code.encode() for code in _CODES)
+_DOUBTS = 4
+"""Times that a rollout is played again which ended with `unavailable` while the server took calls, after growing pauses: the
+engine or cluster that it hosts on may be away."""
 
 
 class Outages:
@@ -50,7 +55,7 @@ class Outages:
         say: Callable[[RunEvent], None] = lambda event: None,
         is_stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`answers()` says whether the server takes calls, and brings it back where it is ours; `clock()` is in seconds."""
+        """`answers()` says whether the server takes calls; not of ours where it starts it again. `clock()` is in seconds."""
         address = config.rollout.rock_address
         self._name = f"ROCK at {address}" if address else "the run's own ROCK server"
         self._most_s, self._lockstep = config.rollout.outage_s, config.rollout.batching == "lockstep"
@@ -81,12 +86,12 @@ class Outages:
 
         Raise `Stopped` where somebody wants the run to end meanwhile, and `OutageTooLong`.
         """
-        left, played = list(requests), dict[str, list[bytes]]()
+        left, played, doubts = list(requests), dict[str, list[bytes]](), 0
         for _ in range(MOST_TIMES):
             await self._over()
             begun = self._clock()
             played |= zip((request.id for request in left), await play(left), strict=True)
-            left = await self._cost(requests, left, played, begun)
+            left, doubts = await self._again(requests, left, played, begun, doubts)
             if not left:
                 break
         return [played[request.id] for request in requests]
@@ -95,43 +100,52 @@ class Outages:
         self, requests: Sequence[RolloutRequest], run: Callable[[Sequence[RolloutRequest]], list[bytes]]
     ) -> list[bytes]:
         """Do so for rollouts that are played once, on a thread that waits for them."""
-        left, played = list(requests), dict[str, list[bytes]]()
+        left, played, doubts = list(requests), dict[str, list[bytes]](), 0
         for _ in range(MOST_TIMES):
             if self._since is not None:
                 completed(self._over())
             begun = self._clock()
             played |= zip((request.id for request in left), ([each] for each in run(left)), strict=True)
-            left = completed(self._cost(requests, left, played, begun))
+            left, doubts = completed(self._again(requests, left, played, begun, doubts))
             if not left:
                 break
         return [played[request.id][-1] for request in requests]
 
-    async def _cost(
+    async def _again(
         self,
         requests: Sequence[RolloutRequest],
         left: Sequence[RolloutRequest],
         played: Mapping[str, Sequence[bytes]],
         begun: float,
-    ) -> list[RolloutRequest]:
-        """Return which of the requests are to be played again after `left` was, which began at that time.
+        doubts: int,
+    ) -> tuple[list[RolloutRequest], int]:
+        """Return which requests are to be played again after `left` was, which began at that time, and the doubts so far.
 
-        With `rollout.batching=lockstep` it is all of them, so that each batch of samples is what it would have been.
+        With `rollout.batching=lockstep` an outage has all of them played again, so that each batch of samples is what it
+        would have been.
         """
-        lost = [request for request in left if await self._is_of_outage(played[request.id][-1], begun)]
-        return list(requests) if lost and self._lockstep else lost
+        causes = {request.id: await self._cause(played[request.id][-1], begun) for request in left}
+        again = [request for request in left if causes[request.id]]
+        if "outage" in causes.values():
+            return list(requests) if self._lockstep else again, doubts
+        if again and doubts < _DOUBTS:
+            await self._pause(_ASK_S * 2**doubts)
+            return again, doubts + 1
+        return [], doubts
 
-    async def _is_of_outage(self, encoded: bytes, begun: float) -> bool:
-        """Return whether an outage ended a rollout, and take note of one that is new."""
-        if not self._most_s or not any(code in encoded for code in _CODES):
-            return False
+    async def _cause(self, encoded: bytes, begun: float) -> Literal["", "outage", "doubt"]:
+        """Return what ended a rollout, and take note of an outage that is new."""
+        if not self._most_s or not any(code in encoded for code in _ENCODED):
+            return ""
         failure = decode(encoded).failure
-        if failure is None or failure.code not in {Unavailable.code, DeadlineExceeded.code}:
-            return False
-        if failure.code == DeadlineExceeded.code and self._since is None and await self._answers():
-            return False
-        if begun >= self._back:  # else it is over, and this one is late
+        if failure is None or failure.code not in _CODES:
+            return ""
+        if self._since is not None or begun < self._back:
+            return "outage"
+        if not await self._answers():
             self._begin()
-        return True
+            return "outage"
+        return "doubt" if failure.code == Unavailable.code else ""
 
     def _begin(self) -> None:
         with self._lock:
@@ -175,13 +189,23 @@ class Outages:
         """Ask until the server takes calls."""
         pause_s = _ASK_S
         while True:
-            for _ in range(math.ceil(pause_s / _LOOK_S)):
-                self._check()
-                await asyncio.sleep(_LOOK_S)
-            if await self._answers():
+            await self._pause(pause_s)
+            asked = asyncio.ensure_future(self._answers())
+            try:
+                while not asked.done():
+                    self._check()
+                    await asyncio.wait({asked}, timeout=_LOOK_S)
+            finally:
+                asked.cancel()  # nobody waits for a server that takes long to start
+            if asked.result():
                 self._end()
                 return
             pause_s = min(2 * pause_s, _MOST_ASK_S)
+
+    async def _pause(self, seconds: float) -> None:
+        for _ in range(math.ceil(seconds / _LOOK_S)):
+            self._check()
+            await asyncio.sleep(_LOOK_S)
 
     def _check(self) -> None:
         """Raise `Stopped` where somebody wants the run to end, and `OutageTooLong`."""

@@ -16,7 +16,7 @@ from agent_runtime.policy import Completion, SampleRequest
 from agent_runtime.types import SamplingParams
 from trainer.live.door import Door, ask_actor, name_of_actor
 from trainer.live.inside import At, reader
-from trainer.live.status import Flights, ProcessStatus, Status, lines
+from trainer.live.status import Flights, ProcessStatus, Status, lines, logs
 from trainer.rollout.sampler import BatchingSampler
 
 
@@ -97,3 +97,11 @@ def test_the_last_lines_of_a_log_are_those_of_people(tmp_path: Path) -> None:
         code = "from trainer.live.inside import logged; print('\\n'.join(logged()))"
         done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=file, check=True)
     assert done.stdout.decode().splitlines() == ["first", "x" * 300, "last"]
+
+
+def test_logs_stay_with_who_sits_at_the_run() -> None:
+    at = At(7, [], {"MainThread": "trainer.loop.train (line 1)"}, ["a token: 123"])
+    status = Status(1, "host", 0, 1, [], 0, [], {}, [ProcessStatus("worker 1", at)])
+    assert "    a token: 123" in lines(status)
+    assert not any("123" in line for line in lines(status, logs=False))
+    assert list(logs(status)) == ["worker 1 (process 7) wrote last", "    a token: 123"]

@@ -21,7 +21,7 @@ class Watched:
         self.now = 1000.0
         self.timeline = Timeline(folder, clock=lambda: self.now)
         self.said: list[str] = []
-        self.watch = Watch(self.timeline, self.status, self.said.append, least_s=10.0)
+        self.watch = Watch(self.timeline, self.status, lambda said, _: self.said.append(said), least_s=10.0)
 
     def status(self, whole: bool) -> Status:
         running = self.timeline.running()
@@ -79,7 +79,7 @@ def test_many_that_hang_are_said_as_one(watched: Watched) -> None:
 
 
 def test_who_listens_badly_ends_no_watch(watched: Watched) -> None:
-    def say(text: str) -> None:
+    def say(text: str, logs: object) -> None:
         watched.said.append(text)
         raise OSError
 
@@ -100,7 +100,7 @@ def test_the_thread_sees_what_begins_while_it_sleeps(tmp_path: Path) -> None:
     timeline, said = Timeline(tmp_path), threading.Event()
     told: list[str] = []
 
-    def say(text: str) -> None:
+    def say(text: str, logs: object) -> None:
         told.append(text)
         said.set()
 
@@ -112,3 +112,16 @@ def test_the_thread_sees_what_begins_while_it_sleeps(tmp_path: Path) -> None:
     timeline.close()
     assert told[0].startswith("learner has been at learn of step 1 for")
     assert "the first of its kind" in told[0]
+
+
+def test_what_one_outage_took_is_no_measure_for_ever(watched: Watched) -> None:
+    with watched.timeline.span("learner", "learn", 1):
+        watched.now += 3600.0
+    for step in range(2, 60):
+        with watched.timeline.span("learner", "learn", step):
+            watched.now += 4.0
+    begun = watched.now
+    with watched.timeline.span("learner", "learn", 60):
+        assert watched.at(begun + 19.0) == 1.0
+        watched.at(begun + 21.0)
+        assert watched.said[-1].startswith("learner has been at learn of step 60 for 21 s, beyond 20 s")
