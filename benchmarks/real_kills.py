@@ -3,9 +3,9 @@
 Runs of `ale train` in each mode, on `frozen_lake` with the tiny model and on `swe` with the coder, play through a ROCK
 service of three servers with one store behind one address (`tests/integration/replica_fleet.py`) and on one Ray cluster.
 What is killed, with SIGKILL: the whole `run` (its process and its actors), its `learner`, its rollout `worker`, a
-`sampler` (of a stream, which goes on), or a `server` of the service (another takes its place on the same store). A run
-whose process, learner or worker is killed must end soon, and goes on by `--resume`. A kill comes some random number of the
-journal's lines after the one before, and up to half a second later; a run ends only after the last one.
+`sampler`, or a `server` of the service (another takes its place on the same store). A run whose process is killed goes on
+by `--resume`; where a part is, it must go on by itself. A kill comes some random number of the journal's lines after the
+one before, and up to half a second later; a run ends only after the last one.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ __all__ = ["ACTORS", "CELLS", "SOME", "Cell", "over_lag", "processes", "real"]
 REPLICAS, PATIENCE_S, DELAY_S = 3, 600.0, 0.5
 LAGS = {"sync": 0, "pipeline": 1, "stream": 2}
 VICTIMS = {
-    "sync": ("run", "server", "learner", "worker"),
-    "pipeline": ("learner", "worker", "server", "run"),
+    "sync": ("run", "server", "learner", "worker", "sampler"),
+    "pipeline": ("learner", "worker", "server", "run", "sampler"),
     "stream": ("sampler", "run", "server", "sampler", "worker", "learner"),
 }
 ACTORS = {
@@ -194,7 +194,7 @@ class Run:
         return False
 
     async def kill(self, victim: str, service: Service) -> None:
-        """Kill a part, and start the run again where it ends by that. A victim that is not up is passed over."""
+        """Kill a part, or the run, which is then started again. A victim that is not up is passed over."""
         assert self._process is not None
         if victim == "server":
             await service.lose()
@@ -212,12 +212,10 @@ class Run:
             except (IndexError, psutil.NoSuchProcess):
                 return
         self.kills[victim] += 1
-        if victim != "sampler":
-            code = await self.ended()
-            if code == 0 and victim == "run":
+        if victim == "run":
+            if await self.ended() == 0:
                 raise self.broken("ended well although it was killed")
-            if code != 0:
-                self.start()
+            self.start()
 
     async def ended(self) -> int:
         """Wait for the end of the run and of its actors; return its exit code."""

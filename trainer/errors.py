@@ -9,6 +9,7 @@ TrainerError
 ├── LedgerError (ValueError)          the account of a step's tokens does not add up
 ├── Stopped (RuntimeError)            somebody wanted the run to end while it waited
 └── Halted (RuntimeError)             the run stopped itself: too many failures, no experts, not finite
+    ├── Lost                          a process of the run died, or cannot be reached: the others are of no use then
     └── OutageTooLong                 what was learned is sound, and ROCK is not there
 """
 
@@ -23,6 +24,7 @@ __all__ = [
     "ConfigError",
     "Halted",
     "LedgerError",
+    "Lost",
     "NothingToLearn",
     "OutageTooLong",
     "RunFolderError",
@@ -69,6 +71,10 @@ class Halted(TrainerError, RuntimeError):
     exit_code = 75
     rollouts: Sequence[bytes] = ()
     """What had been played, encoded, where that is why (`rollout.failures.handing_over`)."""
+
+
+class Lost(Halted):
+    pass
 
 
 class OutageTooLong(Halted):

@@ -1,4 +1,4 @@
-"""The experts of a run: played by oracles or read from records, some held out, and given to the learner."""
+"""Before a run learns: its experts, played by oracles or read from records, and first tries of an own environment."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from agent_runtime.store import decode, encode, kept_segment, read_encoded
 from agent_runtime.types import Trajectory
+from rock_env.plugins import own
 from trainer.config import TrainConfig, dealt
 from trainer.environments import Environment, name_of
 from trainer.errors import CheckpointError
@@ -17,15 +18,17 @@ from trainer.processes.fleet import Fleet
 from trainer.records import Records
 from trainer.rollout.anchors import expert_from
 from trainer.rollout.experts import HELD_OUT, Experts, hold_out, play_experts, read_experts
-from trainer.rollout.failures import check_failures
+from trainer.rollout.failures import check_failures, check_first
 from trainer.rollout.pools import Pools
-from trainer.rollout.tasks import agent_of, expert_requests, task_ids
+from trainer.rollout.tasks import agent_of, expert_requests, task_ids, train_requests
 from trainer.seeds import derive
 
 __all__ = ["Gathering"]
 
 _ORACLE_ATTEMPTS = 8
 """Tasks tried per expert wanted, before giving up on an oracle that cannot win."""
+_TRIED = 5
+"""Tasks that are played twice before anything is learned, where nobody installed the environment."""
 
 
 class Gathering:
@@ -76,6 +79,23 @@ class Gathering:
                 "no rollout starts on their way. Raise agent.max_turns where it should."
             )
         return experts
+
+    def try_out(self) -> None:
+        """Play a few rollouts of an environment that nobody installed. Raise `NothingToLearn` where that shows."""
+        mine = [each for each in self._environments if ("ale.envs", each.name) in own()]
+        config = self._config
+        if self.is_wanted or config.reward.routes or not self._fleet.learns_from_rollouts:
+            return  # what is imitated, or rewarded, is not seen here
+        spec, options = learner_of(config)
+        context, longest = spec.template(config.model, options).max_context, config.sampling.max_tokens
+        for env in mine:
+            tasks = task_ids(env.source, env.config.train_split, _TRIED, derive(config.seed, "first tries"))
+            asked = train_requests(env.config, env.params.canonical(), 0, tasks=tasks)
+            tries = [decode(data) for data in self._fleet.run([each for each in asked if each.index < 2], 0)]
+            if said := check_first(
+                tries, context=context, longest=longest, fresh=config.model == config.engine
+            ):
+                self._observer.on_log(f"note: {said}")
 
     def take(self) -> None:
         """Give the learner the experts that this run keeps."""

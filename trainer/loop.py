@@ -11,15 +11,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from agent_runtime.artifacts import folder_in
+from trainer import checkpoint
 from trainer.config import TrainConfig
-from trainer.errors import OutageTooLong, Stopped
+from trainer.errors import ConfigError, Halted, Lost, OutageTooLong, Stopped
 from trainer.files.folder import claimed, remove_unfinished
+from trainer.live.events import RunEvent, hear
 from trainer.metrics import Observer, RunSummary
 from trainer.processes.fleet import Fleet
 from trainer.run import Run
 from trainer.run_state import SavedStates
 
 __all__ = ["train"]
+
+_MOST_IN_A_ROW = 3
+"""How often a run starts its processes again before there is a further checkpoint."""
 
 
 def train(
@@ -32,31 +37,74 @@ def train(
 ) -> RunSummary | None:
     """Train as `config` says and leave everything in `run_folder`.
 
-    Return the summary, or None when the observer asked to stop (the state is saved then). Raise `TrainerError` or
-    `RockError`; whatever was checkpointed stays intact and `resume=True` continues from it, bit for bit on CPU.
+    Return the summary, or None when the observer asked to stop (the state is saved then). Where a process of the run dies
+    all are started again, and the run goes on from its newest checkpoint. Raise `TrainerError` or `RockError`; whatever
+    was checkpointed stays intact and `resume=True` continues from it, bit for bit on CPU.
     """
-    observer.on_phase("start")
     with claimed(run_folder):
-        found = None
-        if resume:
-            remove_unfinished(run_folder)
-            found = SavedStates(
-                run_folder
-            ).newest()  # what cannot be resumed is said before anything heavy starts
-        if observer.stop_requested:
-            return None
-        with (
-            Fleet(config, ray_address, folder_in(run_folder)) as fleet,
-            Run(config, run_folder, fleet, observer, resume=found or resume) as run,
-        ):
+        restarts, in_a_row, lost = 0, 0, ""
+        while True:
+            before = checkpoint.latest(run_folder / "checkpoints")
             try:
-                return _train(run)
-            except OutageTooLong:
-                run.save_steps()
-                raise
-            except Stopped:
-                run.save_steps()
-                return None
+                return _from_there(
+                    config,
+                    run_folder,
+                    ray_address,
+                    observer,
+                    resume=resume or restarts > 0,
+                    restarts=restarts,
+                )
+            except Lost as error:
+                newest = checkpoint.latest(run_folder / "checkpoints")
+                in_a_row = 1 if newest != before else in_a_row + 1
+                if in_a_row > _MOST_IN_A_ROW or observer.stop_requested:
+                    raise
+                restarts, lost = restarts + 1, str(error).partition(". ")[0]
+                since = f"checkpoint {newest.name}" if newest else "its start"
+                said = f"{lost}. All processes of the run are started again, and it goes on from {since}"
+                hear(observer, RunEvent("fault", said))
+            except ConfigError as error:
+                if not restarts:
+                    raise
+                raise Halted(  # no setting is wrong: the run has begun with these
+                    f"{lost}, and the run's processes cannot be started again: {error} What was saved before is intact: "
+                    "continue with --resume."
+                ) from error
+
+
+def _from_there(
+    config: TrainConfig,
+    run_folder: Path,
+    ray_address: str | None,
+    observer: Observer,
+    *,
+    resume: bool,
+    restarts: int,
+) -> RunSummary | None:
+    """Start all processes and train, with `resume` from the newest checkpoint."""
+    observer.on_phase("start")
+    found = None
+    if resume:
+        remove_unfinished(run_folder)
+        found = SavedStates(
+            run_folder
+        ).newest()  # what cannot be resumed is said before anything heavy starts
+    if observer.stop_requested:
+        return None
+    with (
+        Fleet(config, ray_address, folder_in(run_folder)) as fleet,
+        Run(config, run_folder, fleet, observer, resume=found or resume, restarts=restarts) as run,
+    ):
+        if restarts:
+            hear(observer, RunEvent("recovery", "all processes of the run are back"))
+        try:
+            return _train(run)
+        except OutageTooLong:
+            run.save_steps()
+            raise
+        except Stopped:
+            run.save_steps()
+            return None
 
 
 def _train(run: Run) -> RunSummary | None:

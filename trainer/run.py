@@ -14,8 +14,6 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from agent_runtime.store import decode
-from rock_env.plugins import own
 from trainer import checkpoint, lineage
 from trainer.checkpoint import Resumed
 from trainer.config import TrainConfig
@@ -33,16 +31,13 @@ from trainer.live.inside import stacks
 from trainer.live.status import Status, status_of
 from trainer.live.watch import Watch
 from trainer.metrics import Evaluation, MetricsLog, Observer, RunSummary, write_summary
-from trainer.models.chosen import learner_of
 from trainer.processes.fleet import Fleet
 from trainer.records import Records
-from trainer.rollout.failures import check_first
 from trainer.rollout.filling import account, rollout_metrics
 from trainer.rollout.filtering import check_learned, nothing_learned
 from trainer.rollout.planning import Planner
 from trainer.rollout.pools import Pools
 from trainer.rollout.report import fall, growth, step_metrics
-from trainer.rollout.tasks import task_ids, train_requests
 from trainer.run_state import RunState, SavedStates, summary_of
 from trainer.scheduler.beside import Beside
 from trainer.scheduler.drawn import DrawnPlans, Moved
@@ -57,22 +52,27 @@ from trainer.timeline import BESIDE, Timeline
 
 __all__ = ["Run"]
 
-_TRIED = 5
-"""Tasks that are played twice before anything is learned, where nobody installed the environment."""
-
 
 class Run:
     """One run. `with Run(...)` opens the folder and, on resume, the newest whole checkpoint, or the one that is given."""
 
     def __init__(
-        self, config: TrainConfig, folder: Path, fleet: Fleet, observer: Observer, *, resume: bool | Resumed
+        self,
+        config: TrainConfig,
+        folder: Path,
+        fleet: Fleet,
+        observer: Observer,
+        *,
+        resume: bool | Resumed,
+        restarts: int = 0,
     ) -> None:
+        """`restarts` says how often processes were started again since the command began."""
         self._config, self._folder, self._fleet, self._observer = config, folder, fleet, observer
         self._environments = open_environments(config)
         self._pools = Pools(config)
         self._planner = Planner(config, self._environments, self._pools, learns=fleet.learns_from_rollouts)
         self._state = RunState()
-        self._resume = resume
+        self._resume, self._restarts = resume, restarts
         self._learn_metrics: dict[str, float] = {}
         self._outages = Outages(
             config,
@@ -177,24 +177,8 @@ class Run:
 
     def try_out(self) -> None:
         """Play a few rollouts of an environment that nobody installed. Raise `NothingToLearn` where that shows."""
-        mine = [each for each in self._environments if ("ale.envs", each.name) in own()]
-        config = self._config
-        others = (
-            self._gathering.is_wanted or config.reward.routes
-        )  # what is imitated, or rewarded, is not seen here
-        if not mine or others or not self._fleet.learns_from_rollouts:
-            return
-        spec, options = learner_of(config)
-        for env in mine:
-            tasks = task_ids(env.source, env.config.train_split, _TRIED, derive(config.seed, "first tries"))
-            asked = train_requests(env.config, env.params.canonical(), 0, tasks=tasks)
-            pairs = [request for request in asked if request.index < 2]
-            with self._timeline.wait("first tries", 0):
-                tries = [decode(data) for data in self._fleet.run(pairs, 0)]
-            context, longest = spec.template(config.model, options).max_context, config.sampling.max_tokens
-            fresh = config.model == config.engine
-            if said := check_first(tries, context=context, longest=longest, fresh=fresh):
-                self._observer.on_log(f"note: {said}")
+        with self._timeline.wait("first tries", 0):
+            self._gathering.try_out()
         self._fleet.engine_calls()  # were these rollouts'
 
     @property
@@ -299,6 +283,7 @@ class Run:
             **self._timeline.end_step(),
             **self._fleet.samplers(),
             **self._outages.metrics(),
+            "restarts": float(self._restarts),
         }
         for event in self._fleet.sampler_news():
             hear(self._observer, event)

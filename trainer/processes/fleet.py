@@ -20,7 +20,7 @@ from agent_runtime.types import RolloutRequest
 from rock_env.errors import InvalidArgument
 from rock_env.local import EmbeddedServer
 from trainer.config import TrainConfig
-from trainer.errors import Halted
+from trainer.errors import Halted, Lost
 from trainer.live.door import ask_actor
 from trainer.live.events import RunEvent
 from trainer.live.status import Flights, ProcessStatus
@@ -28,7 +28,7 @@ from trainer.models.chosen import check_files, memory_of
 from trainer.processes.accounts import Accounts, most_bytes, processor_s
 from trainer.processes.hosting import answers, check_rock, rock_of
 from trainer.processes.placement import Placed, connect_ray, place
-from trainer.processes.ray_errors import Lost, answer_of, result_of
+from trainer.processes.ray_errors import answer_of, result_of
 from trainer.processes.serving import Published, Replacing, Serving
 from trainer.protocols.memory import Part
 from trainer.reward.router import Rewarded

@@ -12,13 +12,9 @@ import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from agent_runtime.policy import PolicyError
-from trainer.errors import Halted
+from trainer.errors import Halted, Lost
 
-__all__ = ["Lost", "answer_of", "reason", "result_of", "sampling_error"]
-
-
-class Lost(Halted):
-    """The process that was asked died, or cannot be reached."""
+__all__ = ["answer_of", "reason", "result_of", "sampling_error"]
 
 
 def _deliberate(error: RayError) -> Exception | None:
@@ -43,9 +39,11 @@ def reason(error: RayError) -> str:
 
 
 def sampling_error(error: RayError, what: str) -> Exception:
-    """Return what an inference actor raised on purpose for whom it samples, or a `PolicyError` that says what failed."""
+    """Return what an inference actor raised on purpose for whom it samples, `Lost` where it died, else a `PolicyError`."""
     cause = _deliberate(error)
-    return cause if isinstance(cause, PolicyError | Halted) else PolicyError(f"{what}: {reason(error)}.")
+    if isinstance(cause, PolicyError | Halted):
+        return cause
+    return (Lost if isinstance(error, RayActorError) else PolicyError)(f"{what}: {reason(error)}.")
 
 
 def result_of(refs: Any) -> Any:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, Self, TypeVar
 
 from agent_runtime.policy import Completion, SampleRequest
-from trainer.errors import Halted
+from trainer.errors import Lost
 from trainer.live.events import RunEvent
 from trainer.processes.asked import BACK_S, AskedEngine
-from trainer.processes.ray_errors import Lost, answer_of
+from trainer.processes.ray_errors import answer_of
 from trainer.samplers.arrival import check_arrival
 from trainer.samplers.proof import Digests
 
@@ -273,8 +273,8 @@ class Serving:
         except TimeoutError as error:
             raise self._none_left() from error
 
-    def _none_left(self) -> Halted:
-        return Halted(
+    def _none_left(self) -> Lost:
+        return Lost(
             f"no sampler is left: all {len(self._samplers)} were lost, and none came back. What was saved before is "
             "intact. Look for the reason in Ray's logs (/tmp/ray/session_latest/logs), and continue with --resume."
         )

@@ -67,8 +67,8 @@ def ranks_under(process: int) -> list[psutil.Process]:
     return [each for each in found if "multiprocessing.spawn" in " ".join(each.cmdline())]
 
 
-def killed(run: Path, *words: str, **settings: object) -> list[psutil.Process]:
-    """Let a run begin and kill it after its first step's checkpoint; return the ranks that it had."""
+def begun(run: Path, *words: str, **settings: object) -> tuple[subprocess.Popen[bytes], list[psutil.Process]]:
+    """Let a run go on until its first step's checkpoint; return it, and the ranks that it has."""
     process = subprocess.Popen(
         command(run, *words, **settings),
         stdin=subprocess.DEVNULL,
@@ -81,10 +81,7 @@ def killed(run: Path, *words: str, **settings: object) -> list[psutil.Process]:
         assert process.poll() is None, "the run ended before it could be killed"
         assert time.monotonic() < deadline, "the run took no step"
         time.sleep(0.01)
-    ranks = ranks_under(process.pid)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    return ranks
+    return process, ranks_under(process.pid)
 
 
 def weights(run: Path) -> dict[str, np.ndarray]:
@@ -92,7 +89,8 @@ def weights(run: Path) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("name", ["fsdp2", "zero2"])
-def test_two_ranks_that_are_killed_and_resumed_come_to_the_same_model(name: str, tmp_path: Path) -> None:
+def test_two_ranks_that_are_killed_come_to_the_same_model(name: str, tmp_path: Path) -> None:
+    """With the whole run, which is resumed, and one of them alone, in a run that goes on."""
     if name == "zero2" and find_spec("deepspeed") is None:
         pytest.skip("needs DeepSpeed: pip install 'ale-rl[deepspeed]'")
     model = random_llama(tmp_path / "llama", context=1024)
@@ -101,11 +99,20 @@ def test_two_ranks_that_are_killed_and_resumed_come_to_the_same_model(name: str,
     trained(tmp_path / "whole", *words, **settings)
     memory = json.loads((tmp_path / "whole" / "summary.json").read_text())["memory"]
     assert all(memory[role]["taken"] > 0 < memory[role]["estimated"] for role in ("learner", "sampler"))
-    ranks = killed(tmp_path / "killed", *words, **settings)
+    process, ranks = begun(tmp_path / "killed", *words, **settings)
     assert len(ranks) == 2
+    process.send_signal(signal.SIGKILL)
+    process.wait()
     trained(tmp_path / "killed", "--resume")
-    one, two = weights(tmp_path / "whole"), weights(tmp_path / "killed")
-    assert one.keys() == two.keys()
-    assert max(float(np.abs(one[each] - two[each]).max()) for each in one) < 1e-5
-    _, left = psutil.wait_procs(ranks, timeout=60)
+    process, others = begun(tmp_path / "lost", *words, **settings)
+    others[0].kill()
+    assert process.wait(timeout=240) == 0
+    metrics = (tmp_path / "lost" / "metrics.jsonl").read_text().splitlines()
+    assert [each["restarts"] for each in map(json.loads, metrics) if each["kind"] == "train"][-1] == 1
+    one = weights(tmp_path / "whole")
+    for run in ("killed", "lost"):
+        other = weights(tmp_path / run)
+        assert one.keys() == other.keys()
+        assert max(float(np.abs(one[each] - other[each]).max()) for each in one) < 1e-5
+    _, left = psutil.wait_procs([*ranks, *others], timeout=60)
     assert left == []

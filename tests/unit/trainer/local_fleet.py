@@ -253,6 +253,7 @@ class Listening:
 
     def __init__(self) -> None:
         self.said: list[str] = []
+        self.events: list[RunEvent] = []
 
     def on_phase(self, name: str) -> None: ...
 
@@ -262,6 +263,10 @@ class Listening:
 
     def on_log(self, message: str) -> None:
         self.said.append(message)
+
+    def on_event(self, event: RunEvent) -> None:
+        self.events.append(event)
+        self.said.append(f"note: {event.message}")
 
 
 def config_of(**changes: Any) -> TrainConfig:
@@ -338,3 +343,23 @@ __all__ = [
     "lost",
     "stripped",
 ]
+
+
+class Playing(LocalFleet):
+    """A fleet in this process, with what the loop asks of one; `asked` is told the step whose rollouts are asked for."""
+
+    def asked(self, step: int) -> None: ...
+
+    def __init__(self, config: TrainConfig, ray_address: str | None, artifacts: Path) -> None:
+        super().__init__(config)
+
+    def __enter__(self) -> Playing:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+    async def play_at(
+        self, worker: int, requests: Sequence[RolloutRequest], policy_step: int
+    ) -> list[list[bytes]]:
+        self.asked(policy_step)
+        return await super().play_at(worker, requests, policy_step)

@@ -7,15 +7,14 @@ import json
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from local_fleet import Listening, LocalFleet, config_of
+from local_fleet import Listening, Playing, config_of
 
-from agent_runtime.types import RolloutRequest
 from trainer import checkpoint, loop
 from trainer.config import TrainConfig
 from trainer.errors import Halted, RunFolderError
@@ -26,26 +25,6 @@ from trainer.timeline import BESIDE, TIMELINE, Span, bound_by, busy
 
 PATIENCE_S = 120
 """Only a fault lasts as long."""
-
-
-class Playing(LocalFleet):
-    """A fleet in this process, with what the loop asks of one; `asked` is told the step whose rollouts are asked for."""
-
-    def asked(self, step: int) -> None: ...
-
-    def __init__(self, config: TrainConfig, ray_address: str | None, artifacts: Path) -> None:
-        super().__init__(config)
-
-    def __enter__(self) -> Playing:
-        return self
-
-    def __exit__(self, *error: object) -> None: ...
-
-    async def play_at(
-        self, worker: int, requests: Sequence[RolloutRequest], policy_step: int
-    ) -> list[list[bytes]]:
-        self.asked(policy_step)
-        return await super().play_at(worker, requests, policy_step)
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ import torch
 from trainer.algo.terms.monitors import Watched
 from trainer.data.batch import TrainBatch
 from trainer.data.build import microbatches
+from trainer.errors import Lost
 from trainer.learners.ranks.process import BuildRank, serve
 from trainer.learners.ranks.train import OTHERS_REFUSED
 from trainer.learners.torch_train import Told
@@ -136,7 +137,7 @@ class RankPool:
                 pipe.send_bytes(cloudpickle.dumps((name, given)))
             except OSError as error:
                 self.close()
-                raise RuntimeError(_ended(name)) from error
+                raise Lost(_ended(name)) from error
         return self._answers(name)
 
     def _answers(self, name: str) -> list[Any]:
@@ -153,7 +154,7 @@ class RankPool:
                     fine, answers[pipe] = pipe.recv()
                 except (EOFError, OSError) as error:
                     self.close()  # what the others said, that a connection broke, follows from this
-                    raise RuntimeError(_ended(name)) from (errors or [error])[0]
+                    raise Lost(_ended(name)) from (errors or [error])[0]
                 if not fine:
                     errors.append(answers[pipe])
         if errors:

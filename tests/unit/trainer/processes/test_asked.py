@@ -12,7 +12,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 
 from agent_runtime.policy import PolicyError, SampleRequest
 from agent_runtime.types import SamplingParams
-from trainer.errors import Halted
+from trainer.errors import Halted, Lost
 from trainer.processes.asked import AskedEngine
 
 LOST = [ActorDiedError(), ActorUnavailableError("no answer", b"\x00" * 16)]
@@ -64,12 +64,12 @@ async def test_what_a_sampler_raises_on_purpose_is_asked_of_no_other() -> None:
         assert not actors[1].asked
 
 
-async def test_a_rollout_fails_where_no_sampler_lives_and_a_worker_of_one_sampler_asks_no_other() -> None:
+async def test_the_run_is_told_where_no_sampler_lives_and_a_worker_of_one_sampler_asks_no_other() -> None:
     actors = [Actor("0", LOST[0]), Actor("1", LOST[0])]
-    with pytest.raises(PolicyError, match=r"failed turn 3 of rollout 'a': the worker process died"):
+    with pytest.raises(Lost, match=r"failed turn 3 of rollout 'a': the worker process died"):
         await AskedEngine(dict(enumerate(actors)), first=1).answer(request())
     assert [len(actor.asked) for actor in actors] == [1, 1]
-    with pytest.raises(PolicyError, match=r"failed a batch of 1: the worker process died"):
+    with pytest.raises(Lost, match=r"failed a batch of 1: the worker process died"):
         await AskedEngine({0: actors[0]}, first=0).sample([request()])
 
 
@@ -99,6 +99,6 @@ async def test_a_request_waits_for_another_process_where_all_are_lost(lost: Exce
 
 async def test_patience_ends() -> None:
     engine = AskedEngine({0: Actor("0", LOST[0])}, first=0, patience_s=1e-6)
-    with pytest.raises(PolicyError, match="failed turn 3"):
+    with pytest.raises(Lost, match="failed turn 3"):
         await engine.answer(request())
     assert engine._waiting == []
