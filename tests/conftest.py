@@ -55,22 +55,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("slow") is None and any(map(item.path.is_relative_to, FIRST)):
             item.add_marker("first")
-        if turn and (own := turn_of(item, spread=bool(spread))) not in (None, int(turn)):
-            why = f"CI runs it at commits of turn {own}, this one has {turn}; `make test-all` runs it"
-            item.add_marker(pytest.mark.skip(reason=why))
+        if (turn and not is_its_turn(item, int(turn))) or (spread and not is_its_sixth(item, int(spread))):
+            item.add_marker(pytest.mark.skip(reason="CI runs it at other commits; `make test-all` runs it"))
 
 
-def turn_of(item: pytest.Item, *, spread: bool) -> int | None:
-    """Return at which third of the commits CI runs a test, None for all: as its marker says.
-
-    Where CI spreads `make rest` over its commits, the others have a turn by the name of their file.
-    """
+def is_its_turn(item: pytest.Item, turn: int) -> bool:
+    """Return whether CI runs a test at this third of the commits, by its marker; without one it does at all."""
     marker = item.get_closest_marker("turn")
-    if marker is not None:
-        return int(marker.args[0])
-    if not spread or any(map(item.path.is_relative_to, ALWAYS)):
-        return None
-    return crc32(item.path.name.encode()) % 3
+    return marker is None or int(marker.args[0]) == turn
+
+
+def is_its_sixth(item: pytest.Item, sixth: int) -> bool:
+    """Return whether CI, which spreads `make rest` over its commits, runs a test without a turn, by its file's name."""
+    if item.get_closest_marker("turn") or any(map(item.path.is_relative_to, ALWAYS)):
+        return True
+    return crc32(item.path.name.encode()) % 6 == sixth
 
 
 @pytest.fixture(scope="session")

@@ -57,26 +57,22 @@ def test_each_test_with_a_turn_has_one_that_comes() -> None:
     assert turns == {"0", "1", "2", "place % 3"}
 
 
-def test_ci_spreads_the_rest_over_three_commits_and_leaves_out_nothing(
-    request: pytest.FixtureRequest,
-) -> None:
+def test_ci_spreads_the_rest_over_six_commits_and_leaves_out_nothing(request: pytest.FixtureRequest) -> None:
     conftest = request.config.pluginmanager.get_plugin(str(ROOT / "tests/conftest.py"))
     assert conftest is not None
     files = sorted((ROOT / "tests").rglob("test_*.py"))
 
-    def turns(*, spread: bool, marked: int | None = None) -> list[int | None]:
+    def runs(file: Path, commit: int, marked: int | None = None) -> bool:
         marker = marked if marked is None else SimpleNamespace(args=(marked,))
-        return [
-            conftest.turn_of(SimpleNamespace(path=file, get_closest_marker=lambda _: marker), spread=spread)
-            for file in files
-        ]
+        item = SimpleNamespace(path=file, get_closest_marker=lambda _: marker)
+        return bool(conftest.is_its_turn(item, commit % 3) and conftest.is_its_sixth(item, commit % 6))
 
-    assert set(turns(spread=False)) == {None}
-    spread = turns(spread=True)
-    always = {file.parent.name for file, turn in zip(files, spread, strict=True) if turn is None}
+    at = {file: [commit for commit in range(6) if runs(file, commit)] for file in files}
+    always = {file.parent.name for file, commits in at.items() if len(commits) == 6}
     assert always == {"chaos", "escape"}
-    assert all(spread.count(turn) > len(files) / 4 for turn in (0, 1, 2))
-    assert set(turns(spread=True, marked=2)) == {2}
+    assert {len(commits) for commits in at.values()} == {1, 6}
+    assert all(list(at.values()).count([commit]) > len(files) / 9 for commit in range(6))
+    assert [commit for commit in range(6) if runs(files[0], commit, marked=2)] == [2, 5]
     assert not {name for name in os.environ if name.startswith("ALE_CI_")}, "tests start whole suites"
 
 
