@@ -55,7 +55,10 @@ def train(
     folder = run_folder or runs.locate(runs.default_name(config))
     watcher = observer or PlainProgress(stderr())
     if resume:
+        begun = runs.recorded_config(folder)
         config = _checked(runs.continue_run(folder, config))
+        if config.placement != begun.placement or config.rollout != begun.rollout:
+            check_placement(config, memory_of(config))
         finished = read_summary(folder)
         if finished is not None and (folder / MODEL).is_dir():
             watcher.on_log(

@@ -24,7 +24,7 @@ from rock_env.store.whole_file import write_whole
 from trainer import checkpoint
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError, RunFolderError
-from trainer.files.folder import LOCK
+from trainer.files.folder import LOCK, writing
 from trainer.lineage import CONFIG, MODEL
 
 __all__ = [
@@ -54,6 +54,19 @@ _OPENED = ("events", "journal.jsonl", "lineage.json", "metrics.jsonl", "timeline
 """What a run opens before it plays."""
 _CHOSEN = "engine_options.checkpointing"
 """What a run chooses as it begins, where its user did not (`trainer.models.fitting`)."""
+_ELSEWHERE = (
+    "rollout.workers",
+    "rollout.engines",
+    "rollout.concurrency",
+    "rollout.rock_address",
+    "rollout.outage_s",
+    "engine_options.ranks",
+    "optim.microbatch_tokens",
+    "guard.late_s",
+)
+_ELSEWHERE_ALL = ("placement.", "checkpoint.")
+"""Settings, and sections of settings, that say where and in how large parts a run is computed, not what it learns: a resumed
+run may have others."""
 
 
 def default_name(config: TrainConfig) -> str:
@@ -92,16 +105,20 @@ def open_new(folder: Path, config: TrainConfig) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         taken = any(folder.iterdir())
         if not taken:
-            content = configuration.render(config).encode()
             if given := _given():
                 write_whole(folder / OWN, lambda beside: beside.write_bytes(json.dumps(given).encode()))
-            write_whole(folder / CONFIG, lambda beside: beside.write_bytes(content))
+            _write_config(folder, config)
     except OSError as error:
         raise RunFolderError(
             f"cannot write the run folder {folder}: {error.strerror}. Name another place with --run."
         ) from error
     if taken:
         raise _taken(folder)
+
+
+def _write_config(folder: Path, config: TrainConfig) -> None:
+    content = configuration.render(config).encode()
+    write_whole(folder / CONFIG, lambda beside: beside.write_bytes(content))
 
 
 def check_free(folder: Path) -> None:
@@ -182,7 +199,7 @@ def check_settings(folder: Path) -> None:
         raise ConfigError(f"cannot read {path}: {error}. Restore it from a copy.") from error
     for name in sorted(was.keys() | now.keys()):
         before, got = (repr(values[name]) if name in values else "no value" for values in (was, now))
-        if before != got:
+        if before != got and not _is_elsewhere(name):
             raise ConfigError(
                 f"{path} was changed since the run began: {name} has {got}, the run has {before}. Put that back, or start "
                 f"another run with these settings: --config {path} --run NAME."
@@ -228,18 +245,31 @@ def inherited(folder: Path) -> dict[str, Any]:
 
 
 def continue_run(folder: Path, config: TrainConfig) -> TrainConfig:
-    """Return the settings a run was started with, and goes on with. Raise `ConfigError` where others are wanted.
+    """Return the settings a run goes on with: its own, but for where and in how large parts it is computed.
 
-    What it chose by itself when it began stays.
+    Other ones of these are written to its `config.toml`. Raise `ConfigError` where others are wanted of the rest. What
+    the run chose by itself when it began stays.
     """
     begun = recorded_config(folder)
     recorded, wanted = flat(begun.model_dump()), flat(config.model_dump())
     if wanted.get(_CHOSEN) == "auto":
         wanted[_CHOSEN] = recorded.get(_CHOSEN, "auto")
-    for name in sorted(recorded.keys() | wanted.keys()):
-        if recorded.get(name) != wanted.get(name):
+        options = {**config.engine_options, "checkpointing": wanted[_CHOSEN]}
+        config = config.model_copy(update={"engine_options": options})
+    changed = [
+        name for name in sorted(recorded.keys() | wanted.keys()) if recorded.get(name) != wanted.get(name)
+    ]
+    for name in changed:
+        if not _is_elsewhere(name):
             raise ConfigError(
                 f"the run in {folder} has {name} = {recorded.get(name)!r}, got {wanted.get(name)!r}. A resumed run "
                 "keeps its settings: leave the option out, or start another run with --run NAME."
             )
-    return begun
+    if changed:
+        with writing("settings", folder):
+            _write_config(folder, config)
+    return config
+
+
+def _is_elsewhere(name: str) -> bool:
+    return name in _ELSEWHERE or name.startswith(_ELSEWHERE_ALL)

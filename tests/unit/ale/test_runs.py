@@ -26,6 +26,24 @@ def test_a_run_continues_with_its_own_settings_only(tmp_path: Path) -> None:
         runs.continue_run(tmp_path / "other", resolve().config)
 
 
+def test_where_a_run_is_computed_may_change_as_it_continues(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    runs.open_new(folder, resolve().config)
+    elsewhere = [
+        "rollout.workers=3",
+        "engine_options.ranks=2",
+        "placement.pool=[{cpus=4},{cpus=2}]",
+        "checkpoint.every=7",
+    ]
+    config = resolve(options={"model": "tests/model"}, overrides=elsewhere).config
+    with pytest.raises(ConfigError, match=r"has agent.system = False, got True"):
+        runs.continue_run(folder, config)
+    assert runs.recorded_config(folder) == resolve().config
+    config = resolve(overrides=[each for each in elsewhere if "ranks" not in each]).config
+    assert runs.continue_run(folder, config) == config
+    assert runs.recorded_config(folder) == config
+
+
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RunFolderError, match=r"cannot write the run folder .*file/run: Not a directory"):
