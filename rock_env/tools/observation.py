@@ -13,6 +13,11 @@ _UNSTABLE = (
     (re.compile(rf"({_ENDED}) in [\d.]+s\b(?: \([\d:]+\))?"), r"\1"),  # pytest's last line
     (re.compile(r"^(Ran \d+ tests?) in [\d.]+s$", re.MULTILINE), r"\1"),  # unittest's
     (re.compile(r"(<[^<>\n]* at )0x[0-9a-f]{6,16}(?=[ >])"), r"\g<1>0x..."),  # Python's default repr
+    (
+        re.compile(r"( at 0x)[0-9a-f]{1,16}(?=\.\.\.)"),
+        r"\1",
+    ),  # one that reprlib, or pytest, cut off in its address
+    (re.compile(r"(\.\.\.)(?:[a-z ]{0,16}0?x)?[0-9a-f]{1,16}(?=>)"), r"\1"),  # or before it
 )
 _ON_THE_HOST = re.compile(r"/(?:[\w.+@~-]+/){1,64}boxes/[\w-]{1,64}/files/(work|home|tmp)(?![\w.-])")
 """A folder of a box without isolation, as the host sees it: its name holds the box's id."""

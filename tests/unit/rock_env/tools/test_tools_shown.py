@@ -44,6 +44,10 @@ def tell(result: ExecResult, max_chars: int = 100) -> str:
         (ended(b"no tests ran in 0.00s\n"), "[exit code 0]\nno tests ran"),
         (ended(b"Ran 3 tests in 0.001s\nOK\n"), "[exit code 0]\nRan 3 tests\nOK"),
         (ended(b"<function f at 0x7f12ab34cd56>\n"), "[exit code 0]\n<function f at 0x...>"),
+        (ended(b"assert [<ring.buffer...7f2b0281d850>]\n"), "[exit code 0]\nassert [<ring.buffer...>]"),
+        (ended(b"[<ring.Rin...x7f2b0281d850>, 1]\n"), "[exit code 0]\n[<ring.Rin...>, 1]"),
+        (ended(b"[<a.B object at 0x7f2b02...ect at 0x7f0>]"), "[exit code 0]\n[<a.B object at 0x...>]"),
+        (ended(b"[1, 2...t 0x7f0>] <1...2>\n"), "[exit code 0]\n[1, 2...>] <1...>"),
         (
             ended(b'File "/srv/state/boxes/sb-0a1b/files/work/x.py", line 1\n'),
             '[exit code 0]\nFile "/workspace/x.py", line 1',
