@@ -6,6 +6,7 @@ Used by what a run keeps while it goes on: its metrics, its timeline and its rew
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,15 @@ class Appended:
         self._file = path.open("ab", buffering=0)
 
     def write(self, data: bytes) -> None:
-        """Write all of `data`, however little the system takes at once."""
+        """Write all of `data`, however little the system takes at once, or nothing: what comes next follows a whole line."""
         view = memoryview(data)
-        while view:
-            view = view[self._file.write(view) :]
+        try:
+            while view:
+                view = view[self._file.write(view) :]
+        except OSError:
+            if begun := len(data) - len(view):
+                self._file.truncate(os.fstat(self._file.fileno()).st_size - begun)
+            raise
 
     def cut(self, size: int) -> None:
         """Keep the first `size` bytes."""

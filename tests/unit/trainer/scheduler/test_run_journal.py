@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import msgspec
@@ -80,3 +81,19 @@ def test_the_audit_finds_what_was_lost_and_what_was_learned_twice(tmp_path: Path
     assert found(begun, planned, Entry("consumed", 1, rollouts=ids), twice) == (3, [], ids[:1])
     again = (begun, planned, Entry("consumed", 1, rollouts=ids))
     assert found(*again, *again) == (2, [], []), "what a later process did again counts once"
+
+
+def test_a_line_that_a_full_disk_cuts_off_is_not_in_the_way_of_the_next(tmp_path: Path) -> None:
+    opened, soft_hard = journal(tmp_path, None), resource.getrlimit(resource.RLIMIT_FSIZE)
+    opened.planned(1, 0, requests(1))
+    whole = (tmp_path / JOURNAL).read_bytes()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 20, soft_hard[1]))  # Python ignores SIGXFSZ
+    try:
+        with pytest.raises(RunFolderError, match="Free space, then continue with --resume"):
+            opened.planned(2, 1, requests(2))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, soft_hard)
+    assert (tmp_path / JOURNAL).read_bytes() == whole
+    opened.consumed(1, [request.id for request in requests(1)], [])  # somebody made room meanwhile
+    opened.close()
+    assert [entry.kind for entry in entries(tmp_path / JOURNAL)] == ["begun", "planned", "consumed"]
