@@ -242,21 +242,39 @@ _AGAIN = re.compile(r"-r[0-9]+$")
 
 
 class _LetIn:
-    """The rollouts that a stream let in, in order."""
+    """The rollouts that a stream let in and no batch has ended: a few, however long the journal is."""
 
     def __init__(self) -> None:
-        self.ids: dict[str, None] = {}
+        self.open: dict[str, int] = {}
+        """Each with its number, in the order they were let in."""
+        self._count = 0
         self._formed: dict[int, int] = {}
         """By step, how many had been let in when its batch was formed."""
+        self._ended: dict[int, dict[str, int]] = {}
+        """By step what its batches ended."""
+
+    def add(self, rollouts: Iterable[str]) -> None:
+        for one in rollouts:
+            self.open.setdefault(one, self._count)
+            self._count += 1
 
     def formed(self, step: int) -> None:
-        self._formed[step] = len(self.ids)
+        self._formed[step] = self._count
+
+    def consumed(self, entry: Entry) -> None:
+        ids = map(asked_for, (*entry.rollouts, *entry.set_aside))
+        ended = {one: self.open.pop(one) for one in ids if one in self.open}
+        self._ended.setdefault(entry.step, {}).update(ended)
 
     def goes_on(self, step: int, known: Container[str]) -> list[str]:
-        """Forget what is not known after a step that a process goes on from; return those that were let in before."""
-        before = list(self.ids)[: self._formed.get(step, 0)]
-        self.ids = {one: None for one in self.ids if one in known}
-        return [one for one in before if one not in known]
+        """Forget what later steps ended, and what is not known after a step that a process goes on from; return those that
+        had been let in before its batch was formed."""
+        for later in [each for each in self._ended if each > step]:
+            self.open |= self._ended.pop(later)
+        left = {one: number for one, number in self.open.items() if one not in known}
+        self.open = {one: number for one, number in self.open.items() if one in known}
+        before = self._formed.get(step, 0)
+        return [one for one, number in left.items() if number < before]
 
 
 def audit(found: Iterable[Entry]) -> Audit:
@@ -267,17 +285,18 @@ def audit(found: Iterable[Entry]) -> Audit:
     for entry in found:
         if entry.kind == "begun":
             consumed = {step: own for step, own in consumed.items() if step <= entry.step}
-            result.lost += let_in.goes_on(entry.step, {*entry.rollouts, *_ended(consumed)})
+            result.lost += let_in.goes_on(entry.step, set(entry.rollouts))
         elif entry.kind == "planned":
             planned[entry.step] = list(entry.rollouts)
         elif entry.kind == "further":
             planned[entry.step] += entry.rollouts
         elif entry.kind == "admitted":
-            let_in.ids.update(dict.fromkeys(entry.rollouts))
+            let_in.add(entry.rollouts)
         elif entry.kind == "formed":
             let_in.formed(entry.step)
         elif entry.kind == "consumed":
             consumed.setdefault(entry.step, []).append(entry)
+            let_in.consumed(entry)
     came = set[str]()
     for step, batches in sorted(consumed.items()):
         aside = {asked_for(one) for entry in batches for one in entry.set_aside}
@@ -288,18 +307,8 @@ def audit(found: Iterable[Entry]) -> Audit:
         result.consumed += sum(len(entry.rollouts) for entry in batches)
         result.set_aside += sum(len(entry.set_aside) for entry in batches)
         result.lost += [one for one in planned.get(step, []) if one not in came and one not in aside]
-    ended = _ended(consumed)
-    result.open = [one for one in let_in.ids if one not in ended]
+    result.open = sorted(let_in.open, key=lambda one: let_in.open[one])
     return result
-
-
-def _ended(consumed: Mapping[int, Sequence[Entry]]) -> set[str]:
-    return {
-        asked_for(one)
-        for batches in consumed.values()
-        for entry in batches
-        for one in (*entry.rollouts, *entry.set_aside)
-    }
 
 
 def asked_for(rollout: str) -> str:

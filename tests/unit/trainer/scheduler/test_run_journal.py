@@ -97,3 +97,22 @@ def test_a_line_that_a_full_disk_cuts_off_is_not_in_the_way_of_the_next(tmp_path
     opened.consumed(1, [request.id for request in requests(1)], [])  # somebody made room meanwhile
     opened.close()
     assert [entry.kind for entry in entries(tmp_path / JOURNAL)] == ["begun", "planned", "consumed"]
+
+
+def test_the_audit_knows_who_was_let_in_before_a_checkpoint_however_often_a_run_goes_on() -> None:
+    def let_in(*ids: str) -> Entry:
+        return Entry("admitted", 1, rollouts=list(ids))
+
+    first = (
+        Entry("begun", 0),
+        let_in("a"),
+        let_in("b"),
+        Entry("formed", 1),
+        Entry("consumed", 1, rollouts=["a"]),
+    )
+    again = (Entry("begun", 1), let_in("c"), Entry("formed", 2), Entry("consumed", 2, rollouts=["c"]))
+    assert audit([*first, *again]).lost == ["b"]
+    assert audit([*first, *again, *again]).lost == ["b"], "c was let in after the checkpoint: it is no loss"
+    kept = Entry("begun", 1, rollouts=["b"])
+    found = audit([*first, kept, let_in("c"), Entry("consumed", 2, rollouts=["b"]), kept])
+    assert (found.lost, found.open, found.consumed) == ([], ["b"], 1), "what is undone is under way again"
