@@ -75,7 +75,8 @@ class Streaming:
         self._playing: dict[str, Group] = {}
         """By id, those that were let in and are not in."""
         self._ready: list[Group] = []
-        """In, by number."""
+        """In, by number. None is too old for `_oldest`."""
+        self._oldest = -1
         self._flat: list[Group] = []
         self._too_old: list[Group] = []
         """Both are set aside for the next batch to tell of."""
@@ -127,10 +128,12 @@ class Streaming:
     def consumed(self, batch: Batch) -> None:
         """Take note that a step learned a batch. Raise `QueueError` where one of its rollouts was learned already."""
         step, rollouts = batch.plan.step, batch.rollouts
-        for group, state in self._formed.pop(step):
+        formed = self._formed.pop(step)
+        for group, state in formed:
             self.queue.move(group.ids, state)
-            if not self.queue.of(group.plan, State.PLANNED, State.RUNNING, State.FINISHED):
-                self.queue.forget(group.plan)
+        for plan in {group.plan for group, _ in formed}:
+            if not self.queue.of(plan, State.PLANNED, State.RUNNING, State.FINISHED):
+                self.queue.forget(plan)
         aside = [played.trajectory.id for played in rollouts.set_aside]
         anchors = {name: place_of(anchor) for name, anchor in batch.plan.anchors.items()}
         self._journal.consumed(step, [t.id for t in rollouts.trajectories], aside, anchors)
@@ -229,6 +232,9 @@ class Streaming:
         if flat and len(self._flat) < self._allowed:
             self._flat.append(group)
             self._admission.give_back()
+        elif group.is_too_old(self._oldest):
+            self._too_old.append(group)
+            self._admission.give_back()
         else:
             insort(self._ready, group, key=lambda each: each.number)
         self._changed.set()
@@ -252,6 +258,11 @@ class Streaming:
     def _set_aside_too_old(self, step: int) -> bool:
         oldest = self._config.rollout.oldest(step)
         assert oldest is not None
+        if (
+            oldest == self._oldest
+        ):  # nothing has aged since: to look each time a rollout comes in is quadratic
+            return False
+        self._oldest = oldest
         aged = [group for group in self._ready if group.is_too_old(oldest)]
         self._ready = [group for group in self._ready if group not in aged]
         self._too_old += aged

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from trainer.config import TrainConfig
+from trainer.scheduler.groups import Group
 from trainer.scheduler.journal import JOURNAL, audit, entries
-from trainer.scheduler.queue import State
+from trainer.scheduler.queue import RolloutQueue, State
 from trainer.scheduler.streaming import Streaming
 from trainer.simulator.clock import Stalled, VirtualLoop, run_virtually
 from trainer.simulator.fleet import FleetTimes, Sampler
@@ -208,3 +209,26 @@ def test_a_killed_stream_ends_every_group_once_with_true_lags(tmp_path: Path, la
         assert saved.over_lag == 0
         assert len(saved.plans.groups) == 0  # no checkpoint names a group any more
     assert kills > 4
+
+
+@pytest.mark.parametrize("groups", [4, 32])
+def test_what_a_rollout_costs_does_not_grow_with_the_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: int
+) -> None:
+    looked = {"ages": 0, "states": 0}
+    newest: Any = Group.newest
+    of = RolloutQueue.of
+
+    def aged(group: Group) -> Any:
+        looked["ages"] += 1
+        return newest.fget(group)
+
+    def counted(queue: RolloutQueue, plan: int, *states: State) -> Any:
+        looked["states"] += len(queue._plans.get(plan, ()))
+        return of(queue, plan, *states)
+
+    monkeypatch.setattr(Group, "newest", property(aged))
+    monkeypatch.setattr(RolloutQueue, "of", counted)
+    simulated(tmp_path / "run", config(groups_per_step=groups, concurrency=256))
+    assert looked["ages"] < 8 * groups * 4
+    assert looked["states"] < 8 * groups * 4 * 8
