@@ -1,9 +1,10 @@
 """Kill runs, simulated and real, at random points, and account for every rollout afterwards.
 
-    python -m benchmarks.kills [--quick] [--part simulated real versions] [--kills N]
+    python -m benchmarks.kills [--quick] [--part simulated week real versions] [--kills N]
 
 `simulated` (`benchmarks/simulated_kills.py`): at least 10,000 kills of the simulator, at random rounds of its loop and in
-saves. `real` (`benchmarks/real_kills.py`): 60 kills (or `--kills`) with SIGKILL of runs of `ale train`, of their learner,
+saves. `week` (`benchmarks/simulated_week.py`): a simulated week of each mode, in which something breaks every few minutes.
+`real` (`benchmarks/real_kills.py`): 60 kills (or `--kills`) with SIGKILL of runs of `ale train`, of their learner,
 worker and sampler, and of the servers that they play through. `versions` (`benchmarks/version_kills.py`): samplers of a
 stream are killed and its answers computed again with the weights of every version.
 
@@ -15,7 +16,7 @@ the same of each mode, `runs`, and `kills` by victim. Of `versions`: `samplers_l
 them; `turns`, how many answers were computed again, token by token, with the weights of every version that was served
 (`several_versions`: the weights changed within); `wrong_versions`, those whose recorded log-probabilities the recorded
 versions do not give (within 1e-3), and `told_apart`, those that no other version gives. Needs PostgreSQL's programs.
-`--quick`: 300 simulated kills and 6 real ones of `frozen_lake`; `versions` one step, a kill after 10 s.
+`--quick`: 300 simulated kills, three hours of a week, 6 real kills of `frozen_lake`; `versions` one step, a kill after 10 s.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ from typing import Any
 from benchmarks.real_kills import CELLS, SOME, real
 from benchmarks.scaffold import commit, finish, parser_of
 from benchmarks.simulated_kills import simulated
+from benchmarks.simulated_week import simulated_week
 from benchmarks.version_kills import versions
 
-PARTS = ("simulated", "real", "versions")
+PARTS = ("simulated", "week", "real", "versions")
 BAD = ("lost", "twice", "over_lag", "failed", "differ")
 
 
@@ -46,6 +48,8 @@ def main() -> int:
     began, quick = time.monotonic(), options.quick
     if "simulated" in options.part:
         parts["simulated"] = simulated(300 if quick else 10_000)
+    if "week" in options.part:
+        parts["week"] = simulated_week(quick=quick)
     if "real" in options.part:
         wanted = options.kills or (6 if quick else 60)
         parts["real"] = asyncio.run(real(SOME if quick else CELLS, wanted, options.seed))

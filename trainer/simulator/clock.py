@@ -23,12 +23,12 @@ class Stalled(TrainerError, RuntimeError):
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """`time()` is virtual, in seconds from 0. It takes no sockets, signals or threads."""
+    """`time()` is virtual, in seconds. It takes no sockets, signals or threads."""
 
-    def __init__(self, on_event: Callable[[int], None] = lambda turn: None) -> None:
+    def __init__(self, on_event: Callable[[int], None] = lambda turn: None, *, begin_s: float = 0.0) -> None:
         """`on_event(n)` is called before the n-th round of callbacks; what it raises ends the loop there."""
         super().__init__()
-        self._now = 0.0
+        self._now = begin_s
         self._turn = 0
         self._on_event = on_event
         self._clock_resolution = _RESOLUTION_S

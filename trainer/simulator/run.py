@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -42,6 +42,14 @@ class Saved:
     stream: StreamState | None = None
     over_lag: int = 0
     """Tokens that were learned as if within the lag, and were sampled by other weights than their record says."""
+
+    def save(self, batch: Batch, weights: Weights, every: int) -> None:
+        """Take a checkpoint of the step that learned a batch, and let go of what only the one before needs."""
+        step, stream = batch.plan.step, batch.open
+        self.step, self.weights, self.outcomes, self.stream = step, dict(weights.kept), batch.after, stream
+        self.plans.forget(range(step - every, step + 1))
+        if stream:
+            self.plans.forget_kept(stream.groups, but={each.number for each in stream.open})
 
 
 @dataclass(slots=True)
@@ -108,13 +116,14 @@ def simulate(
     folder: Path,
     saved: Saved | None = None,
     loop: VirtualLoop | None = None,
+    made: Callable[..., SimulatedCalls] = SimulatedCalls,
 ) -> Report:
     """Run the steps after what was saved, with the journal in `folder`; `saved` is kept up to date.
 
     Raise `PromiseBroken` or `Stalled` where the scheduler is wrong, and `Halted` as a run does.
     """
     saved = saved or Saved(Plans(config))
-    report = run_virtually(_drive(config, fleet, folder, saved), loop)
+    report = run_virtually(_drive(config, fleet, folder, saved, made), loop)
     found = audit(entries(folder / JOURNAL))
     if found.lost or found.twice or found.open:
         raise PromiseBroken(
@@ -128,7 +137,9 @@ def simulate(
     return report
 
 
-async def _drive(config: TrainConfig, fleet: FleetTimes, folder: Path, saved: Saved) -> Report:
+async def _drive(
+    config: TrainConfig, fleet: FleetTimes, folder: Path, saved: Saved, made: Callable[..., SimulatedCalls]
+) -> Report:
     first = saved.step + 1
     journal = Journal(folder, done=saved.step or None)
     stream = saved.stream
@@ -137,7 +148,7 @@ async def _drive(config: TrainConfig, fleet: FleetTimes, folder: Path, saved: Sa
     saved.plans.forget([step for step in stored if step < first or step not in journal.kept()])
     saved.plans.outcomes = saved.outcomes
     weights, now = Weights(config, saved.weights), asyncio.get_running_loop().time
-    calls = SimulatedCalls(config, fleet, weights)
+    calls = made(config, fleet, weights)
     outages = Outages(config, calls.rock_answers, clock=now)
     waiting = WaitingCalls(calls, outages)
     sampling = scheduler_of(config, waiting, saved.plans, journal, done=saved.step, begun=stream, clock=now)
@@ -166,11 +177,7 @@ async def _drive(config: TrainConfig, fleet: FleetTimes, folder: Path, saved: Sa
             sampling.consumed(batch)
             await asyncio.sleep(other_s)
             if step % config.checkpoint.every == 0 or step == config.steps:
-                saved.step, saved.weights, saved.outcomes = step, dict(weights.kept), batch.after
-                saved.stream = batch.open
-                saved.plans.forget(range(step - config.checkpoint.every, step + 1))
-                if batch.open:
-                    saved.plans.forget_kept(batch.open.groups, but={each.number for each in batch.open.open})
+                saved.save(batch, weights, config.checkpoint.every)
             report.steps_s.append(now() - begun)
         await running
     finally:

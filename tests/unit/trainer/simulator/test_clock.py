@@ -72,3 +72,11 @@ def test_a_timeout_is_virtual_too() -> None:
         return asyncio.get_running_loop().time()
 
     assert run_virtually(waits()) == 600
+
+
+def test_time_can_go_on_where_a_loop_before_ended() -> None:
+    async def later() -> float:
+        await asyncio.sleep(2)
+        return asyncio.get_running_loop().time()
+
+    assert run_virtually(later(), VirtualLoop(begin_s=100)) == 102
