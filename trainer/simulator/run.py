@@ -182,6 +182,7 @@ async def _drive(
         await running
     finally:
         running.cancel()
+        sampling.close()
         journal.close()
     if left := +sampling.queue.counts:
         raise PromiseBroken(f"the run is over, and rollouts are not: got {dict(left)}, expected none")
