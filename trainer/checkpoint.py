@@ -32,6 +32,7 @@ __all__ = [
     "history",
     "kept_settings",
     "latest",
+    "number_of",
     "place",
     "read_state",
     "to_resume",
@@ -104,6 +105,14 @@ def history(sizes: Mapping[int, int], most: float) -> set[int]:
         distance *= 2
         kept = {step for step in kept if step % distance == 0} if kept != {0} else set()
     return kept
+
+
+def number_of(name: str) -> int | None:
+    """Return the step of the checkpoint of this name; None where it is no checkpoint's."""
+    for sign, prefix in ((1, _STEP), (-1, _WARMUP)):
+        if name.startswith(prefix) and (digits := name.removeprefix(prefix)).isdigit():
+            return sign * int(digits)
+    return None
 
 
 def latest(folder: Path) -> Path | None:
@@ -255,10 +264,5 @@ def _complete(folder: Path) -> dict[Path, int]:
 
 def _numbered(folder: Path) -> dict[Path, int]:
     """Return the checkpoints, complete or not, with their numbers, from the oldest to the newest."""
-    numbers = {
-        path: sign * int(number)
-        for sign, prefix in ((1, _STEP), (-1, _WARMUP))
-        for path in folder.glob(f"{prefix}*")
-        if (number := path.name.removeprefix(prefix)).isdigit()
-    }
+    numbers = {path: number for path in folder.glob("*") if (number := number_of(path.name)) is not None}
     return {path: numbers[path] for path in sorted(numbers, key=numbers.__getitem__)}

@@ -5,6 +5,7 @@ TrainerError
 │   └── NothingToLearn                the first rollouts show that the run cannot begin to learn
 ├── RunFolderError (OSError)          the run folder cannot be created, written or resumed
 ├── CheckpointError (RuntimeError)    a checkpoint is incomplete or of another run
+├── CopyError (RuntimeError)          a bucket that checkpoints are copied to is not reached, or refuses
 ├── BatchError (ValueError)           a recording or a credit that must not be trained on
 ├── LedgerError (ValueError)          the account of a step's tokens does not add up
 ├── Stopped (RuntimeError)            somebody wanted the run to end while it waited
@@ -22,6 +23,7 @@ __all__ = [
     "BatchError",
     "CheckpointError",
     "ConfigError",
+    "CopyError",
     "Halted",
     "LedgerError",
     "Lost",
@@ -53,6 +55,10 @@ class RunFolderError(TrainerError, OSError):
 
 class CheckpointError(TrainerError, RuntimeError):
     exit_code = 65
+
+
+class CopyError(TrainerError, RuntimeError):
+    exit_code = 69
 
 
 class BatchError(TrainerError, ValueError):

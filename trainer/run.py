@@ -17,6 +17,7 @@ from types import TracebackType
 from trainer import checkpoint, lineage
 from trainer.checkpoint import Resumed
 from trainer.config import TrainConfig
+from trainer.copies.copying import Copies
 from trainer.environments import key_of, open_environments
 from trainer.evaluation import Evaluator
 from trainer.files import digests
@@ -65,10 +66,12 @@ class Run:
         *,
         resume: bool | Resumed,
         restarts: int = 0,
+        states: SavedStates | None = None,
+        copies: Copies | None = None,
     ) -> None:
-        """`restarts` says how often processes were started again since the command began."""
+        """`restarts` says how often processes were started again since the command began, and `states` are its own."""
         self._config, self._folder, self._fleet, self._observer = config, folder, fleet, observer
-        self._environments = open_environments(config)
+        self._environments = envs = open_environments(config)
         self._pools = Pools(config)
         self._planner = Planner(config, self._environments, self._pools, learns=fleet.learns_from_rollouts)
         self._state = RunState()
@@ -83,17 +86,17 @@ class Run:
         )
         self._evaluator = Evaluator(config, self._environments, fleet, self._outages)
         self._records = Records(folder)
-        self._gathering = Gathering(
-            config, folder, self._records, fleet, observer, self._environments, self._pools
-        )
+        self._gathering = Gathering(config, folder, self._records, fleet, observer, envs, self._pools)
         self._beside = Beside(self._sampling)
         self._clock = StopClock(folder, lambda: observer.stop_requested)
         self._saving = Finishing()
+        self._copies = copies or Copies(config.checkpoint, folder)
+        self._known_states = states
 
     def __enter__(self) -> Run:
         with writing("records", self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._states = SavedStates(self._folder)
+            self._states = self._known_states or SavedStates(self._folder)
         found = self._states.newest() if self._resume is True else self._resume or None
         stepping = found is not None and not found.state.epochs_left
         self._journal = Journal(self._folder, done=found.state.step if found and stepping else None)
@@ -283,6 +286,7 @@ class Run:
             **self._timeline.end_step(),
             **self._fleet.samplers(),
             **self._outages.metrics(),
+            **self._copies.metrics(),
             "restarts": float(self._restarts),
         }
         for event in self._fleet.sampler_news():
@@ -344,11 +348,10 @@ class Run:
 
             def finish() -> None:
                 with writing(f"checkpoint {step}", folder), self._timeline.span("checkpoint", BESIDE, step):
-                    write()
+                    self._copies.add(write())
                     if stream:  # whose groups the checkpoint before needs
-                        self._records.forget_waiting(
-                            stream.groups, but={group.number for group in stream.open}
-                        )
+                        still = {group.number for group in stream.open}
+                        self._records.forget_waiting(stream.groups, but=still)
                     saved()
 
             self._saving.begin(finish)
@@ -454,8 +457,5 @@ class Run:
         if not state.epochs_left:
             self._fleet.republish(state.step)
         self._records.forget_after(state.step, but=self._journal.kept())
-        self._observer.on_log(
-            f"resumed in the warm-up, {state.epochs_left} epochs left"
-            if state.epochs_left
-            else f"resumed after step {state.step}"
-        )
+        left = f"in the warm-up, {state.epochs_left} epochs left" if state.epochs_left else ""
+        self._observer.on_log(f"resumed {left or f'after step {state.step}'}")

@@ -62,8 +62,8 @@ FromOption = Annotated[
     str | None,
     typer.Option(
         "--from",
-        metavar="RUN",
-        help="Begin with this run's model, in its environment, with its experts.",
+        metavar="RUN|s3://BUCKET/PREFIX",
+        help="Begin with this run's model, in its environment, with its experts; to --resume, fetch the run's copies.",
         rich_help_panel=START,
         autocompletion=completion.runs,
     ),

@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +25,7 @@ from ale.waiting import LIBRARIES, waiting_for
 from ale.watching.notifying import train_notifying
 from trainer import checkpoint
 from trainer.config import TrainConfig, dealt
+from trainer.copies.fetching import fetch
 from trainer.errors import ConfigError
 from trainer.signals import held
 
@@ -50,7 +51,7 @@ class TrainCommand:
     quiet: bool
     dry_run: bool
     begin_from: str | None = None
-    """The run whose model this one begins with."""
+    """The run whose model this one begins with; to resume, the bucket to fetch the run from."""
     imitation: bool = False
     """`ale sft`: nothing but imitation."""
     notify: str | None = None
@@ -215,10 +216,20 @@ def _of_env(record: Mapping[str, float], env: str) -> dict[str, float]:
 
 def _resolve(command: TrainCommand) -> configuration.Resolved:
     """Resolve the settings; a resumed run's own are the file that options are laid over."""
+    copies = command.begin_from if (command.begin_from or "").startswith("s3://") else None
+    if copies and (not command.resume or command.file or command.dry_run):
+        raise ConfigError(
+            f"--from {copies} fetches a run to continue: give --resume, no --config and no --dry-run"
+        )
     if command.resume and command.file is None:
+        command = replace(command, begin_from=None) if copies else command
         if command.begin_from is not None:
             raise ConfigError("--resume continues a run as it was begun: leave --from out")
         folder = command.folder(_layered(command, None).config)
+        if copies and not (folder / runs.CONFIG).is_file():  # else the run is here, as after a restart
+            with waiting_for(copies):
+                step = fetch(copies, folder, stderr().print)
+            stderr().print(f"note: fetched {step} of {copies} into {folder}")
         runs.recorded_config(folder)
         return _layered(command, folder / runs.CONFIG)
     resolved = _layered(command, command.file)

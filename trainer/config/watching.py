@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from trainer.config.section import Section
+from trainer.files.bucket import check_place
 
 __all__ = ["CheckpointOptions", "EvalOptions", "GuardOptions"]
 
@@ -63,6 +66,9 @@ class CheckpointOptions(Section):
     history_gb: NonNegativeFloat = 0.25
     """Most GB (10^9 bytes) of older ones kept beside those, for `ale replay train` and `tokens` to begin with: that of the
     warm-up's end, and as many others as fit, evenly over the steps. 0: none."""
+
+    copy_to: Annotated[str, AfterValidator(check_place)] = ""
+    """Where they are copied, beside training, with what a resume elsewhere needs: s3://BUCKET/PREFIX. Empty: nowhere."""
 
     @property
     def history_bytes(self) -> float:

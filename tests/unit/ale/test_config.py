@@ -18,7 +18,7 @@ from trainer.errors import ConfigError
 
 
 def test_there_are_not_more_options_than_a_person_reads() -> None:
-    assert len(list(option_names.option_names())) <= 123  # with `guard.late_s` and `rollout.outage_s`
+    assert len(list(option_names.option_names())) <= 124  # with `checkpoint.copy_to`
 
 
 def test_every_section_is_documented() -> None:

@@ -1,0 +1,1 @@
+"""Copies of a run's checkpoints in a bucket of S3, from which the run goes on on another machine (ADR 0091)."""
