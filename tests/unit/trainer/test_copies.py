@@ -83,12 +83,13 @@ def copied(made: tuple[Path, str], server: S3Server) -> str:
     return made[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rollout",
     [
         {},
-        pytest.param({"mode": "pipeline", "staleness": 1}, marks=pytest.mark.slow),
-        pytest.param({"mode": "stream", "staleness": 1, "batching": "eager"}, marks=pytest.mark.slow),
+        {"mode": "pipeline", "staleness": 1},
+        {"mode": "stream", "staleness": 1, "batching": "eager"},
     ],
     ids=["sync", "pipeline", "stream"],
 )
