@@ -55,10 +55,7 @@ def train(
     folder = run_folder or runs.locate(runs.default_name(config))
     watcher = observer or PlainProgress(stderr())
     if resume:
-        begun = runs.recorded_config(folder)
         config = _checked(runs.continue_run(folder, config))
-        if config.placement != begun.placement or config.rollout != begun.rollout:
-            check_placement(config, memory_of(config))
         finished = read_summary(folder)
         if finished is not None and (folder / MODEL).is_dir():
             watcher.on_log(
@@ -66,6 +63,8 @@ def train(
                 "`ale train --from` begins another run with it."
             )
             return finished
+        for changed in runs.keep_config(folder, config):
+            watcher.on_log(f"note: {changed}")
         if slow := too_slow(folder):
             watcher.on_log(f"note: {slow}")
     else:

@@ -67,8 +67,10 @@ COMMON: dict[str, object] = {
     "eval.tasks": 1,
     "eval.every": 0,
     "checkpoint.every": 1,
+    "optim.threads": 1,
 }
-"""Experts are imitated in each step, so that weights move whatever the rollouts come to."""
+"""Experts are imitated in each step, so that weights move whatever the rollouts come to. With two threads on a busy machine
+MKL rounds products of matrices in two ways, by how the threads happen to share them."""
 OF_ENV: dict[str, dict[str, object]] = {
     "frozen_lake": {"rollout.groups_per_step": 4, "env_args.max_turns": 8},
     "swe": {"env_args.max_turns": 6, "eval.apart_tasks": 1, "rollout.concurrency": 8},

@@ -24,7 +24,7 @@ from rock_env.store.whole_file import write_whole
 from trainer import checkpoint
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError, RunFolderError
-from trainer.files.folder import LOCK, writing
+from trainer.files.folder import LOCK, claimed, writing
 from trainer.lineage import CONFIG, MODEL
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "default_name",
     "folder_name",
     "inherited",
+    "keep_config",
     "known",
     "locate",
     "open_new",
@@ -245,10 +246,9 @@ def inherited(folder: Path) -> dict[str, Any]:
 
 
 def continue_run(folder: Path, config: TrainConfig) -> TrainConfig:
-    """Return the settings a run goes on with: its own, but for where and in how large parts it is computed.
+    """Return the settings a run goes on with: its own, but for where and in how large parts it is computed (`keep_config`).
 
-    Other ones of these are written to its `config.toml`. Raise `ConfigError` where others are wanted of the rest. What
-    the run chose by itself when it began stays.
+    Raise `ConfigError` where others are wanted of the rest. What the run chose by itself when it began stays.
     """
     begun = recorded_config(folder)
     recorded, wanted = flat(begun.model_dump()), flat(config.model_dump())
@@ -265,10 +265,22 @@ def continue_run(folder: Path, config: TrainConfig) -> TrainConfig:
                 f"the run in {folder} has {name} = {recorded.get(name)!r}, got {wanted.get(name)!r}. A resumed run "
                 "keeps its settings: leave the option out, or start another run with --run NAME."
             )
-    if changed:
-        with writing("settings", folder):
-            _write_config(folder, config)
     return config
+
+
+def keep_config(folder: Path, config: TrainConfig) -> list[str]:
+    """Write what `continue_run` gave to the run's `config.toml`; return what is another now, a sentence each.
+
+    Raise `RunFolderError` where another process trains there.
+    """
+    before, now = (flat(each.model_dump()) for each in (recorded_config(folder), config))
+    changed = [name for name in sorted(before.keys() | now.keys()) if before.get(name) != now.get(name)]
+    if changed:
+        with claimed(folder), writing("settings", folder):
+            _write_config(folder, config)
+    return [
+        f"the run goes on with {name} = {now.get(name)!r}, it had {before.get(name)!r}" for name in changed
+    ]
 
 
 def _is_elsewhere(name: str) -> bool:

@@ -17,10 +17,14 @@ _UNSTABLE = (
         re.compile(r"( at 0x)[0-9a-f]{1,16}(?=\.\.\.)"),
         r"\1",
     ),  # one that reprlib, or pytest, cut off in its address
-    (re.compile(r"(\.\.\.)(?:[a-z ]{0,16}0?x)?[0-9a-f]{1,16}(?=>)"), r"\1"),  # or before it
+    (re.compile(r"(\.\.\.)[a-z ]{0,16}0?x[0-9a-f]{1,16}(?=>)"), r"\1"),  # or before it
+    (re.compile(r"(<[A-Za-z_][\w.]{0,99}(?: [\w.]{1,99}){0,9}\.\.\.)[0-9a-f]{6,16}(?=>)"), r"\1"),
+    (re.compile(r"(\.\.\.)[0-9a-f]{1,16}(?=>(?:[\])}]|, <))"), r"\1"),
 )
-_ON_THE_HOST = re.compile(r"/(?:[\w.+@~-]+/){1,64}boxes/[\w-]{1,64}/files/(work|home|tmp)(?![\w.-])")
-"""A folder of a box without isolation, as the host sees it: its name holds the box's id."""
+_ON_THE_HOST = re.compile(r"boxes/[\w-]{1,64}/files/(work|home|tmp)(?![\w.-])")
+"""A folder of a box without isolation, as the host sees it, below the folder that holds all: its name holds the box's id."""
+_ABOVE = re.compile(r"(?:/[\w.+@~-]+)+/", re.ASCII)
+_LONGEST_ABOVE = 4096
 _IN_THE_BOX = {"work": "/workspace", "home": "/home/agent", "tmp": "/tmp"}
 
 
@@ -40,9 +44,21 @@ def tell_command(result: ExecResult, *, timeout_s: float, max_chars: int, how_to
     output = (result.stdout + result.stderr).decode(errors="replace").rstrip("\n")
     for pattern, stable in _UNSTABLE:
         output = pattern.sub(stable, output)
-    output = _ON_THE_HOST.sub(lambda found: _IN_THE_BOX[found[1]], output)
+    output = _as_in_the_box(output)
     output = cut_middle(output, max_chars=max_chars, how_to_see=how_to_see)
     return f"[{head}]\n{output}" if output else f"[{head}]"
+
+
+def _as_in_the_box(output: str) -> str:
+    """Name folders of a box as it sees them. Takes time in proportion to the output, whatever that is."""
+    parts, done = list[str](), 0
+    for found in _ON_THE_HOST.finditer(output):
+        above = output[max(done, found.start() - _LONGEST_ABOVE) : found.start()]
+        begin = next((path.start() for path in _ABOVE.finditer(above) if path.end() == len(above)), None)
+        if begin is not None:
+            parts += [output[done : found.start() - len(above) + begin], _IN_THE_BOX[found[1]]]
+            done = found.end()
+    return "".join([*parts, output[done:]])
 
 
 def cut_middle(text: str, *, max_chars: int, how_to_see: str) -> str:

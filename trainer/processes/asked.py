@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 import ray
 import torch
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import RayError
 
 from agent_runtime.policy import Completion, SampleRequest
 from trainer.data.batch import TrainBatch
-from trainer.processes.ray_errors import sampling_error
+from trainer.processes.ray_errors import is_lost, sampling_error
 
 __all__ = ["BACK_S", "AskedEngine", "AskedReference"]
 
@@ -76,7 +76,7 @@ class AskedEngine:
             try:
                 return await ask(actor)
             except RayError as error:
-                if not isinstance(error, RayActorError) or not await self._may_ask_another(asked):
+                if not is_lost(error) or not await self._may_ask_another(asked):
                     raise sampling_error(error, what) from error
 
     async def _may_ask_another(self, asked: Sequence[Any]) -> bool:

@@ -247,6 +247,13 @@ class _Pool:
 
     def _share_devices(self) -> None:
         found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        rollout = self._config.rollout
+        wanted = 1 + rollout.engines + rollout.workers + bool(self._config.reward.routes)
+        if found.get("CPU", 0.0) < wanted:  # Ray would wait for more without a word
+            raise ConfigError(
+                f"the Ray cluster has room for too few processes: wanted {wanted} CPUs, one each, found "
+                f"{found.get('CPU', 0.0):g}. Join a larger one, or lower rollout.workers or rollout.engines."
+            )
         self._gpus = min(1.0, found.get("GPU", 0.0) / (self._config.rollout.engines + 1 + self._judges))
 
     @property

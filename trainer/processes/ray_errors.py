@@ -9,12 +9,36 @@ import re
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import (
+    LocalRayletDiedError,
+    NodeDiedError,
+    ObjectLostError,
+    OutOfMemoryError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+    WorkerCrashedError,
+)
 
 from agent_runtime.policy import PolicyError
 from trainer.errors import Halted, Lost
 
-__all__ = ["answer_of", "reason", "result_of", "sampling_error"]
+__all__ = ["answer_of", "is_lost", "reason", "result_of", "sampling_error"]
+
+
+_LOST = (
+    RayActorError,
+    OutOfMemoryError,  # Ray's memory monitor killed it
+    NodeDiedError,
+    WorkerCrashedError,
+    ObjectLostError,  # with the process, or the machine, that had it
+    LocalRayletDiedError,
+)
+
+
+def is_lost(error: RayError) -> bool:
+    """Return whether the process that was asked, or one that it asked, is gone with what it had."""
+    return isinstance(error, _LOST) or isinstance(getattr(error, "cause", None), _LOST)
 
 
 def _deliberate(error: RayError) -> Exception | None:
@@ -43,7 +67,7 @@ def sampling_error(error: RayError, what: str) -> Exception:
     cause = _deliberate(error)
     if isinstance(cause, PolicyError | Halted):
         return cause
-    return (Lost if isinstance(error, RayActorError) else PolicyError)(f"{what}: {reason(error)}.")
+    return (Lost if is_lost(error) else PolicyError)(f"{what}: {reason(error)}.")
 
 
 def result_of(refs: Any) -> Any:
@@ -66,7 +90,7 @@ def _meant(error: RayError) -> Exception:
     cause = _deliberate(error)
     if isinstance(cause, FloatingPointError | PolicyError):
         return Halted(f"{cause} What was saved before is intact.")
-    kind = Lost if isinstance(error, RayActorError) else Halted
+    kind = Lost if is_lost(error) else Halted
     return cause or kind(
         f"{reason(error)}. What was saved before is intact: continue with --resume. If memory ran out, "
         "lower rollout.concurrency or optim.microbatch_tokens."

@@ -41,7 +41,11 @@ def test_where_a_run_is_computed_may_change_as_it_continues(tmp_path: Path) -> N
     assert runs.recorded_config(folder) == resolve().config
     config = resolve(overrides=[each for each in elsewhere if "ranks" not in each]).config
     assert runs.continue_run(folder, config) == config
+    assert runs.recorded_config(folder) == resolve().config
+    said = runs.keep_config(folder, config)
+    assert "the run goes on with rollout.workers = 3, it had 2" in said
     assert runs.recorded_config(folder) == config
+    assert runs.keep_config(folder, config) == []
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:

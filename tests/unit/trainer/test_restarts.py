@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from local_fleet import Listening, Playing, config_of
 
-from trainer import loop
+from trainer import checkpoint, loop
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError, Halted, Lost
 from trainer.live.events import RunEvent
@@ -92,6 +92,7 @@ def test_what_cannot_be_started_again_halts_the_run_and_is_no_wrong_setting(
 ) -> None:
     Losing.left[3] = 1
     monkeypatch.setattr(Losing, "refused", iter([False, True]))
+    config = config.model_copy(update={"rollout": config.rollout.model_copy(update={"outage_s": 0.0})})
     with pytest.raises(
         Halted, match=r"Learner process died .*cannot be started again: Ray could not reserve"
     ):
@@ -109,3 +110,43 @@ def test_one_that_somebody_stops_is_not_started_again(tmp_path: Path, config: Tr
     Losing.left[1] = 1
     with pytest.raises(Lost):
         loop.train(config, tmp_path, observer=Stops())
+
+
+def test_a_cluster_or_a_server_that_is_away_then_is_waited_for(
+    tmp_path: Path, config: TrainConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Losing.left[3] = 1
+    monkeypatch.setattr(loop, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(Losing, "refused", iter([False, True, True, False]))
+    _, events, restarts = trained(config, tmp_path)
+    assert restarts == [0, 0, 1, 1]
+    assert [event.kind for event in events] == ["fault", "fault", "recovery"]
+    assert "cannot be started yet, they are tried again for" in events[1].message
+
+
+def test_what_does_not_start_at_first_is_started_once(
+    tmp_path: Path, config: TrainConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(self: Losing) -> Losing:
+        raise Lost("a process could not start: it was killed")
+
+    monkeypatch.setattr(Losing, "__enter__", dies)
+    watcher = Listening()
+    with pytest.raises(Halted, match="could not start"):
+        loop.train(config, tmp_path, observer=watcher)
+    assert watcher.events == []
+
+
+def test_an_edit_of_the_settings_meanwhile_is_not_taken_for_the_runs_own(
+    tmp_path: Path, config: TrainConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.toml").write_text("steps = 4")
+
+    def edits(self: Losing, step: int) -> None:
+        if step == 1 and "#" not in (tmp_path / "config.toml").read_text():
+            (tmp_path / "config.toml").write_text("steps = 9  # edited")
+            raise Lost(f"{SAID}.")
+
+    monkeypatch.setattr(Losing, "asked", edits)
+    trained(config, tmp_path)
+    assert checkpoint.kept_settings(tmp_path / "checkpoints") == "steps = 4"

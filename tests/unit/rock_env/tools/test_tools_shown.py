@@ -47,7 +47,15 @@ def tell(result: ExecResult, max_chars: int = 100) -> str:
         (ended(b"assert [<ring.buffer...7f2b0281d850>]\n"), "[exit code 0]\nassert [<ring.buffer...>]"),
         (ended(b"[<ring.Rin...x7f2b0281d850>, 1]\n"), "[exit code 0]\n[<ring.Rin...>, 1]"),
         (ended(b"[<a.B object at 0x7f2b02...ect at 0x7f0>]"), "[exit code 0]\n[<a.B object at 0x...>]"),
-        (ended(b"[1, 2...t 0x7f0>] <1...2>\n"), "[exit code 0]\n[1, 2...>] <1...>"),
+        (ended(b"[1, 2...t 0x7f0>]\n"), "[exit code 0]\n[1, 2...>]"),
+        (
+            ended(b"[<a.B obj...f0>, <a.B object at 0x7f2b0281d8>]"),
+            "[exit code 0]\n[<a.B obj...>, <a.B object at 0x...>]",
+        ),
+        (
+            ended(b"--level <1...100> for i in 0...5>3 <abc...def>"),
+            "[exit code 0]\n--level <1...100> for i in 0...5>3 <abc...def>",
+        ),
         (
             ended(b'File "/srv/state/boxes/sb-0a1b/files/work/x.py", line 1\n'),
             '[exit code 0]\nFile "/workspace/x.py", line 1',

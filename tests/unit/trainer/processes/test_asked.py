@@ -8,14 +8,25 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
+from ray.exceptions import (
+    ActorDiedError,
+    ActorUnavailableError,
+    NodeDiedError,
+    OutOfMemoryError,
+    RayTaskError,
+)
 
 from agent_runtime.policy import PolicyError, SampleRequest
 from agent_runtime.types import SamplingParams
 from trainer.errors import Halted, Lost
 from trainer.processes.asked import AskedEngine
 
-LOST = [ActorDiedError(), ActorUnavailableError("no answer", b"\x00" * 16)]
+LOST = [
+    ActorDiedError(),
+    ActorUnavailableError("no answer", b"\x00" * 16),
+    OutOfMemoryError("killed"),
+    NodeDiedError("gone"),
+]
 
 
 def request() -> SampleRequest:
