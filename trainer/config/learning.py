@@ -33,7 +33,7 @@ class OptimOptions(Section):
     microbatch_tokens: PositiveInt = 16384
     """Most tokens (padding included) of one forward and backward pass."""
     threads: PositiveInt = 1
-    """CPU threads of the train engine."""
+    """CPU threads of the train engine. With several, products of matrices may be rounded otherwise from run to run."""
 
 
 class ExploreOptions(Section):
